@@ -1,0 +1,87 @@
+# Everything starts from Python 3.11 or newer and make, and stays inside the checkout.
+
+# The first Python here that is new enough; override with `make PYTHON=…`.
+PYTHON ?= $(shell for each in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$each && break; done)
+VENV := .venv
+RUN := $(VENV)/bin/python
+STAMP := $(VENV)/.spanmq-setup
+SOURCES = $(wildcard src tests tools bench examples)
+CHECKED = $(wildcard src tests tools bench)
+GENERATORS = $(wildcard tools/generate_*.py)
+# Tests wait for PostgreSQL more than they compute, so two workers help on two cores.
+WORKERS ?= 2
+ARGS ?=
+
+.PHONY: help setup demo test test-quick test-sql-16 lint fix bench bench-quick soak docs clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make setup        .venv with everything (first run: a minute; then: nothing to do)'
+	@echo 'make demo         336,776 flights through a queue and back    (ARGS="--rows 10000")'
+	@echo 'make test         all tests on PostgreSQL 18, then the SQL tests on 16   (ARGS="-k lease")'
+	@echo 'make test-quick   the tests that take less than five seconds each'
+	@echo 'make lint         ruff, mypy, generated files are fresh'
+	@echo 'make fix          format, repair what ruff can, regenerate'
+	@echo 'make bench        side by side with PGMQ; bench-quick: three minutes; soak: an hour'
+	@echo 'make docs         write the generated pages'
+	@echo 'make clean        remove everything that make made'
+
+setup: $(STAMP)
+
+# The stamp is older than pyproject.toml exactly when there may be something to install.
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { echo 'Python 3.11 or newer is needed; none found (set PYTHON=…).' >&2; exit 1; }
+	@# Debian's python3 comes without ensurepip unless python3-venv is installed; a pip outside serves as well.
+	@test -x $(RUN) || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 \
+		|| $(PYTHON) -m venv --clear --without-pip $(VENV) \
+		|| { echo 'This Python cannot make virtual environments (on Debian: install python3-venv).' >&2; exit 1; }
+	@echo 'Installing spanmq and what it needs into $(VENV) …'
+	@if $(RUN) -m pip --version >/dev/null 2>&1; then \
+		$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'; \
+	elif $(PYTHON) -m pip --version >/dev/null 2>&1; then \
+		$(PYTHON) -m pip --python $(RUN) install --quiet --disable-pip-version-check --editable '.[dev]'; \
+	else \
+		echo 'This Python has no pip (on Debian: install python3-venv).' >&2; exit 1; \
+	fi
+	@touch $(STAMP)
+
+demo: setup
+	$(VENV)/bin/spanmq demo $(ARGS)
+
+test: setup
+	$(RUN) -m pytest -n $(WORKERS) $(ARGS)
+	@$(MAKE) --no-print-directory test-sql-16
+
+test-quick: setup
+	$(RUN) -m pytest -n $(WORKERS) -m 'not slow' $(ARGS)
+
+test-sql-16: setup
+	$(if $(wildcard tests/sql),SPANMQ_TEST_POSTGRES=16 $(RUN) -m pytest -n $(WORKERS) tests/sql $(ARGS))
+
+lint: setup
+	$(RUN) -m ruff check $(SOURCES)
+	$(RUN) -m ruff format --check $(SOURCES)
+	$(RUN) -m mypy $(CHECKED)
+	$(foreach generator,$(GENERATORS),$(RUN) $(generator) --check && ) true
+
+fix: setup
+	$(foreach generator,$(GENERATORS),$(RUN) $(generator) && ) true
+	$(RUN) -m ruff check --fix $(SOURCES)
+	$(RUN) -m ruff format $(SOURCES)
+
+docs: setup
+	$(foreach generator,$(GENERATORS),$(RUN) $(generator) && ) true
+
+bench: setup
+	$(RUN) -m bench $(ARGS)
+
+bench-quick: setup
+	$(RUN) -m bench --quick $(ARGS)
+
+soak: setup
+	$(RUN) -m bench --soak $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

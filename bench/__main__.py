@@ -1,0 +1,121 @@
+"""Run the benchmark: `python -m bench [--quick] [--only PATTERN] …`. docs/benchmark.md tells the rest."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from bench import database, environment, report
+from bench.cases import experiments, soak_experiments
+from bench.contestants import CONTESTANTS, Contestant
+from bench.load import Generator, find_pgbench
+from bench.plan import FULL, QUICK, Plan, selects, soaking
+from bench.results import summarize
+from bench.server import serving
+from bench.stage import Experiment, Stage
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for, print the report, and return the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(given)
+    plan = _plan(options)
+    wanted_experiments = soak_experiments(plan) if options.soak is not None else experiments(plan)
+    patterns: list[str] = options.only or []
+    cases = [case for experiment in wanted_experiments for case in experiment.cases]
+    wanted = [case for case in cases if selects(patterns, case)]
+    if options.list or not wanted:
+        print("\n".join(wanted) if wanted else f"no case matches {' or '.join(patterns)}; --list shows all")
+        return 0 if wanted else 2
+    stage = _measure(options, plan, wanted_experiments, patterns, _command(given))
+    return 0 if stage.measurements else 1
+
+
+def _measure(
+    options: argparse.Namespace,
+    plan: Plan,
+    wanted: Sequence[Experiment],
+    patterns: Sequence[str],
+    command: str,
+) -> Stage:
+    contestants = _contestants(options.contestants)
+    names = list(dict.fromkeys(contestant.database for contestant in contestants))
+    with ExitStack() as stack:
+        dsn = stack.enter_context(serving(options.dsn))
+        databases: dict[str, database.Database] = {}
+        for name in names:
+            stack.callback(database.drop, dsn, name)
+            databases[name] = database.create(dsn, name)
+        around = environment.look(databases)
+        stage = Stage(plan, contestants, databases, Generator(find_pgbench(), os.cpu_count() or 1))
+        try:
+            stage.play(wanted, patterns)
+        except KeyboardInterrupt:
+            stage.note("stopped; this is what was measured so far")
+        finally:
+            summaries = summarize(stage.measurements)
+            print(report.text(around, plan, summaries))
+            if options.json:
+                options.json.write_text(report.as_json(around, plan, stage.measurements, summaries))
+            if options.report_markdown:
+                options.report_markdown.write_text(report.markdown(around, plan, summaries, command))
+    return stage
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    plan = QUICK if options.quick else FULL
+    if options.soak is not None:
+        plan = soaking(plan, options.soak)
+    changes = {name: value for name in ("rounds", "seconds") if (value := getattr(options, name)) is not None}
+    return replace(plan, **changes)
+
+
+def _contestants(names: str | None) -> tuple[Contestant, ...]:
+    if names is None:
+        if importlib.util.find_spec("spanmq") is None:
+            print("spanmq is not installed: measuring upstream alone", file=sys.stderr)
+            return CONTESTANTS[:1]
+        return CONTESTANTS
+    wanted = names.split(",")
+    unknown = set(wanted) - {contestant.name for contestant in CONTESTANTS}
+    if unknown:
+        raise SystemExit(f"unknown contestants: {', '.join(sorted(unknown))}")
+    return tuple(contestant for contestant in CONTESTANTS if contestant.name in wanted)
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """Give the command to repeat elsewhere: without what names this machine, and may hold a password."""
+    own = ("--dsn", "--json", "--report-markdown")
+    kept: list[str] = []
+    skip = False
+    for argument in arguments:
+        if not skip and not argument.startswith(tuple(f"{option}=" for option in own)):
+            kept += [] if argument in own else [argument]
+        skip = not skip and argument in own
+    return shlex.join(["python", "-m", "bench", *kept])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Compare spanmq with upstream PGMQ.")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the sizes, under three minutes")
+    parser.add_argument("--soak", nargs="?", type=float, const=10.0, metavar="MINUTES", help="only the soak")
+    parser.add_argument("--only", action="append", metavar="PATTERN", help="cases that match or hold it")
+    parser.add_argument("--list", action="store_true", help="show the names of the cases, and run none")
+    parser.add_argument("--contestants", metavar="NAMES", help="of upstream,calls,native (default: all)")
+    parser.add_argument("--rounds", type=int, help="how often each contestant runs each case")
+    parser.add_argument("--seconds", type=int, help="how long a run of a cycle takes")
+    parser.add_argument("--dsn", help="measure on this server; makes and drops spanmq_bench_* databases")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured as JSON")
+    parser.add_argument("--report-markdown", type=Path, metavar="FILE", help="write the report as Markdown")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

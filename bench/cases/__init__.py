@@ -1,0 +1,24 @@
+"""The cases, in the order in which they run."""
+
+from __future__ import annotations
+
+from bench.cases import backlog, bites, cycle, grouped, invisible, snapshot, soak
+from bench.plan import Plan
+from bench.stage import Experiment
+
+
+def experiments(plan: Plan) -> tuple[Experiment, ...]:
+    """Give the experiments of a benchmark run."""
+    return (
+        *cycle.experiments(plan),
+        *bites.experiments(),
+        *grouped.experiments(),
+        *invisible.experiments(),
+        *backlog.experiments(),
+        *snapshot.experiments(plan),
+    )
+
+
+def soak_experiments(plan: Plan) -> tuple[Experiment, ...]:
+    """Give the experiments of a soak."""
+    return soak.experiments(plan)

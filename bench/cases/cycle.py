@@ -1,0 +1,59 @@
+"""The whole cycle (send, take, settle: three transactions), and sending alone, by batch size and clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench import scripts
+from bench.contestants import NATIVE
+from bench.plan import Plan
+from bench.stage import Experiment, Stage
+
+
+def experiments(plan: Plan) -> tuple[Experiment, ...]:
+    return (
+        *(_cycle(batch, clients) for batch, clients in plan.cycles),
+        *(_send(batch, clients) for batch, clients in plan.sends),
+    )
+
+
+def _cycle(batch: int, clients: int) -> Experiment:
+    case = f"cycle/batch-{batch}/clients-{clients}"
+
+    def run(stage: Stage, _: Sequence[str]) -> None:
+        for number, contestant, database in stage.rounds(stage.plan.rounds):
+            database.create_queue()
+            database.calm()
+            script = scripts.cycle(contestant, batch)
+            stage.load(
+                case, number, contestant, script, messages=batch, clients=clients, seconds=stage.plan.seconds
+            )
+            database.drop_queue()
+            database.calm()
+
+    return Experiment((case,), run)
+
+
+def _send(batch: int, clients: int) -> Experiment:
+    case = f"send/batch-{batch}/clients-{clients}"
+
+    def run(stage: Stage, _: Sequence[str]) -> None:
+        for number, contestant, database in stage.rounds(stage.plan.rounds):
+            if contestant.name == NATIVE:  # sends by the same function
+                continue
+            database.create_queue()
+            database.calm()
+            stage.load(
+                case,
+                number,
+                contestant,
+                scripts.send(batch),
+                messages=batch,
+                clients=clients,
+                settling=False,
+                seconds=stage.plan.seconds,
+            )
+            database.drop_queue()
+            database.calm()
+
+    return Experiment((case,), run)

@@ -1,0 +1,16 @@
+"""A snapshot held open for long: batches, single messages, and single messages of ordered groups."""
+
+from __future__ import annotations
+
+from bench.cases.snapshot import windowed
+from bench.plan import Plan
+from bench.stage import Experiment
+
+
+def experiments(plan: Plan) -> tuple[Experiment, ...]:
+    windows = (plan.soak_windows, plan.soak_window_seconds)
+    return (
+        windowed("soak/batch-100", held=True, windows=windows, batch=100),
+        windowed("soak/singles", held=True, windows=windows, batch=1),
+        windowed("soak/groups", held=True, windows=windows, batch=1, groups=plan.groups),
+    )

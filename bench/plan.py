@@ -1,0 +1,86 @@
+"""How much of everything a run measures: the full plan, the quick one, and what the command line changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+ALL_BATCHES = (1, 10, 100, 1000)
+ALL_CLIENTS = (1, 4, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Sizes and durations of one run. Everything that is not a size is the same in every plan."""
+
+    title: str
+    rounds: int
+    seconds: int
+    cycles: tuple[tuple[int, int], ...]  # (batch, clients)
+    sends: tuple[tuple[int, int], ...]  # (batch, clients)
+    held_windows: int
+    held_window_seconds: int
+    free_windows: int  # 0: no run without a snapshot
+    backlog: int
+    invisible: int
+    grouped: int
+    groups: int
+    calls: int
+    bites: int
+    bites_seconds: int
+    soak_windows: int
+    soak_window_seconds: int
+
+
+FULL = Plan(
+    title="full",
+    rounds=3,
+    seconds=3,
+    cycles=tuple((batch, clients) for batch in ALL_BATCHES for clients in ALL_CLIENTS),
+    sends=tuple((batch, clients) for batch in ALL_BATCHES for clients in (1, 4)),
+    held_windows=6,
+    held_window_seconds=10,
+    free_windows=6,
+    backlog=1_000_000,
+    invisible=400_000,
+    grouped=50_000,
+    groups=2_000,
+    calls=15,
+    bites=300_000,
+    bites_seconds=4,
+    soak_windows=10,
+    soak_window_seconds=60,
+)
+
+# The cycles that have a target, and every other case at a tenth of its size.
+QUICK = replace(
+    FULL,
+    title="quick",
+    rounds=1,
+    seconds=1,
+    cycles=((1, 1), (1, 16), (10, 16), (100, 1), (100, 16), (1000, 1), (1000, 16)),
+    sends=tuple((batch, 1) for batch in ALL_BATCHES),
+    held_windows=3,
+    held_window_seconds=4,
+    free_windows=0,
+    backlog=100_000,
+    invisible=40_000,
+    grouped=10_000,
+    groups=400,
+    calls=7,
+    bites=100_000,
+    bites_seconds=2,
+)
+
+
+def soaking(plan: Plan, minutes: float) -> Plan:
+    """Spread a soak of that many minutes over ten windows."""
+    return replace(
+        plan, title=f"soak of {minutes:g} minutes", soak_window_seconds=max(1, round(minutes * 60 / 10))
+    )
+
+
+def selects(patterns: Sequence[str], case: str) -> bool:
+    """Tell whether a case is wanted: it matches a glob, or holds the text, or there is no pattern at all."""
+    return not patterns or any(fnmatchcase(case, pattern) or pattern in case for pattern in patterns)

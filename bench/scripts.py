@@ -1,0 +1,85 @@
+r"""The pgbench scripts. Each statement is a transaction of its own, as a client in autocommit sends it.
+
+The client really gets what a consumer gets: every row with its whole message comes over the connection, and
+the ids go back to the server from the client. pgbench keeps only the last row of a result (\aset), so the
+last row of the receiving statement carries the ids; the same few lines stand around every contestant's call.
+
+Bodies go to the server as a parameter (`-M prepared`), so the server parses them as it does for any client. A
+client picks another batch of bodies every RELOAD cycles or so.
+"""
+
+from __future__ import annotations
+
+from bench.bodies import batches_of
+from bench.contestants import LEASE_SECONDS, QUEUE, Contestant
+
+RELOAD = 32
+VARIABLES = {"loaded": "0"}  # what every script expects to be defined (pgbench -D)
+
+
+def cycle(contestant: Contestant, batch: int) -> str:
+    """Send a batch, take as many, settle what was taken: three transactions."""
+    return send(batch) + take(contestant, batch)
+
+
+def send(batch: int) -> str:
+    """Send one batch of varied bodies."""
+    call = (
+        f"select * from pgmq.send('{QUEUE}', :bodies::jsonb);\n"
+        if batch == 1
+        else f"select * from pgmq.send_batch('{QUEUE}', :bodies::jsonb[]);\n"
+    )
+    return _load_bodies(batch) + call
+
+
+def take(contestant: Contestant, quantity: int) -> str:
+    """Take up to `quantity` messages and settle them: two transactions, or one if there was nothing."""
+    return _take_one(contestant, contestant.receive(1)) if quantity == 1 else _take_many(contestant, quantity)
+
+
+def grouped_cycle(contestant: Contestant, groups: int) -> str:
+    """Send one message of a random group, take one in order, settle it."""
+    return (
+        _load_bodies(1)
+        + f"\\set group_number random(1, {groups})\n"
+        + f"select * from pgmq.send('{QUEUE}', :bodies::jsonb,"
+        + " jsonb_build_object('x-pgmq-group', 'group-' || :group_number::text));\n"
+        + _take_one(contestant, f"pgmq.read_grouped_head('{QUEUE}', {LEASE_SECONDS}, 1)")
+    )
+
+
+def _load_bodies(batch: int) -> str:
+    return (
+        f"\\set batch_number random(1, {batches_of(batch)})\n"
+        f"\\set reload random(1, {RELOAD})\n"
+        "\\if :loaded = 0 or :reload = 1\n"
+        f"select bodies from bench.batch where size = {batch} and number = :batch_number \\gset\n"
+        "\\set loaded 1\n"
+        "\\endif\n"
+    )
+
+
+def _take_one(contestant: Contestant, call: str) -> str:
+    return (
+        "\\set msg_id 0\n"  # \aset leaves the variable alone when no row comes
+        f"select {', '.join(contestant.columns)} from {call} \\aset\n"
+        "\\if :msg_id > 0\n"
+        f"{contestant.settle_one()};\n"
+        "\\endif\n"
+    )
+
+
+def _take_many(contestant: Contestant, quantity: int) -> str:
+    columns = contestant.columns
+    carried = ("ids", "taken")
+    last = [f"max({column})" if column in contestant.carried else "null" for column in columns]
+    return (
+        # An append runs its parts in order, and nothing here is parallel safe: the ids come last.
+        f"with taken as materialized (select * from {contestant.receive(quantity)})\n"
+        f"select {', '.join(columns)}, null::text as {carried[0]}, 0 as {carried[1]} from taken\n"
+        "union all\n"
+        f"select {', '.join(last)}, array_agg(msg_id)::text, count(*) from taken \\aset\n"
+        "\\if :taken > 0\n"
+        f"{contestant.settle_many()};\n"
+        "\\endif\n"
+    )

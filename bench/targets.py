@@ -1,0 +1,105 @@
+"""What must be reached, and what is aimed at: ratios to upstream in one run, unless said otherwise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bench.contestants import CALLS, NATIVE
+from bench.results import LAST_TO_FIRST, Summary
+
+
+class Measure(StrEnum):
+    """Which number of a summary a target is about."""
+
+    RATIO = "times upstream"
+    LAST_TO_FIRST = "last window to first"
+    WAL = "WAL to upstream"
+
+    def of(self, summary: Summary) -> float:
+        """Read it off a summary; not a number when it was not measured."""
+        if self is Measure.RATIO:
+            return summary.ratio
+        return summary.wal_ratio if self is Measure.WAL else summary.details.get(LAST_TO_FIRST, math.nan)
+
+
+class Verdict(StrEnum):
+    """How a target was met."""
+
+    AIM = "aim"
+    FLOOR = "floor"
+    BELOW = "BELOW"
+    UNKNOWN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One line of the table of targets. Less is better for WAL, more for everything else."""
+
+    case: str
+    contestant: str
+    floor: float
+    aim: float
+    measure: Measure = Measure.RATIO
+
+    def verdict(self, reached: float) -> Verdict:
+        """Judge what was reached."""
+        if math.isnan(reached):
+            return Verdict.UNKNOWN
+        sign = -1 if self.measure is Measure.WAL else 1
+        if sign * reached >= sign * self.aim:
+            return Verdict.AIM
+        return Verdict.FLOOR if sign * reached >= sign * self.floor else Verdict.BELOW
+
+
+def _cycle(contestant: str, batch: int, clients: int, floor: float, aim: float) -> Target:
+    return Target(f"cycle/batch-{batch}/clients-{clients}", contestant, floor, aim)
+
+
+def _deep(prefix: str, contestants: tuple[str, ...]) -> tuple[Target, ...]:
+    """Give the targets of depth: they hold however the backlog came about."""
+    manners = ("leased", "delayed") if prefix == "invisible" else ("batched",)
+    return tuple(
+        Target(f"{prefix}/{manner}", contestant, 50, 200)
+        for manner in (*manners, "singles", "half-settled")
+        for contestant in contestants
+    )
+
+
+TARGETS: tuple[Target, ...] = (
+    _cycle(CALLS, 1, 1, 0.95, 1.5),
+    _cycle(CALLS, 1, 16, 0.9, 1.5),
+    _cycle(CALLS, 10, 16, 1.4, 3),
+    _cycle(CALLS, 100, 1, 1.7, 3),
+    _cycle(CALLS, 100, 16, 2.3, 4),
+    _cycle(CALLS, 1000, 1, 2.7, 5),
+    _cycle(CALLS, 1000, 16, 3.3, 5),
+    _cycle(NATIVE, 1, 16, 1.1, 2),
+    _cycle(NATIVE, 100, 1, 1.8, 3),
+    _cycle(NATIVE, 100, 16, 3.3, 6),
+    _cycle(NATIVE, 1000, 1, 4, 8),
+    _cycle(NATIVE, 1000, 16, 5.5, 8),
+    *(Target(f"cycle/batch-100/clients-{clients}", NATIVE, 0.6, 0.4, Measure.WAL) for clients in (1, 4, 16)),
+    *(
+        target
+        for case in ("snapshot/held", "soak/batch-100", "soak/singles", "soak/groups")
+        for target in (
+            Target(case, NATIVE, 25, 50),
+            Target(case, NATIVE, 0.9, 0.98, Measure.LAST_TO_FIRST),
+            Target(case, CALLS, 7, 20),
+            Target(case, CALLS, 0.3, 0.9, Measure.LAST_TO_FIRST),
+        )
+    ),
+    *_deep("invisible", (CALLS, NATIVE)),
+    *_deep("grouped/read_grouped", (CALLS,)),
+    *_deep("grouped/read_grouped_rr", (CALLS,)),
+    *_deep("grouped/read_grouped_head", (CALLS,)),
+    *_deep("metrics", (CALLS,)),
+)
+
+
+def targets_of(summary: Summary) -> list[Target]:
+    return [
+        target for target in TARGETS if (target.case, target.contestant) == (summary.case, summary.contestant)
+    ]

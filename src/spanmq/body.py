@@ -1,0 +1,162 @@
+"""How a Python value becomes a message's JSON, and comes back.
+
+A body is anything the encoder takes; the default one also takes dataclasses, Pydantic models, dates, times,
+UUIDs and enumerations, wherever they stand. Text is a JSON string. Bytes travel in an envelope, an object
+with this one key, and come back as the same bytes:
+
+    {"spanmq.bytes": "<base64, RFC 4648, padded>"}
+
+PostgreSQL stores `jsonb`, which keeps values and not their spelling: keys come back in another order, a
+duplicate key once, and 1e16 as the integer that it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from enum import Enum
+from typing import Any, Final
+from uuid import UUID
+
+from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError
+from spanmq.message import GROUP_HEADER
+
+Headers = Mapping[str, Any]
+Encoder = Callable[[Any], str | bytes]
+Decoder = Callable[[bytes], Any]
+
+BYTES_KEY: Final = "spanmq.bytes"
+
+# A jsonb holds at most 0x0FFFFFFF bytes, 1 MB short of 257: PostgreSQL calls it 255 MB.
+BODY_BYTES_MAX: Final = 255 * 1024 * 1024
+
+# \u0000 that is an escape, not the end of an escaped backslash followed by "u0000".
+_ESCAPED_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+@dataclass(frozen=True, slots=True)
+class RawJson:
+    """JSON text that is ready to be sent: no encoder touches it."""
+
+    text: str | bytes
+
+
+def plain(value: object) -> object:
+    """Give what an encoder knows for a value that JSON doesn't; raises TypeError for any other."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    dump = getattr(value, "model_dump", None)
+    if dump is not None:
+        return dump(mode="json")
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, Enum):
+        return value.value
+    raise TypeError(f"a {type(value).__qualname__} can't be encoded as JSON")
+
+
+# NaN and Infinity are not JSON: the server would refuse them with a remark on syntax.
+_json_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=plain)
+# Not json.loads: a third of its time goes into guessing the encoding of bytes that are UTF-8.
+_json_decoder = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """An encoder and a decoder, and what is checked before anything is sent.
+
+    A given `encoder` gets dataclasses and Pydantic models made plain at the top level only; below it they are
+    its own affair. A given `decoder` gets the JSON as bytes; only an envelope that it makes a dict of is
+    opened.
+    """
+
+    encoder: Encoder | None = None
+    decoder: Decoder | None = None
+
+    def encode(self, body: object) -> str:
+        """Give the JSON text of a body; raises InvalidBodyError or BodyTooLargeError."""
+        try:
+            text = self._text(body)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidBodyError(
+                f"the body can't be encoded: {error}",
+                hint="Send JSON values, dataclasses, Pydantic models or bytes, or give an encoder.",
+            ) from error
+        return _checked(text, "body")
+
+    def decode(self, raw: bytes | None) -> object:
+        """Give the body that was sent; a body that is SQL's null gives None."""
+        if raw is None:
+            return None
+        value = _json_decoder.decode(raw.decode()) if self.decoder is None else self.decoder(raw)
+        if type(value) is dict and len(value) == 1 and isinstance(envelope := value.get(BYTES_KEY), str):
+            try:
+                return base64.b64decode(envelope, validate=True)
+            except binascii.Error:
+                return value  # somebody else's object that only looks like ours
+        return value
+
+    def _text(self, body: object) -> str:
+        if isinstance(body, RawJson):
+            return body.text if isinstance(body.text, str) else body.text.decode()
+        if isinstance(body, bytes | bytearray | memoryview):
+            return f'{{"{BYTES_KEY}":"{base64.b64encode(body).decode()}"}}'
+        if isinstance(body, Mapping) and len(body) == 1 and isinstance(body.get(BYTES_KEY), str):
+            raise ValueError(f"a text under the single key {BYTES_KEY!r} is the envelope of bytes")
+        if self.encoder is None:
+            return _json_encoder.encode(body)
+        if hasattr(body, "model_dump") or dataclasses.is_dataclass(body):
+            body = plain(body)
+        encoded = self.encoder(body)
+        return encoded if isinstance(encoded, str) else bytes(encoded).decode()
+
+
+def encode_headers(headers: Headers | None, group: str | None) -> str | None:
+    """Give the JSON text of headers with the group among them; None when there is neither."""
+    if headers is None and group is None:
+        return None
+    if headers is not None and not isinstance(headers, Mapping):
+        raise InvalidArgumentError(f"headers must be a mapping, got {type(headers).__qualname__}")
+    merged = dict(headers or {})
+    if group is not None:
+        if not isinstance(group, str):
+            raise InvalidArgumentError(f"group must be a string, got {type(group).__qualname__}")
+        if merged.setdefault(GROUP_HEADER, group) != group:
+            raise InvalidArgumentError(f"group {group!r} contradicts the header {GROUP_HEADER!r}")
+    try:
+        text = _json_encoder.encode(merged)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidBodyError(f"the headers can't be encoded: {error}") from error
+    return _checked(text, "headers")
+
+
+def _checked(text: str, what: str) -> str:
+    """Refuse what PostgreSQL would refuse less clearly, or only after hundreds of megabytes."""
+    if "\0" in text or ("\\u0000" in text and _ESCAPED_NUL.search(text)):
+        raise InvalidBodyError(
+            f"the {what} holds the character NUL, which PostgreSQL can't store",
+            hint="Send it as bytes: they come back unchanged.",
+        )
+    # The number of bytes matters only near the limit or when a character may have no encoding.
+    if len(text) * 4 > BODY_BYTES_MAX or not text.isascii():
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError as error:
+            raise InvalidBodyError(
+                f"the {what} holds a surrogate without its other half, which is no character",
+                hint="Send it as bytes: they come back unchanged.",
+            ) from error
+        if size > BODY_BYTES_MAX:
+            raise BodyTooLargeError(
+                f"the {what} has {size:,} bytes of JSON, the most is {BODY_BYTES_MAX:,}",
+                hint="Store it elsewhere and send a reference.",
+            )
+    return text

@@ -1,0 +1,279 @@
+"""One call of an SQL function: what is sent, as text, and how its rows are read. No I/O here.
+
+Every statement is one `select … from pgmq.function(…)` with named arguments, so that a function may gain
+arguments and columns while clients of another release run. Every parameter is text and is cast in the
+statement: that is the same through psycopg, SQLAlchemy, Django and asyncpg, and an array of a thousand bodies
+as one literal is four times faster than psycopg's own list (4.8 ms against 19 ms, 190-byte bodies).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Final, Generic, LiteralString, TypeVar
+
+from spanmq.errors import (
+    InvalidArgumentError,
+    InvalidQueueNameError,
+    NotSupportedByUpstreamError,
+    SchemaMissingError,
+    SchemaVersionError,
+    SpanmqError,
+)
+from spanmq.message import Flavour
+
+Result = TypeVar("Result")
+Seconds = float | timedelta
+Delay = float | timedelta | datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What came back: `jsonb` as bytes, times as aware datetimes."""
+
+    columns: tuple[str, ...]
+    values: Sequence[Sequence[Any]]
+
+    def scalar(self) -> Any:
+        """Give the first column of the only row."""
+        return self.values[0][0]
+
+    def column(self) -> list[Any]:
+        """Give the first column of each row."""
+        return [row[0] for row in self.values]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Give each row by the names of its columns."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.values]
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A named argument: its value as text, and the SQL that gives it its type (`{}` is the value)."""
+
+    name: str
+    value: str | None
+    expression: str
+
+
+class Shape(Enum):
+    """What a function returns, as far as a statement has to know."""
+
+    ROWS = "rows"
+    MESSAGES = "messages"
+    NOTHING = "nothing"
+
+
+class Style(Enum):
+    """How a driver writes a parameter, and whether rows come as they are or each as one JSON text."""
+
+    PSYCOPG = "%({name})s"
+    DBAPI = "cast(%({name})s as text)"
+    COLON = "cast(:{name} as text)"
+    DOLLAR = "cast(${number} as text)"
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Result]):
+    """A function of schema `pgmq` with its arguments.
+
+    `native` ones are missing in upstream PGMQ. `volatile` ones lose nothing when a crash of the server
+    forgets them, so that they may be committed without waiting for the disk.
+    """
+
+    function: str
+    arguments: tuple[Argument, ...]
+    read: Callable[[Rows], Result]
+    queue: str | None = None
+    shape: Shape = Shape.ROWS
+    native: bool = False
+    volatile: bool = False
+
+    def statement(self, style: Style, *, relaxed: bool = False) -> LiteralString:
+        """Give the statement; `relaxed` lets its own commit not wait for the disk."""
+        signature = tuple((argument.name, argument.expression) for argument in self.arguments)
+        return _statement(self.function, signature, self.shape, style, relaxed)
+
+    def parameters(self) -> dict[str, str | None]:
+        """Give the values by name."""
+        return {argument.name: argument.value for argument in self.arguments}
+
+
+# Names what is installed; the only statement that asks pg_catalog and not pgmq. Texts, for every driver.
+PROBE: Final = (
+    "select cast(pg_catalog.to_regproc('pgmq.spanmq_version') as pg_catalog.text) as spanmq, "
+    "cast(pg_catalog.to_regclass('pgmq.meta') as pg_catalog.text) as pgmq"
+)
+
+# Local to the transaction, and the statement is the transaction: the commit reads it, then it is gone.
+_RELAX: Final = ", pg_catalog.set_config('synchronous_commit', 'off', true) as setting"
+
+
+@lru_cache(maxsize=512)
+def _statement(
+    function: str, signature: tuple[tuple[str, str], ...], shape: Shape, style: Style, relaxed: bool
+) -> LiteralString:
+    arguments = ", ".join(
+        f"{name} => {expression.format(style.value.format(name=name, number=number))}"
+        for number, (name, expression) in enumerate(signature, start=1)
+    )
+    if style is Style.PSYCOPG:
+        columns = "result.*"
+    elif shape is Shape.NOTHING:
+        columns = "1 as done"
+    elif shape is Shape.MESSAGES:
+        # These two apart: the decoder must get what PostgreSQL prints, not what json.loads made of it.
+        columns = (
+            "cast(pg_catalog.to_jsonb(result) - 'message' - 'headers' as text) as record, "
+            "cast(result.message as text) as message, cast(result.headers as text) as headers"
+        )
+    else:
+        columns = "cast(pg_catalog.to_jsonb(result) as text) as record"
+    # Its parts are constants of calls.py: what a user gives is only ever a parameter.
+    return f"select {columns} from pgmq.{function}({arguments}) as result{_RELAX if relaxed else ''}"
+
+
+# What a missing function means.
+
+
+def is_missing_function(error: SpanmqError, call: Call[Any]) -> bool:
+    """Tell whether it is the function called that is missing, and not one that it calls."""
+    return isinstance(error, SchemaMissingError) or (
+        error.sqlstate == "42883" and f"pgmq.{call.function}(" in error.message
+    )
+
+
+def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
+    """Give the error that says why there is no such function; `found` is None if nobody could look."""
+    function = call.function
+    if found == "upstream" or (found is None and call.native):
+        return NotSupportedByUpstreamError(
+            f"this database holds upstream PGMQ, which has no pgmq.{function}",
+            hint="`spanmq adopt` takes its queues over.",
+            missing=function,
+            function=function,
+            queue=call.queue,
+        )
+    if found == "spanmq":
+        return SchemaVersionError(
+            f"the schema in this database has no pgmq.{function} with these arguments",
+            hint="`spanmq upgrade` brings it to this client's release.",
+            function=function,
+            queue=call.queue,
+        )
+    return SchemaMissingError(
+        "this database holds neither spanmq nor PGMQ" if found else f"there is no pgmq.{function} here",
+        hint="client.install() or `spanmq install` puts the schema into this database.",
+        function=function,
+        queue=call.queue,
+    )
+
+
+# Arguments. Each maker takes what a user may give and refuses, by name, what no server could understand.
+
+
+def text(name: str, value: str | None) -> Argument:
+    """Pass a text."""
+    if value is not None:
+        if not isinstance(value, str):
+            raise InvalidArgumentError(f"{name} must be a string, got {type(value).__qualname__}")
+        if "\0" in value:
+            raise InvalidArgumentError(f"{name} holds the character NUL, which PostgreSQL can't store")
+    return Argument(name, value, "cast({} as text)")
+
+
+def queue_name(name: str, value: str) -> Argument:
+    """Pass the name of a queue; what makes a name valid is the server's to say."""
+    if not isinstance(value, str):
+        raise InvalidQueueNameError(f"a queue's name must be a string, got {type(value).__qualname__}")
+    if "\0" in value:
+        raise InvalidQueueNameError("a queue's name can't hold the character NUL", queue=value)
+    return text(name, value)
+
+
+def integer(name: str, value: int) -> Argument:
+    """Pass an int."""
+    return Argument(name, str(_index(name, value)), "cast({} as integer)")
+
+
+def bigint(name: str, value: int) -> Argument:
+    """Pass a bigint."""
+    return Argument(name, str(_index(name, value)), "cast({} as bigint)")
+
+
+def bigints(name: str, values: int | Iterable[int]) -> Argument:
+    """Pass an array of bigints; one number is an array of one."""
+    try:
+        numbers = iter([values] if isinstance(values, int) else values)
+    except TypeError as error:
+        raise InvalidArgumentError(f"{name} must be integers, got {type(values).__qualname__}") from error
+    literal = ",".join([str(_index(name, number)) for number in numbers])
+    return Argument(name, f"{{{literal}}}", "cast({} as bigint[])")
+
+
+def json(name: str, encoded: str | None) -> Argument:
+    """Pass JSON that is encoded already."""
+    return Argument(name, encoded, "cast({} as jsonb)")
+
+
+def jsons(name: str, encoded: Iterable[str | None]) -> Argument:
+    """Pass an array of encoded JSON; None is SQL's null."""
+    elements = [
+        "NULL" if element is None else '"' + element.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        for element in encoded
+    ]
+    return Argument(name, "{" + ",".join(elements) + "}", "cast({} as jsonb[])")
+
+
+def duration(name: str, value: Seconds) -> timedelta:
+    """Read seconds, none or more."""
+    if isinstance(value, bool) or not isinstance(value, int | float | timedelta):
+        raise InvalidArgumentError(f"{name} must be seconds or a timedelta, got {type(value).__qualname__}")
+    try:
+        length = value if isinstance(value, timedelta) else timedelta(seconds=value)
+    except (OverflowError, ValueError) as error:  # too long; not a number
+        raise InvalidArgumentError(f"{name} is out of range, got {value}") from error
+    if length < timedelta():
+        raise InvalidArgumentError(f"{name} cannot be negative, got {value}")
+    return length
+
+
+def seconds(name: str, value: Seconds) -> Argument:
+    """Pass seconds with their fraction."""
+    return Argument(name, repr(duration(name, value).total_seconds()), "cast({} as double precision)")
+
+
+def whole_seconds(name: str, value: Seconds) -> Argument:
+    """Pass seconds to one of PGMQ's calls, which know whole ones only: rounded up."""
+    return integer(name, math.ceil(duration(name, value).total_seconds()))
+
+
+def milliseconds(name: str, value: Seconds) -> Argument:
+    """Pass seconds as whole milliseconds."""
+    return integer(name, round(duration(name, value).total_seconds() * 1000))
+
+
+def moment(name: str, value: Delay) -> Argument:
+    """Pass a point in time: a datetime, or a duration from the *server's* now."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise InvalidArgumentError(f"{name} must be a datetime with a time zone, got {value!r}")
+        return Argument(name, value.astimezone(UTC).isoformat(), "cast({} as timestamptz)")
+    whole, microseconds = divmod(duration(name, value), timedelta(seconds=1))
+    # As a clock face: PostgreSQL 14 reads no count beyond 32 bits, and a day may have 23 hours.
+    face = f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}.{microseconds.microseconds:06}"
+    return Argument(name, face, "pg_catalog.clock_timestamp() + cast({} as interval)")
+
+
+def _index(name: str, value: int) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError as error:
+        raise InvalidArgumentError(f"{name} must be an integer, got {value!r}") from error

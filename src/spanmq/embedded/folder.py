@@ -1,0 +1,278 @@
+"""The folder of a private server: what lies in it, who may touch it, and how it is first filled.
+
+start        `flock`ed while somebody starts or leaves; also the mark that the folder is ours
+holders      `flock`ed, shared, by each user of the server (keeper.py)
+server       `flock`ed by the server's own processes as long as one of them lives
+data/        PostgreSQL's data folder; complete as soon as it has this name
+socket/      the unix socket; nobody else may enter
+server.log   what the server says; server.log.1 the megabyte before
+"""
+
+import contextlib
+import errno
+import hashlib
+import os
+import pwd
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from spanmq.embedded.binaries import ELSEWHERE, ServerUser, as_user
+from spanmq.embedded.keeper import command_of, is_of
+from spanmq.errors import (
+    EmbeddedDiskFullError,
+    EmbeddedError,
+    EmbeddedFolderError,
+    EmbeddedFolderInUseError,
+    EmbeddedStartError,
+    EmbeddedVersionError,
+)
+
+PORT = 5432  # a name only: with a socket folder of its own, no two servers meet
+SOCKET_NAME = f".s.PGSQL.{PORT}"
+# The shortest `sun_path` among the systems we run on is macOS's 104 bytes, with its closing zero.
+SOCKET_PATH_BYTES_MAX = 103
+LOG_BYTES_MAX = 1_000_000
+DISK_FULL_TEXTS = ("No space left on device", "Disk quota exceeded")
+
+# Written into postgresql.conf when the folder is made, so `alter system` and the owner's own editing win.
+DEFAULTS = {
+    "max_connections": "100",
+    "shared_buffers": "256MB",
+    "max_wal_size": "2GB",
+    # Queues are small statements: compiling them costs more than running them.
+    "jit": "off",
+    "log_checkpoints": "off",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PostmasterFile:
+    """What `postmaster.pid` says."""
+
+    pid: int
+    socket_folder: Path
+    is_ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFolder:
+    """The paths of one server, and what can be read from them."""
+
+    path: Path
+
+    @property
+    def start_lock(self) -> Path:
+        return self.path / "start"
+
+    @property
+    def holders(self) -> Path:
+        return self.path / "holders"
+
+    @property
+    def server_lock(self) -> Path:
+        return self.path / "server"
+
+    @property
+    def data(self) -> Path:
+        return self.path / "data"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "server.log"
+
+    @property
+    def tag(self) -> str:
+        """The server's cluster_name, by which its processes are known."""
+        return f"spanmq-{hashlib.sha256(os.fsencode(self.data.resolve())).hexdigest()[:16]}"
+
+    def postmaster(self) -> PostmasterFile | None:
+        """Return what the running, starting or crashed server noted, None if it is not whole."""
+        try:
+            lines = (self.data / "postmaster.pid").read_text().splitlines()
+            return PostmasterFile(
+                int(lines[0]), Path(lines[4]), len(lines) > 7 and lines[7].strip() == "ready"
+            )
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def is_ready(self) -> bool:
+        """Tell whether the server takes connections."""
+        found = self.postmaster()
+        return found is not None and found.is_ready and is_of(found.pid, self.tag)
+
+
+@contextlib.contextmanager
+def clear_errors(path: Path) -> Iterator[None]:
+    """Turn what the system says about a folder into what the reader can do about it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise disk_full(path, str(error)) from error
+        where = error.filename or path
+        raise EmbeddedFolderError(
+            f"the embedded server cannot use the folder {path}: {error.strerror} ({where})", hint=ELSEWHERE
+        ) from error
+
+
+def disk_full(path: Path, detail: str) -> EmbeddedDiskFullError:
+    """Say how much is left where the server lives."""
+    free = shutil.disk_usage(path).free // 1_000_000 if path.exists() else 0
+    return EmbeddedDiskFullError(
+        f"the disk under {path} is full ({free} MB free; a new server needs about 60 MB): {detail}"
+    )
+
+
+def prepare(folder: ServerFolder) -> None:
+    """Make the folder and its lock files if they are not there yet. Other people's folders are left alone."""
+    is_root = os.geteuid() == 0
+    for path in reversed([folder.path, *folder.path.parents]):
+        if not path.exists():
+            path.mkdir(exist_ok=True)
+            if is_root:
+                path.chmod(0o755)  # whatever the umask: the server's user must pass
+            elif path == folder.path:
+                path.chmod(0o700)
+    names = {entry.name for entry in folder.path.iterdir()}
+    if names and folder.start_lock.name not in names:
+        what = "is a PostgreSQL data folder" if "PG_VERSION" in names else "is not empty"
+        raise EmbeddedFolderError(f"{folder.path} {what} and was not made by spanmq.embedded", hint=ELSEWHERE)
+    owner = folder.data.stat().st_uid if folder.data.exists() else os.geteuid()
+    for path in (folder.start_lock, folder.holders, folder.server_lock):
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            if is_root:
+                os.chown(path, owner, -1)  # the owner may come without root's help next time
+    if not is_root and owner != os.geteuid():
+        name = next((entry.pw_name for entry in pwd.getpwall() if entry.pw_uid == owner), str(owner))
+        raise EmbeddedFolderError(f"the server in {folder.path} belongs to user {name!r}", hint=ELSEWHERE)
+
+
+def check_version(folder: ServerFolder, version: int) -> None:
+    """Refuse another major version's data: PostgreSQL can't read it, and we don't convert it unasked."""
+    file = folder.data / "PG_VERSION"
+    if file.exists() and (found := file.read_text().strip()) != str(version):
+        raise EmbeddedVersionError(
+            f"{folder.data} holds data of PostgreSQL {found}, not {version}",
+            hint=f"Start it with version={found}, choose another with folder=…, or dump it there and restore "
+            "it here (docs/embedded.md).",
+        )
+
+
+def check_not_foreign(folder: ServerFolder) -> None:
+    """Refuse a folder on which a server runs that is not ours; forget the notes of one that crashed.
+
+    To be called while the server's lock is free, which proves that no process of ours is left. What
+    `postmaster.pid` then names is a server started by other means, a dead process, or, in a container
+    where numbers come back soon, somebody else with the same number: PostgreSQL would refuse that one too.
+    """
+    found = folder.postmaster()
+    if found is None:
+        return
+    command = command_of(found.pid)
+    if is_postmaster_on(folder.data, found.pid, command):
+        raise EmbeddedFolderInUseError(
+            f"another PostgreSQL server (process {found.pid}) runs on {folder.data}",
+            hint=f"Stop that server. {ELSEWHERE}",
+        )
+    if command:
+        (folder.data / "postmaster.pid").unlink()
+
+
+def is_postmaster_on(data: Path, pid: int, command: str) -> bool:
+    """Tell whether a process is a postmaster on this data folder; in doubt it is."""
+    if not re.match(r"(.*/)?postgres( |$)", command):  # a session's title starts with `postgres:`
+        return False
+    with contextlib.suppress(OSError):  # no /proc, or not our process
+        return Path(f"/proc/{pid}/cwd").readlink() == data.resolve()
+    where = command.partition(" -D ")[2]
+    return not where.startswith("/") or where.startswith(str(data))
+
+
+def initialise(folder: ServerFolder, binaries: Path, user: ServerUser | None, *, durable: bool) -> None:
+    """Make the data folder with `initdb`. Killed in the middle, it leaves nothing that counts."""
+    for abandoned in folder.path.glob("data.new-*"):
+        shutil.rmtree(abandoned, ignore_errors=True)
+    # Never the same name twice: what a killed `initdb` started may still be at work in the old one.
+    unfinished = Path(tempfile.mkdtemp(prefix="data.new-", dir=folder.path))
+    if user is not None:
+        os.chown(unfinished, user.uid, user.gid)
+    command: list[str | Path] = [binaries / "initdb", "-D", unfinished, "-U", "postgres"]
+    command += ["--auth=trust", "--encoding=UTF8", "--no-locale", "--data-checksums"]
+    command += [f"--set={name}={value}" for name, value in DEFAULTS.items()]
+    if not durable:
+        command.append("--no-sync")
+    done = subprocess.run(
+        command,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env=environment(),
+        umask=0o077,
+        **as_user(user),
+    )
+    if done.returncode != 0:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise explain(folder, done.stderr)
+    unfinished.rename(folder.data)
+
+
+def explain(folder: ServerFolder, output: str) -> EmbeddedError:
+    """Make the right error of what `initdb` or the server said before it gave up."""
+    tail = "\n".join(output.strip().splitlines()[-10:])
+    if not tail and shutil.disk_usage(folder.path).free < LOG_BYTES_MAX:
+        return disk_full(folder.path, "the server could not even write its log")
+    if any(
+        text in line and "shared memory" not in line for line in tail.splitlines() for text in DISK_FULL_TEXTS
+    ):
+        return disk_full(folder.path, tail)
+    return EmbeddedStartError(f"PostgreSQL did not start in {folder.path}:\n{tail}")
+
+
+def make_private(path: Path, user: ServerUser | None) -> None:
+    """Make a folder that only the server's user may enter; accept one that is just so already."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+        if user is not None:
+            os.chown(path, user.uid, user.gid)
+    owner = os.geteuid() if user is None else user.uid
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != owner:
+        raise EmbeddedFolderError(
+            f"{path} exists and is not a folder of the server's user", hint="Remove it."
+        )
+    path.chmod(0o700)
+
+
+def socket_folder(folder: ServerFolder, user: ServerUser | None) -> Path:
+    """Make and return the folder of the socket: beside the data, or a short one under the temporary folder.
+
+    The system takes no socket path over about a hundred bytes, and libpq reads a comma as a list of hosts.
+    """
+    owner = os.geteuid() if user is None else user.uid
+    near = folder.path / "socket"
+    short = [Path(parent) / f"{folder.tag}-{owner}" for parent in (tempfile.gettempdir(), "/tmp")]
+    fitting = next((each for each in [near, *short] if is_socket_path(each)), short[-1])
+    make_private(fitting, user)
+    for name in (SOCKET_NAME, f"{SOCKET_NAME}.lock"):  # what a crash left; the same trap of reused numbers
+        (fitting / name).unlink(missing_ok=True)
+    return fitting
+
+
+def is_socket_path(path: Path) -> bool:
+    """Tell whether a socket in this folder can be made and be named in a DSN."""
+    return len(os.fsencode(path / SOCKET_NAME)) <= SOCKET_PATH_BYTES_MAX and "," not in str(path)
+
+
+def environment() -> dict[str, str]:
+    """Return our environment without what would lead PostgreSQL astray; we read its messages in English."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
+    return kept | {"LC_ALL": "C"}

@@ -1,0 +1,302 @@
+"""Join, start and leave a private server.
+
+The order of the locks, for everyone: `start`, then `holders`. A newcomer waits for `holders` while the keeper
+or the last to leave holds it exclusively, that is while the server stops; it then starts the server anew.
+"""
+
+import atexit
+import contextlib
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+from spanmq.embedded import keeper
+from spanmq.embedded.binaries import (
+    SYSTEM_FOLDER,
+    check_reachable,
+    find_binaries,
+    reachable_binaries,
+    server_user,
+)
+from spanmq.embedded.folder import (
+    LOG_BYTES_MAX,
+    PORT,
+    ServerFolder,
+    check_not_foreign,
+    check_version,
+    clear_errors,
+    environment,
+    explain,
+    initialise,
+    prepare,
+    socket_folder,
+)
+from spanmq.errors import EmbeddedNotAvailableError, EmbeddedStartError
+
+# Sessions notice the death of their postmaster at once unless they compute; those are not waited for.
+ORPHAN_SECONDS = 2.0
+# Leaving waits this long for somebody who is just starting or leaving, then leaves the rest to them.
+LEAVE_SECONDS = 10.0
+
+
+class EmbeddedServer:
+    """One user's hold on a private server; `dsn` is its address, for psycopg and every other driver.
+
+    The server runs until the last hold on it is closed, in whatever process. A hold closes with its `with`
+    block, at `close()`, at the end of the process, and when the process is killed. It belongs to the process
+    that made it: after a fork the child needs its own.
+    """
+
+    __slots__ = (
+        "_closed",
+        "_closing",
+        "_folder",
+        "_holders_fd",
+        "_keep_data",
+        "_process_id",
+        "_socket",
+        "version",
+    )
+
+    def __init__(self, folder: ServerFolder, holders_fd: int, *, version: int, keep_data: bool) -> None:
+        self.version = version
+        self._folder = folder
+        self._holders_fd = holders_fd
+        self._keep_data = keep_data
+        found = folder.postmaster()
+        self._socket = found.socket_folder if found else folder.path / "socket"
+        self._closed = False
+        self._closing = threading.Lock()
+        self._process_id = os.getpid()
+        atexit.register(self.close)
+
+    @property
+    def dsn(self) -> str:
+        """The address of the database `postgres`, as its superuser `postgres`."""
+        return self.dsn_for("postgres")
+
+    @property
+    def folder(self) -> Path:
+        """Where the server's files are."""
+        return self._folder.path
+
+    @property
+    def log(self) -> Path:
+        """The file into which the server writes its messages."""
+        return self._folder.log
+
+    def dsn_for(self, database: str) -> str:
+        """Return the address of another database of this server."""
+        # Everything that an environment variable could change stands in it.
+        host = quote(str(self._socket), safe="")
+        return f"postgresql://postgres@/{quote(database, safe='')}?host={host}&port={PORT}"
+
+    def close(self) -> None:
+        """Let go of the server; if nobody else holds it, stop it and return when it has stopped."""
+        with self._closing:
+            if self._closed or os.getpid() != self._process_id:
+                return
+            self._closed = True
+            atexit.unregister(self.close)
+            leave(self._folder, self._holders_fd, self._socket, keep_data=self._keep_data)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def default_folder(version: int = 18) -> Path:
+    """Return where a server lives if nobody says otherwise.
+
+    For root that is a system folder: its home is closed to the user that PostgreSQL then runs as.
+    """
+    if os.geteuid() == 0:
+        return SYSTEM_FOLDER / f"postgres-{version}"
+    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(home, "spanmq", f"postgres-{version}")
+
+
+def join(
+    folder: ServerFolder,
+    *,
+    version: int,
+    settings: Mapping[str, str],
+    timeout: float,
+    keep_data: bool = True,
+) -> EmbeddedServer:
+    """Take a hold on the server of a folder; make and start it if need be."""
+    binaries = find_binaries(version)
+    with clear_errors(folder.path):
+        prepare(folder)
+        check_version(folder, version)
+        holders_fd = os.open(folder.holders, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            with start_lock(folder, timeout):
+                if not keeper.wait_until(lambda: keeper.try_lock(holders_fd, fcntl.LOCK_SH), timeout):
+                    raise EmbeddedStartError(
+                        f"the server in {folder.path} does not end its shutdown: see {folder.log}"
+                    )
+                check_version(folder, version)  # again: another may have made the data just now
+                run(folder, binaries, settings=settings, timeout=timeout, keep_data=keep_data)
+        except BaseException:
+            os.close(holders_fd)  # a server that started for nobody else is stopped by its keeper
+            raise
+    return EmbeddedServer(folder, holders_fd, version=version, keep_data=keep_data)
+
+
+def leave(folder: ServerFolder, holders_fd: int, socket: Path, *, keep_data: bool) -> None:
+    """Drop a hold, and stop the server if it was the last."""
+    with contextlib.ExitStack() as stack:
+        # One after another, so that of two who leave together the second sees that it is the last.
+        with contextlib.suppress(EmbeddedStartError, OSError):
+            stack.enter_context(start_lock(folder, LEAVE_SECONDS))
+        # Said aloud: a forked child may still have this file open, and must not hold the server for us.
+        fcntl.flock(holders_fd, fcntl.LOCK_UN)
+        if keeper.try_lock(holders_fd, fcntl.LOCK_EX):
+            keeper.stop(data=folder.data, server_lock=folder.server_lock, tag=folder.tag, keep_data=keep_data)
+        else:
+            # Either others are left (then this is ours at once) or the keeper was faster and is at it.
+            keeper.wait_until(lambda: keeper.try_lock(holders_fd, fcntl.LOCK_SH), keeper.FAST_STOP_SECONDS)
+        if folder.path not in socket.parents and not keeper.is_locked(folder.server_lock):
+            with contextlib.suppress(OSError):
+                socket.rmdir()
+        os.close(holders_fd)
+
+
+@contextlib.contextmanager
+def start_lock(folder: ServerFolder, timeout: float) -> Iterator[None]:
+    """Be the only one who starts or leaves."""
+    fd = os.open(folder.start_lock, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        if not keeper.wait_until(lambda: keeper.try_lock(fd, fcntl.LOCK_EX), timeout):
+            raise EmbeddedStartError(
+                f"another process has been starting the server in {folder.path} for {timeout:g} s",
+                hint=f"See {folder.log}",
+            )
+        yield
+    finally:
+        os.close(fd)
+
+
+def run(
+    folder: ServerFolder,
+    binaries: Path,
+    *,
+    settings: Mapping[str, str],
+    timeout: float,
+    keep_data: bool = True,
+) -> None:
+    """See to it that the server runs. The caller holds `start` and a share of `holders`."""
+    if await_decision(folder, timeout):
+        return
+    user = server_user(folder.data)
+    if user is not None:
+        check_reachable(user, folder.path)
+        binaries = reachable_binaries(binaries, user)
+    check_not_foreign(folder)
+    if not folder.data.exists():
+        initialise(folder, binaries, user, durable=keep_data)
+    command = [
+        str(binaries / "postgres"),
+        "-D",
+        str(folder.data),
+        f"--port={PORT}",
+        f"--unix_socket_directories={quote_path(socket_folder(folder, user))}",
+        "--unix_socket_permissions=0700",
+        "--listen_addresses=",
+        f"--cluster_name={folder.tag}",
+        *(f"--{name}={value}" for name, value in settings.items()),
+    ]
+    server_lock_fd = os.open(folder.server_lock, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        if not keeper.wait_until(lambda: keeper.try_lock(server_lock_fd, fcntl.LOCK_EX), ORPHAN_SECONDS):
+            raise EmbeddedStartError(
+                f"the server in {folder.path} was started by somebody else this instant; try again"
+            )
+        spec = keeper.Spec(
+            command=command,
+            user=user.uid if user else None,
+            group=user.gid if user else None,
+            server_lock=str(folder.server_lock),
+            server_lock_fd=server_lock_fd,
+            holders=str(folder.holders),
+            data=str(folder.data),
+            tag=folder.tag,
+            remove=None if keep_data else str(folder.path),
+        )
+        said_before = start_keeper(folder, spec)
+    finally:
+        os.close(server_lock_fd)
+    if not keeper.wait_until(lambda: folder.is_ready() or not keeper.is_locked(folder.server_lock), timeout):
+        raise EmbeddedStartError(
+            f"the server in {folder.path} was not ready after {timeout:g} s",
+            hint=f"Recovery from a crash may take longer: see {folder.log}, and give it more with timeout=…",
+        )
+    if not folder.is_ready():
+        raise explain(folder, folder.log.read_bytes()[said_before:].decode(errors="replace"))
+
+
+def await_decision(folder: ServerFolder, timeout: float) -> bool:
+    """Wait while the server is neither ready (True) nor gone (False).
+
+    Between the two it starts, stops, or has crashed and left sessions that go on computing for nobody.
+    """
+
+    def is_decided() -> bool:
+        return folder.is_ready() or not keeper.is_locked(folder.server_lock)
+
+    waited = 0.0
+    while not keeper.wait_until(is_decided, ORPHAN_SECONDS):
+        waited += ORPHAN_SECONDS
+        if keeper.postmaster_of(folder.data, folder.tag) is None:
+            keeper.kill(server_lock=folder.server_lock, tag=folder.tag)
+        elif waited >= timeout:
+            raise EmbeddedStartError(
+                f"the server in {folder.path} starts or stops for {timeout:g} s: see {folder.log}"
+            )
+    return keeper.is_locked(folder.server_lock)
+
+
+def start_keeper(folder: ServerFolder, spec: keeper.Spec) -> int:
+    """Start the keeper, which starts the server; return how long the log was before."""
+    if not sys.executable:
+        raise EmbeddedNotAvailableError(
+            "the embedded server needs a Python interpreter to run, and sys.executable is empty"
+        )
+    if folder.log.exists() and folder.log.stat().st_size > LOG_BYTES_MAX:
+        folder.log.replace(folder.log.with_suffix(".log.1"))
+    log_fd = os.open(folder.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        said_before = os.fstat(log_fd).st_size
+        subprocess.run(
+            [sys.executable, "-I", "-S", keeper.__file__, json.dumps(asdict(spec))],
+            stdin=subprocess.DEVNULL,
+            stdout=log_fd,
+            stderr=log_fd,
+            pass_fds=[spec.server_lock_fd],
+            env=environment(),
+            cwd="/",
+            check=True,
+        )
+    finally:
+        os.close(log_fd)
+    return said_before
+
+
+def quote_path(path: Path) -> str:
+    """Write a path as an item of a PostgreSQL list."""
+    doubled = str(path).replace('"', '""')
+    return f'"{doubled}"'

@@ -1,0 +1,100 @@
+"""A server that lives as long as a test or a bench, and that may be crashed."""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from spanmq.embedded import keeper
+from spanmq.embedded.binaries import find_binaries
+from spanmq.embedded.folder import ServerFolder, clear_errors
+from spanmq.embedded.server import EmbeddedServer, join, run, start_lock
+from spanmq.errors import EmbeddedError, EmbeddedStartError
+
+
+class TemporaryServer:
+    """A throw-away server: `dsn`, `dsn_for(database)`, and the means to crash it and bring it back."""
+
+    __slots__ = ("_folder", "_hold", "_settings", "_timeout", "binaries", "version")
+
+    def __init__(
+        self, folder: ServerFolder, hold: EmbeddedServer, settings: Mapping[str, str], timeout: float
+    ) -> None:
+        self.version = hold.version
+        self.binaries = find_binaries(hold.version)
+        self._folder = folder
+        self._hold = hold
+        self._settings = dict(settings)
+        self._timeout = timeout
+
+    @property
+    def dsn(self) -> str:
+        """The address of the database `postgres`, as its superuser `postgres`."""
+        return self._hold.dsn
+
+    @property
+    def folder(self) -> Path:
+        """Where the server's files are."""
+        return self._hold.folder
+
+    @property
+    def log(self) -> Path:
+        """The file into which the server writes its messages."""
+        return self._hold.log
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether the server takes connections."""
+        return self._folder.is_ready()
+
+    def dsn_for(self, database: str) -> str:
+        """Return the address of another database of this server."""
+        return self._hold.dsn_for(database)
+
+    def postmaster_id(self) -> int | None:
+        """Return the process id of the postmaster, None if it is not alive."""
+        return keeper.postmaster_of(self._folder.data, self._folder.tag)
+
+    def kill(self) -> None:
+        """Kill all processes of the server with SIGKILL, as a crash would, and return when they are gone."""
+        if not keeper.kill(server_lock=self._folder.server_lock, tag=self._folder.tag):
+            raise EmbeddedStartError(f"the server in {self.folder} survived SIGKILL")
+
+    def restart(self, *, settings: Mapping[str, str] | None = None) -> None:
+        """Start the server again, after a `kill()` with recovery, and return when it takes connections.
+
+        A running server is stopped first, in good order. `settings` replaces what it ran with.
+        """
+        if settings is not None:
+            self._settings = dict(settings)
+        with clear_errors(self.folder), start_lock(self._folder, self._timeout):
+            keeper.stop(data=self._folder.data, server_lock=self._folder.server_lock, tag=self._folder.tag)
+            run(self._folder, self.binaries, settings=self._settings, timeout=self._timeout, keep_data=False)
+
+
+@contextlib.contextmanager
+def temporary(
+    *, version: int = 18, settings: Mapping[str, str] | None = None, timeout: float = 60.0
+) -> Iterator[TemporaryServer]:
+    """Run a server of our own in a temporary folder, and remove both at the end, even if we are killed.
+
+    It is as durable as any (fsync on) unless `settings`, PostgreSQL's own, say otherwise. `timeout` is in
+    seconds, for each start. Raises what `start` raises.
+    """
+    path = Path(tempfile.mkdtemp(prefix="spanmq-"))
+    path.chmod(0o755)  # the server's user must pass; data and socket are closed
+    folder = ServerFolder(path.resolve())
+    try:
+        hold = join(folder, version=version, settings=settings or {}, timeout=timeout, keep_data=False)
+        server = TemporaryServer(folder, hold, settings or {}, timeout)
+        try:
+            yield server
+        finally:
+            # Only a start takes back the shared memory that a crash left behind.
+            with contextlib.suppress(EmbeddedError):
+                if not server.is_running:
+                    server.restart()
+            hold.close()
+    finally:
+        shutil.rmtree(path, ignore_errors=True)

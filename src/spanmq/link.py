@@ -1,0 +1,335 @@
+# Made of link_async.py by tools/generate_sync.py: change that one.
+
+"""How a call reaches the database: over a pool, or over one connection that somebody else may own.
+
+Every exception of psycopg becomes one of spanmq.errors here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import chain
+from typing import Any, Protocol
+
+import psycopg
+from psycopg import Connection, Cursor
+from psycopg.adapt import Buffer, Loader
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import Format, TransactionStatus
+from psycopg.rows import tuple_row
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+
+from spanmq import errors
+from spanmq.call import PROBE, Call, Result, Rows, Style, is_missing_function, missing
+from spanmq.concurrency import Lock
+from spanmq.message import Flavour
+
+
+class Link(Protocol):
+    """What a client needs of the thing that it was given; `connection` is what the user may use too."""
+
+    @property
+    def connection(self) -> Any: ...
+
+    def run(self, call: Call[Result]) -> Result:
+        """Run one call."""
+
+    def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
+        """Run several calls as one: all of them take effect, or none."""
+
+    def flavour(self) -> Flavour:
+        """Look at what the database holds."""
+
+    def transaction(self) -> AbstractContextManager[ConnectionLink]:
+        """Run calls in one transaction, or under one savepoint of the caller's."""
+
+    def address(self) -> str:
+        """Give the DSN for another connection to the same database."""
+
+
+class PoolLink:
+    """Calls over a pool, each in a transaction of its own.
+
+    With a `dsn` the pool is the client's own, and is opened at the first call. `durable` makes claims wait
+    for the disk too.
+    """
+
+    def __init__(self, pool: ConnectionPool[Any], *, dsn: str | None, timeout: float, durable: bool) -> None:
+        self.pool = pool
+        self.dsn = dsn
+        self.calls = 0
+        self._timeout = timeout
+        self._durable = durable
+        self.on_open: Callable[[], None] | None = None
+        self._opened = dsn is None
+        self._closed = False
+        self._opening = Lock()
+        self._is_spanmq = False
+
+    @property
+    def connection(self) -> Any:
+        """Refuse: each call has another one."""
+        raise errors.NotPermittedError(
+            "a client over a pool has no connection of its own",
+            hint="`client.transaction()` gives a client that has.",
+        )
+
+    def open(self) -> None:
+        """Open the pool if it is ours; raises ConnectionFailedError at once if no server answers."""
+        if self._closed:
+            raise errors.ConnectionFailedError("the client is closed")
+        if self._opened:
+            return
+        with self._opening:
+            if self._opened:  # by another task, meanwhile
+                return
+            # A pool only logs why it can't connect, and its clients time out after half a minute.
+            with self.dedicated():
+                pass
+            try:
+                self.pool.open()
+            except psycopg.Error as error:
+                raise errors.ConnectionFailedError(str(error)) from error
+            self._opened = True
+            if self.on_open is not None:
+                self.on_open()
+
+    def close(self) -> None:
+        """Close the pool if it is ours."""
+        self._closed = True
+        if self.dsn is not None:
+            self.pool.close()
+
+    def run(self, call: Call[Result], *, counted: bool = True) -> Result:
+        """Run one call in a transaction of its own; `counted` says that the user asked for it."""
+        self.open()
+        self.calls += counted
+        if call.native and not self._is_spanmq:
+            self._require_native(call)
+        try:
+            with self.lend() as connection:
+                return execute(connection, call, relaxed=call.volatile and not self._durable)
+        except errors.SpanmqError as error:
+            if not is_missing_function(error, call):
+                raise
+            self._is_spanmq = False
+            raise missing(self.flavour(), call) from error
+
+    def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
+        """Run several calls in one transaction; the next is made only when the last has run."""
+        first = next(calls)
+        second = next(calls, None)
+        if second is None:
+            return self.run(first)
+        with self.transaction() as link:
+            results = link.run(first)
+            for call in chain([second], calls):
+                more = link.run(call)
+                results += more
+        return results
+
+    def flavour(self) -> Flavour:
+        """Look at what the database holds."""
+        self.open()
+        with self.lend() as connection:
+            found = probe(connection)
+        self._is_spanmq = found == "spanmq"
+        return found
+
+    @contextmanager
+    def transaction(self) -> Iterator[ConnectionLink]:
+        """Begin a transaction; commit at the end, roll back if the block raises."""
+        self.open()
+        self.calls += 1
+        with self.lend() as connection, in_transaction(connection):
+            yield ConnectionLink(connection, is_spanmq=self._is_spanmq)
+
+    @contextmanager
+    def lend(self) -> Iterator[Connection[Any]]:
+        """Lend a connection of the pool, in autocommit."""
+        try:
+            connection = self.pool.getconn(self._timeout)
+        except (PoolTimeout, PoolClosed) as error:
+            raise errors.ConnectionFailedError(
+                f"the pool gave no connection: {error}",
+                hint="The server is away, or all connections are taken: see pool_size and timeout.",
+            ) from error
+        # One statement is one round trip then, not three. A pool that isn't ours gets it back as it was.
+        restore = not connection.autocommit
+        try:
+            if restore:
+                connection.set_autocommit(True)
+            yield connection
+        finally:
+            if restore and not connection.closed:
+                connection.set_autocommit(False)
+            self.pool.putconn(connection)
+
+    @contextmanager
+    def dedicated(self) -> Iterator[Connection[Any]]:
+        """Give a connection to keep for long: a new one, or one of a pool that isn't ours."""
+        if self.dsn is None:
+            with self.lend() as connection:
+                yield connection
+            return
+        try:
+            connection = Connection.connect(self.dsn, autocommit=True)
+        except psycopg.OperationalError as error:
+            raise errors.ConnectionFailedError(str(error).strip()) from error
+        except psycopg.ProgrammingError as error:  # from the parser of DSNs
+            raise errors.InvalidArgumentError(f"the DSN can't be read: {error}") from error
+        with connection:
+            yield connection
+
+    def address(self) -> str:
+        """Give the DSN of the pool."""
+        if self.dsn is not None:
+            return self.dsn
+        with self.lend() as connection:
+            return address_of(connection)
+
+    def _require_native(self, call: Call[Any]) -> None:
+        found = self.flavour()
+        if found != "spanmq":
+            raise missing(found, call)
+
+
+class ConnectionLink:
+    """Calls over one connection, in the transaction that is open there. Commits only what it began."""
+
+    def __init__(self, connection: Connection[Any], *, is_spanmq: bool = False) -> None:
+        self.connection = connection
+        self._is_spanmq = is_spanmq
+
+    def run(self, call: Call[Result]) -> Result:
+        """Run one call."""
+        # To ask first spares the caller's transaction, which a missing function would abort.
+        if call.native and not self._is_spanmq and (found := self.flavour()) != "spanmq":
+            raise missing(found, call)
+        try:
+            return execute(self.connection, call)
+        except errors.SpanmqError as error:
+            if not is_missing_function(error, call):
+                raise
+            self._is_spanmq = False
+            if self.connection.info.transaction_status == TransactionStatus.INERROR:
+                raise missing(None, call) from error
+            raise missing(self.flavour(), call) from error
+
+    def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
+        """Run several calls; all are made before the first runs, so that a bad one changes nothing."""
+        made = list(calls)
+        if self.connection.autocommit and len(made) > 1:
+            with self.transaction():
+                return [result for call in made for result in self.run(call)]
+        return [result for call in made for result in self.run(call)]
+
+    def flavour(self) -> Flavour:
+        """Look at what the database holds."""
+        found = probe(self.connection)
+        self._is_spanmq = found == "spanmq"
+        return found
+
+    @contextmanager
+    def transaction(self) -> Iterator[ConnectionLink]:
+        """Set a savepoint; on a connection in autocommit, begin and commit a transaction."""
+        if not self.connection.autocommit:
+            # Else psycopg would begin a transaction here and commit it, which is the caller's to do.
+            self.flavour()
+        with in_transaction(self.connection):
+            yield self
+
+    def address(self) -> str:
+        """Give the DSN of the connection."""
+        return address_of(self.connection)
+
+
+class _JsonLoader(Loader):
+    """Leave JSON as bytes: the codec reads it."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> bytes:
+        # The first byte is the version of jsonb's wire format, always 1.
+        return bytes(data)[1:]
+
+
+def execute(connection: Connection[Any], call: Call[Result], *, relaxed: bool = False) -> Result:
+    """Run a call on a connection."""
+    if connection.closed:
+        raise errors.ConnectionFailedError("the connection is closed", function=call.function)
+    # Not connection.cursor(): the caller's connection may make cursors and rows of another kind.
+    cursor = Cursor(connection, row_factory=tuple_row)
+    cursor.adapters.register_loader("jsonb", _JsonLoader)
+    try:
+        # Binary: a timestamptz as text could be read only in one of PostgreSQL's date styles.
+        cursor.execute(call.statement(Style.PSYCOPG, relaxed=relaxed), call.parameters(), binary=True)
+        values = cursor.fetchall()
+        columns = tuple(column.name for column in cursor.description or ())
+    except psycopg.Error as error:
+        raise typed(error, connection, call) from error
+    return call.read(Rows(columns, values))
+
+
+def probe(connection: Connection[Any]) -> Flavour:
+    """Look at what the database holds."""
+    if connection.closed:
+        raise errors.ConnectionFailedError("the connection is closed")
+    cursor = Cursor(connection, row_factory=tuple_row)
+    try:
+        cursor.execute(PROBE)
+        spanmq, pgmq = cursor.fetchone() or (None, None)
+    except psycopg.Error as error:
+        raise typed(error, connection) from error
+    return "spanmq" if spanmq else "upstream" if pgmq else "none"
+
+
+@contextmanager
+def in_transaction(connection: Connection[Any]) -> Iterator[None]:
+    """Begin and commit; what the block itself raises passes as it is."""
+    began = ended = False
+    try:
+        with connection.transaction():
+            began = True
+            yield
+            ended = True
+    except psycopg.Error as error:
+        if not began and connection.closed:
+            raise errors.ConnectionFailedError(str(error)) from error
+        if began and not ended:
+            raise
+        raise typed(error, connection) from error
+
+
+def address_of(connection: Connection[Any]) -> str:
+    """Give the DSN of a connection, which psycopg tells without the password."""
+    return make_conninfo(connection.info.dsn, password=connection.info.password or None)
+
+
+def check_alive(connection: Connection[Any]) -> None:
+    """Raise OperationalError if the server has hung up, without a round trip.
+
+    For a pool: after a restart of the server its idle connections are dead, and a call on one of them would
+    be reported as of unknown outcome.
+    """
+    # The first reads the server's last words, the second the end that follows them.
+    connection.pgconn.consume_input()
+    connection.pgconn.consume_input()
+
+
+def typed(
+    error: psycopg.Error, connection: Connection[Any], call: Call[Any] | None = None
+) -> errors.SpanmqError:
+    """Give the typed error for psycopg's."""
+    function, queue = (call.function, call.queue) if call else (None, None)
+    if connection.closed:
+        return errors.lost(function=function, queue=queue)
+    found = errors.from_driver(error, function=function, queue=queue)
+    if isinstance(found, errors.ConnectionLostError):
+        return errors.lost(function=function, queue=queue)
+    if found is not None:
+        return found
+    if isinstance(error, psycopg.DataError):  # psycopg's own: it could not pass a value
+        return errors.InvalidArgumentError(str(error), function=function, queue=queue)
+    return errors.ServerError(str(error), function=function, queue=queue)

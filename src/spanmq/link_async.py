@@ -1,0 +1,335 @@
+"""How a call reaches the database: over a pool, or over one connection that somebody else may own.
+
+Every exception of psycopg becomes one of spanmq.errors here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import chain
+from typing import Any, Protocol
+
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor
+from psycopg.adapt import Buffer, Loader
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import Format, TransactionStatus
+from psycopg.rows import tuple_row
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+
+from spanmq import errors
+from spanmq.call import PROBE, Call, Result, Rows, Style, is_missing_function, missing
+from spanmq.concurrency import AsyncLock
+from spanmq.message import Flavour
+
+
+class AsyncLink(Protocol):
+    """What a client needs of the thing that it was given; `connection` is what the user may use too."""
+
+    @property
+    def connection(self) -> Any: ...
+
+    async def run(self, call: Call[Result]) -> Result:
+        """Run one call."""
+
+    async def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
+        """Run several calls as one: all of them take effect, or none."""
+
+    async def flavour(self) -> Flavour:
+        """Look at what the database holds."""
+
+    def transaction(self) -> AbstractAsyncContextManager[AsyncConnectionLink]:
+        """Run calls in one transaction, or under one savepoint of the caller's."""
+
+    async def address(self) -> str:
+        """Give the DSN for another connection to the same database."""
+
+
+class AsyncPoolLink:
+    """Calls over a pool, each in a transaction of its own.
+
+    With a `dsn` the pool is the client's own, and is opened at the first call. `durable` makes claims wait
+    for the disk too.
+    """
+
+    def __init__(
+        self, pool: AsyncConnectionPool[Any], *, dsn: str | None, timeout: float, durable: bool
+    ) -> None:
+        self.pool = pool
+        self.dsn = dsn
+        self.calls = 0
+        self._timeout = timeout
+        self._durable = durable
+        self.on_open: Callable[[], None] | None = None
+        self._opened = dsn is None
+        self._closed = False
+        self._opening = AsyncLock()
+        self._is_spanmq = False
+
+    @property
+    def connection(self) -> Any:
+        """Refuse: each call has another one."""
+        raise errors.NotPermittedError(
+            "a client over a pool has no connection of its own",
+            hint="`client.transaction()` gives a client that has.",
+        )
+
+    async def open(self) -> None:
+        """Open the pool if it is ours; raises ConnectionFailedError at once if no server answers."""
+        if self._closed:
+            raise errors.ConnectionFailedError("the client is closed")
+        if self._opened:
+            return
+        async with self._opening:
+            if self._opened:  # by another task, meanwhile
+                return
+            # A pool only logs why it can't connect, and its clients time out after half a minute.
+            async with self.dedicated():
+                pass
+            try:
+                await self.pool.open()
+            except psycopg.Error as error:
+                raise errors.ConnectionFailedError(str(error)) from error
+            self._opened = True
+            if self.on_open is not None:
+                self.on_open()
+
+    async def close(self) -> None:
+        """Close the pool if it is ours."""
+        self._closed = True
+        if self.dsn is not None:
+            await self.pool.close()
+
+    async def run(self, call: Call[Result], *, counted: bool = True) -> Result:
+        """Run one call in a transaction of its own; `counted` says that the user asked for it."""
+        await self.open()
+        self.calls += counted
+        if call.native and not self._is_spanmq:
+            await self._require_native(call)
+        try:
+            async with self.lend() as connection:
+                return await execute(connection, call, relaxed=call.volatile and not self._durable)
+        except errors.SpanmqError as error:
+            if not is_missing_function(error, call):
+                raise
+            self._is_spanmq = False
+            raise missing(await self.flavour(), call) from error
+
+    async def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
+        """Run several calls in one transaction; the next is made only when the last has run."""
+        first = next(calls)
+        second = next(calls, None)
+        if second is None:
+            return await self.run(first)
+        async with self.transaction() as link:
+            results = await link.run(first)
+            for call in chain([second], calls):
+                more = await link.run(call)
+                results += more
+        return results
+
+    async def flavour(self) -> Flavour:
+        """Look at what the database holds."""
+        await self.open()
+        async with self.lend() as connection:
+            found = await probe(connection)
+        self._is_spanmq = found == "spanmq"
+        return found
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnectionLink]:
+        """Begin a transaction; commit at the end, roll back if the block raises."""
+        await self.open()
+        self.calls += 1
+        async with self.lend() as connection, in_transaction(connection):
+            yield AsyncConnectionLink(connection, is_spanmq=self._is_spanmq)
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """Lend a connection of the pool, in autocommit."""
+        try:
+            connection = await self.pool.getconn(self._timeout)
+        except (PoolTimeout, PoolClosed) as error:
+            raise errors.ConnectionFailedError(
+                f"the pool gave no connection: {error}",
+                hint="The server is away, or all connections are taken: see pool_size and timeout.",
+            ) from error
+        # One statement is one round trip then, not three. A pool that isn't ours gets it back as it was.
+        restore = not connection.autocommit
+        try:
+            if restore:
+                await connection.set_autocommit(True)
+            yield connection
+        finally:
+            if restore and not connection.closed:
+                await connection.set_autocommit(False)
+            await self.pool.putconn(connection)
+
+    @asynccontextmanager
+    async def dedicated(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """Give a connection to keep for long: a new one, or one of a pool that isn't ours."""
+        if self.dsn is None:
+            async with self.lend() as connection:
+                yield connection
+            return
+        try:
+            connection = await AsyncConnection.connect(self.dsn, autocommit=True)
+        except psycopg.OperationalError as error:
+            raise errors.ConnectionFailedError(str(error).strip()) from error
+        except psycopg.ProgrammingError as error:  # from the parser of DSNs
+            raise errors.InvalidArgumentError(f"the DSN can't be read: {error}") from error
+        async with connection:
+            yield connection
+
+    async def address(self) -> str:
+        """Give the DSN of the pool."""
+        if self.dsn is not None:
+            return self.dsn
+        async with self.lend() as connection:
+            return address_of(connection)
+
+    async def _require_native(self, call: Call[Any]) -> None:
+        found = await self.flavour()
+        if found != "spanmq":
+            raise missing(found, call)
+
+
+class AsyncConnectionLink:
+    """Calls over one connection, in the transaction that is open there. Commits only what it began."""
+
+    def __init__(self, connection: AsyncConnection[Any], *, is_spanmq: bool = False) -> None:
+        self.connection = connection
+        self._is_spanmq = is_spanmq
+
+    async def run(self, call: Call[Result]) -> Result:
+        """Run one call."""
+        # To ask first spares the caller's transaction, which a missing function would abort.
+        if call.native and not self._is_spanmq and (found := await self.flavour()) != "spanmq":
+            raise missing(found, call)
+        try:
+            return await execute(self.connection, call)
+        except errors.SpanmqError as error:
+            if not is_missing_function(error, call):
+                raise
+            self._is_spanmq = False
+            if self.connection.info.transaction_status == TransactionStatus.INERROR:
+                raise missing(None, call) from error
+            raise missing(await self.flavour(), call) from error
+
+    async def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
+        """Run several calls; all are made before the first runs, so that a bad one changes nothing."""
+        made = list(calls)
+        if self.connection.autocommit and len(made) > 1:
+            async with self.transaction():
+                return [result for call in made for result in await self.run(call)]
+        return [result for call in made for result in await self.run(call)]
+
+    async def flavour(self) -> Flavour:
+        """Look at what the database holds."""
+        found = await probe(self.connection)
+        self._is_spanmq = found == "spanmq"
+        return found
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnectionLink]:
+        """Set a savepoint; on a connection in autocommit, begin and commit a transaction."""
+        if not self.connection.autocommit:
+            # Else psycopg would begin a transaction here and commit it, which is the caller's to do.
+            await self.flavour()
+        async with in_transaction(self.connection):
+            yield self
+
+    async def address(self) -> str:
+        """Give the DSN of the connection."""
+        return address_of(self.connection)
+
+
+class _JsonLoader(Loader):
+    """Leave JSON as bytes: the codec reads it."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> bytes:
+        # The first byte is the version of jsonb's wire format, always 1.
+        return bytes(data)[1:]
+
+
+async def execute(connection: AsyncConnection[Any], call: Call[Result], *, relaxed: bool = False) -> Result:
+    """Run a call on a connection."""
+    if connection.closed:
+        raise errors.ConnectionFailedError("the connection is closed", function=call.function)
+    # Not connection.cursor(): the caller's connection may make cursors and rows of another kind.
+    cursor = AsyncCursor(connection, row_factory=tuple_row)
+    cursor.adapters.register_loader("jsonb", _JsonLoader)
+    try:
+        # Binary: a timestamptz as text could be read only in one of PostgreSQL's date styles.
+        await cursor.execute(call.statement(Style.PSYCOPG, relaxed=relaxed), call.parameters(), binary=True)
+        values = await cursor.fetchall()
+        columns = tuple(column.name for column in cursor.description or ())
+    except psycopg.Error as error:
+        raise typed(error, connection, call) from error
+    return call.read(Rows(columns, values))
+
+
+async def probe(connection: AsyncConnection[Any]) -> Flavour:
+    """Look at what the database holds."""
+    if connection.closed:
+        raise errors.ConnectionFailedError("the connection is closed")
+    cursor = AsyncCursor(connection, row_factory=tuple_row)
+    try:
+        await cursor.execute(PROBE)
+        spanmq, pgmq = await cursor.fetchone() or (None, None)
+    except psycopg.Error as error:
+        raise typed(error, connection) from error
+    return "spanmq" if spanmq else "upstream" if pgmq else "none"
+
+
+@asynccontextmanager
+async def in_transaction(connection: AsyncConnection[Any]) -> AsyncIterator[None]:
+    """Begin and commit; what the block itself raises passes as it is."""
+    began = ended = False
+    try:
+        async with connection.transaction():
+            began = True
+            yield
+            ended = True
+    except psycopg.Error as error:
+        if not began and connection.closed:
+            raise errors.ConnectionFailedError(str(error)) from error
+        if began and not ended:
+            raise
+        raise typed(error, connection) from error
+
+
+def address_of(connection: AsyncConnection[Any]) -> str:
+    """Give the DSN of a connection, which psycopg tells without the password."""
+    return make_conninfo(connection.info.dsn, password=connection.info.password or None)
+
+
+async def check_alive(connection: AsyncConnection[Any]) -> None:
+    """Raise OperationalError if the server has hung up, without a round trip.
+
+    For a pool: after a restart of the server its idle connections are dead, and a call on one of them would
+    be reported as of unknown outcome.
+    """
+    # The first reads the server's last words, the second the end that follows them.
+    connection.pgconn.consume_input()
+    connection.pgconn.consume_input()
+
+
+def typed(
+    error: psycopg.Error, connection: AsyncConnection[Any], call: Call[Any] | None = None
+) -> errors.SpanmqError:
+    """Give the typed error for psycopg's."""
+    function, queue = (call.function, call.queue) if call else (None, None)
+    if connection.closed:
+        return errors.lost(function=function, queue=queue)
+    found = errors.from_driver(error, function=function, queue=queue)
+    if isinstance(found, errors.ConnectionLostError):
+        return errors.lost(function=function, queue=queue)
+    if found is not None:
+        return found
+    if isinstance(error, psycopg.DataError):  # psycopg's own: it could not pass a value
+        return errors.InvalidArgumentError(str(error), function=function, queue=queue)
+    return errors.ServerError(str(error), function=function, queue=queue)

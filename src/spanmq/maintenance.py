@@ -1,0 +1,75 @@
+# Made of maintenance_async.py by tools/generate_sync.py: change that one.
+
+"""Housekeeping by the client's pool: `pgmq.maintain` in the background, a bounded step at a time."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from typing import Final
+
+import psycopg
+
+from spanmq import calls
+from spanmq.concurrency import Event, Job
+from spanmq.errors import NotSupportedByUpstreamError, SpanmqError
+from spanmq.link import PoolLink
+
+logger = logging.getLogger("spanmq")
+
+# An idle client, in a database where nothing is to be done, looks this many times less often.
+IDLE_FACTOR: Final = 32
+# What one step may do: pgmq.maintain's own default.
+BUDGET: Final = 10
+# Steps in a row before other users of the pool get their turn.
+STEPS_MAX: Final = 20
+
+
+class Maintenance:
+    """A job that calls `pgmq.maintain` about every `interval` seconds, for as long as the link exists.
+
+    An error is logged once for each kind, and the job goes on: another try may succeed.
+    """
+
+    def __init__(self, link: PoolLink, interval: float) -> None:
+        # Weakly: a client that nobody closed, and nobody uses any more, ends with its pool.
+        self._link = weakref.ref(link)
+        self._interval = interval
+        self._stopped = Event()
+        self._logged: set[type[BaseException]] = set()
+        self._job = Job(self._run, "spanmq maintenance")
+
+    def stop(self) -> None:
+        """Stop after the step that runs."""
+        self._stopped.set()
+
+    def join(self) -> None:
+        """Wait until it has stopped."""
+        self._job.join()
+
+    def _run(self) -> None:
+        pause = self._interval
+        seen = -1
+        while not self._stopped.wait(pause):
+            link = self._link()
+            if link is None:
+                return
+            try:
+                worked = self._steps(link)
+            except NotSupportedByUpstreamError:
+                return  # upstream PGMQ keeps no house
+            except (SpanmqError, psycopg.Error) as error:
+                worked = False
+                if type(error) not in self._logged:
+                    self._logged.add(type(error))
+                    logger.warning("maintenance_failed error=%s; trying again", error)
+            busy = worked or link.calls != seen
+            seen = link.calls
+            pause = self._interval if busy else min(pause * 2, self._interval * IDLE_FACTOR)
+            del link  # or it would live through the pause
+
+    def _steps(self, link: PoolLink) -> bool:
+        for number in range(STEPS_MAX):
+            if self._stopped.is_set() or not link.run(calls.maintain(BUDGET), counted=False):
+                return number > 0
+        return True

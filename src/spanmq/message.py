@@ -1,0 +1,128 @@
+"""What the queue gives back: small, frozen values without any behaviour of their own.
+
+Words: a message's number is `message_id` here and `msg_id` in SQL, where PGMQ's columns keep their names;
+`attempt` is PGMQ's `read_ct`, `leased_until` its `vt`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal, TypeVar
+
+GROUP_HEADER: Final = "x-pgmq-group"
+
+Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One delivery of a message, or a look at one.
+
+    `attempt` counts deliveries, this one included (0: never delivered). Before `leased_until` nobody else
+    gets it. `lease_id` and `slot` are there only after `receive`: PGMQ's calls have no lease to name.
+    `last_error` is the text of the last failure, if any.
+    """
+
+    queue: str
+    message_id: int
+    body: Any
+    headers: dict[str, Any] | None
+    attempt: int
+    enqueued_at: datetime
+    leased_until: datetime
+    last_read_at: datetime | None = None
+    lease_id: int | None = None
+    slot: int | None = None
+    group: str | None = None
+    last_error: str | None = None
+
+    def parse(self, kind: type[Kind]) -> Kind:
+        """Make a `kind` of the body: a Pydantic model by validation, a dataclass from the fields that it has.
+
+        Raises what the model raises; a dataclass takes no notice of fields that it doesn't know, so that a
+        sender may be a release ahead.
+        """
+        validate = getattr(kind, "model_validate", None)
+        if validate is not None:
+            parsed: Kind = validate(self.body)
+            return parsed
+        if dataclasses.is_dataclass(kind):
+            known = {field.name for field in dataclasses.fields(kind) if field.init}
+            return kind(**{name: value for name, value in self.body.items() if name in known})
+        raise TypeError(f"{kind!r} is neither a dataclass nor a Pydantic model")
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of one message in a call to `ack` or `cancel`.
+
+    `ack` gives "acked" or "stale" (this lease no longer holds it: nothing was done to it); `cancel` gives
+    "cancelled", "processing" (somebody holds it) or "unknown".
+    """
+
+    message_id: int
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """A message that a topic sent into a queue."""
+
+    queue: str
+    message_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue as `list_queues` gives it."""
+
+    name: str
+    is_partitioned: bool
+    is_unlogged: bool
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class QueueMetrics:
+    """The counts of one queue at `scraped_at`; ages are in seconds, None when the queue is empty."""
+
+    queue: str
+    length: int
+    visible_length: int
+    total_messages: int
+    newest_age_seconds: int | None
+    oldest_age_seconds: int | None
+    scraped_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TopicBinding:
+    """A pattern and the queue that gets what matches it; `bound_at` is None from `test_routing`."""
+
+    pattern: str
+    queue: str
+    expression: str
+    bound_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyThrottle:
+    """How often at most a queue announces new messages."""
+
+    queue: str
+    throttle_ms: int
+    last_notified_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceStep:
+    """One thing that `maintain` did."""
+
+    action: str
+    queue: str | None
+    detail: str | None
+
+
+Flavour = Literal["spanmq", "upstream", "none"]

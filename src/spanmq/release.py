@@ -1,0 +1,157 @@
+"""What one version of the product installs: its SQL files as statements and as a script. Reads files only.
+
+`sql/tables` are applied once each, `sql/functions` again at every change, `sql/manager` does the rest.
+"""
+
+import hashlib
+import importlib.resources
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources.abc import Traversable
+
+import spanmq
+
+# The first 64 bits of the SHA-256 of "spanmq.schema": no other program is likely to lock the same number.
+LOCK_KEY = 1427365083163801878
+_TWINS = ("spanmq.span", "spanmq.lease", "spanmq.settled")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """SQL text to run in one go: one command or several. `name` says where it is from."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """A file of `sql/tables`, with the SHA-256 of its text and the product version that brought it."""
+
+    name: str
+    text: str
+    checksum: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One version of the product. `functions` are complete: twins made, tokens replaced."""
+
+    version: str
+    migrations: tuple[Migration, ...]
+    functions: tuple[Statement, ...]
+    functions_checksum: str
+
+
+def load_release(folder: Traversable | None = None, *, version: str | None = None) -> Release:
+    """Read the SQL files: ours, or those in another folder with `tables` and `functions` (for tests).
+
+    The first line of a migration, `-- since 0.2.0`, says which version brought it; without, it counts as new.
+    """
+    folder = folder or importlib.resources.files("spanmq") / "sql"
+    version = version or spanmq.__version__
+    quoted = literal(version)
+    migrations = []
+    for name, text in _read_folder(folder / "tables"):
+        since = re.match(r"-- since (\S+)\n", text)
+        checksum = hashlib.sha256(text.encode()).hexdigest()
+        complete = _replace(text, version=quoted)
+        migrations.append(Migration(name, complete, checksum, since[1] if since else version))
+    functions = tuple(
+        Statement(each.name, _replace(each.text, version=quoted))
+        for each in expand_twins(_read_folder(folder / "functions"))
+    )
+    digest = hashlib.sha256("\0".join(f"{each.name}\0{each.text}" for each in functions).encode())
+    return Release(version, tuple(migrations), functions, digest.hexdigest())
+
+
+def expand_twins(files: Sequence[tuple[str, str]]) -> list[Statement]:
+    """Follow each file that begins with `-- twin: unlogged` by its twin for unlogged queues.
+
+    In the twin the span tables, and the functions that any such file creates, end in `_unlogged`.
+    """
+    twins = {name: text for name, text in files if text.startswith("-- twin: unlogged\n")}
+    header = re.compile(r"^create (?:or replace )?function (\w+\.\w+)", re.MULTILINE)
+    created = {function for text in twins.values() for function in header.findall(text)}
+    names = "|".join(re.escape(name) for name in sorted(created.union(_TWINS)))
+    pattern = re.compile(rf"(?<![\w.])(?:{names})(?!\w)")
+    result = []
+    for name, text in files:
+        result.append(Statement(f"functions/{name}", text))
+        if name in twins:
+            twin = pattern.sub(r"\g<0>_unlogged", text)
+            result.append(Statement(f"functions/{name} (unlogged)", twin))
+    return result
+
+
+def statements(release: Release, pending: Sequence[Migration]) -> list[Statement]:
+    """List what applies some migrations and all functions, and records it.
+
+    Goes between `manager/begin.sql` and `manager/end.sql`, in one transaction.
+    """
+    result = [manager("ledger")]
+    for migration in pending:
+        result.append(Statement(f"tables/{migration.name}", migration.text))
+        values = ", ".join(map(literal, (migration.name, migration.checksum, release.version)))
+        text = f"insert into spanmq.migration (name, checksum, version) values ({values});\n"
+        result.append(Statement(f"tables/{migration.name} (record)", text))
+    result += release.functions
+    checksum = literal(release.functions_checksum)
+    result.append(manager("record", version=literal(release.version), functions_checksum=checksum))
+    return result
+
+
+def script(release: Release, from_version: str | None = None, *, transaction: bool = True) -> str:
+    """Write the installation for a database without spanmq, or with `from_version`, as plain SQL."""
+    present = [
+        migration
+        for migration in release.migrations
+        if from_version is not None and version_key(migration.since) <= version_key(from_version)
+    ]
+    pending = [migration for migration in release.migrations if migration not in present]
+    expected = f"array[{', '.join(literal(migration.name) for migration in present)}]::text[]"
+    guard = manager("guard", expected=expected)
+    parts = [manager("begin"), guard, *statements(release, pending), manager("end")]
+    body = "\n".join(f"-- {part.name}\n{part.text.rstrip()}\n" for part in parts)
+    begin, commit = ("begin;\n\n", "\ncommit;\n") if transaction else ("\n", "")
+    origin = f"from {from_version}" if from_version else "for a database that holds nothing yet"
+    return f"-- The schema of spanmq {release.version}, {origin}.\n{begin}{body}{commit}"
+
+
+def manager(name: str, **tokens: str) -> Statement:
+    """Read one of our own statements from `sql/manager`, with its tokens replaced."""
+    folder = importlib.resources.files("spanmq") / "sql" / "manager"
+    text = (folder / f"{name}.sql").read_text(encoding="utf-8")
+    if ":snapshot" in text:
+        tokens["snapshot"] = (folder / "snapshot.sql").read_text(encoding="utf-8")
+    return Statement(f"manager/{name}.sql", _replace(text, lock_key=str(LOCK_KEY), **tokens))
+
+
+def version_key(version: str) -> tuple[tuple[int, ...], int, int]:
+    """Order versions as Python packages do: 0.2.0.dev1 < 0.2.0a1 < 0.2.0rc1 < 0.2.0 < 0.10.0."""
+    match = re.match(r"(\d+(?:\.\d+)*)(?:[.-]?(dev|a|b|rc)\.?(\d*))?", version)
+    if match is None:
+        raise ValueError(f"not a version: {version!r}")
+    numbers = [int(number) for number in match[1].split(".")]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    stage = ["dev", "a", "b", "rc", None].index(match[2])
+    return tuple(numbers), stage, int(match[3] or 0)
+
+
+def literal(value: str) -> str:
+    """Quote a string for SQL."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _read_folder(folder: Traversable) -> list[tuple[str, str]]:
+    # read_text() turns \r\n into \n, so a checkout on Windows has the same checksums.
+    files = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".sql")}
+    return [(name, files[name].read_text(encoding="utf-8")) for name in sorted(files)]
+
+
+def _replace(text: str, **tokens: str) -> str:
+    # Not the second colon of a cast.
+    return re.sub(rf"(?<![:\w]):({'|'.join(tokens)})\b", lambda match: tokens[match[1]], text)

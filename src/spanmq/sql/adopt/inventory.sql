@@ -1,0 +1,216 @@
+-- What upstream left here: its queues, what will be dropped, what belongs to it. Everything that a take-over notes for itself
+-- stands in schema spanmq_adopt, which lives no longer than the transaction.
+create schema spanmq_adopt;
+
+-- A row of pgmq.meta a queue; names that differ in case only are one queue, under the name that was there first.
+create table spanmq_adopt.queue (
+    name text primary key,
+    folded_name text not null unique,
+    other_names text[] not null,
+    is_partitioned boolean not null,
+    is_unlogged boolean not null,
+    created_at timestamptz not null,
+    source regclass,                  -- pgmq.q_…; null: the table is missing
+    archive regclass,                 -- pgmq.a_…; null: likewise
+    owner name,
+    messages bigint not null default 0,
+    hidden bigint not null default 0,
+    archived bigint not null default 0,
+    first_id bigint,
+    last_id bigint,                   -- of the sequence; null: none was drawn
+    repeated bigint not null default 0,  -- messages whose id another has too: a partitioned table has no key
+    notify_ms int,
+    topics text[] not null default '{}',
+    grantees text[] not null default '{}',
+    retention text,                   -- as pg_partman has it for the archive
+    notes text[] not null default '{}',
+    queue_id int                      -- once it is ours
+);
+
+create table spanmq_adopt.topic (pattern text not null, folded_name text not null, bound_at timestamptz not null);
+
+-- The functions of PGMQ 1.4 to 1.13, by name and argument types: any other function in the schema is the user's own.
+create table spanmq_adopt.signature (name text not null, arguments text not null, primary key (name, arguments));
+insert into spanmq_adopt.signature
+select u.name, u.arguments from (values
+    ('_belongs_to_pgmq', array['text']),
+    ('_create_fifo_index_if_not_exists', array['text']),
+    ('_ensure_pg_partman_installed', array['']),
+    ('_extension_exists', array['text']),
+    ('_get_partition_col', array['text']),
+    ('_get_pg_partman_major_version', array['']),
+    ('_get_pg_partman_schema', array['']),
+    ('_send_batch', array['text, jsonb[], jsonb[], timestamp with time zone']),
+    ('_validate_batch_params', array['jsonb[], jsonb[]']),
+    ('acquire_queue_lock', array['text']),
+    ('archive', array['text, bigint', 'text, bigint[]']),
+    ('bind_topic', array['text, text']),
+    ('convert_archive_partitioned', array['text, text, text, integer']),
+    ('create', array['text']),
+    ('create_fifo_index', array['text']),
+    ('create_fifo_indexes_all', array['']),
+    ('create_non_partitioned', array['text']),
+    ('create_partitioned', array['text, text, text', 'text, text, text, integer']),
+    ('create_unlogged', array['text']),
+    ('delete', array['text, bigint', 'text, bigint[]']),
+    ('detach_archive', array['text']),
+    ('disable_notify_insert', array['text']),
+    ('drop_queue', array['text', 'text, boolean']),
+    ('enable_notify_insert', array['text', 'text, integer']),
+    ('format_table_name', array['text, text']),
+    ('list_notify_insert_throttles', array['']),
+    ('list_queues', array['']),
+    ('list_topic_bindings', array['', 'text']),
+    ('metrics', array['text']),
+    ('metrics_all', array['']),
+    ('notify_queue_listeners', array['']),
+    ('pop', array['text', 'text, integer']),
+    ('purge_queue', array['text']),
+    ('read', array['text, integer, integer', 'text, integer, integer, jsonb']),
+    ('read_grouped', array['text, integer, integer']),
+    ('read_grouped_head', array['text, integer, integer']),
+    ('read_grouped_head_with_poll', array['text, integer, integer, integer, integer']),
+    ('read_grouped_rr', array['text, integer, integer']),
+    ('read_grouped_rr_with_poll', array['text, integer, integer, integer, integer']),
+    ('read_grouped_with_poll', array['text, integer, integer, integer, integer']),
+    ('read_with_poll', array['text, integer, integer, integer, integer', 'text, integer, integer, integer, integer, jsonb']),
+    ('send', array['text, jsonb', 'text, jsonb, integer', 'text, jsonb, timestamp with time zone', 'text, jsonb, jsonb',
+                   'text, jsonb, jsonb, integer', 'text, jsonb, jsonb, timestamp with time zone']),
+    ('send_batch', array['text, jsonb[]', 'text, jsonb[], integer', 'text, jsonb[], timestamp with time zone', 'text, jsonb[], jsonb[]',
+                         'text, jsonb[], jsonb[], integer', 'text, jsonb[], jsonb[], timestamp with time zone']),
+    ('send_batch_topic', array['text, jsonb[]', 'text, jsonb[], integer', 'text, jsonb[], timestamp with time zone', 'text, jsonb[], jsonb[]',
+                               'text, jsonb[], jsonb[], integer', 'text, jsonb[], jsonb[], timestamp with time zone']),
+    ('send_topic', array['text, jsonb', 'text, jsonb, integer', 'text, jsonb, jsonb, integer']),
+    ('set_vt', array['text, bigint, integer', 'text, bigint, timestamp with time zone', 'text, bigint[], integer',
+                     'text, bigint[], timestamp with time zone']),
+    ('test_routing', array['text']),
+    ('unbind_topic', array['text, text']),
+    ('update_notify_insert', array['text, integer']),
+    ('validate_queue_name', array['text']),
+    ('validate_routing_key', array['text']),
+    ('validate_topic_pattern', array['text'])
+) known (name, lists), unnest(known.lists) arguments cross join lateral (select known.name, arguments) u;
+
+-- What will be dropped, as pg_depend names it. An extension brings its own list.
+create table spanmq_adopt.doomed (classid oid not null, objid oid not null, primary key (classid, objid));
+-- With the right to execute a function, where it is not the default: it goes over to ours of the same arguments.
+create table spanmq_adopt.function_grant (name text not null, arguments text not null, grants aclitem[] not null, owner oid not null);
+-- The user's own functions in the schema, to see afterwards that none was replaced.
+create table spanmq_adopt.own_function (oid oid primary key, source text not null);
+
+do $inventory$
+declare
+    extension_id oid := (select e.oid from pg_extension e where e.extname = 'pgmq');
+    partman text := (select quote_ident(n.nspname) from pg_extension e join pg_namespace n on n.oid = e.extnamespace where e.extname = 'pg_partman');
+    this spanmq_adopt.queue;
+    sequence regclass;
+begin
+    insert into spanmq_adopt.queue (name, folded_name, other_names, is_partitioned, is_unlogged, created_at, source, archive)
+        select (array_agg(m.queue_name order by m.created_at, m.queue_name))[1], m.folded_name,
+               (array_agg(m.queue_name order by m.created_at, m.queue_name))[2:],
+               -- What the tables are, not what the second of two names says that they should be.
+               coalesce((select c.relkind = 'p' from pg_class c where c.oid = m.source), bool_or(m.is_partitioned)),
+               coalesce((select c.relpersistence = 'u' from pg_class c where c.oid = m.source), bool_or(m.is_unlogged)),
+               min(m.created_at), m.source, m.archive
+        from (select *, lower(queue_name) as folded_name, to_regclass(format('pgmq.%I', lower('q_' || queue_name))) as source,
+                     to_regclass(format('pgmq.%I', lower('a_' || queue_name))) as archive
+              from pgmq.meta) m
+        group by m.folded_name, m.source, m.archive;
+
+    for this in select * from spanmq_adopt.queue where source is not null loop
+        -- One by one: the counts are taken by SQL put together for each.
+        execute format('select count(*), count(*) filter (where vt > clock_timestamp()) from %s', this.source) into this.messages, this.hidden;
+        if this.archive is not null then
+            execute format('select count(*) from %s', this.archive) into this.archived;
+        end if;
+        sequence := pg_get_serial_sequence(this.source::text, 'msg_id');
+        if sequence is not null then
+            execute format('select case when is_called then last_value end from %s', sequence) into this.last_id;
+        end if;
+        execute format('select min(msg_id), greatest($1, max(msg_id)) from %s', this.source) into this.first_id, this.last_id using this.last_id;
+        if not exists (select from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = i.indkey[0]
+                       where i.indrelid = this.source and i.indisunique and i.indnkeyatts = 1 and a.attname = 'msg_id') then
+            execute format('select count(*) - count(distinct msg_id) from %s', this.source) into this.repeated;
+        end if;
+        if exists (select from pg_trigger t where t.tgrelid = this.source and t.tgname = 'trigger_notify_queue_insert_listeners') then
+            -- The trigger is what makes a queue notify; a crash of the server may have emptied the table of throttles.
+            this.notify_ms := 0;
+            if to_regclass('pgmq.notify_insert_throttle') is not null then
+                this.notify_ms := 250;
+                execute 'select min(t.throttle_interval_ms) from pgmq.notify_insert_throttle t where lower(t.queue_name) = $1 having count(*) > 0'
+                    into this.notify_ms using this.folded_name;
+                this.notify_ms := coalesce(this.notify_ms, 250);
+            end if;
+        end if;
+        select pg_get_userbyid(c.relowner) into this.owner from pg_class c where c.oid = this.source;
+        this.grantees := array(
+            select distinct case when g.grantee = 0 then 'public' else pg_get_userbyid(g.grantee) end
+            from pg_class c, aclexplode(c.relacl) g where c.oid = this.source and g.grantee <> c.relowner order by 1);
+        if this.other_names <> '{}' then
+            this.notes := this.notes || format('one queue with %s, which shares its table', array_to_string(this.other_names, ', '));
+        end if;
+        if this.archive is null then
+            this.notes := this.notes || 'had no archive table: gets an empty one'::text;
+        elsif (select c.relkind = 'p' from pg_class c where c.oid = this.archive) then
+            this.notes := this.notes || 'its archive stays as it is partitioned'::text;
+        end if;
+        this.notes := this.notes || array(
+            select format('drops your index %s', i.indexrelid::regclass) from pg_index i join pg_class c on c.oid = i.indexrelid
+            where i.indrelid = this.source and not i.indisprimary
+                and c.relname not in ('q_' || this.folded_name || '_vt_idx', 'q_' || this.folded_name || '_part_idx', 'q_' || this.folded_name || '_fifo_idx')
+            order by 1);
+        this.notes := this.notes || array(
+            select format('drops the grants on single columns of %s', this.source)
+            where exists (select from pg_attribute a where a.attrelid = this.source and a.attacl is not null));
+        if partman is not null and this.archive is not null then
+            execute format('select min(retention) from %s.part_config where parent_table = $1', partman)
+                into this.retention using format('pgmq.%s', 'a_' || this.folded_name);
+        end if;
+        update spanmq_adopt.queue q
+            set messages = this.messages, hidden = this.hidden, archived = this.archived, first_id = this.first_id,
+                last_id = this.last_id, repeated = this.repeated, notify_ms = this.notify_ms,
+                owner = this.owner, grantees = this.grantees, notes = this.notes, retention = this.retention
+            where q.name = this.name;
+    end loop;
+    update spanmq_adopt.queue set notes = array['left out: its table is missing'] where source is null;
+
+    if to_regclass('pgmq.topic_bindings') is not null then
+        insert into spanmq_adopt.topic
+            select t.pattern, lower(t.queue_name), min(t.bound_at) from pgmq.topic_bindings t group by 1, 2;
+        update spanmq_adopt.queue q
+            set topics = array(select t.pattern from spanmq_adopt.topic t where t.folded_name = q.folded_name order by t.pattern);
+    end if;
+
+    insert into spanmq_adopt.doomed
+        select 'pg_class'::regclass, c.oid from pg_class c
+        where c.oid in (to_regclass('pgmq.meta'), to_regclass('pgmq.topic_bindings'), to_regclass('pgmq.notify_insert_throttle'))
+            or c.oid in (select source from spanmq_adopt.queue)
+            or c.oid in (select i.inhrelid from pg_inherits i join pg_class part on part.oid = i.inhrelid and part.relispartition
+                         where i.inhparent in (select source from spanmq_adopt.queue))
+        union
+        select 'pg_proc'::regclass, p.oid from pg_proc p
+        join spanmq_adopt.signature s on s.name = p.proname and s.arguments = oidvectortypes(p.proargtypes)
+        where p.pronamespace = 'pgmq'::regnamespace
+        union
+        select 'pg_proc'::regclass, d.objid from pg_depend d
+        where d.refclassid = 'pg_extension'::regclass and d.refobjid = extension_id and d.classid = 'pg_proc'::regclass and d.deptype = 'e'
+        union
+        select 'pg_class'::regclass, t.typrelid from pg_type t
+        where t.typnamespace = 'pgmq'::regnamespace and t.typtype = 'c' and t.typname in ('message_record', 'queue_record', 'metrics_result')
+        union
+        select 'pg_extension'::regclass, extension_id where extension_id is not null;
+    -- With each relation its row type, and the array type of that.
+    insert into spanmq_adopt.doomed
+        select 'pg_type'::regclass, unnest(array[t.oid, t.typarray]) from spanmq_adopt.doomed d
+        join pg_type t on t.typrelid = d.objid where d.classid = 'pg_class'::regclass;
+
+    insert into spanmq_adopt.function_grant
+        select p.proname, oidvectortypes(p.proargtypes), p.proacl, p.proowner from pg_proc p
+        join spanmq_adopt.doomed d on d.classid = 'pg_proc'::regclass and d.objid = p.oid
+        where p.proacl is not null;
+    insert into spanmq_adopt.own_function
+        select p.oid, p.prosrc from pg_proc p
+        where p.pronamespace = 'pgmq'::regnamespace
+            and p.oid not in (select d.objid from spanmq_adopt.doomed d where d.classid = 'pg_proc'::regclass);
+end
+$inventory$;

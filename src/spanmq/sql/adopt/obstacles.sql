@@ -1,0 +1,52 @@
+-- What stands in the way of a take-over, a row each: object, reason. Nothing of this can be carried over to a view.
+select format('queue %L', q.name) as object, 'its name is empty or longer than 47 bytes: drop or rename it' as reason
+from spanmq_adopt.queue q
+where q.source is not null and (q.name = '' or length(q.name) > 47 or greatest(octet_length(q.name), octet_length(q.folded_name)) > 47)
+union all
+select format('table %s', q.source), 'its row-level security has no equal: rights on a queue are grants on its view'
+from spanmq_adopt.queue q join pg_class c on c.oid = q.source
+where c.relrowsecurity or exists (select from pg_policy p where p.polrelid = c.oid)
+union all
+select format('trigger %I on %s', t.tgname, q.source), 'a view has no such trigger: drop it'
+from spanmq_adopt.queue q join pg_trigger t on t.tgrelid = q.source
+where not t.tgisinternal and t.tgname <> 'trigger_notify_queue_insert_listeners'
+union all
+select format('column %I of %s', a.attname, q.source), 'messages have no columns of yours: drop it'
+from spanmq_adopt.queue q join pg_attribute a on a.attrelid = q.source
+where a.attnum > 0 and not a.attisdropped
+    and a.attname not in ('msg_id', 'read_ct', 'enqueued_at', 'last_read_at', 'vt', 'message', 'headers')
+union all
+select format('table %s', q.source), format('column %I is missing or of another type: it is not a queue of PGMQ', w.name)
+from spanmq_adopt.queue q
+cross join (values ('msg_id', 'bigint'), ('read_ct', 'integer'), ('enqueued_at', 'timestamp with time zone'),
+                   ('vt', 'timestamp with time zone'), ('message', 'jsonb')) w (name, type)
+where q.source is not null
+    and not exists (select from pg_attribute a where a.attrelid = q.source and a.attname = w.name and not a.attisdropped
+                    and format_type(a.atttypid, a.atttypmod) = w.type)
+union all
+select format('table %s', q.source), format('it has ids below 0, from %s on', q.first_id)
+from spanmq_adopt.queue q where q.first_id < 0
+union all
+select format('table %s', q.source), format('%s of its messages have an id that another has too', q.repeated)
+from spanmq_adopt.queue q where q.repeated > 0
+union all
+select format('publication %I', p.pubname), format('%s is in it: take it out', q.source)
+from spanmq_adopt.queue q join pg_publication_rel r on r.prrelid = q.source join pg_publication p on p.oid = r.prpubid
+union all
+-- Whatever else depends on what will be dropped, and will not be dropped with it.
+select distinct pg_describe_object(d.classid, d.objid, 0),
+    format('depends on %s: drop it, and create it again afterwards', pg_describe_object(d.refclassid, d.refobjid, 0))
+from pg_depend d
+join spanmq_adopt.doomed x on x.classid = d.refclassid and x.objid = d.refobjid
+cross join lateral (
+    -- Rules, triggers, constraints and defaults are parts of their tables.
+    select 'pg_class'::regclass as classid, coalesce(
+        (select r.ev_class from pg_rewrite r where d.classid = 'pg_rewrite'::regclass and r.oid = d.objid),
+        (select t.tgrelid from pg_trigger t where d.classid = 'pg_trigger'::regclass and t.oid = d.objid),
+        (select k.conrelid from pg_constraint k where d.classid = 'pg_constraint'::regclass and k.oid = d.objid and k.conrelid <> 0),
+        (select a.adrelid from pg_attrdef a where d.classid = 'pg_attrdef'::regclass and a.oid = d.objid),
+        (select i.indrelid from pg_index i where d.classid = 'pg_class'::regclass and i.indexrelid = d.objid)) as objid) whole
+where d.deptype = 'n'
+    and not exists (select from spanmq_adopt.doomed y where y.classid = d.classid and y.objid = d.objid)
+    and not exists (select from spanmq_adopt.doomed y where y.classid = whole.classid and y.objid = whole.objid)
+order by 1, 2

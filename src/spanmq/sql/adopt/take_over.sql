@@ -1,0 +1,104 @@
+-- Makes each queue anew and moves into it what was set aside. Runs after ours was installed.
+do $take_over$
+declare
+    partman text := (select quote_ident(n.nspname) from pg_extension e join pg_namespace n on n.oid = e.extnamespace where e.extname = 'pg_partman');
+    this spanmq_adopt.queue;
+    ours spanmq.queue;
+    allowed record;
+    template text;
+    moved bigint;
+begin
+    for this in select * from spanmq_adopt.queue q where q.source is not null order by q.created_at, q.name loop
+        ours := spanmq.create_queue(this.name, this.is_partitioned, this.is_unlogged);
+        if this.archive is not null then
+            execute format('drop table %s', ours.archive);
+            execute format('alter table %s set schema pgmq', this.archive);
+            execute format('alter table %s add column if not exists last_read_at timestamptz, add column if not exists headers jsonb', this.archive);
+            if this.owner <> current_user then
+                -- Our functions write it with their owner's rights.
+                execute format('alter table %s owner to %I', this.archive, current_user);
+            end if;
+        end if;
+        update spanmq.queue q set created_at = this.created_at, archive = coalesce(this.archive, q.archive)
+            where q.queue_id = ours.queue_id returning * into ours;
+
+        if this.is_unlogged then
+            moved := spanmq.import_messages_unlogged(ours.queue_id, this.source);
+        else
+            moved := spanmq.import_messages(ours.queue_id, this.source);
+        end if;
+        if moved <> this.messages then
+            raise exception 'of the % messages of queue % only % were taken over', this.messages, this.name, moved
+                using errcode = 'MQ006', hint = 'This should not happen. Nothing was changed.';
+        end if;
+        if this.last_id is not null then
+            perform setval(ours.ids, greatest(this.last_id, 1), this.last_id > 0);
+        end if;
+        perform spanmq.make_ahead(ours);
+        if this.notify_ms is not null then
+            perform pgmq.enable_notify_insert(this.name, this.notify_ms);
+        end if;
+
+        -- Who owned the table could do everything with the queue, and still can.
+        if not pg_has_role(this.owner, current_user, 'usage') then
+            execute format('grant all on %s, %s, %s to %I with grant option', ours.queue_view, ours.archive, ours.ids, this.owner);
+        end if;
+        for allowed in
+            select lower(g.privilege_type) as privilege, case when g.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(g.grantee)) end as role,
+                   case when g.is_grantable then ' with grant option' else '' end as option
+            from pg_class c, aclexplode(c.relacl) g
+            where c.oid = this.source and g.grantee <> c.relowner
+                and g.privilege_type in ('SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER')
+        loop
+            execute format('grant %s on %s to %s%s', allowed.privilege, ours.queue_view, allowed.role, allowed.option);
+        end loop;
+
+        if partman is not null then
+            for template in
+                execute format('delete from %s.part_config where parent_table = $1 returning template_table', partman)
+                using 'pgmq.q_' || this.folded_name
+            loop
+                -- Its own template only: one that was given to it may serve other tables.
+                if split_part(template, '.', 2) = 'template_pgmq_q_' || this.folded_name and to_regclass(template) is not null then
+                    execute format('drop table %s', to_regclass(template));
+                end if;
+            end loop;
+            if this.retention is not null and not (select c.relkind = 'p' from pg_class c where c.oid = ours.archive) then
+                perform spanmq.set_retention(ours, '', this.retention);
+            end if;
+        end if;
+        execute format('drop table %s', this.source);
+        update spanmq_adopt.queue q set queue_id = ours.queue_id where q.name = this.name;
+    end loop;
+
+    insert into pgmq.topic_bindings (pattern, queue_name, bound_at)
+        select t.pattern, q.name, t.bound_at from spanmq_adopt.topic t join spanmq_adopt.queue q on q.folded_name = t.folded_name
+        where q.queue_id is not null;
+
+    -- A function of the same name and arguments keeps who may call it.
+    for allowed in
+        select p.oid::regprocedure as function, g.grants, g.owner from spanmq_adopt.function_grant g
+        join pg_proc p on p.pronamespace = 'pgmq'::regnamespace and p.proname = g.name and oidvectortypes(p.proargtypes) = g.arguments
+    loop
+        if not exists (select from aclexplode(allowed.grants) a where a.grantee = 0) then
+            execute format('revoke execute on function %s from public', allowed.function);
+        end if;
+        for template in
+            select format('%I', pg_get_userbyid(a.grantee)) || case when a.is_grantable then ' with grant option' else '' end
+            from aclexplode(allowed.grants) a where a.grantee not in (0, allowed.owner)
+        loop
+            execute format('grant execute on function %s to %s', allowed.function, template);
+        end loop;
+    end loop;
+
+    for allowed in
+        select p.oid::regprocedure as function from spanmq_adopt.own_function f left join pg_proc p on p.oid = f.oid
+        where p.prosrc is distinct from f.source
+    loop
+        raise exception 'your own function % stands where spanmq has one', allowed.function
+            using errcode = 'MQ006', hint = 'Rename it. Nothing was changed.';
+    end loop;
+end
+$take_over$;
+
+analyze spanmq.span;

@@ -1,0 +1,100 @@
+-- Names, rights and arguments: what every public function checks before it acts.
+
+-- The table name of a queue, as PGMQ forms it. Raises MQ001 for characters that PGMQ refuses.
+create or replace function pgmq.format_table_name(queue_name text, prefix text) returns text
+language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+begin
+    if queue_name ~ '\$|;|--|''' then
+        raise exception 'queue name contains invalid characters: $, ;, --, or \'''
+            using errcode = 'MQ001', hint = 'Use letters, digits, underscores and hyphens.';
+    end if;
+    return lower(prefix || '_' || queue_name);
+end $$;
+
+-- Raises MQ001 for a name that can't be a queue's: null, empty, over 47 characters or bytes (a table name has 63 bytes).
+create or replace function pgmq.validate_queue_name(queue_name text) returns void
+language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+begin
+    if queue_name is null or queue_name = '' then
+        raise exception 'queue name cannot be NULL or empty' using errcode = 'MQ001';
+    end if;
+    if length(queue_name) > 47 then
+        raise exception 'queue name is too long, maximum length is 47 characters'
+            using errcode = 'MQ001', detail = format('%s has %s characters.', queue_name, length(queue_name));
+    end if;
+    if greatest(octet_length(queue_name), octet_length(lower(queue_name))) > 47 then
+        raise exception 'queue name is too long, maximum length is 47 bytes'
+            using errcode = 'MQ001', detail = format('%s has %s bytes.', queue_name, octet_length(queue_name));
+    end if;
+end $$;
+
+-- The role on whose behalf a SECURITY DEFINER function runs: what SET ROLE says, else the one that connected.
+create or replace function spanmq.caller() returns name
+language sql stable as $$
+    select coalesce(nullif(pg_catalog.current_setting('role'), 'none'), session_user)::name
+$$;
+
+-- The queue of that name, if the caller has the privilege on its view.
+-- Raises 42P01 (with PGMQ's text) for an unknown queue, 42501 for a missing right.
+create or replace function spanmq.find_queue(queue_name text, privilege text) returns spanmq.queue
+language plpgsql stable as $$
+declare
+    this spanmq.queue;
+begin
+    select * into this from spanmq.queue q
+        where q.folded_name = lower(queue_name)
+          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, privilege);
+    if not found then
+        perform spanmq.raise_not_found(queue_name, privilege);
+    end if;
+    return this;
+end $$;
+
+create or replace function spanmq.raise_not_found(queue_name text, privilege text) returns void
+language plpgsql as $$
+declare
+    this spanmq.queue;
+    table_name text := pgmq.format_table_name(queue_name, 'q');
+begin
+    if queue_name is null then
+        raise exception 'queue name cannot be NULL or empty' using errcode = 'MQ001';
+    end if;
+    select * into this from spanmq.queue q where q.folded_name = lower(queue_name);
+    if found then
+        raise exception 'permission denied for queue %', this.name
+            using errcode = '42501', hint = format('grant %s on %s to %I', privilege, this.queue_view, spanmq.caller());
+    end if;
+    raise exception 'relation "pgmq.%" does not exist', table_name
+        using errcode = '42P01', hint = format('Create the queue first: select pgmq.create(%L)', queue_name);
+end $$;
+
+create or replace function spanmq.check_quantity(qty int) returns void
+language plpgsql immutable as $$
+begin
+    if qty is null then
+        raise exception 'qty cannot be NULL' using errcode = 'MQ002';
+    end if;
+    if qty < 0 then
+        raise exception 'LIMIT must not be negative' using errcode = 'MQ002', detail = format('qty is %s.', qty);
+    end if;
+end $$;
+
+-- When a message that is sent, read or hidden now comes back after `seconds`. Raises MQ002 for null and what no timestamp holds.
+create or replace function spanmq.after(seconds double precision, what text) returns timestamptz
+language plpgsql volatile as $$
+begin
+    if seconds is null then
+        raise exception '% cannot be NULL', what using errcode = 'MQ002';
+    end if;
+    if seconds = 'NaN' or abs(seconds) > 3e9 then
+        raise exception '% is out of range: % seconds', what, seconds
+            using errcode = 'MQ002', hint = 'Up to 3,000,000,000 seconds (95 years).';
+    end if;
+    return clock_timestamp() + make_interval(secs => seconds);
+end $$;
+
+-- A 64-bit advisory lock key of our own for a thing of a queue: never PGMQ's 32-bit space that applications share.
+create or replace function spanmq.lock_key(thing text, queue_id int) returns bigint
+language sql immutable as $$
+    select pg_catalog.hashtextextended('spanmq.' || thing || '.' || queue_id, 0)
+$$;

@@ -1,0 +1,51 @@
+-- twin: unlogged
+-- Bulk import: messages that come with their ids, read counts and times from a table of PGMQ's shape. Used by spanmq adopt.
+
+-- Appends all messages of `source` to the log of an empty queue and publishes them: visible ones ready, others waiting for
+-- their vt. Returns how many. `source` has msg_id, read_ct, enqueued_at, vt and message, and may have last_read_at and headers.
+-- A visible message that was never read and never delayed gets no vt of its own, as if it had been sent here, so its
+-- neighbours lie in one span; every other keeps its vt to the microsecond. The caller keeps writers off the source and sets
+-- the sequence of ids. Raises 23505 for an id that occurs twice.
+create or replace function spanmq.import_messages(this_queue int, source regclass) returns bigint
+language plpgsql as $$
+declare
+    last_read_at text := spanmq.column_or_null(source, 'last_read_at', 'timestamptz');
+    headers text := spanmq.column_or_null(source, 'headers', 'jsonb');
+    at_ timestamptz := clock_timestamp();
+    size int;
+    next_id bigint;
+    this spanmq.segment;
+    n bigint;
+    total bigint := 0;
+begin
+    execute format('select min(msg_id), least(greatest(count(*) / 16, 16384), 1048576) / 256 * 256 from %s', source) into next_id, size;
+    while next_id is not null loop
+        this := spanmq.segment_of(this_queue, next_id);
+        if this.lo is null then
+            this := spanmq.create_segment(this_queue, next_id, size);
+        end if;
+        execute format('insert into spanmq.%I (msg_id, enqueued_at, message, headers)'
+                       ' select msg_id, enqueued_at, message, %s from %s where msg_id between $1 and $2 order by msg_id',
+                       this.log_name, headers, source)
+            using next_id, this.hi;
+        get diagnostics n = row_count;
+        total := total + n;
+        execute format($insert$
+            insert into spanmq.span (queue_id, lo, n, ids, attempts, state, vt, last_read_at, group_hash, group_key)
+            select $1, min(m.id), count(*), case when max(m.id) - min(m.id) >= count(*) then range_agg(int8range(m.id, m.id, '[]')) end,
+                   m.attempts, m.state, m.vt, m.last_read_at, hashtextextended(m.group_key, 0), m.group_key
+            from (
+                select s.msg_id as id, s.read_ct as attempts, case when s.vt > $2 then 'w' else 'r' end::"char" as state,
+                       -- PGMQ takes enqueued_at from the start of the transaction and vt from the clock: they are never equal.
+                       case when s.vt > $2 or s.read_ct > 0 or s.vt - s.enqueued_at not between interval '-1 s' and interval '1 s' then s.vt end
+                           as vt,
+                       %1$s as last_read_at, spanmq.group_of(%2$s) as group_key
+                from %3$s s where s.msg_id between $3 and $4) m
+            group by m.id / 256, m.attempts, m.state, m.vt, m.last_read_at, m.group_key
+            order by 2
+            $insert$, last_read_at, headers, source)
+            using this_queue, at_, next_id, this.hi;
+        execute format('select min(msg_id) from %s where msg_id > $1', source) into next_id using this.hi;
+    end loop;
+    return total;
+end $$;

@@ -1,0 +1,276 @@
+-- twin: unlogged
+-- Claiming: ready spans, and those that fell due, become the spans of a lease (or are taken out for good, by pop).
+-- A claim never waits: what another holds this instant is skipped. It locks no more than it delivers, but for the rest of
+-- the one span that it splits.
+--
+-- PL/pgSQL prepares every expression anew in each transaction, so the code that a small call runs through is kept short.
+
+-- Publishes spans for ids drawn by this transaction: first_id to last_id, or `ids` where those have gaps.
+-- `groups` is null, or a group key (or null) for each message.
+create or replace function spanmq.insert_spans(
+    this_queue int, first_id bigint, last_id bigint, ids bigint[], groups text[], visible_at timestamptz, state text
+) returns void
+language plpgsql as $$
+begin
+    if ids is null and groups is null then
+        insert into spanmq.span (queue_id, lo, n, state, vt)
+            select this_queue, greatest(first_id, block * 256), least(last_id + 1, block * 256 + 256) - greatest(first_id, block * 256),
+                   state::"char", visible_at
+            from generate_series(first_id / 256, last_id / 256) block;
+    else
+        insert into spanmq.span (queue_id, lo, n, ids, state, vt, group_hash, group_key)
+            select this_queue, p.lo, p.n, case when p.hi - p.lo + 1 > p.n then p.ids end, state::"char", visible_at,
+                   hashtextextended(p.group_key, 0), p.group_key
+            from (select min(m.id) as lo, max(m.id) as hi, count(*) as n, m.group_key, range_agg(int8range(m.id, m.id, '[]')) as ids
+                  from (select coalesce(ids[u.position], first_id + u.position - 1) as id, u.group_key
+                        from unnest(coalesce(groups, array_fill(null::text, array[cardinality(ids)])))
+                             with ordinality u (group_key, position)) m
+                  group by m.id / 256, m.group_key) p;
+    end if;
+end $$;
+
+-- Takes up to `quantity` visible messages, lowest ids first. lease null: they are out of the queue; else they are leased until
+-- then. Returns the runs as they were, ascending; with slots > 1 cut so that a slot is ceil(taken / slots) messages.
+create or replace function spanmq.claim(this_queue int, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int)
+returns spanmq.run[]
+language plpgsql as $$
+declare
+    this spanmq.span;
+    due_at timestamptz;
+    hint spanmq.hint := (0, null, '-infinity', null);
+    started_at timestamptz := clock_timestamp();
+    due_seen_at timestamptz;
+begin
+    if current_setting('spanmq.hint_' || this_queue, true) <> '' then
+        hint := spanmq.get_hint(this_queue, at_);
+    end if;
+    -- The clock was read once: clock_timestamp() in a where clause is volatile, and no index would serve it.
+    select s.vt into due_at from spanmq.span s
+        where s.queue_id = this_queue and s.state <> 'r' and s.vt >= hint.due_from order by s.queue_id, s.vt limit 1;
+    due_seen_at := clock_timestamp();
+    -- Skip what another receiver holds this instant: waiting for it would serialise them all.
+    select * into this from spanmq.span s
+        where s.queue_id = this_queue and s.state = 'r' and s.lo >= hint.ready_from and quantity > 0 and (due_at <= at_) is not true
+        order by s.queue_id, s.lo limit 1 for update skip locked;
+    if hint.ready_until is not null or hint.due_until is not null or clock_timestamp() - started_at > interval '1 millisecond' then
+        hint := spanmq.set_hint(this_queue, hint, this.lo, clock_timestamp() - due_seen_at, least(due_at, at_), due_seen_at - started_at);
+    end if;
+    -- The usual case: nothing fell due, and the first ready span is enough.
+    if this.n >= quantity and this.ids is null and slots = 1 and lease is not null then
+        update spanmq.span s
+            set lease_id = lease, state = 'l', n = quantity, attempts = this.attempts + 1, vt = until, last_read_at = at_
+            where s.queue_id = this_queue and s.lo = this.lo and s.lease_id = 0;
+        if this.n > quantity then
+            perform spanmq.put_rest(this, quantity, null);
+        end if;
+        return array[(this.lo, quantity, null, this.attempts, 0, this.vt, this.last_read_at, this.group_hash, this.group_key)::spanmq.run];
+    elsif this.lo is null and hint.ready_from = 0 and (due_at <= at_) is not true then
+        return '{}';
+    end if;
+    return spanmq.claim_many(this_queue, quantity, lease, until, at_, slots, hint, due_at);
+end $$;
+
+-- What claim() does when several spans are wanted, or something fell due.
+create or replace function spanmq.claim_many(
+    this_queue int, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, hint spanmq.hint, due_at timestamptz
+)
+returns spanmq.run[]
+language plpgsql as $$
+declare
+    ready refcursor;
+    this spanmq.span;
+    runs spanmq.run[] := '{}';
+    run spanmq.run;
+    los bigint[] := '{}';
+    wanted int;
+    taken int := 0;
+    from_lo bigint;
+    head int8multirange;
+begin
+    if quantity = 0 then
+        return runs;
+    end if;
+    if due_at <= at_ then
+        runs := spanmq.claim_due(this_queue, quantity, at_, hint.due_from, hint.ready_from);
+        taken := coalesce((select sum(r.n) from unnest(runs) r), 0);
+    end if;
+    loop
+        exit when taken >= quantity;
+        from_lo := hint.ready_from;
+        open ready for select * from spanmq.span s where s.queue_id = this_queue and s.state = 'r' and s.lo >= from_lo
+            order by s.queue_id, s.lo for update skip locked;
+        -- Fetched one by one: `limit` would lock as many spans as messages are wanted.
+        fetch ready into this;
+        while this.lo is not null loop
+            wanted := least(this.n, quantity - taken);
+            los := los || this.lo;
+            if this.lo = run.lo + run.n and this.lo & 255 <> 0 and this.ids is null and run.ids is null
+               and this.attempts = run.attempts and this.group_key is null and run.group_key is null
+               and this.vt is not distinct from run.vt and this.last_read_at is not distinct from run.last_read_at then
+                run.n := run.n + wanted;
+            else
+                if run.n > 0 then
+                    runs := runs || run;
+                end if;
+                head := this.ids;
+                if wanted < this.n then
+                    head := spanmq.first_ids(this.ids, wanted);
+                end if;
+                run := (this.lo, wanted, head, this.attempts, 0, this.vt, this.last_read_at, this.group_hash, this.group_key);
+            end if;
+            taken := taken + wanted;
+            exit when taken >= quantity;
+            fetch ready into this;
+        end loop;
+        close ready;
+        -- Found nothing from the hint on? Look again from the left.
+        exit when taken > 0 or from_lo = 0;
+        hint.ready_from := 0;
+    end loop;
+    if run.n > 0 then
+        runs := runs || run;
+    end if;
+    if taken = 0 then
+        return runs;
+    end if;
+    if los <> '{}' then
+        -- By the primary key alone: a predicate on the state would let the planner walk an index full of dead entries.
+        delete from spanmq.span s where s.queue_id = this_queue and s.lo = any (los) and s.lease_id = 0;
+        if wanted < this.n then
+            perform spanmq.put_rest(this, wanted, head);
+        end if;
+    end if;
+    if slots > 1 then
+        runs := spanmq.cut(runs, ceil(taken / slots::numeric)::int);
+    end if;
+    if lease is not null then
+        perform spanmq.insert_leased(this_queue, lease, until, at_, runs);
+    end if;
+    return runs;
+end $$;
+
+-- Puts back what a claim left of a span: all but its first `taken` messages (`head`, when it has gaps).
+create or replace function spanmq.put_rest(this spanmq.span, taken int, head int8multirange) returns void
+language plpgsql as $$
+declare
+    rest int8multirange := this.ids - head;
+begin
+    insert into spanmq.span (queue_id, lo, lease_id, n, attempts, state, vt, last_read_at, ids, group_hash, group_key)
+        values (this.queue_id, coalesce(lower(rest), this.lo + taken), 0, this.n - taken, this.attempts, 'r', this.vt, this.last_read_at,
+                case when upper(rest) - lower(rest) > this.n - taken then rest end, this.group_hash, this.group_key);
+end $$;
+
+create or replace function spanmq.insert_leased(this_queue int, lease bigint, until timestamptz, at_ timestamptz, runs spanmq.run[])
+returns void
+language plpgsql as $$
+begin
+    insert into spanmq.span (queue_id, lo, lease_id, n, attempts, state, vt, last_read_at, ids, group_hash, group_key)
+        select this_queue, r.lo, lease, r.n, r.attempts + 1, 'l', until, at_,
+               case when upper(r.ids) - lower(r.ids) > r.n then r.ids end, r.group_hash, r.group_key
+        from unnest(runs) r;
+end $$;
+
+-- What a claim does where something fell due: candidates of every kind, by id, are locked one by one and looked at again.
+-- In the order of ids among the ready ones and the 1,000 that fell due first.
+create or replace function spanmq.claim_due(this_queue int, quantity int, at_ timestamptz, due_from timestamptz, ready_from bigint)
+returns spanmq.run[]
+language plpgsql as $$
+declare
+    candidate record;
+    this spanmq.span;
+    runs spanmq.run[] := '{}';
+    wanted int;
+    taken int := 0;
+    head int8multirange;
+begin
+    for candidate in
+        select c.lo, c.lease_id from (
+            (select s.lo, s.lease_id from spanmq.span s
+                where s.queue_id = this_queue and s.state <> 'r' and s.vt <= at_ and s.vt >= due_from order by s.vt, s.lo limit 1000)
+            union all
+            (select s.lo, 0 from spanmq.span s
+                where s.queue_id = this_queue and s.state = 'r' and s.lo >= ready_from order by s.lo limit least(quantity, 1000))
+        ) c order by c.lo, c.lease_id
+    loop
+        exit when taken >= quantity;
+        this := spanmq.lock_visible(this_queue, candidate.lo, candidate.lease_id, at_);
+        continue when this.n is null or this.n = 0;
+        delete from spanmq.span s where s.queue_id = this_queue and s.lo = candidate.lo and s.lease_id = candidate.lease_id;
+        if this.ids is not null then
+            this.lo := lower(this.ids);
+            if upper(this.ids) - this.lo = this.n then
+                this.ids := null;
+            end if;
+        end if;
+        wanted := least(this.n, quantity - taken);
+        head := this.ids;
+        if wanted < this.n then
+            head := spanmq.first_ids(this.ids, wanted);
+            -- The rest is visible: ready, with its attempts.
+            perform spanmq.put_rest(this, wanted, head);
+        end if;
+        runs := runs || (this.lo, wanted, head, this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash,
+                         this.group_key)::spanmq.run;
+        taken := taken + wanted;
+    end loop;
+    return (select coalesce(array_agg(r order by r.lo), '{}') from unnest(runs) r);
+end $$;
+
+-- Locks a span, if it is visible and nobody else is at it: ready, due, or of a lease that ran out. Never waits. Returns null if
+-- not; else the span as it is, without the messages that had left it (n = 0: all had, and it is gone).
+create or replace function spanmq.lock_visible(this_queue int, this_lo bigint, lease bigint, at_ timestamptz) returns spanmq.span
+language plpgsql as $$
+declare
+    this spanmq.span;
+    gone int8multirange;
+begin
+    select * into this from spanmq.span s
+        where s.queue_id = this_queue and s.lo = this_lo and s.lease_id = lease and (s.state = 'r' or s.vt <= at_)
+        for update skip locked;
+    if not found then
+        return null;
+    end if;
+    if lease <> 0 then
+        gone := spanmq.forget_settled(this);
+        if not isempty(gone) then
+            this.ids := spanmq.ids_of(this.lo, this.n, this.ids) - gone;
+            this.n := spanmq.count_ids(this.ids);
+            if this.n = 0 then
+                delete from spanmq.span s where s.queue_id = this_queue and s.lo = this_lo and s.lease_id = lease;
+            else
+                update spanmq.span s set ids = this.ids, n = this.n
+                    where s.queue_id = this_queue and s.lo = this_lo and s.lease_id = lease;
+            end if;
+        end if;
+    end if;
+    return this;
+end $$;
+
+-- Removes the notes of what left this leased span, which the caller has locked, and returns those ids.
+create or replace function spanmq.forget_settled(this spanmq.span) returns int8multirange
+language plpgsql as $$
+declare
+    gone int8multirange;
+    added_ids bigint[];
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        -- An old snapshot would not show a note that was just committed. Writing it again does: as a serialization failure.
+        with added as (
+            insert into spanmq.settled (queue_id, lease_id, msg_id)
+                select this.queue_id, this.lease_id, e.id from spanmq.expand(this.lo, this.n, this.ids) e (id)
+                where not exists (select from spanmq.settled x
+                                  where x.queue_id = this.queue_id and x.lease_id = this.lease_id and x.msg_id = e.id)
+                on conflict do nothing
+                returning msg_id)
+            select array_agg(a.msg_id) into added_ids from added a;
+        delete from spanmq.settled x
+            where x.queue_id = this.queue_id and x.lease_id = this.lease_id and x.msg_id = any (added_ids);
+    end if;
+    with notes as (
+        delete from spanmq.settled x
+            where x.queue_id = this.queue_id and x.lease_id = this.lease_id and x.msg_id between this.lo and this.lo | 255
+              and case when this.ids is null then x.msg_id < this.lo + this.n else this.ids @> x.msg_id end
+            returning x.msg_id)
+        select coalesce(range_agg(int8range(g.msg_id, g.msg_id, '[]')), '{}') into gone from notes g;
+    return gone;
+end $$;

@@ -1,0 +1,82 @@
+-- Hints: custom settings of the session, spanmq.hint_<queue_id>. They are set only where a look from the left was slow, so in
+-- health every claim looks from the left. A message that comes back left of a hint waits for the next look from the left:
+-- at most half a second, or 20 times as long as that look takes (a minute at most).
+
+-- The hint of this session; its parts are 0, null, -infinity, null where there is none, or where it is malformed, too old or in
+-- the future. One that has nothing to say any more is removed.
+create or replace function spanmq.get_hint(this_queue int, at_ timestamptz) returns spanmq.hint
+language plpgsql volatile as $$
+declare
+    kept text := current_setting('spanmq.hint_' || this_queue, true);
+    parts text[] := string_to_array(kept, ' ');
+    this spanmq.hint := (0, null, '-infinity', null);
+    until timestamptz;
+begin
+    if cardinality(parts) = 4 and length(kept) < 60 and translate(kept, '0123456789 ', '') = '' and '' <> all (parts) then
+        -- Times are milliseconds since 2020: short, and exact as an integer.
+        until := spanmq.hint_time(parts[2]);
+        if until between at_ and at_ + interval '61 seconds' then
+            this.ready_from := left(parts[1], 18)::bigint;
+            this.ready_until := until;
+        end if;
+        until := spanmq.hint_time(parts[4]);
+        if until between at_ and at_ + interval '61 seconds' and spanmq.hint_time(parts[3]) <= at_ then
+            this.due_from := spanmq.hint_time(parts[3]);
+            this.due_until := until;
+        end if;
+    end if;
+    if this.ready_until is null and this.due_until is null then
+        perform spanmq.forget_hint(this_queue);
+    end if;
+    return this;
+end $$;
+
+create or replace function spanmq.hint_time(milliseconds text) returns timestamptz
+language sql immutable as $$ select '2020-01-01 00:00:00+00'::timestamptz + make_interval(secs => left(milliseconds, 15)::float8 / 1000) $$;
+
+create or replace function spanmq.hint_text(at_ timestamptz) returns text
+language sql immutable as $$
+    select coalesce(greatest(0, floor(extract(epoch from at_ - '2020-01-01 00:00:00+00'::timestamptz) * 1000))::bigint, 0)::text
+$$;
+
+-- Until when a look that took so long is believed.
+create or replace function spanmq.hint_until(took interval) returns timestamptz
+language sql volatile as $$ select clock_timestamp() + least(greatest(interval '500 milliseconds', 20 * took), interval '60 seconds') $$;
+
+-- Remembers what a look found: the first ready span (null: none), and when the first span falls due (null: never). A look from
+-- the left that was slow starts a hint; one along a hint moves it.
+create or replace function spanmq.set_hint(
+    this_queue int, this spanmq.hint, first_lo bigint, ready_took interval, first_due timestamptz, due_took interval
+) returns spanmq.hint
+language plpgsql as $$
+begin
+    if this.ready_until is null and ready_took > interval '1 millisecond' then
+        this.ready_until := spanmq.hint_until(ready_took);
+    end if;
+    if this.ready_until is not null then
+        this.ready_from := coalesce(first_lo, 0);
+        if first_lo is null then
+            this.ready_until := null;
+        end if;
+    end if;
+    if this.due_until is null and due_took > interval '1 millisecond' then
+        this.due_until := spanmq.hint_until(due_took);
+    end if;
+    if this.due_until is not null then
+        this.due_from := first_due;
+    end if;
+    perform set_config('spanmq.hint_' || this_queue,
+                       concat_ws(' ', this.ready_from, spanmq.hint_text(this.ready_until),
+                                 spanmq.hint_text(case when this.due_until is not null then this.due_from end), spanmq.hint_text(this.due_until)),
+                       false);
+    return this;
+end $$;
+
+-- This session made a message visible that may lie left of its hint.
+create or replace function spanmq.forget_hint(this_queue int) returns void
+language plpgsql as $$
+begin
+    if current_setting('spanmq.hint_' || this_queue, true) <> '' then
+        perform set_config('spanmq.hint_' || this_queue, '', false);
+    end if;
+end $$;

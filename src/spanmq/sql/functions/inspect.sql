@@ -1,0 +1,99 @@
+-- twin: unlogged
+-- Counting: sums over spans, of which there are hundreds of times fewer than messages unless each was sent singly and is
+-- young (maintain() joins neighbours).
+
+create or replace function spanmq.count_messages(this_queue int, at_ timestamptz, out total bigint, out visible bigint, out oldest_id bigint, out newest_id bigint)
+language plpgsql as $$
+declare
+    noted bigint;
+    noted_due bigint;
+begin
+    select coalesce(sum(s.n), 0), coalesce(sum(s.n) filter (where s.state = 'r' or s.vt <= at_), 0)
+        into total, visible from spanmq.span s where s.queue_id = this_queue;
+    select count(*), count(*) filter (where exists (
+            select from spanmq.span s where s.queue_id = this_queue and s.lo between x.msg_id - x.msg_id % 256 and x.msg_id
+                and s.lease_id = x.lease_id and s.vt <= at_ and case when s.ids is null then x.msg_id < s.lo + s.n else s.ids @> x.msg_id end))
+        into noted, noted_due from spanmq.settled x where x.queue_id = this_queue;
+    total := total - noted;
+    visible := visible - noted_due;
+    select s.lo into oldest_id from spanmq.span s where s.queue_id = this_queue order by s.queue_id, s.lo limit 1;
+    -- The newest may stand in any span of the last block.
+    select max(coalesce(upper(s.ids), s.lo + s.n)) - 1 into newest_id from (
+        select * from spanmq.span s where s.queue_id = this_queue order by s.queue_id desc, s.lo desc limit 256) s;
+end $$;
+
+create or replace function spanmq.has_span(this_queue int, first_id bigint, last_id bigint) returns boolean
+language plpgsql as $$
+begin
+    return exists (select from spanmq.span s where s.queue_id = this_queue and s.lo between first_id and last_id);
+end $$;
+
+create or replace function spanmq.count_alive(this_queue int, first_id bigint, last_id bigint) returns bigint
+language plpgsql as $$
+begin
+    return (select coalesce(sum(s.n), 0) from spanmq.span s where s.queue_id = this_queue and s.lo between first_id and last_id);
+end $$;
+
+-- Copies the rows of a segment that a span still holds into another table. Returns how many.
+create or replace function spanmq.copy_alive(this_queue int, first_id bigint, last_id bigint, from_name text, to_name text) returns bigint
+language plpgsql as $$
+declare
+    n bigint;
+begin
+    execute format('insert into spanmq.%I select l.* from spanmq.span s cross join lateral ('
+                   ' select * from spanmq.%I l where l.msg_id >= s.lo and l.msg_id < coalesce(upper(s.ids), s.lo + s.n)'
+                   ' and (s.ids is null or s.ids @> l.msg_id) offset 0) l'
+                   ' where s.queue_id = $1 and s.lo between $2 and $3', to_name, from_name)
+        using this_queue, first_id, last_id;
+    get diagnostics n = row_count;
+    return n;
+end $$;
+
+-- Deletes leased spans that everything has left. Returns how many.
+create or replace function spanmq.sweep(this_queue int, at_most int) returns int
+language plpgsql as $$
+declare
+    this spanmq.span;
+    n int := 0;
+begin
+    for this in
+        select distinct on (s.lo, s.lease_id) s.* from (
+            select * from spanmq.settled x where x.queue_id = this_queue limit at_most * 256) x,
+            spanmq.span s
+        where s.queue_id = this_queue and s.lo between x.msg_id - x.msg_id % 256 and x.msg_id and s.lease_id = x.lease_id
+    loop
+        n := n + spanmq.sweep_span(this)::int;
+    end loop;
+    return n;
+end $$;
+
+-- Joins ready spans that were never delivered, of no group, within the blocks from first_id to last_id, where a block has
+-- many. Skips what others hold. Returns how many spans fewer there are.
+create or replace function spanmq.join_spans(this_queue int, first_id bigint, last_id bigint) returns bigint
+language plpgsql as $$
+declare
+    before bigint;
+    after bigint;
+begin
+    with locked as (
+        select s.lo, s.n, s.ids from spanmq.span s
+        where s.queue_id = this_queue and s.state = 'r' and s.lo between first_id and last_id
+          and s.lease_id = 0 and s.attempts = 0 and s.vt is null and s.last_read_at is null and s.group_hash is null
+          and s.n < 256
+        order by s.lo for update skip locked),
+    blocks as (
+        select min(l.lo) as lo, sum(l.n) as n, count(*) as spans, array_agg(l.lo) as los,
+               range_agg(piece) as ids
+        from locked l, unnest(spanmq.ids_of(l.lo, l.n, l.ids)) piece group by l.lo / 256 having count(*) > 1),
+    gone as (
+        delete from spanmq.span s using blocks b, unnest(b.los) u (lo)
+        where s.queue_id = this_queue and s.lo = u.lo and s.lease_id = 0 and s.lo <> b.lo
+        returning s.lo),
+    joined as (
+        update spanmq.span s set n = spanmq.count_ids(b.ids),
+                                 ids = case when upper(b.ids) - b.lo > spanmq.count_ids(b.ids) then b.ids end
+        from blocks b where s.queue_id = this_queue and s.lo = b.lo and s.lease_id = 0
+        returning s.lo)
+    select (select count(*) from gone), (select count(*) from joined) into before, after;
+    return before;
+end $$;

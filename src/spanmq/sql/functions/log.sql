@@ -1,0 +1,261 @@
+-- The log: where messages lie. All SQL that is put together at run time is in this file and in queue.sql.
+
+-- The segment that holds an id. Its row is missing only for ids that no sender has drawn yet.
+create or replace function spanmq.segment_of(this_queue int, id bigint) returns spanmq.segment
+language plpgsql stable as $$
+declare
+    this spanmq.segment;
+begin
+    select * into this from spanmq.segment s where s.queue_id = this_queue and s.lo <= id order by s.queue_id desc, s.lo desc limit 1;
+    if this.hi < id then
+        return null;
+    end if;
+    return this;
+end $$;
+
+-- Makes the segment that will hold `id`, of about `size` ids, unless it is there, and returns it. Locks to commit: one advisory
+-- lock per queue, for which it waits if `patient` (else it returns null); the log's parent table in SHARE UPDATE EXCLUSIVE
+-- mode, which disturbs neither readers nor writers.
+create or replace function spanmq.create_segment(this_queue int, id bigint, size int, patient boolean) returns spanmq.segment
+language plpgsql as $$
+declare
+    this spanmq.segment := spanmq.segment_of(this_queue, id);
+    before spanmq.segment;
+    after_lo bigint;
+begin
+    if this.lo is not null then
+        return this;
+    end if;
+    if patient then
+        perform pg_advisory_xact_lock(spanmq.lock_key('segment', this_queue));
+    elsif not pg_try_advisory_xact_lock(spanmq.lock_key('segment', this_queue)) then
+        return null;
+    end if;
+    -- A new statement: the one who held the lock may have made it.
+    this := spanmq.segment_of(this_queue, id);
+    if this.lo is not null then
+        return this;
+    end if;
+    select * into before from spanmq.segment s where s.queue_id = this_queue and s.lo <= id order by s.lo desc limit 1;
+    select s.lo into after_lo from spanmq.segment s where s.queue_id = this_queue and s.lo > id order by s.lo limit 1;
+    this.queue_id := this_queue;
+    this.lo := case when id - before.hi <= size then before.hi + 1 else id - id % 256 end;
+    this.hi := least(this.lo + size, after_lo) - 1;
+    this.log_name := format('log_%s_%s', this_queue, nextval('spanmq.segment_number'));
+    perform spanmq.create_log(this_queue, this.log_name);
+    insert into spanmq.segment (queue_id, lo, hi, log_name, n_rows)
+        values (this_queue, this.lo, this.hi, this.log_name, this.hi - this.lo + 1);
+    return this;
+exception
+    -- Only a caller with an old snapshot comes here: it can't see the segment that another made.
+    when exclusion_violation or unique_violation then
+        raise exception 'could not serialize access: the log of queue % has a new segment', this_queue
+            using errcode = '40001', hint = 'Run the transaction again.';
+end $$;
+
+create or replace function spanmq.create_log(this_queue int, log_name text) returns void
+language plpgsql as $$
+declare
+    is_unlogged boolean := (select q.is_unlogged from spanmq.queue q where q.queue_id = this_queue);
+begin
+    -- Rows of a log are only added and go all at once with their segment: nothing for autovacuum but its guard against wrap-around.
+    execute format('create %s table spanmq.%I (primary key (msg_id)) inherits (spanmq.log_%s) with (autovacuum_enabled = off)',
+                   case when is_unlogged then 'unlogged' end, log_name, this_queue);
+end $$;
+
+-- The segment for an id that a sender has drawn. It makes one as the last resort; and the one sender in a segment's life that
+-- draws its first id sees to it that there is a next.
+create or replace function spanmq.enter_segment(this_queue int, id bigint, size int) returns spanmq.segment
+language plpgsql as $$
+declare
+    this spanmq.segment := spanmq.segment_of(this_queue, id);
+begin
+    if this.lo is null then
+        return spanmq.create_segment(this_queue, id, size, true);
+    end if;
+    if id = this.lo then
+        perform spanmq.create_segment(this_queue, this.hi + 1, size, false);
+    end if;
+    return this;
+end $$;
+
+-- Appends messages under the ids that were drawn for them. `ids` is null when they are first_id, first_id + 1, …
+create or replace function spanmq.append(
+    this_queue int, size int, first_id bigint, ids bigint[], sent_at timestamptz, messages jsonb[], headers jsonb[]
+) returns void
+language plpgsql as $$
+declare
+    n int := cardinality(messages);
+    this spanmq.segment;
+    done int := 0;
+    chunk int;
+    next_id bigint;
+begin
+    while done < n loop
+        next_id := case when ids is null then first_id + done else ids[done + 1] end;
+        this := spanmq.enter_segment(this_queue, next_id, size);
+        if ids is null then
+            chunk := least(n - done, this.hi + 1 - next_id);
+            if chunk = n then
+                if headers is null then
+                    -- Functions that return sets in the select list are streamed; in the from list they would be copied first.
+                    execute format('insert into spanmq.%I (msg_id, enqueued_at, message)'
+                                   ' select generate_series($1, $1 + $2 - 1), $3, unnest($4)', this.log_name)
+                        using first_id, n, sent_at, messages;
+                else
+                    execute format('insert into spanmq.%I (msg_id, enqueued_at, message, headers)'
+                                   ' select generate_series($1, $1 + $2 - 1), $3, unnest($4), unnest($5)', this.log_name)
+                        using first_id, n, sent_at, messages, headers;
+                end if;
+            else
+                execute format('insert into spanmq.%I (msg_id, enqueued_at, message, headers)'
+                               ' select generate_series($1, $1 + $2 - 1), $3, unnest($4), unnest($5)', this.log_name)
+                    using next_id, chunk, sent_at, messages[done + 1:done + chunk],
+                          coalesce(headers[done + 1:done + chunk], array_fill(null::jsonb, array[chunk]));
+            end if;
+        else
+            chunk := (select count(*) from unnest(ids[done + 1:n]) id where id <= this.hi);
+            execute format('insert into spanmq.%I (msg_id, enqueued_at, message, headers)'
+                           ' select unnest($1), $2, unnest($3), unnest($4)', this.log_name)
+                using ids[done + 1:done + chunk], sent_at, messages[done + 1:done + chunk],
+                      coalesce(headers[done + 1:done + chunk], array_fill(null::jsonb, array[chunk]));
+        end if;
+        done := done + chunk;
+    end loop;
+end $$;
+
+-- The statement that fetches the messages $1 <= msg_id < $2 (first_id to last_id), in order, as pgmq.message_record with
+-- read_ct $3, last_read_at $4 and vt $5 (null: when it was sent). `more` is put behind the columns.
+create or replace function spanmq.fetch_range(this_queue int, first_id bigint, last_id bigint, more text default '') returns text
+language plpgsql stable as $$
+declare
+    segment spanmq.segment;
+begin
+    select * into segment from spanmq.segment s
+        where s.queue_id = this_queue and s.lo <= first_id order by s.queue_id desc, s.lo desc limit 1;
+    return format('select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers%s from spanmq.%I'
+                  ' where msg_id >= $1 and msg_id < $2 order by msg_id',
+                  more, case when last_id <= segment.hi then segment.log_name else 'log_' || this_queue end);
+end $$;
+
+-- The same for listed messages: ids $1 with read_ct $2, last_read_at $3 and vt $4, in the order given. `more` may use $5 and, as
+-- u.slot, $6. A loop over the ids by force (offset 0): a join to unnest() may scan the whole log.
+create or replace function spanmq.fetch_ids(this_queue int, listed spanmq.listed, more text default '') returns text
+language plpgsql stable as $$
+declare
+    first_id bigint := (select min(id) from unnest(listed.ids) id);
+    last_id bigint := (select max(id) from unnest(listed.ids) id);
+    this spanmq.segment := spanmq.segment_of(this_queue, first_id);
+begin
+    return format('select l.msg_id, u.read_ct, l.enqueued_at, u.read_at, coalesce(u.vt, l.enqueued_at), l.message, l.headers%s'
+                  ' from unnest($1, $2, $3, $4%s) with ordinality u (id, read_ct, read_at, vt%s, position)'
+                  ' cross join lateral (select * from spanmq.%I l where l.msg_id = u.id offset 0) l order by u.position',
+                  more, case when more <> '' then ', $6' end, case when more <> '' then ', slot' end,
+                  case when last_id <= this.hi then this.log_name else format('log_%s', this_queue) end);
+end $$;
+
+-- The messages of runs, in the order of the runs, or of msg_id if `sorted`. read_ct is `more_reads` over the run's attempts;
+-- read_at and hidden_until stand for the run's own last_read_at and vt where they are given.
+create or replace function spanmq.fetch(
+    this_queue int, runs spanmq.run[], more_reads int, read_at timestamptz, hidden_until timestamptz, sorted boolean
+) returns setof pgmq.message_record
+language plpgsql rows 100 as $$
+declare
+    range spanmq.run := spanmq.as_range(runs, hidden_until is null);
+    listed spanmq.listed;
+begin
+    if range.lo is not null then
+        return query execute spanmq.fetch_range(this_queue, range.lo, range.lo + range.n - 1)
+            using range.lo, range.lo + range.n, range.attempts + more_reads, coalesce(read_at, range.last_read_at),
+                  coalesce(hidden_until, range.vt);
+    elsif runs <> '{}' then
+        listed := spanmq.list_messages(runs, more_reads, read_at, hidden_until, 1000000000, sorted);
+        return query execute spanmq.fetch_ids(this_queue, listed) using listed.ids, listed.read_cts, listed.read_ats, listed.vts;
+    end if;
+end $$;
+
+-- The same for receive(), one by one: with the lease, and slots of slot_size messages in the order of the runs (null: one slot).
+create or replace function spanmq.fetch_leased(
+    this_queue int, runs spanmq.run[], read_at timestamptz, hidden_until timestamptz, lease bigint, slot_size int
+) returns setof pgmq.leased_message
+language plpgsql rows 100 as $$
+declare
+    listed spanmq.listed := spanmq.list_messages(runs, 1, read_at, hidden_until, coalesce(slot_size, 1000000000), true);
+begin
+    return query execute spanmq.fetch_ids(this_queue, listed, ', $5, u.slot, u.read_ct, l.headers->>''x-pgmq-group'', null::text')
+        using listed.ids, listed.read_cts, listed.read_ats, listed.vts, lease, listed.slots;
+end $$;
+
+-- Runs that follow each other without gaps and are alike, as one; else null. `own_vt`: their vt and last_read_at must be alike too.
+create or replace function spanmq.as_range(runs spanmq.run[], own_vt boolean) returns spanmq.run
+language plpgsql immutable as $$
+declare
+    range spanmq.run := runs[1];
+    next spanmq.run;
+begin
+    if range.ids is not null then
+        return null;
+    end if;
+    for i in 2 .. cardinality(runs) loop
+        next := runs[i];
+        if next.lo <> range.lo + range.n or next.ids is not null or next.attempts <> range.attempts
+           or own_vt and (next.vt is distinct from range.vt or next.last_read_at is distinct from range.last_read_at) then
+            return null;
+        end if;
+        range.n := range.n + next.n;
+    end loop;
+    return range;
+end $$;
+
+create or replace function spanmq.list_messages(
+    runs spanmq.run[], more_reads int, read_at timestamptz, hidden_until timestamptz, slot_size int, sorted boolean
+) returns spanmq.listed
+language sql immutable as $$
+    select array_agg(m.id order by m.place), array_agg(m.attempts + more_reads order by m.place),
+           array_agg(coalesce(read_at, m.last_read_at) order by m.place), array_agg(coalesce(hidden_until, m.vt) order by m.place),
+           array_agg(((m.position - 1) / slot_size + 1)::int order by m.place)
+    from (select n.*, case when sorted then n.id else n.position end as place
+          from (select e.id, r.attempts, r.last_read_at, r.vt, row_number() over (order by r.ordinality, e.id) as position
+                from unnest(runs) with ordinality r, spanmq.expand(r.lo, r.n, r.ids) e (id)) n) m
+$$;
+
+-- The ids of a run, ascending.
+create or replace function spanmq.expand(lo bigint, n int, ids int8multirange) returns setof bigint
+language sql immutable rows 100 as $$
+    select id from (select lo as a, lo + n as b where ids is null
+                    union all
+                    select lower(r), upper(r) from unnest(ids) r) piece, generate_series(a, b - 1) id
+$$;
+
+-- Copies the messages of runs into the archive. Their ids are kept.
+create or replace function spanmq.copy_to_archive(this spanmq.queue, runs spanmq.run[]) returns void
+language plpgsql as $$
+begin
+    execute format('insert into %s (msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers)'
+                   ' select msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers'
+                   ' from spanmq.fetch($1, $2, 0, null, null, true)', this.archive)
+        using this.queue_id, runs;
+end $$;
+
+create or replace function spanmq.enqueued_at(this_queue int, id bigint) returns timestamptz
+language plpgsql stable as $$
+declare
+    found_at timestamptz;
+begin
+    execute format('select enqueued_at from spanmq.log_%s where msg_id = $1', this_queue)
+        into found_at using id;
+    return found_at;
+end $$;
+
+-- Settles those messages of runs that have no row in the log, and records them. Never seen in practice: they would come back for ever.
+create or replace function spanmq.settle_missing(this spanmq.queue, runs spanmq.run[]) returns void
+language plpgsql as $$
+declare
+    missing_ids bigint[];
+begin
+    execute format('select array_agg(e.id) from unnest($1) r, spanmq.expand(r.lo, r.n, r.ids) e (id)'
+                   ' where not exists (select from spanmq.log_%s l where l.msg_id = e.id)', this.queue_id)
+        into missing_ids using runs;
+    insert into spanmq.missing (queue_id, msg_id) select this.queue_id, id from unnest(missing_ids) id;
+    perform spanmq.take_out_of(this, missing_ids, null);
+end $$;

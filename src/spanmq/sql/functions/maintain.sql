@@ -1,0 +1,270 @@
+-- Housekeeping, by whoever calls: segments ready ahead, settled segments truncated and dropped, sparse ones rewritten, spans
+-- joined, archives kept to their retention. One at a time, never waiting over 20 ms for a lock.
+
+-- The oldest transaction id that a snapshot anywhere may still see as running: below it everything is seen by everybody.
+-- Raises 42501 where the sessions of others can't be looked at.
+create or replace function spanmq.horizon() returns xid8
+language plpgsql volatile as $$
+declare
+    current_id bigint := pg_current_xact_id()::text::bigint;
+    oldest bigint := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+begin
+    if not pg_has_role(current_user, 'pg_read_all_stats', 'usage') then
+        raise exception 'maintain() must see the snapshots of all sessions'
+            using errcode = '42501', hint = format('grant pg_read_all_stats to %I', current_user);
+    end if;
+    select least(
+        oldest,
+        (select min(current_id - age(a.backend_xmin)) from pg_stat_activity a where a.pid <> pg_backend_pid() and a.backend_xmin is not null),
+        (select min(current_id - age(p.transaction)) from pg_prepared_xacts p),
+        (select min(current_id - age(r.xmin)) from pg_replication_slots r where r.xmin is not null),
+        (select min(current_id - age(r.backend_xmin)) from pg_stat_replication r where r.backend_xmin is not null))
+        into oldest;
+    return greatest(oldest, 3)::text::xid8;
+end $$;
+
+create or replace function spanmq.has_span_of(this spanmq.queue, first_id bigint, last_id bigint) returns boolean
+language plpgsql as $$
+begin
+    if this.is_unlogged then
+        return spanmq.has_span_unlogged(this.queue_id, first_id, last_id);
+    end if;
+    return spanmq.has_span(this.queue_id, first_id, last_id);
+end $$;
+
+-- Locks a table of the log for this transaction, or gives up after 20 ms.
+create or replace function spanmq.lock_log(log_name text) returns boolean
+language plpgsql as $$
+declare
+    before text := current_setting('lock_timeout');
+begin
+    perform set_config('lock_timeout', '20ms', true);
+    begin
+        execute format('lock table spanmq.%I in access exclusive mode', log_name);
+    exception when lock_not_available then
+        perform set_config('lock_timeout', before, true);
+        return false;
+    end;
+    perform set_config('lock_timeout', before, true);
+    return true;
+end $$;
+
+-- One step of housekeeping: returns what it did, a row an act, at most `budget` of them; nothing when there is nothing to do, or
+-- another is at it. Call it again until no row comes. A step that locks a segment is the last of its call: commit it soon.
+create or replace function pgmq.maintain(budget integer default 10) returns table (action text, queue text, detail text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue;
+    n int := 0;
+begin
+    if budget is null or budget < 1 then
+        raise exception 'budget must be at least 1, got: %', budget using errcode = 'MQ002';
+    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'maintain() needs READ COMMITTED, not %', upper(current_setting('transaction_isolation')) using errcode = 'MQ003';
+    end if;
+    if not pg_try_advisory_xact_lock(spanmq.lock_key('maintain', 0)) then
+        return;
+    end if;
+    for this in select * from spanmq.queue q order by q.queue_id loop
+        queue := this.name;
+        for action, detail in select * from spanmq.make_ahead(this) loop
+            return next;
+            n := n + 1;
+        end loop;
+        for action, detail in select * from spanmq.tidy(this) loop
+            return next;
+            n := n + 1;
+        end loop;
+        for action, detail in select * from spanmq.retire_segments(this) loop
+            return next;
+            n := n + 1;
+            -- It may hold a lock on a segment.
+            return;
+        end loop;
+        exit when n >= budget;
+    end loop;
+end $$;
+
+-- Two segments ready ahead, so that no send makes one. Where the last was made less than a minute before, the next is twice as large.
+create or replace function spanmq.make_ahead(this spanmq.queue) returns table (action text, detail text)
+language plpgsql as $$
+declare
+    drawn bigint := coalesce(pg_sequence_last_value(this.ids), 0);
+    last spanmq.segment;
+    size int := this.segment_size;
+begin
+    for step in 1 .. 3 loop
+        exit when (select count(*) from spanmq.segment s where s.queue_id = this.queue_id and s.lo > drawn) >= 2;
+        select * into last from spanmq.segment s where s.queue_id = this.queue_id order by s.queue_id desc, s.lo desc limit 1;
+        if not this.is_partitioned and size < 1048576 and drawn > last.lo and last.created_at > clock_timestamp() - interval '1 minute' then
+            size := size * 2;
+            update spanmq.queue q set segment_size = size where q.queue_id = this.queue_id;
+        end if;
+        last := spanmq.create_segment(this.queue_id, greatest(coalesce(last.hi, 0), drawn) + 1, size, false);
+        exit when last.lo is null;
+        action := 'made segment';
+        detail := last.log_name;
+        return next;
+    end loop;
+end $$;
+
+-- Joins and sweeps spans, and deletes from the archive what is past its retention: a bounded part of each.
+create or replace function spanmq.tidy(this spanmq.queue) returns table (action text, detail text)
+language plpgsql as $$
+declare
+    drawn bigint := coalesce(pg_sequence_last_value(this.ids), 0);
+    from_id bigint;
+    to_id bigint;
+    n bigint;
+begin
+    if this.is_unlogged then
+        n := spanmq.sweep_unlogged(this.queue_id, 100);
+    else
+        n := spanmq.sweep(this.queue_id, 100);
+    end if;
+    if n > 0 then
+        action := 'swept leased spans';
+        detail := n;
+        return next;
+    end if;
+    -- Not the first blocks, where receivers are, nor the last, where senders are.
+    select u.joined_to into from_id from spanmq.upkeep u where u.queue_id = this.queue_id;
+    from_id := greatest(from_id, spanmq.first_ready(this) + 1024) / 256 * 256;
+    to_id := least(from_id + 65536, drawn - 1024) / 256 * 256;
+    if to_id > from_id then
+        if this.is_unlogged then
+            n := spanmq.join_spans_unlogged(this.queue_id, from_id, to_id - 1);
+        else
+            n := spanmq.join_spans(this.queue_id, from_id, to_id - 1);
+        end if;
+        insert into spanmq.upkeep values (this.queue_id, to_id) on conflict (queue_id) do update set joined_to = excluded.joined_to;
+        if n > 0 or to_id < (drawn - 1024) / 256 * 256 then
+            action := 'joined spans';
+            detail := format('%s fewer up to id %s', n, to_id);
+            return next;
+        end if;
+    end if;
+    if this.retention_count is not null or this.retention_interval is not null then
+        execute format('delete from %s where ctid = any (array(select ctid from %1$s where %s limit 10000))', this.archive,
+                       case when this.retention_count is not null then 'msg_id <= $1' else 'archived_at < $2' end)
+            using drawn - this.retention_count, now() - this.retention_interval;
+        get diagnostics n = row_count;
+        if n > 0 then
+            action := 'deleted from archive';
+            detail := n;
+            return next;
+        end if;
+    end if;
+end $$;
+
+create or replace function spanmq.first_ready(this spanmq.queue) returns bigint
+language plpgsql stable as $$
+begin
+    if this.is_unlogged then
+        return (select s.lo from spanmq.span_unlogged s where s.queue_id = this.queue_id and s.state = 'r' order by s.queue_id, s.lo limit 1);
+    end if;
+    return (select s.lo from spanmq.span s where s.queue_id = this.queue_id and s.state = 'r' order by s.queue_id, s.lo limit 1);
+end $$;
+
+-- Takes the first segment of a queue that can go one step further on its way out, and says which step.
+create or replace function spanmq.retire_segments(this spanmq.queue) returns table (action text, detail text)
+language plpgsql as $$
+declare
+    drawn bigint := coalesce(pg_sequence_last_value(this.ids), 0);
+    segment spanmq.segment;
+    horizon xid8;
+    has_span boolean;
+begin
+    for segment in select * from spanmq.segment s where s.queue_id = this.queue_id and s.hi < drawn order by s.lo loop
+        horizon := coalesce(horizon, spanmq.horizon());
+        if segment.passed_at_xid is null then
+            update spanmq.segment s set passed_at_xid = pg_current_xact_id() where s.queue_id = this.queue_id and s.lo = segment.lo;
+            segment.passed_at_xid := pg_current_xact_id();
+        end if;
+        detail := segment.log_name;
+        if segment.state = 'truncated' then
+            -- Nobody can have the table's name any more who looked it up before it was truncated.
+            continue when segment.settled_at_xid >= horizon or not spanmq.lock_log(segment.log_name);
+            execute format('drop table spanmq.%I', segment.log_name);
+            delete from spanmq.segment s where s.queue_id = this.queue_id and s.lo = segment.lo;
+            action := 'dropped segment';
+            return next;
+            return;
+        end if;
+        has_span := spanmq.has_span_of(this, segment.lo, segment.hi);
+        if segment.old_name is not null and segment.swapped_at_xid < horizon and spanmq.lock_log(segment.old_name) then
+            execute format('drop table spanmq.%I', segment.old_name);
+            update spanmq.segment s set old_name = null where s.queue_id = this.queue_id and s.lo = segment.lo;
+            action := 'dropped old table of segment';
+            return next;
+            return;
+        elsif has_span and segment.settled_at_xid is not null then
+            -- A sender that had drawn its ids before has committed since.
+            update spanmq.segment s set settled_at_xid = null where s.queue_id = this.queue_id and s.lo = segment.lo;
+        elsif not has_span and segment.settled_at_xid is null then
+            update spanmq.segment s set settled_at_xid = pg_current_xact_id() where s.queue_id = this.queue_id and s.lo = segment.lo;
+        elsif not has_span and segment.settled_at_xid < horizon and segment.old_name is null and segment.copy_name is null then
+            continue when not spanmq.lock_log(segment.log_name);
+            -- A new statement under the lock.
+            continue when spanmq.has_span_of(this, segment.lo, segment.hi);
+            execute format('truncate spanmq.%I', segment.log_name);
+            update spanmq.segment s set state = 'truncated', settled_at_xid = pg_current_xact_id()
+                where s.queue_id = this.queue_id and s.lo = segment.lo;
+            action := 'truncated segment';
+            return next;
+            return;
+        elsif segment.copy_name is not null then
+            continue when segment.copied_at_xid >= horizon or not spanmq.lock_log(segment.log_name);
+            perform spanmq.swap_segment(segment);
+            action := 'rewrote segment';
+            return next;
+            return;
+        elsif has_span and segment.old_name is null and segment.passed_at_xid < horizon and segment.n_rows > 1000 then
+            continue when spanmq.count_alive_of(this, segment.lo, segment.hi) * 10 >= segment.n_rows;
+            perform spanmq.copy_segment(this, segment);
+            action := 'copied segment';
+            return next;
+            return;
+        end if;
+    end loop;
+end $$;
+
+create or replace function spanmq.count_alive_of(this spanmq.queue, first_id bigint, last_id bigint) returns bigint
+language plpgsql as $$
+begin
+    if this.is_unlogged then
+        return spanmq.count_alive_unlogged(this.queue_id, first_id, last_id);
+    end if;
+    return spanmq.count_alive(this.queue_id, first_id, last_id);
+end $$;
+
+-- First half of a rewrite. The rows of a message never change and no id comes alive again, so the copy stays good.
+create or replace function spanmq.copy_segment(this spanmq.queue, segment spanmq.segment) returns void
+language plpgsql as $$
+declare
+    copy text := format('log_%s_%s', this.queue_id, nextval('spanmq.segment_number'));
+    n bigint;
+begin
+    execute format('create %s table spanmq.%I (like spanmq.log_%s, primary key (msg_id)) with (autovacuum_enabled = off)',
+                   case when this.is_unlogged then 'unlogged' end, copy, this.queue_id);
+    if this.is_unlogged then
+        n := spanmq.copy_alive_unlogged(this.queue_id, segment.lo, segment.hi, segment.log_name, copy);
+    else
+        n := spanmq.copy_alive(this.queue_id, segment.lo, segment.hi, segment.log_name, copy);
+    end if;
+    update spanmq.segment s set copy_name = copy, copied_at_xid = pg_current_xact_id(), n_rows = n
+        where s.queue_id = this.queue_id and s.lo = segment.lo;
+end $$;
+
+-- Second half, when every snapshot sees the copy, under the lock of the old table. That one stays until nobody has its name.
+create or replace function spanmq.swap_segment(segment spanmq.segment) returns void
+language plpgsql as $$
+begin
+    execute format('alter table spanmq.%I no inherit spanmq.log_%s', segment.log_name, segment.queue_id);
+    execute format('alter table spanmq.%I inherit spanmq.log_%s', segment.copy_name, segment.queue_id);
+    update spanmq.segment s
+        set log_name = segment.copy_name, copy_name = null, old_name = segment.log_name, swapped_at_xid = pg_current_xact_id()
+        where s.queue_id = segment.queue_id and s.lo = segment.lo;
+end $$;

@@ -1,0 +1,194 @@
+-- What is done to messages by their ids: delete, archive, set_vt, ack, cancel, purge; and peek, which does nothing to them.
+
+create or replace function spanmq.take_out_of(this spanmq.queue, msg_ids bigint[], fence bigint) returns spanmq.run[]
+language plpgsql as $$
+begin
+    if this.is_unlogged then
+        return spanmq.take_out_unlogged(this.queue_id, msg_ids, fence);
+    end if;
+    return spanmq.take_out(this.queue_id, msg_ids, fence);
+end $$;
+
+create or replace function spanmq.expand_runs(runs spanmq.run[]) returns setof bigint
+language plpgsql immutable rows 100 as $$
+declare
+    this spanmq.run;
+begin
+    foreach this in array runs loop
+        if this.ids is null then
+            return query select generate_series(this.lo, this.lo + this.n - 1);
+        else
+            return query select generate_series(lower(r), upper(r) - 1) from unnest(this.ids) r;
+        end if;
+    end loop;
+end $$;
+
+-- Deletes a message, whoever may have read it (PGMQ's interface has no token: ack has). False if it isn't in the queue.
+create or replace function pgmq.delete(queue_name text, msg_id bigint) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue_name, 'delete');
+begin
+    if not this.is_unlogged then
+        -- The usual case: the message is a span of its own.
+        delete from spanmq.span s where s.queue_id = this.queue_id and s.lo = msg_id and s.n = 1 and s.ids is null;
+        if found then
+            return true;
+        end if;
+    end if;
+    return spanmq.take_out_of(this, array[msg_id], null) <> '{}';
+end $$;
+
+-- Deletes messages and returns the ids of those that were in the queue.
+create or replace function pgmq.delete(queue_name text, msg_ids bigint[]) returns setof bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+begin
+    return query select spanmq.expand_runs(spanmq.take_out_of(spanmq.find_queue(queue_name, 'delete'), msg_ids, null));
+end $$;
+
+create or replace function spanmq.archive_messages(this spanmq.queue, msg_ids bigint[]) returns spanmq.run[]
+language plpgsql as $$
+declare
+    runs spanmq.run[] := spanmq.take_out_of(this, msg_ids, null);
+begin
+    if runs <> '{}' then
+        perform spanmq.copy_to_archive(this, runs);
+    end if;
+    return runs;
+end $$;
+
+-- Moves a message from the queue to its archive. False if it isn't in the queue.
+create or replace function pgmq.archive(queue_name text, msg_id bigint) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+begin
+    return spanmq.archive_messages(spanmq.find_queue(queue_name, 'delete'), array[msg_id]) <> '{}';
+end $$;
+
+-- Moves messages from the queue to its archive and returns the ids of those that were in the queue.
+create or replace function pgmq.archive(queue_name text, msg_ids bigint[]) returns setof bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+begin
+    return query select spanmq.expand_runs(spanmq.archive_messages(spanmq.find_queue(queue_name, 'delete'), msg_ids));
+end $$;
+
+-- Hides messages until a time (or shows them at once). They leave the lease that they were in. read_ct stays.
+create or replace function spanmq.hide(this spanmq.queue, msg_ids bigint[], until timestamptz) returns setof pgmq.message_record
+language plpgsql rows 10 as $$
+declare
+    runs spanmq.run[];
+begin
+    if until is null or not isfinite(until) then
+        raise exception 'vt cannot be NULL or infinite' using errcode = 'MQ002';
+    end if;
+    runs := spanmq.take_out_of(this, msg_ids, null);
+    if runs = '{}' then
+        return;
+    end if;
+    if this.is_unlogged then
+        perform spanmq.put_back_unlogged(this.queue_id, runs, until);
+    else
+        perform spanmq.put_back(this.queue_id, runs, until);
+    end if;
+    perform spanmq.forget_hint(this.queue_id);
+    return query select * from spanmq.fetch(this.queue_id, runs, 0, null, until, true);
+end $$;
+
+create or replace function pgmq.set_vt(queue_name text, msg_id bigint, vt integer) returns setof pgmq.message_record
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+begin
+    return query select * from spanmq.hide(spanmq.find_queue(queue_name, 'update'), array[msg_id], spanmq.after(vt, 'vt'));
+end $$;
+
+create or replace function pgmq.set_vt(queue_name text, msg_id bigint, vt timestamptz) returns setof pgmq.message_record
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+begin
+    return query select * from spanmq.hide(spanmq.find_queue(queue_name, 'update'), array[msg_id], vt);
+end $$;
+
+create or replace function pgmq.set_vt(queue_name text, msg_ids bigint[], vt integer) returns setof pgmq.message_record
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+begin
+    return query select * from spanmq.hide(spanmq.find_queue(queue_name, 'update'), msg_ids, spanmq.after(vt, 'vt'));
+end $$;
+
+create or replace function pgmq.set_vt(queue_name text, msg_ids bigint[], vt timestamptz) returns setof pgmq.message_record
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+begin
+    return query select * from spanmq.hide(spanmq.find_queue(queue_name, 'update'), msg_ids, vt);
+end $$;
+
+-- Settles messages of a lease: they are done and leave the queue. One row for each distinct id, ascending: acked, or stale if
+-- this lease doesn't hold it any more; a stale message is left alone. A lease that ran out still holds what nobody took since.
+create or replace function pgmq.ack(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'delete');
+    runs spanmq.run[];
+    held int8multirange;
+    first_id bigint;
+    last_id bigint;
+    n bigint;
+begin
+    if ack.lease_id is null or ack.lease_id <= 0 or msg_ids is null then
+        raise exception 'lease_id must be one that receive gave and msg_ids an array, got: % and %', ack.lease_id, msg_ids using errcode = 'MQ002';
+    end if;
+    runs := spanmq.take_out_of(this, msg_ids, ack.lease_id);
+    if (select sum(r.n) from unnest(runs) r) = cardinality(msg_ids) then
+        -- The usual case without a join: all of them were held.
+        return query select spanmq.expand_runs(runs), 'acked';
+    else
+        return query
+            select a.id, case when r.lo is null then 'stale' else 'acked' end
+            from (select distinct id from unnest(msg_ids) id where id is not null) a
+            left join unnest(runs) r on a.id >= r.lo and case when r.ids is null then a.id < r.lo + r.n else r.ids @> a.id end
+            order by a.id;
+    end if;
+end $$;
+
+-- Takes messages back that nobody has in work. One row for each distinct id: cancelled, processing (leased, left alone) or unknown.
+create or replace function pgmq.cancel(queue text, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'delete');
+    cancelled int8multirange;
+    known bigint[];
+begin
+    -- Fence 0: only from spans that no lease holds.
+    cancelled := coalesce(spanmq.ids_of_runs(spanmq.take_out_of(this, msg_ids, 0)), '{}');
+    execute format('select array_agg(q.msg_id) from %s q where q.msg_id = any ($1)', this.queue_view) into known using msg_ids;
+    return query
+        select distinct id, case when id <@ cancelled then 'cancelled' when id = any (known) then 'processing' else 'unknown' end
+        from unnest(msg_ids) id where id is not null order by id;
+end $$;
+
+-- Deletes all messages of a queue, in work or not, and returns how many there were. The archive and the ids go on.
+create or replace function pgmq.purge_queue(queue_name text) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue_name, 'truncate');
+begin
+    if this.is_unlogged then
+        return spanmq.purge_unlogged(this.queue_id);
+    end if;
+    return spanmq.purge(this.queue_id);
+end $$;
+
+-- The first qty messages with an id over `after`, in any state, without taking them.
+create or replace function pgmq.peek(queue text, qty integer default 10, after bigint default 0) returns setof pgmq.message_record
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'select');
+begin
+    perform spanmq.check_quantity(qty);
+    return query execute format('select * from %s q where q.msg_id > $1 order by q.msg_id limit $2', this.queue_view) using after, qty;
+end $$;

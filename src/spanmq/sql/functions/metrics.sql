@@ -1,0 +1,46 @@
+-- Looking at queues.
+
+-- Counts and ages of one queue. Ages are of the oldest and newest unsettled message, visible or not, as in PGMQ;
+-- total_messages counts ids drawn, with the gaps that rollbacks leave. default_partition_length: 0 for queues made by
+-- create_partitioned, which have no default partition here, else null.
+create or replace function pgmq.metrics(queue_name text) returns pgmq.metrics_result
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue_name, 'select');
+    at_ timestamptz := clock_timestamp();
+    found_counts record;
+    result pgmq.metrics_result;
+begin
+    if this.is_unlogged then
+        select * into found_counts from spanmq.count_messages_unlogged(this.queue_id, at_);
+    else
+        select * into found_counts from spanmq.count_messages(this.queue_id, at_);
+    end if;
+    result.queue_name := queue_name;
+    result.queue_length := found_counts.total;
+    result.queue_visible_length := found_counts.visible;
+    if found_counts.total > 0 then
+        result.newest_msg_age_sec := extract(epoch from at_ - spanmq.enqueued_at(this.queue_id, found_counts.newest_id));
+        result.oldest_msg_age_sec := extract(epoch from at_ - spanmq.enqueued_at(this.queue_id, found_counts.oldest_id));
+    end if;
+    result.total_messages := coalesce(pg_sequence_last_value(this.ids), 0);
+    result.scrape_time := at_;
+    result.default_partition_length := case when this.is_partitioned then 0 end;
+    return result;
+end $$;
+
+create or replace function pgmq.metrics_all() returns setof pgmq.metrics_result
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue;
+begin
+    for this in select * from spanmq.queue q order by q.queue_id loop
+        if has_table_privilege(spanmq.caller(), this.queue_view, 'select') then
+            return next pgmq.metrics(this.name);
+        end if;
+    end loop;
+end $$;
+
+create or replace function pgmq.spanmq_version() returns text
+language sql immutable set search_path = pg_catalog, pg_temp as $$ select :version $$;

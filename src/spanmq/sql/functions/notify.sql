@@ -1,0 +1,115 @@
+-- Notifications at a send: channel pgmq.q_<name>.INSERT, empty payload, at most one each throttle interval and queue.
+-- When a queue last notified stands in a sequence, spanmq.notified_<queue_id> (milliseconds since 1970): it is read and set
+-- without locks, survives a crash, and no sender waits for another. Two senders at the same instant may both notify.
+
+create or replace function spanmq.notify(this spanmq.queue) returns void
+language plpgsql as $$
+declare
+    clock regclass := format('spanmq.notified_%s', this.queue_id)::regclass;
+    now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
+    last_ms bigint := pg_sequence_last_value(clock);
+begin
+    -- A time in the future (the clock was set back) does not silence the queue.
+    if last_ms is null or now_ms - last_ms >= this.notify_ms or last_ms > now_ms then
+        perform setval(clock, now_ms);
+        perform pg_notify('pgmq.q_' || this.folded_name || '.INSERT', '');
+    end if;
+end $$;
+
+create or replace function spanmq.drop_notify_clock(queue_id int) returns void
+language plpgsql as $$
+begin
+    if to_regclass(format('spanmq.notified_%s', queue_id)) is not null then
+        execute format('drop sequence spanmq.notified_%s', queue_id);
+    end if;
+end $$;
+
+create or replace function spanmq.check_throttle(throttle_interval_ms int, text_of_negative text) returns void
+language plpgsql immutable as $$
+begin
+    if throttle_interval_ms is null or throttle_interval_ms < 0 then
+        raise exception '%', text_of_negative using errcode = 'MQ002', detail = format('throttle_interval_ms is %s.', throttle_interval_ms);
+    end if;
+end $$;
+
+-- The queue of that name for the notify functions, which say in PGMQ's words that there is none.
+create or replace function spanmq.find_queue_to_notify(queue_name text, text_of_unknown text) returns spanmq.queue
+language plpgsql stable as $$
+begin
+    if not exists (select from spanmq.queue q where q.folded_name = lower(queue_name)) then
+        perform pgmq.format_table_name(queue_name, 'q');
+        raise exception '%', format(text_of_unknown, queue_name) using errcode = '42P01';
+    end if;
+    return spanmq.find_queue(queue_name, 'trigger');
+end $$;
+
+create or replace function pgmq.enable_notify_insert(queue_name text, throttle_interval_ms integer default 250) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue;
+begin
+    perform spanmq.check_throttle(throttle_interval_ms, 'throttle_interval_ms must be non-negative');
+    this := spanmq.find_queue_to_notify(queue_name, 'Queue "%s" does not exist. Create it first using pgmq.create()');
+    perform pgmq.acquire_queue_lock(queue_name);
+    -- Before the queue says so: a sender that reads notify_ms finds the sequence. One that is there stays: a sender may be at it.
+    if to_regclass(format('spanmq.notified_%s', this.queue_id)) is null then
+        execute format('create sequence spanmq.notified_%s minvalue 0', this.queue_id);
+    end if;
+    perform setval(format('spanmq.notified_%s', this.queue_id)::regclass, 0);
+    update spanmq.queue q set notify_ms = throttle_interval_ms where q.queue_id = this.queue_id;
+end $$;
+
+create or replace function pgmq.disable_notify_insert(queue_name text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue;
+begin
+    if not exists (select from spanmq.queue q where q.folded_name = lower(queue_name)) then
+        -- As in PGMQ, no error: what tidies up may come after drop_queue.
+        raise notice 'relation "pgmq.%" does not exist, skipping', pgmq.format_table_name(queue_name, 'q') using errcode = '42P01';
+        return;
+    end if;
+    this := spanmq.find_queue(queue_name, 'trigger');
+    -- The sequence stays: a sender that read the queue a moment ago may look at it.
+    update spanmq.queue q set notify_ms = null where q.queue_id = this.queue_id;
+end $$;
+
+create or replace function pgmq.update_notify_insert(queue_name text, throttle_interval_ms integer) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue;
+begin
+    perform spanmq.check_throttle(throttle_interval_ms, format('throttle_interval_ms must be non-negative, got: %s', throttle_interval_ms));
+    this := spanmq.find_queue_to_notify(queue_name, 'Queue "%s" does not exist. Create the queue first using pgmq.create()');
+    if this.notify_ms is null then
+        raise exception 'Queue "%" does not have notify_insert enabled. Enable it first using pgmq.enable_notify_insert()', queue_name
+            using errcode = 'MQ002';
+    end if;
+    update spanmq.queue q set notify_ms = throttle_interval_ms where q.queue_id = this.queue_id;
+    perform setval(format('spanmq.notified_%s', this.queue_id)::regclass, 0);
+end $$;
+
+create or replace function spanmq.last_notified_at(queue_id int) returns timestamptz
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return to_timestamp(coalesce(pg_sequence_last_value(format('spanmq.notified_%s', queue_id)::regclass), 0) / 1000.0);
+end $$;
+
+create or replace function pgmq.list_notify_insert_throttles()
+returns table (queue_name text, throttle_interval_ms integer, last_notified_at timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return query select q.name::text, q.notify_ms, spanmq.last_notified_at(q.queue_id)
+        from spanmq.queue q where q.notify_ms is not null order by q.name;
+end $$;
+
+create or replace view pgmq.notify_insert_throttle as
+    select name as queue_name, notify_ms as throttle_interval_ms, spanmq.last_notified_at(queue_id) as last_notified_at
+    from spanmq.queue where notify_ms is not null;
+
+-- PGMQ's trigger function. Kept for what refers to it by name; nothing here fires it.
+create or replace function pgmq.notify_queue_listeners() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    return new;
+end $$;

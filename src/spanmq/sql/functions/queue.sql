@@ -1,0 +1,250 @@
+-- Queues as things: create, drop, list. With log.sql the only place that puts SQL together at run time.
+
+create or replace function pgmq.acquire_queue_lock(queue_name text) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    perform pg_advisory_xact_lock(hashtextextended('spanmq.queue.' || lower(queue_name), 0));
+end $$;
+
+-- Raises 42501 unless the caller may create in schema pgmq, as PGMQ's create would.
+create or replace function spanmq.check_may_create() returns void
+language plpgsql as $$
+begin
+    if not has_schema_privilege(spanmq.caller(), 'pgmq', 'create') then
+        raise exception 'permission denied for schema pgmq'
+            using errcode = '42501', hint = format('grant create on schema pgmq to %I', spanmq.caller());
+    end if;
+end $$;
+
+-- Makes the queue, its archive and its first segment, unless there is one of that name.
+create or replace function spanmq.create_queue(queue_name text, partitioned boolean, unlogged boolean) returns spanmq.queue
+language plpgsql as $$
+declare
+    this spanmq.queue;
+    q_name text := pgmq.format_table_name(queue_name, 'q');
+    a_name text := pgmq.format_table_name(queue_name, 'a');
+begin
+    perform pgmq.validate_queue_name(queue_name);
+    perform spanmq.check_may_create();
+    perform pgmq.acquire_queue_lock(queue_name);
+    -- A new statement: the one who held the lock may have made it.
+    select * into this from spanmq.queue q where q.folded_name = lower(queue_name);
+    if found then
+        raise notice 'queue "%" already exists, skipping', this.name using errcode = '42P07';
+        return this;
+    end if;
+    this.queue_id := nextval(pg_get_serial_sequence('spanmq.queue', 'queue_id'));
+    execute format('create sequence pgmq.%I', q_name || '_msg_id_seq');
+    execute format('create %s table spanmq.log_%s (msg_id bigint not null, enqueued_at timestamptz not null, message jsonb, headers jsonb)',
+                   case when unlogged then 'unlogged' end, this.queue_id);
+    execute format('create table if not exists pgmq.%I (msg_id bigint primary key, read_ct int not null default 0,'
+                   ' enqueued_at timestamptz not null default now(), last_read_at timestamptz,'
+                   ' archived_at timestamptz not null default now(), vt timestamptz not null, message jsonb, headers jsonb)', a_name);
+    -- BRIN: the archive only grows at its end, so an index of a few pages finds a time, and costs an ack next to nothing.
+    execute format('create index if not exists %I on pgmq.%I using brin (archived_at) with (autosummarize = on)',
+                   a_name || '_archived_at_idx', a_name);
+    execute spanmq.view_text(q_name, this.queue_id, unlogged);
+    insert into spanmq.queue (queue_id, name, is_partitioned, is_unlogged, ids, queue_view, archive)
+        overriding system value
+        values (this.queue_id, queue_name, partitioned, unlogged, format('pgmq.%I', q_name || '_msg_id_seq')::regclass,
+                format('pgmq.%I', q_name)::regclass, format('pgmq.%I', a_name)::regclass)
+        returning * into this;
+    execute format('create trigger spanmq_change instead of insert or update or delete on pgmq.%I'
+                   ' for each row execute function spanmq.change_view(%s)', q_name, this.queue_id);
+    perform spanmq.create_segment(this.queue_id, 1, this.segment_size, true);
+    if not pg_has_role(spanmq.caller(), current_user, 'usage') then
+        execute format('grant all on pgmq.%I, pgmq.%I to %I with grant option', q_name, a_name, spanmq.caller());
+    end if;
+    return this;
+end $$;
+
+-- The view of a queue: each unsettled message with its true read_ct and vt. Look-ups by msg_id go through the log's key, scans
+-- through the spans; both conditions stand in it so that the planner may choose.
+create or replace function spanmq.view_text(view_name text, queue_id int, unlogged boolean) returns text
+language sql immutable as $$
+    select format($view$
+        create view pgmq.%1$I as
+        select l.msg_id, s.attempts as read_ct, l.enqueued_at, s.last_read_at,
+               coalesce(s.vt, l.enqueued_at) as vt, l.message, l.headers
+        from spanmq.span%3$s s
+        join spanmq.log_%2$s l on l.msg_id >= s.lo and l.msg_id < coalesce(upper(s.ids), s.lo + s.n)
+             and s.lo >= l.msg_id - l.msg_id %% 256 and s.lo <= l.msg_id and (s.ids is null or s.ids @> l.msg_id)
+        where s.queue_id = %2$s
+          and (s.lease_id = 0 or not exists (
+                select from spanmq.settled%3$s x where x.queue_id = %2$s and x.lease_id = s.lease_id and x.msg_id = l.msg_id))
+        $view$, view_name, queue_id, case when unlogged then '_unlogged' else '' end)
+$$;
+
+-- `update pgmq.q_x set vt = …` and `delete from pgmq.q_x` do what set_vt() and delete() do. The rest raises MQ004.
+create or replace function spanmq.change_view() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue := (select q from spanmq.queue q where q.queue_id = tg_argv[0]::int);
+begin
+    if tg_op = 'DELETE' then
+        if spanmq.take_out_of(this, array[old.msg_id], null) = '{}' then
+            return null;
+        end if;
+        return old;
+    end if;
+    if tg_op = 'UPDATE' and (new.msg_id, new.read_ct, new.enqueued_at, new.last_read_at, new.message, new.headers)
+            is not distinct from (old.msg_id, old.read_ct, old.enqueued_at, old.last_read_at, old.message, old.headers) then
+        perform spanmq.hide(this, array[old.msg_id], new.vt);
+        if not found then
+            return null;
+        end if;
+        return new;
+    end if;
+    raise exception '% of % is not possible: a message is written once', tg_op, tg_table_name
+        using errcode = 'MQ004', hint = 'Of the view of a queue only vt can be updated. Send with pgmq.send.';
+end $$;
+
+create or replace function pgmq.create_non_partitioned(queue_name text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform spanmq.create_queue(queue_name, false, false);
+end $$;
+
+create or replace function pgmq.create(queue_name text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform spanmq.create_queue(queue_name, false, false);
+end $$;
+
+-- A queue that a crash of the server empties and that writes no WAL. Its archive and its ids are logged.
+create or replace function pgmq.create_unlogged(queue_name text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform spanmq.create_queue(queue_name, false, true);
+end $$;
+
+-- A queue with segments of partition_interval ids (or one for each such time, roughly) whose archive is kept for
+-- retention_interval (ids or time). Unread messages are never dropped. Needs no pg_partman: every log is segmented. premake is
+-- checked and has no other effect: two segments are always ready.
+create or replace function pgmq.create_partitioned(
+    queue_name text, partition_interval text default '10000', retention_interval text default '100000', premake integer default 4
+) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue;
+begin
+    if premake is null or premake < 1 then
+        raise exception 'premake must be at least 1, got %', premake using errcode = 'MQ002';
+    end if;
+    perform spanmq.parse_interval(partition_interval, 'partition_interval');
+    perform spanmq.parse_interval(retention_interval, 'retention_interval');
+    this := spanmq.create_queue(queue_name, true, false);
+    if this.is_partitioned then
+        perform spanmq.set_retention(this, partition_interval, retention_interval);
+    end if;
+end $$;
+
+-- Raises MQ002 unless the text is a positive number of ids or a positive interval.
+create or replace function spanmq.parse_interval(given text, what text) returns void
+language plpgsql stable as $$
+begin
+    if given ~ '^\s*\d{1,9}\s*$' and given::int > 0 or given !~ '^\s*-?\d+\s*$' and given::interval > interval '0' then
+        return;
+    end if;
+    raise exception '% must be a positive number of messages or interval, got: %', what, given using errcode = 'MQ002';
+exception when invalid_datetime_format or datetime_field_overflow or interval_field_overflow then
+    raise exception '% must be a positive number of messages or interval, got: %', what, given using errcode = 'MQ002';
+end $$;
+
+create or replace function spanmq.set_retention(this spanmq.queue, segments text, retention text) returns void
+language plpgsql as $$
+begin
+    update spanmq.queue q set
+        segment_size = case when segments ~ '^\s*\d+\s*$' then least(1048576, ceil(segments::int / 256.0) * 256) else q.segment_size end,
+        retention_count = case when retention ~ '^\s*\d+\s*$' then retention::bigint end,
+        retention_interval = case when retention !~ '^\s*\d+\s*$' then retention::interval end
+        where q.queue_id = this.queue_id;
+end $$;
+
+-- In PGMQ: partitions the archive by pg_partman. Here: sets how long the archive is kept. The rows stay where they are.
+create or replace function pgmq.convert_archive_partitioned(
+    table_name text, partition_interval text default '10000', retention_interval text default '100000', leading_partition integer default 10
+) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform spanmq.parse_interval(partition_interval, 'partition_interval');
+    perform spanmq.parse_interval(retention_interval, 'retention_interval');
+    if not exists (select from spanmq.queue q where q.folded_name = lower(table_name)) then
+        raise notice 'Table % does not exists', pgmq.format_table_name(table_name, 'a');
+        return;
+    end if;
+    perform spanmq.set_retention(spanmq.find_queue(table_name, 'truncate'), '', retention_interval);
+end $$;
+
+-- Drops a queue with its messages and its archive. False, with a notice, if there is none.
+create or replace function pgmq.drop_queue(queue_name text) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue;
+    log_name text;
+begin
+    perform pgmq.acquire_queue_lock(queue_name);
+    if not exists (select from spanmq.queue q where q.folded_name = lower(queue_name)) then
+        perform pgmq.format_table_name(queue_name, 'q');
+        raise notice 'pgmq queue `%` does not exist', queue_name;
+        return false;
+    end if;
+    this := spanmq.find_queue(queue_name, 'delete with grant option');
+    execute format('drop view %s', this.queue_view);
+    execute format('drop table %s', this.archive);
+    if to_regclass(format('pgmq.%I', pgmq.format_table_name(this.name, 'a') || '_old')) is not null then
+        -- What PGMQ's convert_archive_partitioned had left behind, in a queue that was adopted.
+        execute format('drop table pgmq.%I', pgmq.format_table_name(this.name, 'a') || '_old');
+    end if;
+    for log_name in
+        select name from spanmq.segment s, unnest(array[s.log_name, s.copy_name, s.old_name]) name
+        where s.queue_id = this.queue_id and name is not null
+    loop
+        execute format('drop table spanmq.%I', log_name);
+    end loop;
+    execute format('drop table spanmq.log_%s', this.queue_id);
+    if this.is_unlogged then
+        perform spanmq.purge_unlogged(this.queue_id);
+    else
+        perform spanmq.purge(this.queue_id);
+    end if;
+    execute format('drop sequence %s', this.ids);
+    perform spanmq.drop_notify_clock(this.queue_id);
+    delete from spanmq.queue q where q.queue_id = this.queue_id;
+    return true;
+end $$;
+
+create or replace function pgmq.drop_queue(queue_name text, partitioned boolean) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    raise warning 'drop_queue(queue_name, partitioned) is deprecated and will be removed in PGMQ v2.0. Use drop_queue(queue_name) instead';
+    perform pgmq.drop_queue(queue_name);
+    return true;
+end $$;
+
+create or replace function pgmq.list_queues() returns setof pgmq.queue_record
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return query select q.name, q.is_partitioned, q.is_unlogged, q.created_at from spanmq.queue q order by q.queue_id;
+end $$;
+
+create or replace function pgmq.detach_archive(queue_name text) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    perform pgmq.format_table_name(queue_name, 'a');
+    raise warning 'detach_archive(queue_name) is deprecated and is a no-op. It will be removed in PGMQ v2.0. Archive tables are no longer member objects.';
+end $$;
+
+-- In PGMQ: an index for grouped reads. Here every queue has it; the queue's existence is checked.
+create or replace function pgmq.create_fifo_index(queue_name text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform spanmq.find_queue(queue_name, 'select');
+end $$;
+
+create or replace function pgmq.create_fifo_indexes_all() returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    return;
+end $$;

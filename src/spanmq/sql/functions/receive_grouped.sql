@@ -1,0 +1,85 @@
+-- The grouped reads of PGMQ, over ordered groups (group.sql).
+
+create or replace function spanmq.read_groups(queue_name text, vt int, qty int, mode text) returns setof pgmq.message_record
+language plpgsql as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue_name, 'update');
+    at_ timestamptz := clock_timestamp();
+    until timestamptz;
+    runs spanmq.run[];
+begin
+    perform spanmq.check_quantity(qty);
+    until := spanmq.after(vt, 'vt');
+    if this.is_unlogged then
+        runs := spanmq.claim_groups_unlogged(this.queue_id, qty, spanmq.new_lease(at_), until, at_, mode);
+    else
+        runs := spanmq.claim_groups(this.queue_id, qty, spanmq.new_lease(at_), until, at_, mode);
+    end if;
+    return query select * from spanmq.fetch(this.queue_id, runs, 1, at_, until, mode <> 'rr');
+end $$;
+
+-- Leases up to qty messages, filling up from the oldest group first. Raises MQ003 outside READ COMMITTED.
+create or replace function pgmq.read_grouped(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+begin
+    return query select * from spanmq.read_groups(queue_name, vt, qty, 'fill');
+end $$;
+
+-- Leases up to qty messages, one of each group in turn.
+create or replace function pgmq.read_grouped_rr(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+begin
+    return query select * from spanmq.read_groups(queue_name, vt, qty, 'rr');
+end $$;
+
+-- Leases the first message of up to qty groups.
+create or replace function pgmq.read_grouped_head(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+begin
+    return query select * from spanmq.read_groups(queue_name, vt, qty, 'head');
+end $$;
+
+create or replace function pgmq.read_grouped_with_poll(
+    queue_name text, vt integer, qty integer, max_poll_seconds integer default 5, poll_interval_ms integer default 100
+) returns setof pgmq.message_record
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    stop_at timestamptz := spanmq.after(max_poll_seconds, 'max_poll_seconds');
+begin
+    while clock_timestamp() < stop_at loop
+        return query select * from pgmq.read_grouped(queue_name, vt, qty);
+        exit when found;
+        perform pg_sleep(spanmq.poll_pause(poll_interval_ms));
+    end loop;
+end $$;
+
+create or replace function pgmq.read_grouped_rr_with_poll(
+    queue_name text, vt integer, qty integer, max_poll_seconds integer default 5, poll_interval_ms integer default 100
+) returns setof pgmq.message_record
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    stop_at timestamptz := spanmq.after(max_poll_seconds, 'max_poll_seconds');
+begin
+    while clock_timestamp() < stop_at loop
+        return query select * from pgmq.read_grouped_rr(queue_name, vt, qty);
+        exit when found;
+        perform pg_sleep(spanmq.poll_pause(poll_interval_ms));
+    end loop;
+end $$;
+
+create or replace function pgmq.read_grouped_head_with_poll(
+    queue_name text, vt integer, qty integer, max_poll_seconds integer default 5, poll_interval_ms integer default 100
+) returns setof pgmq.message_record
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    stop_at timestamptz := spanmq.after(max_poll_seconds, 'max_poll_seconds');
+begin
+    while clock_timestamp() < stop_at loop
+        return query select * from pgmq.read_grouped_head(queue_name, vt, qty);
+        exit when found;
+        perform pg_sleep(spanmq.poll_pause(poll_interval_ms));
+    end loop;
+end $$;

@@ -1,0 +1,222 @@
+-- Sending. Every overload ends in send_one or send_many. A sender has its transaction id before it draws message ids:
+-- maintain() relies on it when it judges that nobody can still write into a segment.
+
+-- Draws n ids, ascending. They are contiguous unless another sender came between, which costs nothing but a span with gaps.
+-- Large batches draw under a lock, else spans shatter. A session lock would survive a cancelled statement; a transaction
+-- lock would serialise senders to their commit. This one goes with the rollback of the sub-block, and the ids stay drawn.
+create or replace function spanmq.draw_ids(ids regclass, n int) returns bigint[]
+language plpgsql as $$
+declare
+    drawn bigint[];
+begin
+    if n <= 20 then
+        return array(select nextval(ids) from generate_series(1, n));
+    end if;
+    begin
+        perform pg_advisory_xact_lock(spanmq.lock_key('ids', ids::oid::int));
+        drawn := array(select nextval(ids) from generate_series(1, n));
+        raise exception using errcode = 'MQ000';
+    exception when sqlstate 'MQ000' then null;
+    end;
+    return drawn;
+end $$;
+
+-- visible_at null: at once. Returns the message's id.
+create or replace function spanmq.send_one(this spanmq.queue, message jsonb, headers jsonb, visible_at timestamptz) returns bigint
+language plpgsql as $$
+declare
+    transaction_id xid8 := pg_current_xact_id();
+    id bigint := nextval(this.ids);
+    sent_at timestamptz := clock_timestamp();
+    segment spanmq.segment;
+begin
+    select * into segment from spanmq.segment s
+        where s.queue_id = this.queue_id and s.lo <= id and s.hi >= id order by s.queue_id desc, s.lo desc limit 1;
+    if not found or id = segment.lo then
+        segment := spanmq.enter_segment(this.queue_id, id, this.segment_size);
+    end if;
+    execute format('insert into spanmq.%I (msg_id, enqueued_at, message, headers) values ($1, $2, $3, $4)', segment.log_name)
+        using id, sent_at, message, headers;
+    if this.is_unlogged then
+        perform spanmq.insert_spans_unlogged(this.queue_id, id, id, null, array[spanmq.group_of(headers)], visible_at,
+                                             case when visible_at > sent_at then 'w' else 'r' end);
+    elsif headers is null and visible_at is null then
+        insert into spanmq.span (queue_id, lo, n, state) values (this.queue_id, id, 1, 'r');
+    else
+        insert into spanmq.span (queue_id, lo, n, state, vt, group_hash, group_key)
+            values (this.queue_id, id, 1, case when visible_at > sent_at then 'w' else 'r' end, visible_at,
+                    hashtextextended(spanmq.group_of(headers), 0), spanmq.group_of(headers));
+    end if;
+    if this.notify_ms is not null then
+        perform spanmq.notify(this);
+    end if;
+    return id;
+end $$;
+
+-- Sends a batch: all of it or nothing. Returns the ids in the order of the messages.
+create or replace function spanmq.send_many(this spanmq.queue, messages jsonb[], headers jsonb[], visible_at timestamptz) returns bigint[]
+language plpgsql as $$
+declare
+    n int := cardinality(messages);
+    transaction_id xid8 := pg_current_xact_id();
+    ids bigint[];
+    first_id bigint;
+    last_id bigint;
+    sent_at timestamptz;
+    segment spanmq.segment;
+begin
+    if n is null or n = 0 or headers is not null then
+        perform spanmq.check_batch(messages, headers);
+    end if;
+    ids := spanmq.draw_ids(this.ids, n);
+    first_id := ids[1];
+    last_id := ids[n];
+    sent_at := clock_timestamp();
+    select * into segment from spanmq.segment s
+        where s.queue_id = this.queue_id and s.lo < first_id and s.hi >= last_id order by s.queue_id desc, s.lo desc limit 1;
+    if found and last_id - first_id + 1 = n and headers is null and not this.is_unlogged then
+        -- The usual case. Functions that return sets are streamed in a select list; in a from list they would be copied first.
+        execute format('insert into spanmq.%I (msg_id, enqueued_at, message) select generate_series($1, $2), $3, unnest($4)', segment.log_name)
+            using first_id, last_id, sent_at, messages;
+        insert into spanmq.span (queue_id, lo, n, state, vt)
+            select this.queue_id, greatest(first_id, block * 256), least(last_id + 1, block * 256 + 256) - greatest(first_id, block * 256),
+                   case when visible_at > sent_at then 'w' else 'r' end::"char", visible_at
+            from generate_series(first_id / 256, last_id / 256) block;
+    else
+        perform spanmq.append_and_publish(this, ids, messages, headers, sent_at, visible_at);
+    end if;
+    if this.notify_ms is not null then
+        perform spanmq.notify(this);
+    end if;
+    return ids;
+end $$;
+
+create or replace function spanmq.append_and_publish(
+    this spanmq.queue, ids bigint[], messages jsonb[], headers jsonb[], sent_at timestamptz, visible_at timestamptz
+) returns void
+language plpgsql as $$
+declare
+    first_id bigint := ids[1];
+    last_id bigint := ids[cardinality(ids)];
+    state text := case when visible_at > sent_at then 'w' else 'r' end;
+    groups text[];
+begin
+    if last_id - first_id + 1 = cardinality(ids) then
+        ids := null;
+    end if;
+    perform spanmq.append(this.queue_id, this.segment_size, first_id, ids, sent_at, messages, headers);
+    if headers is not null then
+        groups := array(select spanmq.group_of(h) from unnest(headers) with ordinality u (h, position) order by position);
+        if array_remove(groups, null) = '{}' then
+            groups := null;
+        end if;
+    end if;
+    if this.is_unlogged then
+        perform spanmq.insert_spans_unlogged(this.queue_id, first_id, last_id, ids, groups, visible_at, state);
+    else
+        perform spanmq.insert_spans(this.queue_id, first_id, last_id, ids, groups, visible_at, state);
+    end if;
+end $$;
+
+create or replace function spanmq.check_batch(messages jsonb[], headers jsonb[]) returns void
+language plpgsql immutable as $$
+begin
+    if cardinality(messages) is null or cardinality(messages) = 0 then
+        raise exception 'msgs cannot be NULL or empty' using errcode = 'MQ002';
+    end if;
+    if cardinality(headers) <> cardinality(messages) then
+        raise exception 'headers array length (%) must match msgs array length (%)', cardinality(headers), cardinality(messages)
+            using errcode = 'MQ002';
+    end if;
+end $$;
+
+-- When a message with this delay becomes visible: null for none. Raises MQ002 for a delay that is null, negative or too long.
+create or replace function spanmq.delayed(delay int) returns timestamptz
+language plpgsql volatile as $$
+begin
+    if delay < 0 then
+        raise exception 'delay cannot be negative, got: %', delay using errcode = 'MQ002';
+    end if;
+    return case when delay = 0 then null else spanmq.after(delay, 'delay') end;
+end $$;
+
+create or replace function spanmq.delayed(delay timestamptz) returns timestamptz
+language plpgsql immutable as $$
+begin
+    if delay is null or not isfinite(delay) then
+        raise exception 'delay cannot be NULL or infinite' using errcode = 'MQ002';
+    end if;
+    return delay;
+end $$;
+
+create or replace function pgmq.send(queue_name text, msg jsonb) returns setof bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+begin
+    return next spanmq.send_one(spanmq.find_queue(queue_name, 'insert'), msg, null, null);
+end $$;
+
+create or replace function pgmq.send(queue_name text, msg jsonb, headers jsonb) returns setof bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+begin
+    return next spanmq.send_one(spanmq.find_queue(queue_name, 'insert'), msg, headers, null);
+end $$;
+
+create or replace function pgmq.send(queue_name text, msg jsonb, delay integer) returns setof bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+begin
+    return next spanmq.send_one(spanmq.find_queue(queue_name, 'insert'), msg, null, spanmq.delayed(delay));
+end $$;
+
+create or replace function pgmq.send(queue_name text, msg jsonb, delay timestamptz) returns setof bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+begin
+    return next spanmq.send_one(spanmq.find_queue(queue_name, 'insert'), msg, null, spanmq.delayed(delay));
+end $$;
+
+create or replace function pgmq.send(queue_name text, msg jsonb, headers jsonb, delay integer) returns setof bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+begin
+    return next spanmq.send_one(spanmq.find_queue(queue_name, 'insert'), msg, headers, spanmq.delayed(delay));
+end $$;
+
+create or replace function pgmq.send(queue_name text, msg jsonb, headers jsonb, delay timestamptz) returns setof bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+begin
+    return next spanmq.send_one(spanmq.find_queue(queue_name, 'insert'), msg, headers, spanmq.delayed(delay));
+end $$;
+
+create or replace function pgmq.send_batch(queue_name text, msgs jsonb[]) returns setof bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+begin
+    return query select unnest(spanmq.send_many(spanmq.find_queue(queue_name, 'insert'), msgs, null, null));
+end $$;
+
+create or replace function pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[]) returns setof bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+begin
+    return query select unnest(spanmq.send_many(spanmq.find_queue(queue_name, 'insert'), msgs, headers, null));
+end $$;
+
+create or replace function pgmq.send_batch(queue_name text, msgs jsonb[], delay integer) returns setof bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+begin
+    return query select unnest(spanmq.send_many(spanmq.find_queue(queue_name, 'insert'), msgs, null, spanmq.delayed(delay)));
+end $$;
+
+create or replace function pgmq.send_batch(queue_name text, msgs jsonb[], delay timestamptz) returns setof bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+begin
+    return query select unnest(spanmq.send_many(spanmq.find_queue(queue_name, 'insert'), msgs, null, spanmq.delayed(delay)));
+end $$;
+
+create or replace function pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer) returns setof bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+begin
+    return query select unnest(spanmq.send_many(spanmq.find_queue(queue_name, 'insert'), msgs, headers, spanmq.delayed(delay)));
+end $$;
+
+create or replace function pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay timestamptz) returns setof bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+begin
+    return query select unnest(spanmq.send_many(spanmq.find_queue(queue_name, 'insert'), msgs, headers, spanmq.delayed(delay)));
+end $$;

@@ -1,0 +1,93 @@
+-- Pieces of spans: arithmetic without tables.
+
+create or replace function spanmq.ids_of(lo bigint, n int, ids int8multirange) returns int8multirange
+language sql immutable as $$ select coalesce(ids, int8multirange(int8range(lo, lo + n))) $$;
+
+-- The ordered group of a message; null for those without, which are a group too: the one that PGMQ calls _default_fifo_group.
+create or replace function spanmq.group_of(headers jsonb) returns text
+language sql immutable as $$ select nullif(headers->>'x-pgmq-group', '_default_fifo_group') $$;
+
+create or replace function spanmq.count_ids(ids int8multirange) returns int
+language sql immutable as $$ select coalesce(sum(upper(r) - lower(r)), 0)::int from unnest(ids) r $$;
+
+-- The first n of ids (null: of a run without gaps, for which null says enough).
+create or replace function spanmq.first_ids(ids int8multirange, n int) returns int8multirange
+language sql immutable as $$
+    select range_agg(int8range(p.a, least(p.b, p.a + n - p.before)))
+    from (select lower(r) as a, upper(r) as b,
+                 coalesce(sum(upper(r) - lower(r)) over (order by lower(r) rows between unbounded preceding and 1 preceding), 0)::bigint as before
+          from unnest(ids) r) p
+    where p.before < n
+$$;
+
+-- Cuts runs so that no run crosses a multiple of `size` in the count of their messages: a slot is `size` messages.
+create or replace function spanmq.cut(runs spanmq.run[], size int) returns spanmq.run[]
+language plpgsql immutable as $$
+declare
+    this spanmq.run;
+    piece spanmq.run;
+    cut spanmq.run[] := '{}';
+    room int := size;
+begin
+    foreach this in array runs loop
+        while this.n > room loop
+            piece := this;
+            piece.n := room;
+            piece.ids := spanmq.first_ids(this.ids, room);
+            cut := cut || piece;
+            this.ids := this.ids - piece.ids;
+            this.lo := coalesce(lower(this.ids), this.lo + room);
+            this.n := this.n - room;
+            room := size;
+        end loop;
+        cut := cut || this;
+        room := room - this.n;
+        if room = 0 then
+            room := size;
+        end if;
+    end loop;
+    return cut;
+end $$;
+
+create or replace function spanmq.ids_of_runs(runs spanmq.run[]) returns int8multirange
+language sql immutable as $$
+    select range_agg(piece) from unnest(runs) r, unnest(spanmq.ids_of(r.lo, r.n, r.ids)) piece
+$$;
+
+-- Runs without these ids.
+create or replace function spanmq.subtract(runs spanmq.run[], gone int8multirange) returns spanmq.run[]
+language sql immutable as $$
+    select coalesce(array_agg((lower(l.ids), spanmq.count_ids(l.ids),
+                               case when int8multirange(int8range(lower(l.ids), upper(l.ids))) <> l.ids then l.ids end, r.attempts,
+                               r.lease_id, r.vt, r.last_read_at, r.group_hash, r.group_key)::spanmq.run order by r.lo), '{}')
+    from unnest(runs) r, lateral (select spanmq.ids_of(r.lo, r.n, r.ids) - gone as ids) l
+    where not isempty(l.ids)
+$$;
+
+-- A run without the ids that had left it, as an array of one, or of none.
+create or replace function spanmq.run_without(this spanmq.run, gone int8multirange) returns spanmq.run[]
+language plpgsql immutable as $$
+declare
+    rest int8multirange;
+begin
+    if not isempty(gone) then
+        rest := spanmq.ids_of(this.lo, this.n, this.ids) - gone;
+        if isempty(rest) then
+            return '{}';
+        end if;
+        this.lo := lower(rest);
+        this.n := spanmq.count_ids(rest);
+        this.ids := case when upper(rest) - this.lo > this.n then rest end;
+    end if;
+    return array[this];
+end $$;
+
+-- Runs of one message each, one of every group in turn; groups in the order in which they stand.
+create or replace function spanmq.layer(runs spanmq.run[]) returns spanmq.run[]
+language sql immutable as $$
+    select coalesce(array_agg((m.id, 1, null, m.attempts, m.lease_id, m.vt, m.last_read_at, m.group_hash, m.group_key)::spanmq.run
+                              order by m.layer, m.group_place), '{}')
+    from (select e.id, r.*, row_number() over (partition by r.group_key order by e.id) as layer,
+                 min(r.ordinality) over (partition by r.group_key) as group_place
+          from unnest(runs) with ordinality r, spanmq.expand(r.lo, r.n, r.ids) e (id)) m
+$$;

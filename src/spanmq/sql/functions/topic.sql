@@ -1,0 +1,206 @@
+-- Topics: a message sent with a routing key goes to every queue with a pattern that matches. `*` is one word, `#` any text:
+-- as in PGMQ, logs.# does not match logs.
+
+create or replace function pgmq.validate_routing_key(routing_key text) returns boolean
+language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+begin
+    perform spanmq.check_topic(routing_key, 'routing_key', '^[a-zA-Z0-9._-]+$',
+        'Only alphanumeric, dots, hyphens, and underscores are allowed.');
+    return true;
+end $$;
+
+create or replace function pgmq.validate_topic_pattern(pattern text) returns boolean
+language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+begin
+    perform spanmq.check_topic(pattern, 'pattern', '^[a-zA-Z0-9._\-*#]+$',
+        'Only alphanumeric, dots, hyphens, underscores, *, and # are allowed.');
+    if pattern ~ '\*\*' then
+        raise exception 'pattern cannot contain consecutive stars (**). Use # for multi-segment matching. Got: %', pattern
+            using errcode = 'MQ005';
+    end if;
+    if pattern ~ '##' then
+        raise exception 'pattern cannot contain consecutive hashes (##). A single # already matches zero or more segments. Got: %', pattern
+            using errcode = 'MQ005';
+    end if;
+    if pattern ~ '\*#|#\*' then
+        raise exception 'pattern cannot contain adjacent wildcards (*# or #*). Separate wildcards with dots. Got: %', pattern
+            using errcode = 'MQ005';
+    end if;
+    return true;
+end $$;
+
+-- What keys and patterns have in common. Raises MQ005 in PGMQ's words.
+create or replace function spanmq.check_topic(given text, what text, allowed text, allowed_words text) returns void
+language plpgsql immutable as $$
+begin
+    if given is null or given = '' then
+        raise exception '% cannot be NULL or empty', what using errcode = 'MQ005';
+    elsif length(given) > 255 then
+        raise exception '% length cannot exceed 255 characters, got % characters', what, length(given) using errcode = 'MQ005';
+    elsif given !~ allowed then
+        raise exception '% contains invalid characters. % Got: %', what, allowed_words, given using errcode = 'MQ005';
+    elsif given ~ '^\.' then
+        raise exception '% cannot start with a dot. Got: %', what, given using errcode = 'MQ005';
+    elsif given ~ '\.$' then
+        raise exception '% cannot end with a dot. Got: %', what, given using errcode = 'MQ005';
+    elsif given ~ '\.\.' then
+        raise exception '% cannot contain consecutive dots. Got: %', what, given using errcode = 'MQ005';
+    end if;
+end $$;
+
+create or replace function pgmq.bind_topic(pattern text, queue_name text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+declare
+    this spanmq.queue;
+begin
+    perform pgmq.validate_topic_pattern(pattern);
+    if queue_name is null or queue_name = '' then
+        raise exception 'queue_name cannot be NULL or empty' using errcode = 'MQ001';
+    end if;
+    if not exists (select from spanmq.queue q where q.folded_name = lower(queue_name)) then
+        raise exception 'Queue "%" does not exist. Create the queue first using pgmq.create()', queue_name using errcode = '42P01';
+    end if;
+    this := spanmq.find_queue(queue_name, 'trigger');
+    insert into pgmq.topic_bindings (pattern, queue_name) values (bind_topic.pattern, this.name)
+        on conflict on constraint topic_bindings_unique_pattern_queue do nothing;
+end $$;
+
+create or replace function pgmq.unbind_topic(pattern text, queue_name text) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+declare
+    this spanmq.queue;
+begin
+    if pattern is null or pattern = '' then
+        raise exception 'pattern cannot be NULL or empty' using errcode = 'MQ005';
+    end if;
+    if queue_name is null or queue_name = '' then
+        raise exception 'queue_name cannot be NULL or empty' using errcode = 'MQ001';
+    end if;
+    if not exists (select from spanmq.queue q where q.folded_name = lower(queue_name)) then
+        return false;
+    end if;
+    this := spanmq.find_queue(queue_name, 'trigger');
+    delete from pgmq.topic_bindings b where b.pattern = unbind_topic.pattern and b.queue_name = this.name;
+    return found;
+end $$;
+
+create or replace function pgmq.test_routing(routing_key text) returns table (pattern text, queue_name text, compiled_regex text)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+begin
+    perform pgmq.validate_routing_key(routing_key);
+    return query select b.pattern, b.queue_name, b.compiled_regex from pgmq.topic_bindings b
+        where routing_key ~ b.compiled_regex order by b.pattern;
+end $$;
+
+create or replace function pgmq.list_topic_bindings()
+returns table (pattern text, queue_name text, bound_at timestamptz, compiled_regex text)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+begin
+    return query select b.pattern, b.queue_name, b.bound_at, b.compiled_regex from pgmq.topic_bindings b
+        order by b.bound_at desc, b.pattern, b.queue_name;
+end $$;
+
+-- In SQL, not PL/pgSQL: there an argument and a column can't both be called queue_name.
+create or replace function pgmq.list_topic_bindings(queue_name text)
+returns table (pattern text, queue_name text, bound_at timestamptz, compiled_regex text)
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+    select b.pattern, b.queue_name, b.bound_at, b.compiled_regex from pgmq.topic_bindings b
+        where lower(b.queue_name) = lower(list_topic_bindings.queue_name) order by b.bound_at desc, b.pattern
+$$;
+
+-- The queues that a routing key reaches, each once, by name. Of patterns that begin with a literal word only those are matched
+-- that begin with this key's.
+create or replace function spanmq.routed_queues(routing_key text) returns setof text
+language plpgsql stable rows 5 as $$
+begin
+    return query
+        select distinct b.queue_name from pgmq.topic_bindings b
+        where (split_part(b.pattern, '.', 1) = split_part(routing_key, '.', 1) or split_part(b.pattern, '.', 1) ~ '[*#]')
+          and routing_key ~ b.compiled_regex
+        order by b.queue_name;
+end $$;
+
+create or replace function pgmq.send_topic(routing_key text, msg jsonb, headers jsonb, delay integer) returns integer
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+declare
+    queue_name text;
+    visible_at timestamptz;
+    n int := 0;
+begin
+    perform pgmq.validate_routing_key(routing_key);
+    if msg is null then
+        raise exception 'msg cannot be NULL' using errcode = 'MQ002';
+    end if;
+    visible_at := spanmq.delayed(delay);
+    for queue_name in select * from spanmq.routed_queues(routing_key) loop
+        perform spanmq.send_one(spanmq.find_queue(queue_name, 'insert'), msg, headers, visible_at);
+        n := n + 1;
+    end loop;
+    return n;
+end $$;
+
+create or replace function pgmq.send_topic(routing_key text, msg jsonb) returns integer
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    return pgmq.send_topic(routing_key, msg, null, 0);
+end $$;
+
+create or replace function pgmq.send_topic(routing_key text, msg jsonb, delay integer) returns integer
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    return pgmq.send_topic(routing_key, msg, null, delay);
+end $$;
+
+create or replace function spanmq.send_batch_routed(routing_key text, msgs jsonb[], headers jsonb[], visible_at timestamptz)
+returns table (queue_name text, msg_id bigint)
+language plpgsql as $$
+declare
+    routed text;
+begin
+    perform pgmq.validate_routing_key(routing_key);
+    perform spanmq.check_batch(msgs, headers);
+    for routed in select * from spanmq.routed_queues(routing_key) loop
+        return query select routed, sent from unnest(spanmq.send_many(spanmq.find_queue(routed, 'insert'), msgs, headers, visible_at)) sent;
+    end loop;
+end $$;
+
+create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[], delay timestamptz)
+returns table (queue_name text, msg_id bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+begin
+    return query select * from spanmq.send_batch_routed(routing_key, msgs, headers, spanmq.delayed(delay));
+end $$;
+
+create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[]) returns table (queue_name text, msg_id bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+begin
+    return query select * from spanmq.send_batch_routed(routing_key, msgs, null, null);
+end $$;
+
+create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[])
+returns table (queue_name text, msg_id bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+begin
+    return query select * from spanmq.send_batch_routed(routing_key, msgs, headers, null);
+end $$;
+
+create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[], delay integer)
+returns table (queue_name text, msg_id bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+begin
+    return query select * from spanmq.send_batch_routed(routing_key, msgs, null, spanmq.delayed(delay));
+end $$;
+
+create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[], delay timestamptz)
+returns table (queue_name text, msg_id bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+begin
+    return query select * from spanmq.send_batch_routed(routing_key, msgs, null, spanmq.delayed(delay));
+end $$;
+
+create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[], delay integer)
+returns table (queue_name text, msg_id bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+begin
+    return query select * from spanmq.send_batch_routed(routing_key, msgs, headers, spanmq.delayed(delay));
+end $$;

@@ -1,0 +1,21 @@
+-- The start of every installation: one at a time, under settings of our own.
+--
+-- The lock is taken first, so that all that follows sees what the one before us committed; this needs READ COMMITTED.
+-- What is set here lasts to the end of the transaction, which may be the caller's: end.sql puts it back.
+do $begin$
+begin
+    if pg_catalog.current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'the spanmq schema cannot be changed in a % transaction', pg_catalog.current_setting('transaction_isolation')
+            using errcode = 'MQ003', hint = 'Use READ COMMITTED: a snapshot taken before the lock does not show what another installer did.';
+    end if;
+    perform pg_catalog.pg_advisory_xact_lock(:lock_key);
+    perform pg_catalog.set_config('spanmq.outer_search_path', pg_catalog.current_setting('search_path'), true),
+            pg_catalog.set_config('spanmq.outer_messages', pg_catalog.current_setting('client_min_messages'), true),
+            pg_catalog.set_config('spanmq.outer_bodies', pg_catalog.current_setting('check_function_bodies'), true),
+            pg_catalog.set_config('spanmq.outer_role', pg_catalog.current_setting('role'), true);
+    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
+            pg_catalog.set_config('client_min_messages', 'warning', true),
+            -- Functions call each other and read tables of later files.
+            pg_catalog.set_config('check_function_bodies', 'off', true);
+end
+$begin$;

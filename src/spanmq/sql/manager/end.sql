@@ -1,0 +1,9 @@
+-- Puts back the settings that begin.sql changed: the transaction may go on with the caller's own work.
+do $end$
+begin
+    perform pg_catalog.set_config('role', pg_catalog.current_setting('spanmq.outer_role'), true),
+            pg_catalog.set_config('search_path', pg_catalog.current_setting('spanmq.outer_search_path'), true),
+            pg_catalog.set_config('check_function_bodies', pg_catalog.current_setting('spanmq.outer_bodies'), true),
+            pg_catalog.set_config('client_min_messages', pg_catalog.current_setting('spanmq.outer_messages'), true);
+end
+$end$;

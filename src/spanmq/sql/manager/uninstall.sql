@@ -1,0 +1,53 @@
+-- Drops both schemas. Raises MQ006, naming what would be lost, unless forced. Runs between begin.sql and end.sql.
+do $uninstall$
+declare
+    is_forced boolean := :force;
+    losses text[] := '{}';
+    this record;
+    is_empty boolean;
+begin
+    if not is_forced then
+        -- Every call reads this table before it does anything: nobody sends between the count and the drop.
+        if to_regclass('spanmq.queue') is not null then
+            lock table spanmq.queue in access exclusive mode;
+        end if;
+        for this in select m.queue_name, m.queue_length from pgmq.metrics_all() m where m.queue_length > 0 order by 1 loop
+            losses := losses || format('queue %s with %s messages', this.queue_name, this.queue_length);
+        end loop;
+        for this in
+            select c.oid::regclass as archive from pg_class c
+            where c.relnamespace = 'pgmq'::regnamespace and c.relname ~ '^a_' and c.relkind in ('r', 'p') order by 1
+        loop
+            execute format('select not exists (select from %s)', this.archive) into is_empty;
+            if not is_empty then
+                losses := losses || format('archive %s', this.archive);
+            end if;
+        end loop;
+        losses := losses || array(
+            select format('your own %s %s', object.kind, object.name)
+            from (:snapshot) object
+            where object.kind <> 'view text'
+                and object.name !~ '^spanmq\.(migration|release|object_checksum)'
+                and not exists (select from spanmq.object_checksum known where known.kind = object.kind and known.name = object.name)
+            order by 1);
+        losses := losses || array(
+            select distinct pg_describe_object(d.classid, d.objid, 0)
+            from pg_depend d
+            cross join pg_identify_object(d.refclassid, d.refobjid, 0) there
+            cross join pg_identify_object(d.classid, d.objid, 0) here
+            -- What has no schema of its own, a rule or a trigger, is named after its table.
+            cross join pg_identify_object_as_address(d.classid, d.objid, 0) address
+            where d.deptype in ('n', 'a')
+                and there.schema in ('pgmq', 'spanmq')
+                and here.type not in ('default acl', 'toast table', 'toast table column')
+                and coalesce(here.schema, address.object_names[1]) not in ('pgmq', 'spanmq')
+            order by 1);
+        if cardinality(losses) > 0 then
+            raise exception 'uninstalling spanmq would lose data'
+                using errcode = 'MQ006', detail = array_to_string(losses[1:20], ', ') || case when cardinality(losses) > 20 then ', …' else '' end,
+                    hint = 'Empty the queues and archives first, or force it.';
+        end if;
+    end if;
+    drop schema pgmq, spanmq cascade;
+end
+$uninstall$;

@@ -1,0 +1,158 @@
+"""Pytest fixtures for programs that use spanmq, and for spanmq itself. Always a real PostgreSQL.
+
+Load them with `pytest -p spanmq.testing` (or in `addopts`). Then a test takes
+
+    connection           a connection to a database with spanmq, in a transaction that is rolled back
+    database             the DSN of a new database with spanmq, for tests that commit or need two sessions
+    upstream_database    the same with upstream PGMQ instead (needs the package `pgmq`)
+    empty_database       the same with nothing in it
+    spanmq_server        the DSN of the server, for anything else
+
+The server is the one named by SPANMQ_TEST_DSN (its role must be allowed to create databases), else a private
+one for the session, of the major version in SPANMQ_TEST_POSTGRES (18), which need not survive a crash.
+"""
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+# A database is copied in 8 ms with these and in 22 without. No test of durability may rely on this server.
+FAST_AND_FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+WAIT_SECONDS = 10.0
+POLL_SECONDS = 0.005
+
+Connection = psycopg.Connection[Any]
+
+
+@pytest.fixture(scope="session")
+def spanmq_server() -> Iterator[str]:
+    """Give the DSN of the server that the tests run on."""
+    if named := os.environ.get("SPANMQ_TEST_DSN"):
+        yield named
+        return
+    from spanmq import embedded
+
+    version = int(os.environ.get("SPANMQ_TEST_POSTGRES", "18"))
+    with embedded.temporary(version=version, settings=FAST_AND_FORGETFUL) as server:
+        yield server.dsn
+
+
+@pytest.fixture(scope="session")
+def spanmq_template(spanmq_server: str) -> Iterator[str]:
+    """Give the name of a database with spanmq installed, from which others are copied."""
+    from spanmq import schema
+
+    with new_database(spanmq_server) as name:
+        with psycopg.connect(with_database(spanmq_server, name), autocommit=True) as connection:
+            schema.install(connection)
+        yield name
+
+
+@pytest.fixture(scope="session")
+def upstream_template(spanmq_server: str) -> Iterator[str]:
+    """Give the name of a database with upstream PGMQ installed, from which others are copied."""
+    pgmq = pytest.importorskip("pgmq")
+    with new_database(spanmq_server) as name:
+        with psycopg.connect(with_database(spanmq_server, name), autocommit=True) as connection:
+            connection.execute(pgmq.get_embedded_install_sql())
+        yield name
+
+
+@pytest.fixture
+def empty_database(spanmq_server: str) -> Iterator[str]:
+    """Give the DSN of a new, empty database; it is dropped after the test."""
+    with new_database(spanmq_server) as name:
+        yield with_database(spanmq_server, name)
+
+
+@pytest.fixture
+def database(spanmq_server: str, spanmq_template: str) -> Iterator[str]:
+    """Give the DSN of a new database with spanmq installed; it is dropped after the test."""
+    with new_database(spanmq_server, template=spanmq_template) as name:
+        yield with_database(spanmq_server, name)
+
+
+@pytest.fixture
+def upstream_database(spanmq_server: str, upstream_template: str) -> Iterator[str]:
+    """Give the DSN of a new database with upstream PGMQ installed; it is dropped after the test."""
+    with new_database(spanmq_server, template=upstream_template) as name:
+        yield with_database(spanmq_server, name)
+
+
+@pytest.fixture(scope="session")
+def shared_database(spanmq_server: str, spanmq_template: str) -> Iterator[str]:
+    """Give the DSN of the database in which the tests of `connection` roll back."""
+    with new_database(spanmq_server, template=spanmq_template) as name:
+        yield with_database(spanmq_server, name)
+
+
+@pytest.fixture
+def connection(shared_database: str) -> Iterator[Connection]:
+    """Give a connection in a transaction that is rolled back after the test; to commit in it is an error."""
+    with psycopg.connect(shared_database) as opened, opened.transaction(force_rollback=True):
+        yield opened
+
+
+def wait_until_waiting(connection: Connection, pid: int, *, timeout: float = WAIT_SECONDS) -> None:
+    """Return as soon as the session with this process id (`connection.info.backend_pid`) waits for a lock.
+
+    Raises AssertionError when it does not within `timeout` seconds, saying what it does instead.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        # In a transaction the first look at the sessions would be repeated for ever.
+        connection.execute("select pg_stat_clear_snapshot()")
+        row = connection.execute(
+            "select state, wait_event_type, wait_event, query from pg_stat_activity where pid = %s", [pid]
+        ).fetchone()
+        if row is not None and row[1] == "Lock":
+            return
+        if time.monotonic() > deadline:
+            raise AssertionError(f"session {pid} did not wait for a lock within {timeout:g} s; it is {row}")
+        time.sleep(POLL_SECONDS)
+
+
+@contextmanager
+def new_database(server: str, *, template: str | None = None) -> Iterator[str]:
+    """Make a database, yield its name, and drop it with whatever is still connected to it.
+
+    Nobody may be connected to the template; without one the database is empty.
+    """
+    name = f"spanmq_test_{uuid.uuid4().hex[:16]}"
+    statement = sql.SQL("create database {} template {}").format(
+        sql.Identifier(name), sql.Identifier(template or "template0")
+    )
+    with psycopg.connect(server, autocommit=True) as connection:
+        if connection.info.server_version >= 150000 and is_forgetful(connection):
+            # Copying files means two checkpoints: with fsync the slower way, without it the faster.
+            statement += sql.SQL(" strategy file_copy")
+        connection.execute(statement)
+    try:
+        yield name
+    finally:
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute(
+                sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name))
+            )
+
+
+def is_forgetful(connection: Connection) -> bool:
+    """Tell whether the server runs without fsync."""
+    row = connection.execute("select current_setting('fsync')").fetchone()
+    return row is not None and row[0] == "off"
+
+
+def with_database(server: str, name: str) -> str:
+    """Return the DSN of another database on the same server, as an address if it was one."""
+    if "://" not in server:
+        return make_conninfo(server, dbname=name)
+    return urlunsplit(urlsplit(server)._replace(path=f"/{quote(name, safe='')}"))

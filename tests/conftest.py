@@ -1,0 +1,25 @@
+"""What all tests share; the fixtures are in `spanmq.testing`, which pyproject.toml loads."""
+
+import ipaddress
+import os
+import sys
+from typing import Any
+
+from hypothesis import settings
+
+# A shared machine may be slow at any moment; a real hang ends at pytest's own time limit.
+settings.register_profile("spanmq", deadline=None, print_blob=True)
+settings.load_profile("spanmq")
+
+
+def refuse_network(event: str, arguments: tuple[Any, ...]) -> None:
+    """Fail on a connection to another machine: the tests need none."""
+    if event != "socket.connect" or not isinstance(arguments[1], tuple):
+        return
+    host = str(arguments[1][0])
+    if host != "localhost" and not ipaddress.ip_address(host).is_loopback:
+        raise RuntimeError(f"a test connects to {host}; tests may talk to this machine only")
+
+
+if "SPANMQ_TEST_DSN" not in os.environ:
+    sys.addaudithook(refuse_network)

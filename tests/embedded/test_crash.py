@@ -1,0 +1,81 @@
+"""An embedded server, or whoever starts it, is killed; the next start finds everything committed."""
+
+import os
+import signal
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.embedded.processes import (
+    HOLDER,
+    ask,
+    kill_postmaster,
+    start_python,
+    state,
+    wait_until_stopped,
+)
+
+from spanmq import embedded
+from spanmq.embedded import keeper
+
+
+@pytest.mark.crash
+def test_committed_work_survives_the_death_of_all_processes() -> None:
+    with embedded.temporary() as server:
+        ask(server.dsn, "create table kept as select 42 as answer")
+        server.kill()
+        assert not server.is_running
+        with pytest.raises(psycopg.OperationalError):
+            psycopg.connect(server.dsn)
+        server.restart()
+        assert ask(server.dsn, "select answer from kept") == 42
+
+
+@pytest.mark.crash
+def test_killed_postmaster_is_recovered_by_the_next_start(folder: Path) -> None:
+    with embedded.start(folder) as first, psycopg.connect(first.dsn, autocommit=True) as connection:
+        connection.execute("create table kept as select 42 as answer")
+        kill_postmaster(folder)
+        with embedded.start(folder) as second:
+            assert second.dsn == first.dsn
+            assert ask(first.dsn, "select answer from kept") == 42
+            assert "database system was interrupted" in first.log.read_text()
+
+
+@pytest.mark.crash
+def test_session_that_computes_on_after_its_postmaster_does_not_block_the_next_start(folder: Path) -> None:
+    with embedded.start(folder) as first, closing(psycopg.connect(first.dsn)) as connection:
+        # This loop never looks at its postmaster; asked for asynchronously, so that we can go on.
+        connection.pgconn.send_query(b"do $$ begin loop end loop; end $$")
+        pid = connection.info.backend_pid
+        assert keeper.wait_until(lambda: state(first.dsn, pid) == "active", 10)
+        kill_postmaster(folder)
+        with embedded.start(folder) as second:
+            assert ask(second.dsn, "select 1") == 1
+        assert keeper.command_of(pid) == ""
+
+
+@pytest.mark.crash
+def test_number_of_a_dead_postmaster_may_belong_to_another_process(folder: Path) -> None:
+    with embedded.temporary() as server:
+        file = server.folder / "data/postmaster.pid"
+        server.kill()
+        lines = file.read_text().splitlines()
+        file.write_text("\n".join([str(os.getpid()), *lines[1:]]) + "\n")
+        lock = server.folder / "socket/.s.PGSQL.5432.lock"
+        lock.write_text("\n".join([str(os.getpid()), *lock.read_text().splitlines()[1:]]) + "\n")
+        server.restart()
+        assert ask(server.dsn, "select 1") == 1
+
+
+@pytest.mark.crash
+def test_interrupted_first_start_leaves_nothing_in_the_way(folder: Path) -> None:
+    process = start_python(HOLDER, str(folder))
+    assert keeper.wait_until(lambda: any(folder.glob("data.new-*/global")), 20)
+    process.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in process.communicate()[1]
+    assert wait_until_stopped(folder)
+    assert not (folder / "data").exists()
+    with embedded.start(folder) as server:
+        assert ask(server.dsn, "select 1") == 1

@@ -1,0 +1,135 @@
+"""A take-over leaves every role what it could do."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from tests.schema.upstream import Session, fill, messages, one, rows
+
+from spanmq import schema
+from spanmq.adopt import adopt
+from spanmq.errors import MissingPrivilegeError
+
+
+@pytest.fixture
+def role(upstream: Session) -> Iterator[str]:
+    name = f"role_{secrets.token_hex(6)}"
+    upstream.execute(
+        sql.SQL("create role {0} login; grant usage on schema pgmq to {0}").format(sql.Identifier(name))
+    )
+    yield name
+    upstream.execute(sql.SQL("drop owned by {0} cascade; drop role {0}").format(sql.Identifier(name)))
+
+
+@contextmanager
+def session_of(database: str, role: str) -> Iterator[Session]:
+    with psycopg.connect(make_conninfo(database, user=role), autocommit=True) as opened:
+        yield opened
+
+
+def grant(session: Session, what: str, role: str) -> None:
+    session.execute(sql.SQL("{} to {}").format(sql.SQL(what), sql.Identifier(role)))
+
+
+def denied(session: Session, call: str) -> bool:
+    try:
+        session.execute(call.encode())
+    except psycopg.errors.InsufficientPrivilege:
+        return True
+    return False
+
+
+def test_grants_on_the_table_are_grants_on_the_view(
+    upstream: Session, upstream_database: str, role: str
+) -> None:
+    fill(upstream, "orders")
+    fill(upstream, "others")
+    # What PGMQ needs to send: insert, and select for what it returns.
+    grant(upstream, "grant insert, select on pgmq.q_orders", role)
+    (orders, others) = adopt(upstream).queues
+    assert (orders.grantees, others.grantees) == (("pg_monitor", role), ("pg_monitor",))
+    with session_of(upstream_database, role) as theirs:
+        assert one(theirs, "select pgmq.send('orders', '{}')") == 61
+        assert one(theirs, "select count(*) from pgmq.q_orders") == 45
+        assert denied(theirs, "select pgmq.read('orders', 0, 1)")
+        assert denied(theirs, "select pgmq.delete('orders', 1)")
+        assert denied(theirs, "select pgmq.purge_queue('orders')")
+        assert denied(theirs, "select pgmq.send('others', '{}')")
+        assert denied(theirs, "select * from spanmq.span")
+
+
+def test_grants_to_all_and_grant_options_go_over(upstream: Session, role: str) -> None:
+    fill(upstream, "orders")
+    grant(upstream, "grant select on pgmq.q_orders", "public")
+    upstream.execute(
+        sql.SQL("grant update on pgmq.q_orders to {} with grant option").format(sql.Identifier(role))
+    )
+    assert adopt(upstream).queues[0].grantees == ("pg_monitor", "public", role)
+    held = rows(
+        upstream,
+        "select coalesce(grantee::regrole::text, 'public'), privilege_type, is_grantable from pg_class c,"
+        " aclexplode(c.relacl) where c.oid = 'pgmq.q_orders'::regclass and grantee <> c.relowner order by 2",
+    )
+    assert (("-", "SELECT", False)) in held
+    assert ((role, "UPDATE", True)) in held
+
+
+def test_owner_of_a_queue_can_do_everything_as_before(
+    upstream: Session, upstream_database: str, role: str
+) -> None:
+    grant(upstream, "grant create on schema pgmq", role)
+    grant(upstream, "grant insert, select on pgmq.meta", role)
+    with session_of(upstream_database, role) as theirs:
+        fill(theirs, "orders")
+        before = messages(theirs, "orders")
+        assert adopt(upstream).messages == 44
+        assert messages(theirs, "orders") == before
+        assert one(theirs, "select pgmq.send('orders', '{}')") == 61
+        assert one(theirs, "select count(*) from pgmq.read('orders', 60, 1)") == 1
+        assert one(theirs, "select pgmq.archive('orders', 61)") is True
+        assert one(theirs, "select count(*) from pgmq.a_orders") == 4
+        assert one(theirs, "select pgmq.purge_queue('orders')") == 44
+        assert one(theirs, "select pgmq.drop_queue('orders')") is True
+    assert schema.verify(upstream) == []
+
+
+def test_who_may_call_a_function_may_call_ours(upstream: Session, upstream_database: str, role: str) -> None:
+    fill(upstream, "orders")
+    grant(upstream, "grant all on pgmq.q_orders", role)
+    upstream.execute("revoke execute on function pgmq.purge_queue(text) from public")
+    upstream.execute("revoke execute on function pgmq.metrics(text) from public")
+    grant(upstream, "grant execute on function pgmq.metrics(text)", role)
+    adopt(upstream)
+    with session_of(upstream_database, role) as theirs:
+        assert denied(theirs, "select pgmq.purge_queue('orders')")
+        assert one(theirs, "select queue_length from pgmq.metrics('orders')") == 44
+        assert one(theirs, "select pgmq.send('orders', '{}')") == 61
+
+
+def test_role_that_does_not_own_pgmq_changes_nothing(
+    upstream: Session, upstream_database: str, role: str
+) -> None:
+    fill(upstream, "orders")
+    before = messages(upstream, "orders")
+    upstream.execute(
+        sql.SQL("grant create on database {} to {}").format(
+            sql.Identifier(upstream.info.dbname), sql.Identifier(role)
+        )
+    )
+    with session_of(upstream_database, role) as theirs, pytest.raises(MissingPrivilegeError):
+        adopt(theirs)
+    assert messages(upstream, "orders") == before
+    assert one(upstream, "select pgmq.send('orders', '{}')") == 61
+
+
+def test_monitoring_sees_what_it_saw(upstream: Session) -> None:
+    fill(upstream, "orders")
+    watched = "select array_agg(has_table_privilege('pg_monitor', t, 'select')) from unnest(array["
+    watched += "'pgmq.q_orders', 'pgmq.a_orders', 'pgmq.meta']) t"
+    assert one(upstream, watched) == [True, True, True]
+    adopt(upstream)
+    assert one(upstream, watched) == [True, True, True]

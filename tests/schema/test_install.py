@@ -1,0 +1,410 @@
+"""Install, upgrade, and what they refuse: on a small schema and on the real one."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql as composing
+from psycopg.conninfo import make_conninfo
+from psycopg.rows import dict_row
+
+from spanmq import schema
+from spanmq.errors import (
+    DataLossError,
+    IsolationLevelError,
+    MissingPrivilegeError,
+    SchemaChangedError,
+    SchemaMissingError,
+    SchemaNewerError,
+    ServerError,
+    ServerReadOnlyError,
+    ServerTooOldError,
+    UpstreamPgmqError,
+)
+from spanmq.release import Release, load_release, manager
+
+Session = psycopg.Connection[Any]
+
+
+def one(session: Session, query: str) -> Any:
+    row = session.execute(query.encode()).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def allow_create(session: Session, role: str) -> None:
+    names = composing.Identifier(session.info.dbname), composing.Identifier(role)
+    session.execute(composing.SQL("grant create on database {} to {}").format(*names))
+
+
+def snapshot(session: Session) -> set[tuple[str, str, str]]:
+    rows = schema.query(session, manager("snapshot"))
+    return {(row["kind"], row["name"], row["checksum"]) for row in rows}
+
+
+# Installing.
+
+
+def test_install_makes_everything_and_records_it(session: Session, older: Release) -> None:
+    assert schema.state(session).holding is schema.Holding.NOTHING
+    done = schema.install(session, release=older)
+    assert done == schema.Installed("0.1.0", ("0001_core.sql",), functions_applied=True)
+    now = schema.state(session, release=older)
+    assert (now.holding, now.version) == (schema.Holding.INSTALLED, "0.1.0")
+    assert one(session, "select pgmq.spanmq_version()") == "0.1.0"
+    session.execute("select pgmq.create('orders')")
+    recorded = session.execute("select name, checksum, version from spanmq.migration").fetchall()
+    assert recorded == [("0001_core.sql", older.migrations[0].checksum, "0.1.0")]
+    assert schema.verify(session, release=older) == []
+
+
+def test_second_install_touches_nothing(session: Session, older: Release) -> None:
+    schema.install(session, release=older)
+    touched = "select max(xmin::text::bigint) from pg_proc"
+    before = one(session, touched)
+    assert schema.install(session, release=older) == schema.Installed("0.1.0", (), functions_applied=False)
+    assert one(session, touched) == before
+    assert one(session, "select count(*) from spanmq.release") == 1
+
+
+@pytest.mark.parametrize("isolation", [None, psycopg.IsolationLevel.SERIALIZABLE])
+def test_twenty_installs_at_once_make_one_schema(
+    empty_database: str, older: Release, isolation: psycopg.IsolationLevel | None
+) -> None:
+    release = older
+    start = threading.Barrier(20)
+    done: list[schema.Installed | Exception] = []
+
+    def run() -> None:
+        with psycopg.connect(empty_database) as mine:
+            mine.isolation_level = isolation
+            start.wait()
+            try:
+                done.append(schema.install(mine, release=release))
+            except Exception as error:  # noqa: BLE001 - whatever it is, the test shows it
+                done.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    nothing = schema.Installed("0.1.0", (), functions_applied=False)
+    assert done.count(schema.Installed("0.1.0", ("0001_core.sql",), functions_applied=True)) == 1
+    assert done.count(nothing) == 19
+    with psycopg.connect(empty_database) as opened:
+        assert schema.verify(opened, release=release) == []
+
+
+def test_twenty_upgrades_at_once_all_succeed(empty_database: str, older: Release, newer: Release) -> None:
+    with psycopg.connect(empty_database) as opened:
+        schema.install(opened, release=older)
+    release = newer
+    start = threading.Barrier(20)
+    done: list[tuple[str, ...] | Exception] = []
+
+    def run() -> None:
+        with psycopg.connect(empty_database) as mine:
+            start.wait()
+            try:
+                done.append(schema.upgrade(mine, release=release).migrations)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the test shows it
+                done.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert done.count(("0002_orders.sql",)) == 1
+    assert done.count(()) == 19
+
+
+def test_install_joins_the_callers_transaction(session: Session, older: Release) -> None:
+    with session.transaction(force_rollback=True):
+        schema.install(session, release=older)
+        assert one(session, "select pgmq.spanmq_version()") == "0.1.0"
+    assert schema.state(session).holding is schema.Holding.NOTHING
+
+
+def test_settings_of_the_callers_transaction_are_put_back(
+    session: Session, empty_database: str, older: Release, role: str
+) -> None:
+    allow_create(session, role)
+    with psycopg.connect(make_conninfo(empty_database, user=role)) as owner:
+        schema.install(owner, release=older)
+    settings = "select array[current_setting('search_path'), current_setting('role'), "
+    settings += "current_setting('check_function_bodies'), current_setting('client_min_messages')]"
+    session.execute("set search_path = 'public'")
+    with session.transaction():
+        before = one(session, settings)
+        schema.upgrade(session, release=older)
+        assert one(session, settings) == before
+        schema.uninstall(session, release=older)
+        assert one(session, settings) == before
+
+
+def test_install_works_on_any_kind_of_connection(empty_database: str, older: Release) -> None:
+    with psycopg.connect(empty_database, row_factory=dict_row, prepare_threshold=0) as odd:
+        schema.install(odd, release=older)
+    with psycopg.connect(empty_database) as opened:
+        assert schema.state(opened, release=older).holding is schema.Holding.INSTALLED
+
+
+def test_failure_in_the_middle_changes_nothing_and_says_where(session: Session, folder: Path) -> None:
+    (folder / "functions/zz.sql").write_text("create function spanmq.bad() returns x language sql as '';")
+    with pytest.raises(ServerError) as caught:
+        schema.install(session, release=load_release(folder))
+    assert "in functions/zz.sql" in caught.value.__notes__
+    assert one(session, "select count(*) from pg_namespace where nspname in ('pgmq', 'spanmq')") == 0
+
+
+# Upgrading.
+
+
+def test_upgrade_adds_what_is_new_and_keeps_live_functions(
+    session: Session, older: Release, newer: Release, role: str
+) -> None:
+    schema.install(session, release=older)
+    grant = composing.SQL("grant execute on function pgmq.create(text) to {}")
+    session.execute(grant.format(composing.Identifier(role)))
+    identity = "select array[oid::text, proacl::text] from pg_proc where proname = 'create'"
+    before = one(session, identity)
+    done = schema.upgrade(session, release=newer)
+    assert done == schema.Installed("0.2.0", ("0002_orders.sql",), functions_applied=True)
+    assert one(session, identity) == before
+    assert one(session, "select pgmq.spanmq_version()") == "0.2.0"
+    assert schema.verify(session, release=newer) == []
+
+
+def test_upgrade_ends_where_a_fresh_install_does(session: Session, older: Release, newer: Release) -> None:
+    schema.install(session, release=older)
+    schema.upgrade(session, release=newer)
+    upgraded = snapshot(session)
+    schema.uninstall(session, force=True, release=newer)
+    schema.install(session, release=newer)
+    assert snapshot(session) == upgraded
+
+
+def test_install_upgrades_an_older_schema(session: Session, older: Release, newer: Release) -> None:
+    schema.install(session, release=older)
+    assert schema.install(session, release=newer).migrations == ("0002_orders.sql",)
+
+
+def test_upgrade_repairs_functions(session: Session, older: Release) -> None:
+    schema.install(session, release=older)
+    session.execute("drop function spanmq.made(text)")
+    assert schema.install(session, release=older).functions_applied is False
+    assert schema.upgrade(session, release=older) == schema.Installed("0.1.0", (), functions_applied=True)
+    assert schema.verify(session, release=older) == []
+
+
+def test_upgrade_of_nothing_is_refused(session: Session, older: Release) -> None:
+    with pytest.raises(SchemaMissingError, match="not installed"):
+        schema.upgrade(session, release=older)
+
+
+def test_superuser_who_upgrades_leaves_the_owner(
+    session: Session, empty_database: str, older: Release, folder: Path, role: str
+) -> None:
+    allow_create(session, role)
+    with psycopg.connect(make_conninfo(empty_database, user=role)) as owner:
+        schema.install(owner, release=older)
+    (folder / "tables/0002_more.sql").write_text("create table spanmq.more (id int);")
+    release = load_release(folder, version="0.2.0")
+    schema.upgrade(session, release=release)
+    owners = "select array_agg(distinct relowner::regrole::text) from pg_class "
+    owners += "where relnamespace = 'spanmq'::regnamespace"
+    assert one(session, owners) == [role]
+    assert schema.verify(session, release=release) == []
+
+
+# What is refused.
+
+
+def test_newer_schema_is_refused(session: Session, older: Release, newer: Release) -> None:
+    schema.install(session, release=newer)
+    for act in (schema.install, schema.upgrade, schema.uninstall):
+        with pytest.raises(SchemaNewerError, match=r"of spanmq 0\.2\.0, this is 0\.1\.0") as caught:
+            act(session, release=older)
+        assert caught.value.sqlstate == "MQ006"
+    assert schema.state(session, release=older).holding is schema.Holding.NEWER
+    assert one(session, "select pgmq.spanmq_version()") == "0.2.0"
+
+
+def test_newer_version_without_migrations_is_refused(session: Session, folder: Path) -> None:
+    schema.install(session, release=load_release(folder, version="0.10.0"))
+    with pytest.raises(SchemaNewerError):
+        schema.install(session, release=load_release(folder, version="0.9.0"))
+
+
+def test_edited_migration_is_refused(session: Session, older: Release, folder: Path) -> None:
+    schema.install(session, release=older)
+    with (folder / "tables/0001_core.sql").open("a") as file:
+        file.write("-- edited")
+    edited = load_release(folder, version="0.1.0")
+    with pytest.raises(SchemaChangedError, match=r"tables/0001_core\.sql"):
+        schema.install(session, release=edited)
+    problems = [(each.name, each.problem) for each in schema.verify(session, release=edited)]
+    assert problems == [("0001_core.sql", "changed")]
+
+
+def test_upstream_tables_are_refused(session: Session, older: Release) -> None:
+    session.execute("create schema pgmq")
+    session.execute("create table pgmq.meta (queue_name varchar)")
+    assert schema.state(session).holding is schema.Holding.UPSTREAM_SQL_ONLY
+    with pytest.raises(UpstreamPgmqError, match="spanmq adopt"):
+        schema.install(session, release=older)
+    with pytest.raises(UpstreamPgmqError):
+        schema.uninstall(session, force=True, release=older)
+    assert one(session, "select count(*) from pgmq.meta") == 0
+
+
+def test_upstream_extension_is_refused(session: Session, older: Release) -> None:
+    # The catalogs of a database of our own: a row is all that there is to see of an extension.
+    session.execute("set allow_system_table_mods = on")
+    session.execute(
+        "insert into pg_extension select 99999, 'pgmq', extowner, extnamespace, true, '1.9.0'"
+        " from pg_extension limit 1"
+    )
+    now = schema.state(session)
+    assert (now.holding, now.version) == (schema.Holding.UPSTREAM_EXTENSION, "1.9.0")
+    with pytest.raises(UpstreamPgmqError, match=r"extension 1\.9\.0"):
+        schema.install(session, release=older)
+
+
+def test_read_only_session_is_refused(empty_database: str, older: Release) -> None:
+    with psycopg.connect(empty_database, options="-c default_transaction_read_only=on") as reader:
+        with pytest.raises(ServerReadOnlyError, match="default_transaction_read_only"):
+            schema.install(reader, release=older)
+        assert schema.state(reader).is_read_only
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"server_version": 130012}, ServerTooOldError),
+        ({"is_standby": True}, ServerReadOnlyError),
+        ({"may_create_schemas": False}, MissingPrivilegeError),
+    ],
+)
+def test_server_that_can_not_be_installed_on_is_refused(
+    session: Session, older: Release, facts: dict[str, Any], expected: type[Exception]
+) -> None:
+    release = older
+    row = schema.query(session, schema.STATE_QUERY)[0]
+    assert schema.plan(schema.read_state(row, [], [], release), release, reapply=False) != []
+    with pytest.raises(expected):
+        schema.plan(schema.read_state(row | facts, [], [], release), release, reapply=False)
+
+
+def test_role_without_create_privilege_is_refused(empty_database: str, older: Release, role: str) -> None:
+    with (
+        psycopg.connect(make_conninfo(empty_database, user=role)) as poor,
+        pytest.raises(MissingPrivilegeError, match="may not create schemas"),
+    ):
+        schema.install(poor, release=older)
+
+
+def test_schemas_made_by_an_administrator_are_enough(
+    session: Session, empty_database: str, older: Release, role: str
+) -> None:
+    for name in ("pgmq", "spanmq"):
+        names = composing.Identifier(name), composing.Identifier(role)
+        session.execute(
+            composing.SQL("create schema {0}; grant usage, create on schema {0} to {1}").format(*names)
+        )
+    with psycopg.connect(make_conninfo(empty_database, user=role)) as owner:
+        schema.install(owner, release=older)
+        assert schema.verify(owner, release=older) == []
+
+
+def test_role_that_is_not_the_owner_can_not_upgrade(
+    session: Session, empty_database: str, older: Release, role: str
+) -> None:
+    schema.install(session, release=older)
+    session.execute(
+        composing.SQL(
+            "grant usage on schema spanmq, pgmq to {0}; grant select on all tables in schema spanmq to {0}"
+        ).format(composing.Identifier(role))
+    )
+    with (
+        psycopg.connect(make_conninfo(empty_database, user=role)) as other,
+        pytest.raises(MissingPrivilegeError),
+    ):
+        schema.upgrade(other, release=older)
+    assert schema.verify(session, release=older) == []
+
+
+def test_open_transaction_with_a_snapshot_is_refused(empty_database: str, older: Release) -> None:
+    with psycopg.connect(empty_database) as mine:
+        mine.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        mine.execute("select 1")
+        with pytest.raises(IsolationLevelError, match="repeatable read"):
+            schema.install(mine, release=older)
+
+
+# The real one.
+
+
+def test_real_schema_installs_verifies_and_goes(session: Session) -> None:
+    release = load_release()
+    assert schema.install(session, release=release).functions_applied
+    assert schema.verify(session, release=release) == []
+    assert one(session, "select pgmq.spanmq_version()") == release.version
+    session.execute("select pgmq.create('orders')")
+    session.execute("select pgmq.create_unlogged('quick')")
+    session.execute("select pgmq.send('orders', '{}')")
+    assert schema.upgrade(session, release=release).functions_applied
+    assert schema.verify(session, release=release) == []
+    with pytest.raises(DataLossError, match="queue orders with 1 messages"):
+        schema.uninstall(session, release=release)
+    session.execute("select pgmq.pop('orders')")
+    schema.uninstall(session, release=release)
+    assert schema.state(session).holding is schema.Holding.NOTHING
+
+
+def test_real_script_makes_the_real_schema(session: Session) -> None:
+    release = load_release()
+    session.execute(schema.sql(release=release).encode())
+    assert schema.verify(session, release=release) == []
+    assert schema.install(session, release=release).functions_applied is False
+
+
+def test_real_upgrade_under_load_gives_no_errors(empty_database: str, session: Session) -> None:
+    release = load_release()
+    schema.install(session, release=release)
+    session.execute("select pgmq.create('busy')")
+    stop = threading.Event()
+    failures: list[Exception] = []
+    rounds = [0, 0]
+
+    def work(which: int) -> None:
+        with psycopg.connect(empty_database, autocommit=True) as mine:
+            while not stop.is_set():
+                try:
+                    mine.execute("select pgmq.send('busy', '{}')")
+                    mine.execute(
+                        "select pgmq.delete('busy', array(select msg_id from pgmq.read('busy', 30, 5)))"
+                    )
+                except psycopg.Error as error:
+                    failures.append(error)
+                    return
+                rounds[which] += 1
+
+    threads = [threading.Thread(target=work, args=(which,)) for which in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(5):
+            done = list(rounds)
+            schema.upgrade(session, release=release)
+            while not failures and any(now <= before for now, before in zip(rounds, done, strict=True)):
+                stop.wait(0.01)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert failures == []

@@ -1,0 +1,66 @@
+"""SQL files as statements: twins, tokens, checksums, versions."""
+
+from pathlib import Path
+
+import pytest
+
+from spanmq.release import expand_twins, load_release, version_key
+
+
+def test_twin_replaces_whole_names_only() -> None:
+    text = """-- twin: unlogged
+create or replace function spanmq.claim(q int) returns spanmq.run language sql as $$
+    select spanmq.span.lo, spanmq.span_ready, 'spanmq.lease'::regclass, x.spanmq.span,
+           spanmq.spans, spanmq.settled.n, spanmq.claim(1), spanmq.claimed(1),
+           spanmq.give(2), spanmq.plain(3)
+$$;
+"""
+    other = "-- twin: unlogged\ncreate function spanmq.give(q int) returns int language sql as '';\n"
+    plain = "create or replace function spanmq.plain(q int) returns int language sql as 'spanmq.span';\n"
+    names = ["claim.sql", "give.sql", "plain.sql"]
+    expanded = expand_twins(list(zip(names, [text, other, plain], strict=True)))
+    assert [each.name for each in expanded] == [
+        "functions/claim.sql",
+        "functions/claim.sql (unlogged)",
+        "functions/give.sql",
+        "functions/give.sql (unlogged)",
+        "functions/plain.sql",
+    ]
+    assert (expanded[0].text, expanded[4].text) == (text, plain)
+    assert (
+        expanded[1].text
+        == """-- twin: unlogged
+create or replace function spanmq.claim_unlogged(q int) returns spanmq.run language sql as $$
+    select spanmq.span_unlogged.lo, spanmq.span_ready, 'spanmq.lease_unlogged'::regclass, x.spanmq.span,
+           spanmq.spans, spanmq.settled_unlogged.n, spanmq.claim_unlogged(1), spanmq.claimed(1),
+           spanmq.give_unlogged(2), spanmq.plain(3)
+$$;
+"""
+    )
+
+
+def test_version_token_is_replaced_but_no_cast(folder: Path) -> None:
+    (folder / "functions/calls.sql").write_text("select :version, x::version, 'a:version', :versions\n")
+    release = load_release(folder, version="0.3.0'")
+    assert release.functions[0].text == "select '0.3.0''', x::version, 'a:version', :versions\n"
+
+
+def test_migration_without_since_line_counts_as_new(folder: Path) -> None:
+    (folder / "tables/0002_more.sql").write_text("create table spanmq.more (id int);\n")
+    release = load_release(folder, version="0.3.0")
+    assert [each.since for each in release.migrations] == ["0.1.0", "0.3.0"]
+
+
+def test_line_ends_do_not_change_checksums(folder: Path) -> None:
+    before = load_release(folder)
+    for path in folder.rglob("*.sql"):
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert load_release(folder) == before
+
+
+def test_versions_are_ordered_as_packages_are() -> None:
+    ordered = ["0.1.dev2", "0.1a1", "0.1b1", "0.1.0rc1", "0.1rc2", "0.1.0", "0.1.1", "0.9", "0.10.0", "1.0"]
+    assert sorted(set(ordered), key=version_key) == ordered
+    assert version_key("1.0.0") == version_key("1")
+    with pytest.raises(ValueError, match="not a version"):
+        version_key("one")

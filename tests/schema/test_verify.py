@@ -1,0 +1,256 @@
+"""Verify, print, uninstall: on a small schema."""
+
+import subprocess
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql as composing
+
+from spanmq import schema
+from spanmq.errors import DataLossError, SchemaMissingError
+from spanmq.release import Release, manager
+
+Session = psycopg.Connection[Any]
+
+
+def one(session: Session, query: str) -> Any:
+    row = session.execute(query.encode()).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def snapshot(session: Session) -> set[tuple[str, str, str]]:
+    rows = schema.query(session, manager("snapshot"))
+    return {(row["kind"], row["name"], row["checksum"]) for row in rows}
+
+
+# Verifying.
+
+
+MADE = ("function", "spanmq.made(queue_name text)")
+SPAN = ("table", "spanmq.span")
+CHANGED_BODY = (
+    "create or replace function spanmq.made(queue_name text) returns void language sql as 'select null'"
+)
+CHANGED_VIEW = "create or replace view pgmq.meta as select upper(name) as queue_name from spanmq.queue"
+ADDED_TRIGGER = """
+create function pg_temp.keep() returns trigger language plpgsql as 'begin return new; end';
+create trigger keep before insert on spanmq.span execute function pg_temp.keep()"""
+
+
+@pytest.mark.parametrize(
+    ("damage", "what", "problem"),
+    [
+        ("drop function spanmq.made(text)", MADE, "missing"),
+        (CHANGED_BODY.replace("null", "null::void -- x"), MADE, "changed"),
+        ("alter function spanmq.made(text) security definer", MADE, "changed"),
+        ("alter function spanmq.made(text) set work_mem = '1MB'", MADE, "changed"),
+        ("drop index spanmq.span_ready", SPAN, "changed"),
+        ("alter table spanmq.span add column more int", SPAN, "changed"),
+        ("alter table spanmq.span alter n drop not null", SPAN, "changed"),
+        ("alter table spanmq.span set unlogged", SPAN, "changed"),
+        ("alter table spanmq.span drop constraint span_queue_id_fkey", SPAN, "changed"),
+        (ADDED_TRIGGER, SPAN, "changed"),
+        ("alter type pgmq.message_record add attribute more int", ("type", "pgmq.message_record"), "changed"),
+        (CHANGED_VIEW, ("view text", "pgmq.meta"), "changed"),
+        (
+            "alter sequence spanmq.queue_queue_id_seq cycle",
+            ("sequence", "spanmq.queue_queue_id_seq"),
+            "changed",
+        ),
+        ("update spanmq.migration set checksum = 'x'", ("migration", "0001_core.sql"), "changed"),
+        ("delete from spanmq.migration", ("migration", "0001_core.sql"), "missing"),
+    ],
+)
+def test_verify_finds(
+    session: Session, older: Release, damage: str, what: tuple[str, str], problem: str
+) -> None:
+    schema.install(session, release=older)
+    session.execute(damage.encode())
+    found = schema.verify(session, release=older)
+    assert [(each.kind, each.name, each.problem) for each in found] == [(*what, problem)]
+
+
+def test_verify_finds_a_wrong_owner(session: Session, older: Release, role: str) -> None:
+    schema.install(session, release=older)
+    session.execute("create table spanmq.log_1_1 (id int)")
+    for what in (
+        "function spanmq.made(text)",
+        "table spanmq.span",
+        "table spanmq.log_1_1",
+        "type pgmq.message_record",
+    ):
+        session.execute(
+            composing.SQL("alter {} owner to {}").format(composing.SQL(what), composing.Identifier(role))
+        )
+    found = schema.verify(session, release=older)
+    assert [(each.name, each.problem) for each in found] == [
+        ("spanmq.made(queue_name text)", "owner"),
+        ("spanmq.log_1_1", "owner"),
+        ("spanmq.span", "owner"),
+        ("pgmq.message_record", "owner"),
+    ]
+
+
+def test_verify_finds_an_index_whose_build_failed(session: Session, older: Release) -> None:
+    schema.install(session, release=older)
+    session.execute("create table spanmq.log_1_1 (id int)")
+    session.execute("insert into spanmq.log_1_1 values (1), (1)")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        session.execute("create unique index concurrently log_1_1_id on spanmq.log_1_1 (id)")
+    found = schema.verify(session, release=older)
+    assert [(each.kind, each.name, each.problem) for each in found] == [
+        ("index", "spanmq.log_1_1_id", "invalid")
+    ]
+
+
+def test_verify_of_another_version_says_so(session: Session, older: Release, newer: Release) -> None:
+    schema.install(session, release=older)
+    found = schema.verify(session, release=newer)
+    assert [(each.kind, each.problem) for each in found] == [
+        ("migration", "missing"),
+        ("functions", "changed"),
+    ]
+    schema.upgrade(session, release=newer)
+    found = schema.verify(session, release=older)
+    assert [(each.kind, each.problem) for each in found] == [
+        ("migration", "unknown"),
+        ("functions", "changed"),
+    ]
+
+
+def test_verify_of_nothing_says_so(session: Session, older: Release) -> None:
+    assert [each.problem for each in schema.verify(session, release=older)] == ["missing"]
+
+
+def test_own_objects_in_our_schemas_are_left_alone(session: Session, older: Release) -> None:
+    session.execute("create schema pgmq")
+    own = "create or replace function pgmq.own() returns int language sql as 'select 1'"
+    session.execute(own.encode())
+    schema.install(session, release=older)
+    session.execute("create view pgmq.q_orders as select 1 as msg_id")
+    session.execute("create table pgmq.a_orders (msg_id bigint)")
+    session.execute("create table spanmq.log_1_1 (msg_id bigint)")
+    schema.upgrade(session, release=older)
+    session.execute(own.replace("select 1", "select 2").encode())
+    for drop in ("view pgmq.q_orders", "table pgmq.a_orders", "table spanmq.log_1_1"):
+        session.execute(f"drop {drop}".encode())
+    assert schema.verify(session, release=older) == []
+
+
+def test_verify_changes_nothing_and_works_read_only(
+    session: Session, empty_database: str, older: Release
+) -> None:
+    schema.install(session, release=older)
+    with psycopg.connect(empty_database, options="-c default_transaction_read_only=on") as reader:
+        assert schema.verify(reader, release=older) == []
+
+
+# Printing.
+
+
+def test_script_makes_what_install_makes(session: Session, older: Release) -> None:
+    session.execute(schema.sql(release=older).encode())
+    by_script = snapshot(session)
+    ledger = "select array[(select array_agg(row(name, checksum, version)::text) from spanmq.migration), "
+    ledger += "(select array_agg(row(version, functions_checksum)::text) from spanmq.release)]"
+    recorded = one(session, ledger)
+    assert schema.verify(session, release=older) == []
+    assert schema.install(session, release=older).functions_applied is False
+    schema.uninstall(session, release=older)
+    schema.install(session, release=older)
+    assert snapshot(session) == by_script
+    assert one(session, ledger) == recorded
+
+
+def test_script_runs_in_psql(empty_database: str, session: Session, older: Release) -> None:
+    ran = subprocess.run(
+        ["psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", empty_database],
+        input=schema.sql(release=older),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (ran.stdout, ran.stderr) == ("", "")
+    assert schema.verify(session, release=older) == []
+
+
+def test_script_upgrades_from_a_version(session: Session, older: Release, newer: Release) -> None:
+    schema.install(session, release=older)
+    release = newer
+    with pytest.raises(psycopg.Error, match="printed for another state") as caught:
+        session.execute(schema.sql(release=release).encode())
+    assert caught.value.sqlstate == "MQ006"
+    session.rollback()
+    session.execute(schema.sql("0.1.0", release=release).encode())
+    assert schema.verify(session, release=release) == []
+    with pytest.raises(psycopg.Error, match="printed for another state"):
+        session.execute(schema.sql("0.1.0", release=release).encode())
+
+
+def test_script_refuses_upstream(session: Session, older: Release) -> None:
+    session.execute("create schema pgmq")
+    session.execute("create table pgmq.meta (queue_name varchar)")
+    with pytest.raises(psycopg.Error, match="holds PGMQ") as caught:
+        session.execute(schema.sql(release=older).encode())
+    assert caught.value.sqlstate == "MQ006"
+    assert caught.value.diag.message_hint == "Take its queues over with: spanmq adopt"
+
+
+def test_script_without_transaction_joins_one(session: Session, older: Release) -> None:
+    text = schema.sql(transaction=False, release=older)
+    with session.transaction(force_rollback=True):
+        session.execute("set local search_path = 'public'")
+        session.execute(text.encode())
+        assert one(session, "select current_setting('search_path')") == "public"
+        assert schema.verify(session, release=older) == []
+    assert schema.state(session).holding is schema.Holding.NOTHING
+
+
+# Uninstalling.
+
+
+def test_uninstall_drops_everything(session: Session, older: Release) -> None:
+    schema.install(session, release=older)
+    session.execute("select pgmq.create('empty')")
+    schema.uninstall(session, release=older)
+    assert schema.state(session).holding is schema.Holding.NOTHING
+    assert one(session, "select count(*) from pg_namespace where nspname in ('pgmq', 'spanmq')") == 0
+    assert schema.install(session, release=older).functions_applied
+
+
+@pytest.mark.parametrize(
+    ("act", "named"),
+    [
+        (
+            "select pgmq.create('orders'); insert into spanmq.span values (1, 1, 7)",
+            "queue orders with 7 messages",
+        ),
+        (
+            "create table pgmq.a_orders (msg_id bigint); insert into pgmq.a_orders values (1)",
+            "archive pgmq.a_orders",
+        ),
+        ("create function pgmq.own() returns int language sql as 'select 1'", "your own function pgmq.own()"),
+        ("create view public.queues as select * from pgmq.meta", "rule _RETURN on view public.queues"),
+        ("create table public.t (m pgmq.message_record)", "table public.t"),
+        (
+            "create function public.f() returns setof pgmq.meta language sql as 'select null::pgmq.meta'",
+            "function public.f()",
+        ),
+    ],
+)
+def test_uninstall_refuses_to_lose(session: Session, older: Release, act: str, named: str) -> None:
+    schema.install(session, release=older)
+    session.execute(act.encode())
+    with pytest.raises(DataLossError) as caught:
+        schema.uninstall(session, release=older)
+    assert named in (caught.value.detail or "")
+    assert schema.verify(session, release=older) == []
+    schema.uninstall(session, force=True, release=older)
+    assert schema.state(session).holding is schema.Holding.NOTHING
+
+
+def test_uninstall_of_nothing_says_so(session: Session) -> None:
+    with pytest.raises(SchemaMissingError, match="not installed"):
+        schema.uninstall(session)

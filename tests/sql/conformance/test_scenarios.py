@@ -1,0 +1,40 @@
+"""What PGMQ does, this does: the scenarios of the folder `scenarios`, run side by side."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.sql.conformance.conftest import Pair
+from tests.sql.conformance.scenario import Outcome, Scenario, is_same, read_scenarios, run
+
+SCENARIOS = read_scenarios(Path(__file__).parent / "scenarios")
+
+
+@pytest.mark.parametrize("kind", ["create", "create_unlogged"])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: f"{each.file}: {each.name}")
+def test_scenario_does_what_pgmq_does(scenario: Scenario, kind: str, pair: Pair) -> None:
+    problems = []
+    for statement in scenario.statements:
+        kept = statement.replace("pgmq.create(", f"pgmq.{kind}(")
+        theirs, ours = run(pair.upstream, kept), run(pair.here, kept)
+        if statement.differs is None:
+            fine = is_same(theirs, ours)
+        else:
+            fine = theirs.lines == statement.upstream and ours.lines == statement.here
+        if not fine:
+            problems.append(describe(f"{scenario.file}.sql:{statement.line}", kept.text, theirs, ours))
+    assert not problems, "\n".join(problems)
+
+
+def describe(place: str, text: str, upstream: Outcome, here: Outcome) -> str:
+    lines = [place, text]
+    if upstream.columns != here.columns:
+        lines += [f"-- columns upstream: {upstream.columns}", f"-- columns here: {here.columns}"]
+    lines += [f"-- upstream: {each}" for each in upstream.lines or ("nothing",)]
+    lines += [f"-- here: {each}" for each in here.lines or ("nothing",)]
+    return "\n".join(lines) + "\n"
+
+
+def test_scenario_names_are_unique() -> None:
+    names = [(each.file, each.name) for each in SCENARIOS]
+    assert len(set(names)) == len(names)

@@ -1,0 +1,313 @@
+"""Bodies: what a sender gives is what a receiver gets, or an error before anything is sent."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time
+from enum import Enum
+from typing import Any
+
+import orjson
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from spanmq.body import BODY_BYTES_MAX, BYTES_KEY, Codec, RawJson, encode_headers
+from spanmq.client import Client
+from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError
+
+Connection = psycopg.Connection[Any]
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@dataclass(frozen=True)
+class Address:
+    street: str
+
+
+@dataclass(frozen=True)
+class Order:
+    number: int
+    address: Address
+    placed_at: datetime = datetime(2013, 1, 1, 5, 15, tzinfo=UTC)
+    items: list[str] = field(default_factory=list)
+
+
+class Flight(BaseModel):
+    carrier: str
+    number: int
+    day: date
+
+
+def sent_and_received(connection: Connection, body: object, **options: Any) -> Any:
+    """Send a body through PostgreSQL and give what comes out."""
+    client = Client(connection=connection, **options)
+    client.create_queue("bodies")
+    message_id = client.send("bodies", body)
+    [message] = [message for message in client.pop("bodies", 1_000) if message.message_id == message_id]
+    return message.body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        True,
+        0,
+        -(10**40),
+        0.1,
+        "",
+        "text",
+        'quotes " and \\ slashes',
+        "\\u0000",
+        "line\nline\ttab",
+        "é 漢 🜁",
+        [],
+        {},
+        [None, [1, {"a": "b"}]],
+        {"": {"k e y": "ü"}},
+        "NULL",
+        "{}",
+        "[1]",
+        '{"a":1}',
+        {BYTES_KEY: 1},
+        {BYTES_KEY: "AA==", "another": "key"},
+    ],
+    ids=repr,
+)
+def test_json_value_comes_back_equal(connection: Connection, body: object) -> None:
+    assert sent_and_received(connection, body) == body
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\0", bytes(range(256)), "é".encode("latin-1"), b'{"a": 1}'], ids=repr
+)
+def test_bytes_come_back_unchanged(connection: Connection, body: bytes) -> None:
+    received = sent_and_received(connection, body)
+    assert type(received) is bytes
+    assert received == body
+
+
+def test_any_buffer_comes_back_as_bytes(connection: Connection) -> None:
+    assert sent_and_received(connection, memoryview(bytearray(b"\xff\0"))) == b"\xff\0"
+
+
+def test_envelope_of_bytes_is_readable_with_sql_alone(connection: Connection) -> None:
+    client = Client(connection=connection)
+    client.create_queue("envelope")
+    client.send("envelope", b"\0binary")
+    row = connection.execute(
+        "select decode(message ->> 'spanmq.bytes', 'base64'), jsonb_typeof(message) from pgmq.q_envelope"
+    ).fetchone()
+    assert row == (b"\0binary", "object")
+
+
+def test_batch_carries_bodies_of_every_kind(connection: Connection) -> None:
+    client = Client(connection=connection)
+    client.create_queue("batch")
+    bodies = [{"a": '"\\'}, 'text, {with} "marks" \\', b"\0", None, 1.5, ["NULL", "", "\\"]]
+    client.send_batch("batch", bodies)
+    assert [message.body for message in client.pop("batch", 10)] == bodies
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**80), 2**80)
+    | st.floats(allow_nan=False, allow_infinity=False, min_value=-1e15, max_value=1e15)
+    | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), inner, max_size=4
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(bodies=st.lists(json_values | st.binary(max_size=40), min_size=1, max_size=12))
+def test_any_batch_comes_back_equal(shared_database: str, bodies: list[Any]) -> None:
+    with psycopg.connect(shared_database) as connection, connection.transaction(force_rollback=True):
+        client = Client(connection=connection)
+        client.create_queue("any")
+        client.send_batch("any", bodies)
+        assert [message.body for message in client.pop("any", 100)] == bodies
+
+
+# Dataclasses, Pydantic models and what else JSON doesn't know.
+
+
+def test_dataclass_is_sent_by_its_fields_and_parsed_from_them(connection: Connection) -> None:
+    order = Order(7, Address("Main St"), items=["a"])
+    received = sent_and_received(connection, order)
+    assert received == {
+        "number": 7,
+        "address": {"street": "Main St"},
+        "placed_at": "2013-01-01T05:15:00+00:00",
+        "items": ["a"],
+    }
+
+
+def test_message_parses_into_dataclass_and_ignores_what_it_does_not_know(connection: Connection) -> None:
+    client = Client(connection=connection)
+    client.create_queue("parse")
+    client.send("parse", {"street": "Main St", "added_in_the_next_release": 1})
+    [message] = client.pop("parse")
+    assert message.parse(Address) == Address("Main St")
+
+
+def test_message_parses_into_pydantic_model(connection: Connection) -> None:
+    client = Client(connection=connection)
+    client.create_queue("parse")
+    client.send("parse", Flight(carrier="UA", number=1545, day=date(2013, 1, 1)))
+    client.send("parse", {"carrier": "UA"})
+    good, bad = client.pop("parse", 2)
+    assert good.parse(Flight) == Flight(carrier="UA", number=1545, day=date(2013, 1, 1))
+    with pytest.raises(ValidationError):
+        bad.parse(Flight)
+    with pytest.raises(TypeError, match="neither a dataclass nor a Pydantic model"):
+        good.parse(int)
+
+
+def test_default_encoder_knows_times_uuids_enumerations_and_nested_models(connection: Connection) -> None:
+    number = uuid.uuid4()
+    body = {
+        "date": date(2013, 1, 2),
+        "time": time(5, 15),
+        "uuid": number,
+        "enum": [Colour.RED],
+        "model": Flight(carrier="UA", number=1, day=date(2013, 1, 1)),
+    }
+    assert sent_and_received(connection, body) == {
+        "date": "2013-01-02",
+        "time": "05:15:00",
+        "uuid": str(number),
+        "enum": ["red"],
+        "model": {"carrier": "UA", "number": 1, "day": "2013-01-01"},
+    }
+
+
+# Encoders and decoders of the user's own.
+
+
+def test_encoder_may_give_bytes_as_orjson_does(connection: Connection) -> None:
+    body = {"at": datetime(2013, 1, 1, tzinfo=UTC), "order": Order(1, Address("é"))}
+    received = sent_and_received(connection, body, encoder=orjson.dumps, decoder=orjson.loads)
+    assert received["at"] == "2013-01-01T00:00:00+00:00"
+    assert received["order"]["address"] == {"street": "é"}
+
+
+def test_encoder_gets_pydantic_models_made_plain(connection: Connection) -> None:
+    model = Flight(carrier="UA", number=1, day=date(2013, 1, 1))
+    assert sent_and_received(connection, model, encoder=json.dumps) == model.model_dump(mode="json")
+
+
+def test_decoder_gets_the_json_as_bytes(connection: Connection) -> None:
+    assert sent_and_received(connection, {"a": 1}, decoder=bytes) == b'{"a": 1}'
+
+
+def test_raw_json_is_sent_as_it_is(connection: Connection) -> None:
+    def refuse(body: object) -> str:
+        raise AssertionError(body)
+
+    assert sent_and_received(connection, RawJson(b' {"a" : 1e2}'), encoder=refuse) == {"a": 100}
+
+
+# What can't be sent is refused, and nothing is sent.
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (float("nan"), "can't be encoded"),
+        ([float("-inf")], "can't be encoded"),
+        (object(), "a object can't be encoded"),
+        ({1, 2}, "a set can't be encoded"),
+        ({(1, 2): 3}, "keys must be"),
+        ("a\0b", "character NUL"),
+        ({"a\0": 1}, "character NUL"),
+        ({"a": "\\\0"}, "character NUL"),
+        ("\ud800", "surrogate"),
+        ({BYTES_KEY: "text"}, "envelope of bytes"),
+        (RawJson("\0"), "character NUL"),
+        (RawJson(b"\xff"), "can't be encoded"),
+    ],
+    ids=repr,
+)
+def test_body_that_is_no_json_is_refused_before_it_is_sent(body: object, text: str) -> None:
+    with pytest.raises(InvalidBodyError, match=text):
+        Codec().encode(body)
+
+
+def test_endless_body_is_refused() -> None:
+    body: list[object] = []
+    body.append(body)
+    with pytest.raises(InvalidBodyError, match="can't be encoded"):
+        Codec().encode(body)
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(InvalidBodyError, match="can't be encoded"):
+        Codec().encode(deep)
+
+
+@pytest.mark.parametrize("text", ["{", "NaN", "", "'a'", '"\\ud800"', '"\\u0000"', "1e200000"])
+def test_text_that_the_server_finds_to_be_no_json_is_a_typed_error(database: str, text: str) -> None:
+    with Client(database, encoder=lambda _: text) as client:
+        client.create_queue("orders")
+        with pytest.raises(InvalidBodyError if "1e2" not in text else InvalidArgumentError):
+            client.send("orders", None)
+        with pytest.raises(InvalidArgumentError):
+            client.send_batch("orders", [None])
+        assert client.metrics("orders").length == 0
+
+
+def test_body_of_more_than_255_megabytes_is_refused_before_it_is_sent() -> None:
+    codec = Codec()
+    assert len(codec.encode("a" * (BODY_BYTES_MAX - 2))) == BODY_BYTES_MAX
+    with pytest.raises(BodyTooLargeError, match="267,386,881 bytes"):
+        codec.encode("a" * (BODY_BYTES_MAX - 1))
+    # The limit is on bytes: this is a quarter of it in characters.
+    with pytest.raises(BodyTooLargeError):
+        codec.encode("🜁" * (BODY_BYTES_MAX // 4))
+
+
+# Headers.
+
+
+def test_headers_and_group_come_back(connection: Connection) -> None:
+    client = Client(connection=connection)
+    client.create_queue("headers")
+    client.send("headers", 1, headers={"trace": ["é", 1, None]}, group="order-17")
+    client.send("headers", 2, group="")
+    client.send("headers", 3)
+    first, second, third = client.pop("headers", 3)
+    assert (first.headers, first.group) == ({"trace": ["é", 1, None], "x-pgmq-group": "order-17"}, "order-17")
+    assert (second.headers, second.group) == ({"x-pgmq-group": ""}, "")
+    assert (third.headers, third.group) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("headers", "group", "error"),
+    [
+        ({"a": "\0"}, None, InvalidBodyError),
+        ({"a": float("nan")}, None, InvalidBodyError),
+        ({"a": object()}, None, InvalidBodyError),
+        ([("a", 1)], None, InvalidArgumentError),
+        (None, 17, InvalidArgumentError),
+        (None, "a\0", InvalidBodyError),
+        ({"x-pgmq-group": "a"}, "b", InvalidArgumentError),
+    ],
+    ids=repr,
+)
+def test_bad_headers_are_refused(headers: Any, group: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        encode_headers(headers, group)

@@ -1,0 +1,330 @@
+"""The shape of the project: who imports whom, where SQL may stand, how long and how named files are."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src/spanmq"
+
+DRIVER = frozenset({"psycopg", "psycopg_pool"})
+# The upper floor: what runs the rest. Nothing below knows of it.
+UPPER = ("cli", "demo", "testing", "embedded", "service", "dashboard", "simulate", "spark")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """What a module may import beside the standard library."""
+
+    packages: frozenset[str] = frozenset()
+    packages_lazily: frozenset[str] = frozenset()
+    ours: tuple[str, ...] = ("*",)
+    not_ours: tuple[str, ...] = ()
+    not_ours_at_the_top: tuple[str, ...] = ()
+
+
+# The first line that fits a module's name (within spanmq) is its rule; a package's is its modules' too.
+RULES = {
+    "errors": Rule(ours=()),
+    "message": Rule(ours=("errors",)),
+    "policy": Rule(ours=("errors", "message")),
+    "embedded.keeper": Rule(ours=()),  # also runs as a script, in a bare interpreter
+    "embedded": Rule(ours=("errors", "embedded")),
+    "worker": Rule(not_ours=("schema", "adopt", "release", *UPPER)),
+    "outbox": Rule(packages_lazily=frozenset({"sqlalchemy", "django", "asyncpg"}), not_ours=UPPER),
+    "cli": Rule(packages=DRIVER | {"typer", "rich", "click"}, not_ours_at_the_top=UPPER[1:]),
+    "demo": Rule(packages=DRIVER | {"rich"}, not_ours=("service", "dashboard", "spark")),
+    "testing": Rule(packages=DRIVER | {"pytest"}, not_ours_at_the_top=("*",)),
+    "spark": Rule(packages=DRIVER | {"pyspark"}, not_ours=("service", "dashboard")),
+    "service": Rule(
+        packages=frozenset({"fastapi", "starlette", "uvicorn", "pydantic"}), not_ours=("dashboard",)
+    ),
+    "dashboard": Rule(packages=frozenset({"starlette", "jinja2"}), not_ours=("service",)),
+    "*": Rule(packages=DRIVER, not_ours=UPPER),
+}
+
+# Where SQL other than `select … from pgmq.function(…)` may stand: a module or one name in it, and why.
+SQL_EXEMPT = {
+    "schema": "the schema manager: the only DDL",
+    "release": "the schema manager reads and splits the SQL files",
+    "adopt": "takes over PGMQ's tables",
+    "bulk*": "COPY into a log and range reads out of it",
+    "embedded": "a server's own administration",
+    "testing": "makes and drops databases",
+    "call.PROBE": "asks what the database holds before it calls any function of it",
+    "listen*": "LISTEN has no function",
+}
+
+# Words that start a statement; enough of what follows is asked for to let English sentences pass.
+STATEMENT = re.compile(
+    r"""\s*(
+        select\b(?=.*(\bfrom\b|\(|\d)) | with\s+\w+\s+as\b | values\s*\( | insert\s+into\b
+      | update\s+(only\s+)?[\w."{}]+\s+set\b | delete\s+from\b | merge\s+into\b
+      | truncate\s+(table\s+)?[\w."{}]+\s*$
+      | (create|alter|drop)\s+(or\s+replace\s+|unique\s+|temp(orary)?\s+|unlogged\s+)?
+        (table|database|schema|index|function|procedure|type|view|role|extension|sequence|trigger|policy)\b
+      | (grant|revoke)\s+.+\s(on|to|from)\s | copy\s+.+\s(from|to)\s+(stdin|stdout)\b
+      | (un)?listen\s+[\w"{}*]+\s*$ | notify\s+[\w"{}]+\s*(,|$)
+      | (set|reset)\s+(local|session|transaction|role|search_path|\w+_timeout)\b | set\s+[\w.]+\s*=
+      | lock\s+(table|only)\b | do\s+\$
+      | (begin|commit|rollback|savepoint|analyze|vacuum|checkpoint)\b\s*[\w;]*\s*$
+    )""",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+FUNCTION_CALL = re.compile(r"\s*select\s.+\sfrom\s+pgmq\.[\w{}]+\s*\(", re.IGNORECASE | re.DOTALL)
+
+LINES_MAX = 500
+FORBIDDEN_NAMES = {"util", "utils", "common", "helper", "helpers", "base", "misc"}
+CHECKED_FOLDERS = ("src", "tests", "bench", "tools", "docs", "examples", ".ci")
+TEXT_SUFFIXES = {".py", ".sql", ".md", ".toml", ".txt", ".json", ".yaml", ".yml", ".sh", ".ini", ".cfg", ""}
+# The brackets keep this file from finding itself.
+HOST_PATH = re.compile(r"(?<![\w.~])/(wor[k]|roo[t])\b|/tmp/(brie[f]|pgde[v])|/opt/(pyp[i]|pgde[v]|wheel[s])")
+HOST_NAME = re.compile(r"pyp[i]\.org|pythonhoste[d]\.org|registry\.npmj[s]")
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+FILES = sorted(
+    path
+    for top in (ROOT, *(ROOT / name for name in CHECKED_FOLDERS))
+    for path in (top.iterdir() if top == ROOT else top.rglob("*"))
+    if path.is_file() and path.suffix in TEXT_SUFFIXES and "__pycache__" not in path.parts
+)
+
+
+def name_of(path: Path) -> str:
+    """Name a module within the package: `embedded.keeper`; `` is the package itself."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def fits(name: str, patterns: tuple[str, ...]) -> bool:
+    """Tell whether a name is one of these, or within one of these packages."""
+    return any(fnmatchcase(name, pattern) or name.startswith(f"{pattern}.") for pattern in patterns)
+
+
+def rule_of(name: str) -> Rule:
+    return next(rule for pattern, rule in RULES.items() if fits(name, (pattern,)))
+
+
+@dataclass(frozen=True)
+class Imported:
+    module: str
+    line: int
+    is_lazy: bool
+
+
+def imports_of(tree: ast.Module) -> Iterator[Imported]:
+    """Give every import of a module; lazy are those within a function or for the type checker only."""
+    lazy = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Imported(alias.name, node.lineno, id(node) in lazy)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                # `from spanmq import schema` means the module spanmq.schema, if there is one.
+                whole = f"{node.module}.{alias.name}"
+                yield Imported(
+                    whole if node.module == "spanmq" else str(node.module), node.lineno, id(node) in lazy
+                )
+
+
+def forbidden_imports(name: str, source: str) -> list[str]:
+    rule = rule_of(name)
+    found = []
+    for each in imports_of(ast.parse(source)):
+        top, _, within = each.module.partition(".")
+        if top in sys.stdlib_module_names:
+            continue
+        if top != "spanmq":
+            allowed = rule.packages | (rule.packages_lazily if each.is_lazy else frozenset())
+            ok = top in allowed
+        else:
+            ok = within in ("", "__version__") or (
+                fits(within, rule.ours)
+                and not fits(within, rule.not_ours)
+                and (each.is_lazy or not fits(within, rule.not_ours_at_the_top))
+            )
+        if not ok:
+            found.append(f"line {each.line}: {each.module}")
+    return found
+
+
+def statements_of(source: str) -> Iterator[tuple[str, str]]:
+    """Give the SQL in a module's strings, and the top-level name each stands under, but not docstrings."""
+    tree = ast.parse(source)
+    for top in tree.body:
+        targets = top.targets if isinstance(top, ast.Assign) else [getattr(top, "target", None)]
+        name = str(getattr(top, "name", None) or getattr(targets[0], "id", ""))
+        inner = {
+            id(part) for node in ast.walk(top) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)
+        }
+        for node in ast.walk(top):
+            text = None
+            if isinstance(node, ast.JoinedStr):
+                parts = [str(v.value) if isinstance(v, ast.Constant) else "{}" for v in node.values]
+                text = "".join(parts)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
+                text = node.value
+            if text is not None and STATEMENT.match(text) and text not in docstrings(tree):
+                yield name, text
+
+
+def docstrings(tree: ast.Module) -> set[str]:
+    """Give the strings that stand alone."""
+    return {
+        node.value.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    }
+
+
+def forbidden_sql(module: str, source: str) -> list[str]:
+    exempt = tuple(SQL_EXEMPT)
+    return [
+        f"{name}: {text.strip()[:80]}"
+        for name, text in statements_of(source)
+        if not (FUNCTION_CALL.match(text) or fits(module, exempt) or fits(f"{module}.{name}", exempt))
+    ]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_module_imports_only_what_its_place_allows(path: Path) -> None:
+    assert forbidden_imports(name_of(path), path.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_python_holds_no_sql_but_calls(path: Path) -> None:
+    assert forbidden_sql(name_of(path), path.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("message", "import psycopg"),
+        ("errors", "from spanmq.message import Message"),
+        ("client", "import rich"),
+        ("client", "def f():\n    from spanmq.cli import main"),
+        ("client", "from tests import conftest"),
+        ("schema", "import bench.load"),
+        ("service.app", "import spanmq.dashboard"),
+        ("simulate", "import pyspark"),
+        ("cli", "from spanmq import embedded"),
+        ("outbox", "import sqlalchemy"),
+        ("embedded.keeper", "from spanmq.errors import SpanmqError"),
+    ],
+)
+def test_forbidden_import_is_found(name: str, source: str) -> None:
+    assert len(forbidden_imports(name, source)) == 1
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select * from spanmq.span",
+        "select pg_sleep(1)",
+        "update spanmq.span set state = 1",
+        "INSERT INTO t VALUES (1)",
+        "  delete from pgmq.q_orders",
+        "create table {} (id int)",
+        "set local search_path to ''",
+        "with found as (select 1) select * from found",
+        "commit",
+    ],
+)
+def test_forbidden_sql_is_found(statement: str) -> None:
+    assert len(forbidden_sql("client", f"def f(c):\n    c.execute({statement!r})")) == 1
+    assert len(forbidden_sql("client", f"QUERY = f'{{1}}' + f{statement!r}".replace("{}", "{1}"))) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select msg_id from pgmq.send($1, $2)",
+        "Select the queue to read",
+        "Create a queue",
+        "Set the visibility of a message",
+        "drop the queue and everything in it",
+        "Update nothing",
+        "begin with the oldest",
+    ],
+)
+def test_calls_and_sentences_are_not_forbidden_sql(text: str) -> None:
+    assert forbidden_sql("client", f"TEXT = {text!r}") == []
+
+
+def test_package_init_holds_names_only() -> None:
+    tree = ast.parse((PACKAGE / "__init__.py").read_text("utf-8"))
+    allowed = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Expr, ast.If)
+    others = [node for node in tree.body if not isinstance(node, allowed)]
+    assert [getattr(node, "name", "") for node in others if getattr(node, "name", "") != "__getattr__"] == []
+
+
+def test_bare_import_needs_the_driver_only() -> None:
+    program = """
+import json, sys
+before = set(sys.modules)
+import spanmq
+print(json.dumps(sorted({name.partition(".")[0] for name in set(sys.modules) - before})))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT / "src"
+    )
+    loaded = set(json.loads(done.stdout)) - set(sys.stdlib_module_names)
+    assert loaded <= {"spanmq", "psycopg", "psycopg_pool", "psycopg_binary", "psycopg_c", "typing_extensions"}
+
+
+def test_bare_installation_needs_the_driver_only() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert [re.split(r"[\[<>=]", name)[0] for name in project["dependencies"]] == ["psycopg"]
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    wanted = [
+        *project["dependencies"],
+        *(name for names in project["optional-dependencies"].values() for name in names),
+    ]
+    reasons = (ROOT / "docs/design/dependencies.md").read_text("utf-8")
+    names = {re.split(r"[\[<>=;]", name)[0] for name in wanted} - {"spanmq"}
+    assert [name for name in sorted(names) if f"`{name}`" not in reasons] == []
+
+
+def test_no_file_is_long() -> None:
+    lengths = {path: len(path.read_text("utf-8").splitlines()) for path in FILES if path.parent != ROOT}
+    assert {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > LINES_MAX} == {}
+
+
+def test_no_file_is_named_after_nothing() -> None:
+    named = {path.stem for path in FILES} | {part for path in FILES for part in path.relative_to(ROOT).parts}
+    assert named & FORBIDDEN_NAMES == set()
+
+
+def test_no_file_names_a_path_or_a_registry_of_the_machine_it_was_written_on() -> None:
+    found = {}
+    for path in FILES:
+        text = path.read_text("utf-8")
+        if match := HOST_PATH.search(text) or HOST_NAME.search(text):
+            found[str(path.relative_to(ROOT))] = match.group()
+    assert found == {}
+
+
+def test_sql_files_belong_to_the_package() -> None:
+    assert [path for path in (ROOT / "src").rglob("*.sql") if PACKAGE / "sql" not in path.parents] == []
+    assert (PACKAGE / "py.typed").exists()

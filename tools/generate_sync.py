@@ -1,0 +1,101 @@
+"""Make the synchronous twins of the asynchronous modules; `--check` only compares, for CI.
+
+The twins are committed. A rule that no longer matches anywhere is an error: it hides a rename.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCES = Path(__file__).parent.parent / "src" / "spanmq"
+MODULES = ("client", "link", "listen", "maintenance")
+
+WORDS = {
+    "AbstractAsyncContextManager": "AbstractContextManager",
+    "AsyncClient": "Client",
+    "AsyncConnection": "Connection",
+    "AsyncConnectionLink": "ConnectionLink",
+    "AsyncConnectionPool": "ConnectionPool",
+    "AsyncCursor": "Cursor",
+    "AsyncEvent": "Event",
+    "AsyncIterator": "Iterator",
+    "AsyncJob": "Job",
+    "AsyncLink": "Link",
+    "AsyncListener": "Listener",
+    "AsyncLock": "Lock",
+    "AsyncMaintenance": "Maintenance",
+    "AsyncPoolLink": "PoolLink",
+    "__aenter__": "__enter__",
+    "__aexit__": "__exit__",
+    "adapt_async": "adapt",
+    "asynccontextmanager": "contextmanager",
+    "asynchronous client": "synchronous client",
+    "in_thread": "in_place",
+    "link_async": "link",
+    "listen_async": "listen",
+    "maintenance_async": "maintenance",
+}
+
+RULES = {
+    **{rf"(?<!\w){word}(?!\w)": twin for word, twin in WORDS.items()},
+    r"\basync (?=def|with|for)": "",
+    r"\bawait ": "",
+    r"\bAwaitable\[(list\[Message\])\]": r"\1",
+}
+
+
+def generate(module: str, used: set[str]) -> str:
+    """Return the text of a twin; add the rules that matched to `used`."""
+    text = (SOURCES / f"{module}_async.py").read_text()
+    for pattern, twin in RULES.items():
+        text, count = re.subn(pattern, twin, text)
+        if count:
+            used.add(pattern)
+    text = f"# Made of {module}_async.py by tools/generate_sync.py: change that one.\n\n{text}"
+    # Names that have become equal or useless leave the imports; lines that have become short are joined.
+    text = ruff("check", "--fix-only", "--quiet", "--select", "I,F401,F811", module=module, text=text)
+    return ruff("format", "--quiet", module=module, text=text)
+
+
+def ruff(*command: str, module: str, text: str) -> str:
+    program = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(SOURCES / f"{module}.py"), "-"]
+    return subprocess.run(program, input=text, capture_output=True, check=True, text=True).stdout
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare only; exit with 1 if a twin is stale")
+    check = parser.parse_args().check
+    used: set[str] = set()
+    stale = False
+    for module in MODULES:
+        path = SOURCES / f"{module}.py"
+        text = generate(module, used)
+        committed = path.read_text() if path.exists() else ""
+        if text == committed:
+            continue
+        stale = True
+        if check:
+            sys.stdout.writelines(
+                difflib.unified_diff(
+                    committed.splitlines(keepends=True),
+                    text.splitlines(keepends=True),
+                    f"{path.name} as committed",
+                    f"{path.name} as generated",
+                )
+            )
+        else:
+            path.write_text(text)
+    if unused := RULES.keys() - used:
+        sys.stderr.write(f"rules that match nothing: {', '.join(sorted(unused))}\n")
+        return 1
+    return int(stale and check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -104,7 +104,9 @@ def _command(arguments: Sequence[str]) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Compare spanmq with upstream PGMQ.")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the sizes, under three minutes")
+    parser.add_argument(
+        "--quick", action="store_true", help="the cases that matter most, under three minutes"
+    )
     parser.add_argument("--soak", nargs="?", type=float, const=10.0, metavar="MINUTES", help="only the soak")
     parser.add_argument("--only", action="append", metavar="PATTERN", help="cases that match or hold it")
     parser.add_argument("--list", action="store_true", help="show the names of the cases, and run none")

@@ -22,6 +22,7 @@ class Plan:
     held_windows: int
     held_window_seconds: int
     free_windows: int  # 0: no run without a snapshot
+    manners: tuple[str, ...]  # how backlogs come about
     backlog: int
     invisible: int
     grouped: int
@@ -42,6 +43,7 @@ FULL = Plan(
     held_windows=6,
     held_window_seconds=10,
     free_windows=6,
+    manners=("batched", "leased", "delayed", "singles", "half-settled"),
     backlog=1_000_000,
     invisible=400_000,
     grouped=50_000,
@@ -53,7 +55,7 @@ FULL = Plan(
     soak_window_seconds=60,
 )
 
-# The cycles that have a target, and every other case at a tenth of its size.
+# The cycles that have a target, and backlogs of full size, but only those that are quick to make.
 QUICK = replace(
     FULL,
     title="quick",
@@ -64,21 +66,22 @@ QUICK = replace(
     held_windows=3,
     held_window_seconds=4,
     free_windows=0,
-    backlog=100_000,
-    invisible=40_000,
-    grouped=10_000,
-    groups=400,
-    calls=7,
+    manners=("batched", "leased", "delayed"),
+    calls=5,
     bites=100_000,
     bites_seconds=2,
 )
 
 
+def judges(plan: Plan, case: str) -> bool:
+    """Tell whether this plan can judge a case by its target: a held snapshot takes a minute to hurt."""
+    return plan.title != QUICK.title or not case.startswith("snapshot/")
+
+
 def soaking(plan: Plan, minutes: float) -> Plan:
-    """Spread a soak of that many minutes over ten windows."""
-    return replace(
-        plan, title=f"soak of {minutes:g} minutes", soak_window_seconds=max(1, round(minutes * 60 / 10))
-    )
+    """Spread a soak of that many minutes over the windows."""
+    window_seconds = max(1, round(minutes * 60 / plan.soak_windows))
+    return replace(plan, title=f"soak of {minutes:g} minutes", soak_window_seconds=window_seconds)
 
 
 def selects(patterns: Sequence[str], case: str) -> bool:

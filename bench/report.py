@@ -24,21 +24,23 @@ _LATENCY_HEADINGS = (*_COMMON, "first call", "slowest")
 Table = list[tuple[str, ...]]  # the headings, then the rows
 
 
-def tables(summaries: Sequence[Summary]) -> Iterator[Table]:
+def tables(plan: Plan, summaries: Sequence[Summary]) -> Iterator[Table]:
     """Give a table of the rates and one of the latencies, headings first; none that would be empty."""
-    rates = [(*_common(summary), *_costs(summary)) for summary in summaries if summary.unit == RATE]
-    latencies = [(*_common(summary), *_outliers(summary)) for summary in summaries if summary.unit == LATENCY]
+    rates = [(*_common(plan, summary), *_costs(summary)) for summary in summaries if summary.unit == RATE]
+    latencies = [
+        (*_common(plan, summary), *_outliers(summary)) for summary in summaries if summary.unit == LATENCY
+    ]
     if rates:
         yield [_RATE_HEADINGS, *rates]
     if latencies:
         yield [_LATENCY_HEADINGS, *latencies]
-    judged = verdicts(summaries)
+    judged = verdicts(plan, summaries)
     if judged:
         yield _verdict_table(judged)
 
 
-def _common(summary: Summary) -> tuple[str, ...]:
-    target = next((target for target in targets_of(summary) if target.measure is Measure.RATIO), None)
+def _common(plan: Plan, summary: Summary) -> tuple[str, ...]:
+    target = next((target for target in targets_of(summary, plan) if target.measure is Measure.RATIO), None)
     spread = (summary.highest - summary.lowest) / summary.value if summary.rounds > 1 else math.nan
     return (
         summary.case,
@@ -87,12 +89,12 @@ def remarks(summaries: Sequence[Summary]) -> Iterator[str]:
             yield f"{who}: only {details[results.SETTLED_SHARE]:.1%} of what was sent was settled"
 
 
-def verdicts(summaries: Sequence[Summary]) -> list[tuple[Target, float, Verdict]]:
+def verdicts(plan: Plan, summaries: Sequence[Summary]) -> list[tuple[Target, float, Verdict]]:
     """Give every target of which the case was measured, what was reached, and the verdict."""
     return [
         (target, reached, target.verdict(reached))
         for summary in summaries
-        for target in targets_of(summary)
+        for target in targets_of(summary, plan)
         for reached in (target.measure.of(summary),)
         if not math.isnan(reached)
     ]
@@ -101,10 +103,10 @@ def verdicts(summaries: Sequence[Summary]) -> list[tuple[Target, float, Verdict]
 def text(environment: Environment, plan: Plan, summaries: Sequence[Summary]) -> str:
     """Write the whole report for a terminal."""
     lines = [*_about(environment, plan), ""]
-    for table in tables(summaries):
+    for table in tables(plan, summaries):
         lines += [*_aligned(table), ""]
     lines += remarks(summaries)
-    judged = [verdict for _, _, verdict in verdicts(summaries)]
+    judged = [verdict for _, _, verdict in verdicts(plan, summaries)]
     lines.append(f"{len(judged)} targets measured, {judged.count(Verdict.BELOW)} below their floor.")
     return "\n".join(lines)
 
@@ -112,7 +114,7 @@ def text(environment: Environment, plan: Plan, summaries: Sequence[Summary]) -> 
 def markdown(environment: Environment, plan: Plan, summaries: Sequence[Summary], command: str) -> str:
     """Write the report for the documentation: what was run, where, and what came out."""
     lines = ["Command:", "", f"    {command}", "", *(f"- {line}" for line in _about(environment, plan)), ""]
-    for table in tables(summaries):
+    for table in tables(plan, summaries):
         lines += [*_table(table), ""]
     lines += [f"- {remark}" for remark in remarks(summaries)]
     return "\n".join(lines) + "\n"
@@ -125,7 +127,7 @@ def as_json(
     summaries: Sequence[Summary],
 ) -> str:
     """Write everything that was measured. Numbers that do not exist are null."""
-    judged = verdicts(summaries)
+    judged = verdicts(plan, summaries)
     document = {
         "environment": asdict(environment),
         "plan": asdict(plan),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bench.contestants import CALLS, NATIVE
+from bench.plan import Plan, judges
 from bench.results import LAST_TO_FIRST, Summary
 
 
@@ -99,7 +100,9 @@ TARGETS: tuple[Target, ...] = (
 )
 
 
-def targets_of(summary: Summary) -> list[Target]:
-    return [
-        target for target in TARGETS if (target.case, target.contestant) == (summary.case, summary.contestant)
-    ]
+def targets_of(summary: Summary, plan: Plan) -> list[Target]:
+    """Give the targets of a case and contestant, as far as this plan can judge them."""
+    measured = (summary.case, summary.contestant)
+    if not judges(plan, summary.case):
+        return []
+    return [target for target in TARGETS if (target.case, target.contestant) == measured]

@@ -15,7 +15,7 @@ from bench.environment import Environment
 from bench.load import GeneratorError, parse
 from bench.plan import FULL, QUICK, selects, soaking
 from bench.results import LATENCY, RATE, Measurement, summarize
-from bench.targets import TARGETS, Measure, Target, Verdict
+from bench.targets import TARGETS, Measure, Target, Verdict, targets_of
 
 OUTPUT = """\
 pgbench (18.4)
@@ -126,6 +126,12 @@ def test_quick_plan_measures_every_cycle_that_has_a_target() -> None:
         if target.case.startswith("cycle/") and target.measure is Measure.RATIO
     }
     assert wanted <= cases
+
+
+def test_quick_run_does_not_judge_a_snapshot_held_for_seconds() -> None:
+    (summary,) = summarize(measured(HELD, NATIVE, 100))
+    assert len(targets_of(summary, FULL)) == 2
+    assert targets_of(summary, QUICK) == []
 
 
 def test_soak_is_as_long_as_asked_for() -> None:

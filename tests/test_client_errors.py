@@ -140,7 +140,7 @@ def test_unknown_queue_is_named_in_any_language_of_the_server() -> None:
         lambda client: client.send("orders", 1, delay=-1),
         lambda client: client.send("orders", 1, delay=1e300),
         lambda client: client.send("orders", 1, delay=8e13),
-        lambda client: client.send("orders", 1, delay=datetime(2063, 4, 5)),  # noqa: DTZ001
+        lambda client: client.send("orders", 1, delay=datetime(2063, 4, 5)),
         lambda client: client.send("orders", 1, delay=True),
         lambda client: client.send_batch("orders", [1], delay=-1),
         lambda client: client.send_topic("orders", 1, delay=-1),
@@ -260,7 +260,7 @@ def test_deadlock_is_a_conflict(native: Client) -> None:
         assert ready.wait(20)
         locked.set()
         winner.connection.execute("select pg_advisory_xact_lock(2)")
-        with pytest.raises(errors.TransactionConflictError, match="run it again"):
+        with pytest.raises(errors.TransactionConflictError, match="deadlock"):
             losing.result()
 
 
@@ -321,7 +321,7 @@ def test_sqlstates_that_stand_for_several_things_are_told_apart(
 def test_errors_survive_pickling(native: Client) -> None:
     with pytest.raises(errors.QueueNotFoundError) as caught:
         native.send("nothing", 1)
-    copy = pickle.loads(pickle.dumps(caught.value))  # noqa: S301
+    copy = pickle.loads(pickle.dumps(caught.value))
     assert (str(copy), copy.queue, copy.sqlstate) == (str(caught.value), "nothing", "42P01")
 
 

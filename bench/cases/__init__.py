@@ -12,9 +12,9 @@ def experiments(plan: Plan) -> tuple[Experiment, ...]:
     return (
         *cycle.experiments(plan),
         *bites.experiments(),
-        *grouped.experiments(),
-        *invisible.experiments(),
-        *backlog.experiments(),
+        *grouped.experiments(plan),
+        *invisible.experiments(plan),
+        *backlog.experiments(plan),
         *snapshot.experiments(plan),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bench import scripts
 from bench.contestants import CALLS, QUEUE, UPSTREAM
+from bench.plan import Plan
 from bench.stage import Experiment, Stage
 
 BATCH = 100
@@ -16,12 +17,13 @@ _ROUNDS = 2
 _SHARE_OF_RUN = 16
 
 
-def experiments() -> tuple[Experiment, ...]:
-    return (
-        _backlog("batched", 1000),
-        _backlog("singles", 1),
-        _backlog("half-settled", 1000, f"settle_half('{QUEUE}')"),
-    )
+def experiments(plan: Plan) -> tuple[Experiment, ...]:
+    manners = {
+        "batched": _backlog("batched", 1000),
+        "singles": _backlog("singles", 1),
+        "half-settled": _backlog("half-settled", 1000, f"settle_half('{QUEUE}')"),
+    }
+    return tuple(experiment for manner, experiment in manners.items() if manner in plan.manners)
 
 
 def _backlog(manner: str, at_once: int, *after: str) -> Experiment:

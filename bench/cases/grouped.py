@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.contestants import CALLS, LEASE_SECONDS, QUEUE, UPSTREAM
+from bench.plan import Plan
 from bench.stage import Experiment, Stage
 
 FUNCTIONS = ("read_grouped", "read_grouped_rr", "read_grouped_head")
 
 
-def experiments() -> tuple[Experiment, ...]:
-    return (_grouped("batched", 1000), _grouped("singles", 1), _grouped("half-settled", 1000, "settle_half"))
+def experiments(plan: Plan) -> tuple[Experiment, ...]:
+    manners = {
+        "batched": _grouped("batched", 1000),
+        "singles": _grouped("singles", 1),
+        "half-settled": _grouped("half-settled", 1000, f"settle_half('{QUEUE}')"),
+    }
+    return tuple(experiment for manner, experiment in manners.items() if manner in plan.manners)
 
 
-def _grouped(manner: str, at_once: int, after: str | None = None) -> Experiment:
+def _grouped(manner: str, at_once: int, *after: str) -> Experiment:
     cases = {f"grouped/{function}/{manner}": function for function in FUNCTIONS}
 
     def run(stage: Stage, wanted: Sequence[str]) -> None:
         plan = stage.plan
-        fillings = [f"fill('{QUEUE}', {plan.grouped}, {at_once}, groups => {plan.groups})"]
-        fillings += [f"{after}('{QUEUE}')"] if after else []
-        with stage.backlog(f"grouped/{manner}", *fillings):
+        filling = f"fill('{QUEUE}', {plan.grouped}, {at_once}, groups => {plan.groups})"
+        with stage.backlog(f"grouped/{manner}", filling, *after):
             for case in wanted:
                 statement = f"select * from pgmq.{cases[case]}('{QUEUE}', {LEASE_SECONDS}, 1)"
                 stage.latency(case, {UPSTREAM: statement, CALLS: statement}, rows=1)

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.contestants import QUEUE
+from bench.plan import Plan
 from bench.stage import Experiment, Stage
 
 _DAY_SECONDS = 86_400
 _LEASED_AT_ONCE = 10_000
 
 
-def experiments() -> tuple[Experiment, ...]:
+def experiments(plan: Plan) -> tuple[Experiment, ...]:
     lease_all = f"lease_all('{QUEUE}', {_LEASED_AT_ONCE})"
-    return (
-        _invisible("leased", 1000, 0, lease_all),
-        _invisible("delayed", 1000, _DAY_SECONDS),
-        _invisible("singles", 1, 0, lease_all),
-        _invisible("half-settled", 1000, 0, lease_all, f"settle_half('{QUEUE}')"),
-    )
+    manners = {
+        "leased": _invisible("leased", 1000, 0, lease_all),
+        "delayed": _invisible("delayed", 1000, _DAY_SECONDS),
+        "singles": _invisible("singles", 1, 0, lease_all),
+        "half-settled": _invisible("half-settled", 1000, 0, lease_all, f"settle_half('{QUEUE}')"),
+    }
+    return tuple(experiment for manner, experiment in manners.items() if manner in plan.manners)
 
 
 def _invisible(manner: str, at_once: int, delay: int, *after: str) -> Experiment:

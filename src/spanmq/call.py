@@ -151,7 +151,7 @@ def is_missing_function(error: SpanmqError, call: Call[Any]) -> bool:
 def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
     """Give the error that says why there is no such function; `found` is None if nobody could look."""
     function = call.function
-    if found == "upstream" or (found is None and call.native):
+    if found == "upstream":
         return NotSupportedByUpstreamError(
             f"this database holds upstream PGMQ, which has no pgmq.{function}",
             hint="`spanmq adopt` takes its queues over.",
@@ -159,7 +159,8 @@ def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
             function=function,
             queue=call.queue,
         )
-    if found == "spanmq":
+    # A native call is made only where somebody has seen spanmq.
+    if found == "spanmq" or (found is None and call.native):
         return SchemaVersionError(
             f"the schema in this database has no pgmq.{function} with these arguments",
             hint="`spanmq upgrade` brings it to this client's release.",

@@ -185,7 +185,8 @@ _CLASS_OF_WORD: Final[tuple[tuple[str, str, type[SpanmqError]], ...]] = (
     ("22P02", r"\bjson\b", InvalidBodyError),
     ("54000", r"\bjsonb\b", BodyTooLargeError),  # "total size of jsonb array elements exceeds …"
     ("XX000", r"\balloc request size\b", BodyTooLargeError),  # over 1 GB of memory for one value
-    ("42P01", r'pgmq\.[qa]_(?P<queue>[^"»]*)', QueueNotFoundError),
+    ("42P01", r'pgmq\.[qa]_(?P<queue>[^"»«]*)', QueueNotFoundError),
+    ("42P01", r'^Queue "(?P<queue>.*)" does not exist', QueueNotFoundError),
     # Upstream raises everything of its own as P0001.
     ("P0001", r"^queue name (is too long|contains invalid)", InvalidQueueNameError),
     ("P0001", r'^Queue "(?P<queue>.*)" does not exist', QueueNotFoundError),

@@ -73,7 +73,7 @@ def test_extension_goes_and_its_queues_stay(extended: Session) -> None:
 
 def test_tables_that_are_members_of_the_extension_stay(extended: Session) -> None:
     fill(extended, "orders")
-    # The shape of 1.4: each queue's tables are members, there are no topics, throttles, headers or times of reading.
+    # The shape of 1.4: each queue's tables are members; no topics, throttles, headers or last_read_at.
     extended.execute("""
         alter extension pgmq drop table pgmq.topic_bindings;
         alter extension pgmq drop table pgmq.notify_insert_throttle;
@@ -85,7 +85,8 @@ def test_tables_that_are_members_of_the_extension_stay(extended: Session) -> Non
         alter extension pgmq add table pgmq.a_orders;
         alter extension pgmq add table pgmq.a_orders_old""")
     look = "select msg_id, read_ct, enqueued_at, message from pgmq.q_orders order by 1"
-    before, archived = rows(extended, look), rows(extended, "select msg_id from pgmq.a_orders order by 1")
+    before = rows(extended, look)
+    archived = rows(extended, "select msg_id from pgmq.a_orders order by 1")
     report = adopt(extended)
     assert rows(extended, look) == before
     assert rows(extended, "select msg_id from pgmq.a_orders order by 1") == archived

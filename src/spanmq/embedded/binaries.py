@@ -133,21 +133,21 @@ def reachable_binaries(folder: Path, user: ServerUser, copies: Path = SYSTEM_FOL
     """
     if can_reach(user, folder / "postgres", execute=True):
         return folder
+    hint = f"Install spanmq where {user.name!r} can reach it, or run as another user."
     copy = copies / f"{PACKAGE}-{metadata.version(PACKAGE)}-{folder.parent.name}"
     if not copy.exists():
         try:
             copy_programs(folder, copy)
         except OSError as error:
             raise EmbeddedNotAvailableError(
-                f"root runs PostgreSQL as user {user.name!r}, who cannot execute {folder / 'postgres'}, and it "
-                f"could not be copied to {copy}: {error}",
-                hint=f"Install spanmq where {user.name!r} can reach it, or run as another user.",
+                f"root runs PostgreSQL as {user.name!r}, who cannot execute {folder / 'postgres'}, and it could not "
+                f"be copied to {copy}: {error}",
+                hint=hint,
             ) from error
     programs = copy / folder.relative_to(folder.parents[2])
     if not can_reach(user, programs / "postgres", execute=True):
         raise EmbeddedNotAvailableError(
-            f"user {user.name!r} cannot execute programs in {copy} (closed, or mounted noexec?)",
-            hint=f"Install spanmq where {user.name!r} can reach it, or run as another user.",
+            f"user {user.name!r} cannot execute programs in {copy} (closed, or mounted noexec?)", hint=hint
         )
     return programs
 
@@ -155,9 +155,7 @@ def reachable_binaries(folder: Path, user: ServerUser, copies: Path = SYSTEM_FOL
 def copy_programs(folder: Path, copy: Path) -> None:
     """Copy a folder of programs and what they need, readable for all; if two do it at once, one wins."""
     module, installed = folder.parents[1], folder.parents[2]
-    for path in (SYSTEM_FOLDER, copy.parent):
-        path.mkdir(parents=True, exist_ok=True)
-        path.chmod(0o755)
+    make_folders(copy.parent)
     with tempfile.TemporaryDirectory(prefix="new-", dir=copy.parent, ignore_cleanup_errors=True) as new:
         # Beside the programs lie libraries that the wheel brings, found by their relative path.
         for tree in (folder, folder.parent / "lib", folder.parent / "share", *library_folders(module)):
@@ -171,6 +169,16 @@ def copy_programs(folder: Path, copy: Path) -> None:
         except OSError:
             if not copy.exists():
                 raise
+
+
+def make_folders(path: Path) -> None:
+    """Make a folder and what is missing above it, whatever the umask: root's for all, ours for us."""
+    for missing in reversed([each for each in (path, *path.parents) if not each.exists()]):
+        missing.mkdir(exist_ok=True)
+        if os.geteuid() == 0:
+            missing.chmod(0o755)
+        elif missing == path:
+            missing.chmod(0o700)
 
 
 def library_folders(module: Path) -> list[Path]:

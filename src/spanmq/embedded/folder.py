@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from spanmq.embedded.binaries import ELSEWHERE, ServerUser, as_user
+from spanmq.embedded.binaries import ELSEWHERE, ServerUser, as_user, make_folders
 from spanmq.embedded.keeper import command_of, is_of
 from spanmq.errors import (
     EmbeddedDiskFullError,
@@ -132,13 +132,7 @@ def disk_full(path: Path, detail: str) -> EmbeddedDiskFullError:
 def prepare(folder: ServerFolder) -> None:
     """Make the folder and its lock files if they are not there yet. Other people's folders are left alone."""
     is_root = os.geteuid() == 0
-    for path in reversed([folder.path, *folder.path.parents]):
-        if not path.exists():
-            path.mkdir(exist_ok=True)
-            if is_root:
-                path.chmod(0o755)  # whatever the umask: the server's user must pass
-            elif path == folder.path:
-                path.chmod(0o700)
+    make_folders(folder.path)
     names = {entry.name for entry in folder.path.iterdir()}
     if names and folder.start_lock.name not in names:
         what = "is a PostgreSQL data folder" if "PG_VERSION" in names else "is not empty"

@@ -5,8 +5,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-# One row for each thing that is wrong: rule, and what breaks it. {span} and {settled} are the tables of logged or
-# unlogged queues. A message is a member of a span if it is among its ids and no note says that it left.
+# One row for each thing that is wrong: rule, and what breaks it. {span} and {settled} are the tables of logged
+# or unlogged queues. A message is a member of a span if it is among its ids and no note says that it left.
 OF_SPANS = """
 with
     spans as (
@@ -78,7 +78,8 @@ select 'the table of a segment is part of its log', format('queue %s: %s', g.que
 from spanmq.segment g
 where not exists (
     select from pg_inherits i
-    where i.inhrelid = to_regclass('spanmq.' || g.log_name) and i.inhparent = to_regclass('spanmq.log_' || g.queue_id))
+    where i.inhrelid = to_regclass('spanmq.' || g.log_name)
+        and i.inhparent = to_regclass('spanmq.log_' || g.queue_id))
 union all
 select 'a part of a log is the table of a segment', i.inhrelid::regclass::text
 from spanmq.queue q
@@ -92,7 +93,7 @@ OF_ONE_QUEUE = """
 with
     members as (
         select e.id as msg_id, s.group_key
-        from {span} s, unnest(spanmq.ids_of(s.lo, s.n, s.ids)) r, generate_series(lower(r), upper(r) - 1) e (id)
+        from {span} s, spanmq.expand(s.lo, s.n, s.ids) e (id)
         where s.queue_id = {queue_id}
             and not exists (
                 select from {settled} x
@@ -112,7 +113,7 @@ select 'a message stands once in the log', format('%s: %s times', f.msg_id, coun
 from found_rows f group by f.msg_id having count(*) > 1
 union all
 select 'the span has the group of its messages', format('%s: %s', f.msg_id, f.group_key)
-from found_rows f where f.group_key is distinct from f.headers->>'x-pgmq-group'
+from found_rows f where f.group_key is distinct from spanmq.group_of(f.headers)
 union all
 select 'the view shows the messages', format('%s, %s', m.msg_id, q.msg_id)
 from members m full join {view} q on q.msg_id = m.msg_id

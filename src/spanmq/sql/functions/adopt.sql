@@ -22,7 +22,7 @@ begin
     while next_id is not null loop
         this := spanmq.segment_of(this_queue, next_id);
         if this.lo is null then
-            this := spanmq.create_segment(this_queue, next_id, size);
+            this := spanmq.create_segment(this_queue, next_id, size, true);
         end if;
         execute format('insert into spanmq.%I (msg_id, enqueued_at, message, headers)'
                        ' select msg_id, enqueued_at, message, %s from %s where msg_id between $1 and $2 order by msg_id',

@@ -2,8 +2,6 @@
 -- Claiming: ready spans, and those that fell due, become the spans of a lease (or are taken out for good, by pop).
 -- A claim never waits: what another holds this instant is skipped. It locks no more than it delivers, but for the rest of
 -- the one span that it splits.
---
--- PL/pgSQL prepares every expression anew in each transaction, so the code that a small call runs through is kept short.
 
 -- Publishes spans for ids drawn by this transaction: first_id to last_id, or `ids` where those have gaps.
 -- `groups` is null, or a group key (or null) for each message.
@@ -35,48 +33,6 @@ create or replace function spanmq.claim(this_queue int, quantity int, lease bigi
 returns spanmq.run[]
 language plpgsql as $$
 declare
-    this spanmq.span;
-    due_at timestamptz;
-    hint spanmq.hint := (0, null, '-infinity', null);
-    started_at timestamptz := clock_timestamp();
-    due_seen_at timestamptz;
-begin
-    if current_setting('spanmq.hint_' || this_queue, true) <> '' then
-        hint := spanmq.get_hint(this_queue, at_);
-    end if;
-    -- The clock was read once: clock_timestamp() in a where clause is volatile, and no index would serve it.
-    select s.vt into due_at from spanmq.span s
-        where s.queue_id = this_queue and s.state <> 'r' and s.vt >= hint.due_from order by s.queue_id, s.vt limit 1;
-    due_seen_at := clock_timestamp();
-    -- Skip what another receiver holds this instant: waiting for it would serialise them all.
-    select * into this from spanmq.span s
-        where s.queue_id = this_queue and s.state = 'r' and s.lo >= hint.ready_from and quantity > 0 and (due_at <= at_) is not true
-        order by s.queue_id, s.lo limit 1 for update skip locked;
-    if hint.ready_until is not null or hint.due_until is not null or clock_timestamp() - started_at > interval '1 millisecond' then
-        hint := spanmq.set_hint(this_queue, hint, this.lo, clock_timestamp() - due_seen_at, least(due_at, at_), due_seen_at - started_at);
-    end if;
-    -- The usual case: nothing fell due, and the first ready span is enough.
-    if this.n >= quantity and this.ids is null and slots = 1 and lease is not null then
-        update spanmq.span s
-            set lease_id = lease, state = 'l', n = quantity, attempts = this.attempts + 1, vt = until, last_read_at = at_
-            where s.queue_id = this_queue and s.lo = this.lo and s.lease_id = 0;
-        if this.n > quantity then
-            perform spanmq.put_rest(this, quantity, null);
-        end if;
-        return array[(this.lo, quantity, null, this.attempts, 0, this.vt, this.last_read_at, this.group_hash, this.group_key)::spanmq.run];
-    elsif this.lo is null and hint.ready_from = 0 and (due_at <= at_) is not true then
-        return '{}';
-    end if;
-    return spanmq.claim_many(this_queue, quantity, lease, until, at_, slots, hint, due_at);
-end $$;
-
--- What claim() does when several spans are wanted, or something fell due.
-create or replace function spanmq.claim_many(
-    this_queue int, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, hint spanmq.hint, due_at timestamptz
-)
-returns spanmq.run[]
-language plpgsql as $$
-declare
     ready refcursor;
     this spanmq.span;
     runs spanmq.run[] := '{}';
@@ -84,23 +40,36 @@ declare
     los bigint[] := '{}';
     wanted int;
     taken int := 0;
+    hint spanmq.hint := spanmq.get_hint(this_queue, at_);
+    due_at timestamptz;
+    started_at timestamptz := clock_timestamp();
+    due_took interval;
     from_lo bigint;
     head int8multirange;
 begin
     if quantity = 0 then
         return runs;
     end if;
+    -- The clock was read once: clock_timestamp() in a where clause is volatile, and no index would serve it.
+    select s.vt into due_at from spanmq.span s
+        where s.queue_id = this_queue and s.state <> 'r' and s.vt >= hint.due_from order by s.queue_id, s.vt limit 1;
+    due_took := clock_timestamp() - started_at;
     if due_at <= at_ then
         runs := spanmq.claim_due(this_queue, quantity, at_, hint.due_from, hint.ready_from);
         taken := coalesce((select sum(r.n) from unnest(runs) r), 0);
     end if;
+    from_lo := hint.ready_from;
+    started_at := clock_timestamp();
     loop
         exit when taken >= quantity;
-        from_lo := hint.ready_from;
+        -- Skip what another receiver holds this instant: waiting for it would serialise them all.
         open ready for select * from spanmq.span s where s.queue_id = this_queue and s.state = 'r' and s.lo >= from_lo
             order by s.queue_id, s.lo for update skip locked;
         -- Fetched one by one: `limit` would lock as many spans as messages are wanted.
         fetch ready into this;
+        if hint.ready_until is not null or hint.due_until is not null or clock_timestamp() - started_at + due_took > interval '1 millisecond' then
+            hint := spanmq.set_hint(this_queue, hint, this.lo, clock_timestamp() - started_at, least(due_at, at_), due_took);
+        end if;
         while this.lo is not null loop
             wanted := least(this.n, quantity - taken);
             los := los || this.lo;
@@ -125,7 +94,7 @@ begin
         close ready;
         -- Found nothing from the hint on? Look again from the left.
         exit when taken > 0 or from_lo = 0;
-        hint.ready_from := 0;
+        from_lo := 0;
     end loop;
     if run.n > 0 then
         runs := runs || run;

@@ -1,4 +1,4 @@
--- Hints: custom settings of the session, spanmq.hint_<queue_id>. They are set only where a look from the left was slow, so in
+-- Hints: custom settings of the session, spanmq.hint_<queue_id>; spanmq.hints says until when there may be any. They are set only where a look from the left was slow, so in
 -- health every claim looks from the left. A message that comes back left of a hint waits for the next look from the left:
 -- at most half a second, or 20 times as long as that look takes (a minute at most).
 
@@ -27,6 +27,9 @@ begin
     end if;
     if this.ready_until is null and this.due_until is null then
         perform spanmq.forget_hint(this_queue);
+        if current_setting('spanmq.hints', true) < spanmq.hint_text(at_) then
+            perform set_config('spanmq.hints', '', false);
+        end if;
     end if;
     return this;
 end $$;
@@ -65,6 +68,7 @@ begin
     if this.due_until is not null then
         this.due_from := first_due;
     end if;
+    perform set_config('spanmq.hints', spanmq.hint_text(greatest(this.ready_until, this.due_until)), false);
     perform set_config('spanmq.hint_' || this_queue,
                        concat_ws(' ', this.ready_from, spanmq.hint_text(this.ready_until),
                                  spanmq.hint_text(case when this.due_until is not null then this.due_from end), spanmq.hint_text(this.due_until)),

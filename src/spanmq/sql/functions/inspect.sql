@@ -16,7 +16,7 @@ begin
         into noted, noted_due from spanmq.settled x where x.queue_id = this_queue;
     total := total - noted;
     visible := visible - noted_due;
-    select s.lo into oldest_id from spanmq.span s where s.queue_id = this_queue order by s.queue_id, s.lo limit 1;
+    select coalesce(lower(s.ids), s.lo) into oldest_id from spanmq.span s where s.queue_id = this_queue order by s.queue_id, s.lo limit 1;
     -- The newest may stand in any span of the last block.
     select max(coalesce(upper(s.ids), s.lo + s.n)) - 1 into newest_id from (
         select * from spanmq.span s where s.queue_id = this_queue order by s.queue_id desc, s.lo desc limit 256) s;
@@ -82,9 +82,8 @@ begin
           and s.n < 256
         order by s.lo for update skip locked),
     blocks as (
-        select min(l.lo) as lo, sum(l.n) as n, count(*) as spans, array_agg(l.lo) as los,
-               range_agg(piece) as ids
-        from locked l, unnest(spanmq.ids_of(l.lo, l.n, l.ids)) piece group by l.lo / 256 having count(*) > 1),
+        select min(l.lo) as lo, array_agg(distinct l.lo) as los, range_agg(piece) as ids
+        from locked l, unnest(spanmq.ids_of(l.lo, l.n, l.ids)) piece group by l.lo / 256 having count(distinct l.lo) > 1),
     gone as (
         delete from spanmq.span s using blocks b, unnest(b.los) u (lo)
         where s.queue_id = this_queue and s.lo = u.lo and s.lease_id = 0 and s.lo <> b.lo

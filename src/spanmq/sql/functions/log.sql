@@ -174,16 +174,26 @@ begin
     end if;
 end $$;
 
--- The same for receive(), one by one: with the lease, and slots of slot_size messages in the order of the runs (null: one slot).
+-- The same for receive(): with the lease, and the slot in which each message is.
 create or replace function spanmq.fetch_leased(
-    this_queue int, runs spanmq.run[], read_at timestamptz, hidden_until timestamptz, lease bigint, slot_size int
+    this_queue int, runs spanmq.run[], read_at timestamptz, hidden_until timestamptz, lease bigint, slots int
 ) returns setof pgmq.leased_message
 language plpgsql rows 100 as $$
 declare
-    listed spanmq.listed := spanmq.list_messages(runs, 1, read_at, hidden_until, coalesce(slot_size, 1000000000), true);
+    range spanmq.run;
+    listed spanmq.listed;
 begin
-    return query execute spanmq.fetch_ids(this_queue, listed, ', $5, u.slot, u.read_ct, l.headers->>''x-pgmq-group'', null::text')
-        using listed.ids, listed.read_cts, listed.read_ats, listed.vts, lease, listed.slots;
+    if slots = 1 then
+        range := spanmq.as_range(runs, false);
+    end if;
+    if range.lo is not null then
+        return query execute spanmq.fetch_range(this_queue, range.lo, range.lo + range.n - 1, ', $6, 1, $3, headers->>''x-pgmq-group'', null::text')
+            using range.lo, range.lo + range.n, range.attempts + 1, read_at, hidden_until, lease;
+    elsif runs <> '{}' then
+        listed := spanmq.list_messages(runs, 1, read_at, hidden_until, (select ceil(sum(r.n) / slots::numeric)::int from unnest(runs) r), true);
+        return query execute spanmq.fetch_ids(this_queue, listed, ', $5, u.slot, u.read_ct, l.headers->>''x-pgmq-group'', null::text')
+            using listed.ids, listed.read_cts, listed.read_ats, listed.vts, lease, listed.slots;
+    end if;
 end $$;
 
 -- Runs that follow each other without gaps and are alike, as one; else null. `own_vt`: their vt and last_read_at must be alike too.

@@ -1,5 +1,15 @@
 -- Housekeeping, by whoever calls: segments ready ahead, settled segments truncated and dropped, sparse ones rewritten, spans
 -- joined, archives kept to their retention. One at a time, never waiting over 20 ms for a lock.
+--
+-- The numbers of transactions that are noted with a segment are those of maintain()'s own. Such a number is below the horizon
+-- only when every statement has ended that was running when maintain() looked: so a sender that had drawn its ids, but had not
+-- written yet, is waited for; and one that has written holds a lock on the table until it commits.
+
+-- A transaction id in full, from its 32 bits and one that is near. (age() counts from where the transaction looked first.)
+create or replace function spanmq.full_id(id xid, near bigint) returns bigint
+language sql immutable as $$
+    select near + 2147483648 - ((near + 2147483648 - id::text::bigint) & 4294967295)
+$$;
 
 -- The oldest transaction id that a snapshot anywhere may still see as running: below it everything is seen by everybody.
 -- Raises 42501 where the sessions of others can't be looked at.
@@ -13,12 +23,15 @@ begin
         raise exception 'maintain() must see the snapshots of all sessions'
             using errcode = '42501', hint = format('grant pg_read_all_stats to %I', current_user);
     end if;
+    -- The sessions as they are now: within a transaction the first look at them would be repeated. Who takes a snapshot after this
+    -- look can't see further back than `oldest`.
+    perform pg_stat_clear_snapshot();
     select least(
         oldest,
-        (select min(current_id - age(a.backend_xmin)) from pg_stat_activity a where a.pid <> pg_backend_pid() and a.backend_xmin is not null),
-        (select min(current_id - age(p.transaction)) from pg_prepared_xacts p),
-        (select min(current_id - age(r.xmin)) from pg_replication_slots r where r.xmin is not null),
-        (select min(current_id - age(r.backend_xmin)) from pg_stat_replication r where r.backend_xmin is not null))
+        (select min(spanmq.full_id(a.backend_xmin, current_id)) from pg_stat_activity a where a.pid <> pg_backend_pid() and a.backend_xmin is not null),
+        (select min(spanmq.full_id(p.transaction, current_id)) from pg_prepared_xacts p),
+        (select min(spanmq.full_id(r.xmin, current_id)) from pg_replication_slots r where r.xmin is not null),
+        (select min(spanmq.full_id(r.backend_xmin, current_id)) from pg_stat_replication r where r.backend_xmin is not null))
         into oldest;
     return greatest(oldest, 3)::text::xid8;
 end $$;
@@ -32,30 +45,26 @@ begin
     return spanmq.has_span(this.queue_id, first_id, last_id);
 end $$;
 
--- Locks a table of the log for this transaction, or gives up after 20 ms.
-create or replace function spanmq.lock_log(log_name text) returns boolean
+-- Locks a table of the log for this transaction, or gives up after the lock_timeout of maintain().
+create or replace function spanmq.lock_log(log_name text, mode text) returns boolean
 language plpgsql as $$
-declare
-    before text := current_setting('lock_timeout');
 begin
-    perform set_config('lock_timeout', '20ms', true);
-    begin
-        execute format('lock table spanmq.%I in access exclusive mode', log_name);
-    exception when lock_not_available then
-        perform set_config('lock_timeout', before, true);
-        return false;
-    end;
-    perform set_config('lock_timeout', before, true);
+    execute format('lock table spanmq.%I in %s mode', log_name, mode);
     return true;
+exception when lock_not_available then
+    return false;
 end $$;
 
 -- One step of housekeeping: returns what it did, a row an act, at most `budget` of them; nothing when there is nothing to do, or
 -- another is at it. Call it again until no row comes. A step that locks a segment is the last of its call: commit it soon.
 create or replace function pgmq.maintain(budget integer default 10) returns table (action text, queue text, detail text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '20ms' as $$
 declare
     this spanmq.queue;
+    actions text[];
+    details text[];
+    is_last boolean;
     n int := 0;
 begin
     if budget is null or budget < 1 then
@@ -68,23 +77,31 @@ begin
         return;
     end if;
     for this in select * from spanmq.queue q order by q.queue_id loop
+        begin
+            select array_agg(t.action), array_agg(t.detail), bool_or(t.is_last) into actions, details, is_last from spanmq.tend(this) t;
+        exception when lock_not_available then
+            -- Somebody drops or changes this queue: the next call will see.
+            continue;
+        end;
         queue := this.name;
-        for action, detail in select * from spanmq.make_ahead(this) loop
+        for i in 1 .. coalesce(cardinality(actions), 0) loop
+            action := actions[i];
+            detail := details[i];
             return next;
             n := n + 1;
         end loop;
-        for action, detail in select * from spanmq.tidy(this) loop
-            return next;
-            n := n + 1;
-        end loop;
-        for action, detail in select * from spanmq.retire_segments(this) loop
-            return next;
-            n := n + 1;
-            -- It may hold a lock on a segment.
-            return;
-        end loop;
+        exit when is_last;
         exit when n >= budget;
     end loop;
+end $$;
+
+-- What maintain() does for one queue. is_last: it holds a lock on a segment.
+create or replace function spanmq.tend(this spanmq.queue) returns table (action text, detail text, is_last boolean)
+language plpgsql as $$
+begin
+    return query select a.action, a.detail, false from spanmq.make_ahead(this) a;
+    return query select t.action, t.detail, false from spanmq.tidy(this) t;
+    return query select r.action, r.detail, true from spanmq.retire_segments(this) r;
 end $$;
 
 -- Two segments ready ahead, so that no send makes one. Where the last was made less than a minute before, the next is twice as large.
@@ -147,7 +164,7 @@ begin
         end if;
     end if;
     if this.retention_count is not null or this.retention_interval is not null then
-        execute format('delete from %s where ctid = any (array(select ctid from %1$s where %s limit 10000))', this.archive,
+        execute format('delete from %s where ctid = any (array(select ctid from %1$s where %s limit 10000 for update skip locked))', this.archive,
                        case when this.retention_count is not null then 'msg_id <= $1' else 'archived_at < $2' end)
             using drawn - this.retention_count, now() - this.retention_interval;
         get diagnostics n = row_count;
@@ -179,14 +196,11 @@ declare
 begin
     for segment in select * from spanmq.segment s where s.queue_id = this.queue_id and s.hi < drawn order by s.lo loop
         horizon := coalesce(horizon, spanmq.horizon());
-        if segment.passed_at_xid is null then
-            update spanmq.segment s set passed_at_xid = pg_current_xact_id() where s.queue_id = this.queue_id and s.lo = segment.lo;
-            segment.passed_at_xid := pg_current_xact_id();
-        end if;
+        segment := spanmq.note_passed(segment);
         detail := segment.log_name;
         if segment.state = 'truncated' then
             -- Nobody can have the table's name any more who looked it up before it was truncated.
-            continue when segment.settled_at_xid >= horizon or not spanmq.lock_log(segment.log_name);
+            continue when segment.settled_at_xid >= horizon or not spanmq.lock_log(segment.log_name, 'access exclusive');
             execute format('drop table spanmq.%I', segment.log_name);
             delete from spanmq.segment s where s.queue_id = this.queue_id and s.lo = segment.lo;
             action := 'dropped segment';
@@ -194,7 +208,7 @@ begin
             return;
         end if;
         has_span := spanmq.has_span_of(this, segment.lo, segment.hi);
-        if segment.old_name is not null and segment.swapped_at_xid < horizon and spanmq.lock_log(segment.old_name) then
+        if segment.old_name is not null and segment.swapped_at_xid < horizon and spanmq.lock_log(segment.old_name, 'access exclusive') then
             execute format('drop table spanmq.%I', segment.old_name);
             update spanmq.segment s set old_name = null where s.queue_id = this.queue_id and s.lo = segment.lo;
             action := 'dropped old table of segment';
@@ -206,7 +220,7 @@ begin
         elsif not has_span and segment.settled_at_xid is null then
             update spanmq.segment s set settled_at_xid = pg_current_xact_id() where s.queue_id = this.queue_id and s.lo = segment.lo;
         elsif not has_span and segment.settled_at_xid < horizon and segment.old_name is null and segment.copy_name is null then
-            continue when not spanmq.lock_log(segment.log_name);
+            continue when not spanmq.lock_log(segment.log_name, 'access exclusive');
             -- A new statement under the lock.
             continue when spanmq.has_span_of(this, segment.lo, segment.hi);
             execute format('truncate spanmq.%I', segment.log_name);
@@ -216,19 +230,45 @@ begin
             return next;
             return;
         elsif segment.copy_name is not null then
-            continue when segment.copied_at_xid >= horizon or not spanmq.lock_log(segment.log_name);
+            continue when segment.copied_at_xid >= horizon;
+            -- The parent first, which needs no more than a sender that makes a segment: readers must not wait while we wait for it.
+            continue when not spanmq.lock_log(format('log_%s', this.queue_id), 'share update exclusive');
+            continue when not spanmq.lock_log(segment.log_name, 'access exclusive');
             perform spanmq.swap_segment(segment);
             action := 'rewrote segment';
             return next;
             return;
         elsif has_span and segment.old_name is null and segment.passed_at_xid < horizon and segment.n_rows > 1000 then
             continue when spanmq.count_alive_of(this, segment.lo, segment.hi) * 10 >= segment.n_rows;
+            -- Who has written here and not committed is not in the copy. This lock can be had only when there is nobody.
+            continue when not spanmq.lock_log(segment.log_name, 'share');
             perform spanmq.copy_segment(this, segment);
             action := 'copied segment';
             return next;
             return;
         end if;
     end loop;
+end $$;
+
+-- Notes that the ids have passed this segment. Numbers from the future come from another server, by dump and restore: they begin
+-- anew, else nothing would ever be below the horizon.
+create or replace function spanmq.note_passed(segment spanmq.segment) returns spanmq.segment
+language plpgsql as $$
+declare
+    this_id xid8 := pg_current_xact_id();
+begin
+    if segment.passed_at_xid <= this_id and coalesce(segment.settled_at_xid <= this_id, true)
+       and coalesce(segment.copied_at_xid <= this_id, true) and coalesce(segment.swapped_at_xid <= this_id, true) then
+        return segment;
+    end if;
+    update spanmq.segment s
+        set passed_at_xid = least(s.passed_at_xid, this_id),
+            settled_at_xid = case when s.settled_at_xid > this_id then this_id else s.settled_at_xid end,
+            copied_at_xid = case when s.copied_at_xid > this_id then this_id else s.copied_at_xid end,
+            swapped_at_xid = case when s.swapped_at_xid > this_id then this_id else s.swapped_at_xid end
+        where s.queue_id = segment.queue_id and s.lo = segment.lo
+        returning * into segment;
+    return segment;
 end $$;
 
 create or replace function spanmq.count_alive_of(this spanmq.queue, first_id bigint, last_id bigint) returns bigint

@@ -6,6 +6,41 @@ language sql volatile as $$
     select (extract(epoch from at_) * 1000)::bigint << 20 | (nextval('spanmq.lease_number') & 1048575)
 $$;
 
+-- The usual case of a receive in few steps: nothing fell due, and the first ready span is enough. It is leased, whole or its first
+-- messages. Null for every other case, errors included. (PL/pgSQL prepares each expression anew in each transaction, some 2 µs
+-- a piece, so what every call runs through is kept short.)
+create or replace function spanmq.lease_first(queue_name text, quantity int, lease bigint, until timestamptz, at_ timestamptz)
+returns spanmq.leased_run
+language plpgsql as $$
+declare
+    this record;
+begin
+    -- Skip what another receiver holds this instant: waiting for it would serialise them all.
+    select s.queue_id, s.lo, s.n, s.attempts, s.ids, g.log_name into this
+        from spanmq.queue q
+        cross join lateral (
+            select * from spanmq.span s
+            where s.queue_id = q.queue_id and s.state = 'r'
+              and not exists (select from spanmq.span d where d.queue_id = q.queue_id and d.state <> 'r' and d.vt <= at_)
+            order by s.queue_id, s.lo limit 1 for update skip locked) s
+        cross join lateral (
+            select * from spanmq.segment g where g.queue_id = q.queue_id and g.lo <= s.lo order by g.queue_id desc, g.lo desc limit 1) g
+        where q.folded_name = lower(queue_name) and not q.is_unlogged
+          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
+    if this.n >= quantity and quantity > 0 and this.ids is null and clock_timestamp() - at_ < interval '1 millisecond' then
+        if this.n > quantity then
+            insert into spanmq.span (queue_id, lo, n, attempts, state, vt, last_read_at, group_hash, group_key)
+                select s.queue_id, s.lo + quantity, s.n - quantity, s.attempts, s.state, s.vt, s.last_read_at, s.group_hash, s.group_key
+                from spanmq.span s where s.queue_id = this.queue_id and s.lo = this.lo and s.lease_id = 0;
+        end if;
+        update spanmq.span s
+            set lease_id = lease, state = 'l', n = quantity, attempts = this.attempts + 1, vt = until, last_read_at = at_
+            where s.queue_id = this.queue_id and s.lo = this.lo and s.lease_id = 0;
+        return (this.lo, quantity, this.attempts + 1, this.log_name);
+    end if;
+    return null;
+end $$;
+
 -- Leases up to qty visible messages for vt seconds, lowest ids first, and returns them in that order.
 -- `conditional`: only messages that contain it (message @> conditional), which looks at every visible message before them.
 create or replace function pgmq.read(queue_name text, vt integer, qty integer, conditional jsonb default '{}')
@@ -13,33 +48,32 @@ returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue_name, 'update');
     at_ timestamptz := clock_timestamp();
     until timestamptz := at_ + make_interval(secs => vt);
+    lease bigint := spanmq.new_lease(at_);
+    first spanmq.leased_run;
+    this spanmq.queue;
     runs spanmq.run[];
-    range spanmq.run;
     n int;
 begin
-    if qty is null or qty < 0 or until is null then
-        perform spanmq.check_quantity(qty), spanmq.after(vt, 'vt');
-    end if;
-    if conditional <> '{}' then
-        runs := spanmq.claim_matching_of(this, qty, spanmq.new_lease(at_), until, at_, conditional);
-    elsif this.is_unlogged then
-        runs := spanmq.claim_unlogged(this.queue_id, qty, spanmq.new_lease(at_), until, at_, 1);
-    else
-        runs := spanmq.claim(this.queue_id, qty, spanmq.new_lease(at_), until, at_, 1);
-    end if;
-    range := case when cardinality(runs) = 1 and (runs[1]).ids is null then runs[1] else spanmq.as_range(runs, false) end;
-    if range.n > 0 then
-        -- The usual case: without another copy of the messages.
-        return query execute spanmq.fetch_range(this.queue_id, range.lo, range.lo + range.n - 1)
-            using range.lo, range.lo + range.n, range.attempts + 1, at_, until;
-        get diagnostics n = row_count;
-        if n = range.n then
-            return;
+    if conditional = '{}' and until is not null and coalesce(current_setting('spanmq.hints', true), '') = '' then
+        first := spanmq.lease_first(queue_name, qty, lease, until, at_);
+        if first.n > 0 then
+            return query execute format(
+                    'select msg_id, $3, enqueued_at, $4, $5, message, headers from spanmq.%I where msg_id >= $1 and msg_id < $2 order by msg_id',
+                    first.log_name)
+                using first.lo, first.lo + first.n, first.attempt, at_, until;
+            get diagnostics n = row_count;
+            if n = first.n then
+                return;
+            end if;
+            runs := array[(first.lo, first.n, null, 0, 0, null, null, null, null)::spanmq.run];
         end if;
-    elsif runs <> '{}' then
+    end if;
+    this := spanmq.find_queue(queue_name, 'update');
+    if runs is null then
+        perform spanmq.check_quantity(qty), spanmq.after(vt, 'vt');
+        runs := spanmq.claim_of(this, qty, lease, until, at_, 1, conditional);
         return query select * from spanmq.fetch(this.queue_id, runs, 1, at_, until, true);
         get diagnostics n = row_count;
     end if;
@@ -51,15 +85,20 @@ begin
     end if;
 end $$;
 
-create or replace function spanmq.claim_matching_of(
-    this spanmq.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, conditional jsonb
+-- Dispatches a claim: of a plain or an unlogged queue, of any message or of those that match.
+create or replace function spanmq.claim_of(
+    this spanmq.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, conditional jsonb
 ) returns spanmq.run[]
 language plpgsql as $$
 begin
-    if this.is_unlogged then
+    if conditional <> '{}' and this.is_unlogged then
         return spanmq.claim_matching_unlogged(this.queue_id, quantity, lease, until, at_, conditional);
+    elsif conditional <> '{}' then
+        return spanmq.claim_matching(this.queue_id, quantity, lease, until, at_, conditional);
+    elsif this.is_unlogged then
+        return spanmq.claim_unlogged(this.queue_id, quantity, lease, until, at_, slots);
     end if;
-    return spanmq.claim_matching(this.queue_id, quantity, lease, until, at_, conditional);
+    return spanmq.claim(this.queue_id, quantity, lease, until, at_, slots);
 end $$;
 
 -- Takes up to qty visible messages out of the queue for good and returns them.
@@ -72,11 +111,7 @@ declare
     runs spanmq.run[];
 begin
     perform spanmq.check_quantity(qty);
-    if this.is_unlogged then
-        runs := spanmq.claim_unlogged(this.queue_id, qty, null, null, at_, 1);
-    else
-        runs := spanmq.claim(this.queue_id, qty, null, null, at_, 1);
-    end if;
+    runs := spanmq.claim_of(this, qty, null, null, at_, 1, null);
     return query select * from spanmq.fetch(this.queue_id, runs, 0, null, null, true);
     if not found and runs <> '{}' then
         perform spanmq.settle_missing(this, runs);
@@ -92,38 +127,36 @@ returns setof pgmq.leased_message
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'update');
     at_ timestamptz := clock_timestamp();
-    until timestamptz := at_ + make_interval(secs => least(lease, 3e9));
+    until timestamptz := at_ + make_interval(secs => least(greatest(lease, -3e9), 3e9));
     lease_id bigint := spanmq.new_lease(at_);
+    first spanmq.leased_run;
+    this spanmq.queue;
     runs spanmq.run[];
-    range spanmq.run;
     n int;
 begin
-    if qty is null or qty < 0 or slots is null or slots < 1 or until is null or lease > 3e9 or lease < -3e9 then
-        perform spanmq.check_quantity(qty), spanmq.after(lease, 'lease');
-        raise exception 'slots must be at least 1, got: %', slots using errcode = 'MQ002';
-    end if;
-    if this.is_unlogged then
-        runs := spanmq.claim_unlogged(this.queue_id, qty, lease_id, until, at_, slots);
-    else
-        runs := spanmq.claim(this.queue_id, qty, lease_id, until, at_, slots);
-    end if;
-    if slots = 1 then
-        range := case when cardinality(runs) = 1 and (runs[1]).ids is null then runs[1] else spanmq.as_range(runs, false) end;
-    end if;
-    if range.n > 0 then
-        -- The usual case: without another copy of the messages.
-        return query execute spanmq.fetch_range(this.queue_id, range.lo, range.lo + range.n - 1, ', $6, 1, $3, headers->>''x-pgmq-group'', null::text')
-            using range.lo, range.lo + range.n, range.attempts + 1, at_, until, lease_id;
-        get diagnostics n = row_count;
-        if n = range.n then
-            return;
+    if slots = 1 and until is not null and coalesce(current_setting('spanmq.hints', true), '') = '' then
+        first := spanmq.lease_first(queue, qty, lease_id, until, at_);
+        if first.n > 0 then
+            return query execute format(
+                    'select msg_id, $3, enqueued_at, $4, $5, message, headers, $6, 1, $3, headers->>''x-pgmq-group'', null::text'
+                    ' from spanmq.%I where msg_id >= $1 and msg_id < $2 order by msg_id', first.log_name)
+                using first.lo, first.lo + first.n, first.attempt, at_, until, lease_id;
+            get diagnostics n = row_count;
+            if n = first.n then
+                return;
+            end if;
+            runs := array[(first.lo, first.n, null, 0, 0, null, null, null, null)::spanmq.run];
         end if;
-    elsif runs <> '{}' then
-        return query select * from spanmq.fetch_leased(
-            this.queue_id, runs, at_, until, lease_id,
-            case when slots > 1 then (select ceil(sum(r.n) / slots::numeric)::int from unnest(runs) r) end);
+    end if;
+    this := spanmq.find_queue(queue, 'update');
+    if runs is null then
+        perform spanmq.check_quantity(qty), spanmq.after(lease, 'lease');
+        if slots is null or slots < 1 then
+            raise exception 'slots must be at least 1, got: %', slots using errcode = 'MQ002';
+        end if;
+        runs := spanmq.claim_of(this, qty, lease_id, until, at_, slots, null);
+        return query select * from spanmq.fetch_leased(this.queue_id, runs, at_, until, lease_id, slots);
         get diagnostics n = row_count;
     end if;
     if n < (select sum(r.n) from unnest(runs) r) then

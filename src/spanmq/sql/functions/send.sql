@@ -21,36 +21,60 @@ begin
     return drawn;
 end $$;
 
--- visible_at null: at once. Returns the message's id.
-create or replace function spanmq.send_one(this spanmq.queue, message jsonb, headers jsonb, visible_at timestamptz) returns bigint
+-- Sends one message; visible_at null: at once. Returns its id. One query finds the queue, checks the right, draws the id (after the
+-- transaction id: case keeps that order) and finds the segment: PL/pgSQL's expressions would cost more.
+create or replace function spanmq.send_one(queue_name text, message jsonb, headers jsonb, visible_at timestamptz) returns bigint
 language plpgsql as $$
 declare
-    transaction_id xid8 := pg_current_xact_id();
-    id bigint := nextval(this.ids);
-    sent_at timestamptz := clock_timestamp();
-    segment spanmq.segment;
+    this record;
 begin
-    select * into segment from spanmq.segment s
-        where s.queue_id = this.queue_id and s.lo <= id and s.hi >= id order by s.queue_id desc, s.lo desc limit 1;
-    if not found or id = segment.lo then
-        segment := spanmq.enter_segment(this.queue_id, id, this.segment_size);
-    end if;
-    execute format('insert into spanmq.%I (msg_id, enqueued_at, message, headers) values ($1, $2, $3, $4)', segment.log_name)
-        using id, sent_at, message, headers;
-    if this.is_unlogged then
-        perform spanmq.insert_spans_unlogged(this.queue_id, id, id, null, array[spanmq.group_of(headers)], visible_at,
-                                             case when visible_at > sent_at then 'w' else 'r' end);
-    elsif headers is null and visible_at is null then
-        insert into spanmq.span (queue_id, lo, n, state) values (this.queue_id, id, 1, 'r');
+    select q.queue_id, q.is_unlogged, q.notify_ms, d.id, d.sent_at, g.lo, g.log_name into this
+        from spanmq.queue q
+        cross join lateral (
+            select case when pg_current_xact_id() is not null then nextval(q.ids) end as id, clock_timestamp() as sent_at offset 0) d
+        left join lateral (
+            select * from spanmq.segment g where g.queue_id = q.queue_id and g.lo <= d.id and g.hi >= d.id
+            order by g.queue_id desc, g.lo desc limit 1) g on true
+        where q.folded_name = lower(queue_name)
+          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'insert');
+    if this.lo < this.id then
+        execute format('insert into spanmq.%I (msg_id, enqueued_at, message, headers) values ($1, $2, $3, $4)', this.log_name)
+            using this.id, this.sent_at, message, headers;
     else
-        insert into spanmq.span (queue_id, lo, n, state, vt, group_hash, group_key)
-            values (this.queue_id, id, 1, case when visible_at > sent_at then 'w' else 'r' end, visible_at,
-                    hashtextextended(spanmq.group_of(headers), 0), spanmq.group_of(headers));
+        perform spanmq.append_first(queue_name, this.id, this.sent_at, message, headers);
+    end if;
+    if headers is null and visible_at is null and not this.is_unlogged then
+        insert into spanmq.span (queue_id, lo, n, state) values (this.queue_id, this.id, 1, 'r');
+    else
+        perform spanmq.publish_one(this.queue_id, this.is_unlogged, this.id, this.sent_at, spanmq.group_of(headers), visible_at);
     end if;
     if this.notify_ms is not null then
-        perform spanmq.notify(this);
+        perform spanmq.notify(spanmq.find_queue(queue_name, 'insert'));
     end if;
-    return id;
+    return this.id;
+end $$;
+
+-- Appends a message that may be the first of its segment, or to a queue that was not found.
+create or replace function spanmq.append_first(queue_name text, id bigint, sent_at timestamptz, message jsonb, headers jsonb) returns void
+language plpgsql as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue_name, 'insert');
+begin
+    perform spanmq.append(this.queue_id, this.segment_size, id, null, sent_at, array[message], array[headers]);
+end $$;
+
+create or replace function spanmq.publish_one(
+    this_queue int, unlogged boolean, id bigint, sent_at timestamptz, group_key text, visible_at timestamptz
+) returns void
+language plpgsql as $$
+declare
+    state text := case when visible_at > sent_at then 'w' else 'r' end;
+begin
+    if unlogged then
+        perform spanmq.insert_spans_unlogged(this_queue, id, id, null, array[group_key], visible_at, state);
+    else
+        perform spanmq.insert_spans(this_queue, id, id, null, array[group_key], visible_at, state);
+    end if;
 end $$;
 
 -- Sends a batch: all of it or nothing. Returns the ids in the order of the messages.
@@ -152,37 +176,37 @@ end $$;
 create or replace function pgmq.send(queue_name text, msg jsonb) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return next spanmq.send_one(spanmq.find_queue(queue_name, 'insert'), msg, null, null);
+    return next spanmq.send_one(queue_name, msg, null, null);
 end $$;
 
 create or replace function pgmq.send(queue_name text, msg jsonb, headers jsonb) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return next spanmq.send_one(spanmq.find_queue(queue_name, 'insert'), msg, headers, null);
+    return next spanmq.send_one(queue_name, msg, headers, null);
 end $$;
 
 create or replace function pgmq.send(queue_name text, msg jsonb, delay integer) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return next spanmq.send_one(spanmq.find_queue(queue_name, 'insert'), msg, null, spanmq.delayed(delay));
+    return next spanmq.send_one(queue_name, msg, null, spanmq.delayed(delay));
 end $$;
 
 create or replace function pgmq.send(queue_name text, msg jsonb, delay timestamptz) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return next spanmq.send_one(spanmq.find_queue(queue_name, 'insert'), msg, null, spanmq.delayed(delay));
+    return next spanmq.send_one(queue_name, msg, null, spanmq.delayed(delay));
 end $$;
 
 create or replace function pgmq.send(queue_name text, msg jsonb, headers jsonb, delay integer) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return next spanmq.send_one(spanmq.find_queue(queue_name, 'insert'), msg, headers, spanmq.delayed(delay));
+    return next spanmq.send_one(queue_name, msg, headers, spanmq.delayed(delay));
 end $$;
 
 create or replace function pgmq.send(queue_name text, msg jsonb, headers jsonb, delay timestamptz) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return next spanmq.send_one(spanmq.find_queue(queue_name, 'insert'), msg, headers, spanmq.delayed(delay));
+    return next spanmq.send_one(queue_name, msg, headers, spanmq.delayed(delay));
 end $$;
 
 create or replace function pgmq.send_batch(queue_name text, msgs jsonb[]) returns setof bigint

@@ -133,7 +133,7 @@ begin
     end if;
     visible_at := spanmq.delayed(delay);
     for queue_name in select * from spanmq.routed_queues(routing_key) loop
-        perform spanmq.send_one(spanmq.find_queue(queue_name, 'insert'), msg, headers, visible_at);
+        perform spanmq.send_one(queue_name, msg, headers, visible_at);
         n := n + 1;
     end loop;
     return n;

@@ -108,6 +108,14 @@ create type spanmq.run as (
     group_key text
 );
 
+-- One span that a call leased as a whole or in part, and where its messages lie: spanmq.lease_first().
+create type spanmq.leased_run as (
+    lo bigint,
+    n int,
+    attempt int,
+    log_name text
+);
+
 -- Messages one by one, as a fetch wants them: arrays of one length.
 create type spanmq.listed as (
     ids bigint[],

@@ -1,3 +1,5 @@
+-- Last in the order of file names, for it takes the functions of all files from the public.
+--
 -- Rights. Whoever has USAGE on schema pgmq may call its functions; each looks at the caller's privileges on the view of the
 -- queue: insert to send, update to receive, delete to settle, select to look, truncate to purge.
 revoke all on schema spanmq from public;

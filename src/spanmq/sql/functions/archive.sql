@@ -1,0 +1,56 @@
+-- Looking at what a queue leaves behind: its archive, and what it takes on disk.
+
+-- The first qty archived messages with an id over `after`, in order of ids. For a look and for a walk through all of it: pass the
+-- last id that you have seen. Raises 42P01 for an unknown queue, 42501 without the right to select from the archive.
+create or replace function pgmq.peek_archive(queue text, qty integer default 10, after bigint default 0)
+returns table (msg_id bigint, read_ct integer, enqueued_at timestamptz, last_read_at timestamptz, archived_at timestamptz,
+               vt timestamptz, message jsonb, headers jsonb)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue;
+begin
+    select * into this from spanmq.queue q where q.folded_name = lower(queue);
+    if not found then
+        perform spanmq.raise_not_found(queue, 'select');
+    end if;
+    -- Who may look into the archive need not be allowed to look into the queue.
+    if not has_table_privilege(spanmq.caller(), this.archive, 'select') then
+        raise exception 'permission denied for the archive of queue %', this.name
+            using errcode = '42501', hint = format('grant select on %s to %I', this.archive, spanmq.caller());
+    end if;
+    perform spanmq.check_quantity(qty);
+    return query execute format(
+        'select a.msg_id, a.read_ct, a.enqueued_at, a.last_read_at, a.archived_at, a.vt, a.message, a.headers'
+        ' from %s a where a.msg_id > $1 order by a.msg_id limit $2', this.archive) using after, qty;
+end $$;
+
+-- What a queue takes on disk, as one row: the segments of its log and their bytes, those of its archive (indexes and TOAST
+-- included), the number of its spans, the bytes of the tables of spans, which all queues share, and wal_bytes: what the server
+-- ever wrote of WAL, for the difference between two calls. Exact and quick: asks the file system, and counts spans.
+-- Raises 42P01 for an unknown queue, 42501 without the right to select from it.
+create or replace function pgmq.storage(queue text)
+returns table (segments bigint, log_bytes bigint, archive_bytes bigint, spans bigint, span_bytes bigint, wal_bytes bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'select');
+begin
+    segments := (select count(*) from spanmq.segment s where s.queue_id = this.queue_id);
+    -- A rewrite may have two more tables, and whoever drops one in this moment leaves null.
+    log_bytes := (
+        select coalesce(sum(pg_total_relation_size(to_regclass(format('spanmq.%I', t.name)))), 0)
+        from spanmq.segment s, unnest(array[s.log_name, s.copy_name, s.old_name]) t (name)
+        where s.queue_id = this.queue_id and t.name is not null);
+    -- A partitioned archive, of a queue that was adopted, is its partitions.
+    archive_bytes := (select coalesce(sum(pg_total_relation_size(p.relid)), 0) from pg_partition_tree(this.archive) p);
+    if archive_bytes = 0 then
+        archive_bytes := pg_total_relation_size(this.archive);
+    end if;
+    spans := (
+        select (select count(*) from spanmq.span s where s.queue_id = this.queue_id)
+             + (select count(*) from spanmq.span_unlogged s where s.queue_id = this.queue_id));
+    span_bytes := pg_total_relation_size('spanmq.span') + pg_total_relation_size('spanmq.settled')
+                + pg_total_relation_size('spanmq.span_unlogged') + pg_total_relation_size('spanmq.settled_unlogged');
+    wal_bytes := pg_wal_lsn_diff(
+        case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_insert_lsn() end, '0/0');
+    return next;
+end $$;

@@ -1,0 +1,168 @@
+"""The catalogue of schema pgmq: every function, type, table and view of PGMQ is here, in its shape."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.sql.conformance.conftest import Pair
+
+# PGMQ's private functions. Nothing but its own SQL calls them.
+NOT_OFFERED = {
+    "_belongs_to_pgmq",
+    "_create_fifo_index_if_not_exists",
+    "_ensure_pg_partman_installed",
+    "_extension_exists",
+    "_get_partition_col",
+    "_get_pg_partman_major_version",
+    "_get_pg_partman_schema",
+    "_send_batch",
+    "_validate_batch_params",
+}
+# What we add. None may bear the name of a function of PGMQ, where it could make a call ambiguous.
+ADDED = {"ack", "cancel", "maintain", "peek", "receive", "spanmq_version"}
+ADDED_TYPES = {"leased_message"}
+# PGMQ says volatile, but these look at nothing but their arguments.
+IMMUTABLE_HERE = {"format_table_name", "validate_queue_name"}
+
+FUNCTIONS = """
+    select p.proname, pg_get_function_identity_arguments(p.oid), pg_get_function_arguments(p.oid),
+           pg_get_function_result(p.oid), p.provolatile, p.prokind, p.proisstrict, p.proparallel
+    from pg_proc p where p.pronamespace = 'pgmq'::regnamespace
+"""
+ATTRIBUTES = """
+    select a.attname, format_type(a.atttypid, a.atttypmod)
+    from pg_attribute a where a.attrelid = %s::regclass and a.attnum > 0 and not a.attisdropped order by a.attnum
+"""
+DETAILS = """
+    select a.attname, a.attnotnull, pg_get_expr(d.adbin, d.adrelid)
+    from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+    where a.attrelid = %s::regclass and a.attnum > 0 and not a.attisdropped order by a.attnum
+"""
+CONSTRAINTS = """
+    select c.conname, c.contype, pg_get_constraintdef(c.oid) from pg_constraint c
+    where c.conrelid = %s::regclass and c.contype in ('u', 'p') order by c.conname
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    name: str
+    identity: str
+    arguments: str
+    result: str
+    volatility: str
+    kind: str
+    is_strict: bool
+    parallel: str
+
+    @property
+    def signature(self) -> str:
+        return f"{self.name}({self.identity})"
+
+
+def functions(connection: psycopg.Connection[Any]) -> dict[str, Function]:
+    found = [Function(*row) for row in connection.execute(FUNCTIONS.encode()).fetchall()]
+    return {each.signature: each for each in found}
+
+
+def test_every_function_is_here_with_its_arguments_defaults_and_results(pair: Pair) -> None:
+    upstream, here = functions(pair.upstream), functions(pair.here)
+    offered = {key: each for key, each in upstream.items() if each.name not in NOT_OFFERED}
+    assert len(offered) > 60
+    for signature, theirs in offered.items():
+        ours = here.get(signature)
+        assert ours is not None, signature
+        assert (ours.arguments, ours.result) == (theirs.arguments, theirs.result), signature
+        assert (ours.kind, ours.is_strict, ours.parallel) == (theirs.kind, theirs.is_strict, theirs.parallel)
+
+
+def test_functions_are_as_volatile_as_in_pgmq(pair: Pair) -> None:
+    upstream, here = functions(pair.upstream), functions(pair.here)
+    different = {
+        here[key].name
+        for key, each in upstream.items()
+        if key in here and here[key].volatility != each.volatility
+    }
+    assert different == IMMUTABLE_HERE
+
+
+def test_what_is_not_offered_and_what_is_added_is_listed(pair: Pair) -> None:
+    theirs = {each.name for each in functions(pair.upstream).values()}
+    ours = {each.name for each in functions(pair.here).values()}
+    assert theirs - ours == NOT_OFFERED
+    assert ours - theirs == ADDED
+
+
+def test_no_overload_is_added_that_could_make_a_call_ambiguous(pair: Pair) -> None:
+    upstream, here = functions(pair.upstream), functions(pair.here)
+    added = {each.name for key, each in here.items() if key not in upstream}
+    assert added == ADDED
+
+
+@pytest.mark.parametrize("name", ["message_record", "queue_record", "metrics_result"])
+def test_types_have_the_same_fields_in_the_same_order(name: str, pair: Pair) -> None:
+    upstream = pair.upstream.execute(ATTRIBUTES.encode(), [f"pgmq.{name}"]).fetchall()
+    assert upstream
+    assert pair.here.execute(ATTRIBUTES.encode(), [f"pgmq.{name}"]).fetchall() == upstream
+
+
+def test_types_that_are_added_are_listed(pair: Pair) -> None:
+    query = """select t.typname from pg_type t join pg_class c on c.oid = t.typrelid
+               where t.typnamespace = 'pgmq'::regnamespace and c.relkind = 'c'"""
+    theirs = {row[0] for row in pair.upstream.execute(query.encode()).fetchall()}
+    ours = {row[0] for row in pair.here.execute(query.encode()).fetchall()}
+    assert ours - theirs == ADDED_TYPES
+    assert theirs <= ours
+
+
+@pytest.mark.parametrize("create", ["create", "create_unlogged"])
+def test_tables_and_views_have_the_same_columns_in_the_same_order(create: str, pair: Pair) -> None:
+    for connection in (pair.upstream, pair.here):
+        connection.execute(f"select pgmq.{create}('orders')".encode())
+    for name in ("meta", "topic_bindings", "notify_insert_throttle", "q_orders", "a_orders"):
+        upstream = pair.upstream.execute(ATTRIBUTES.encode(), [f"pgmq.{name}"]).fetchall()
+        assert upstream
+        assert pair.here.execute(ATTRIBUTES.encode(), [f"pgmq.{name}"]).fetchall() == upstream, name
+
+
+@pytest.mark.parametrize("name", ["topic_bindings", "a_orders"])
+def test_real_tables_have_the_same_defaults_and_keys(name: str, pair: Pair) -> None:
+    for connection in (pair.upstream, pair.here):
+        connection.execute("select pgmq.create('orders')")
+    for query in (DETAILS, CONSTRAINTS):
+        upstream = pair.upstream.execute(query.encode(), [f"pgmq.{name}"]).fetchall()
+        assert upstream
+        assert pair.here.execute(query.encode(), [f"pgmq.{name}"]).fetchall() == upstream
+
+
+def test_monitors_may_look_as_in_pgmq(pair: Pair) -> None:
+    for connection in (pair.upstream, pair.here):
+        connection.execute("select pgmq.create('orders')")
+        for name in ("meta", "topic_bindings", "notify_insert_throttle", "q_orders", "a_orders"):
+            row = connection.execute(
+                "select has_table_privilege('pg_monitor', %s, 'select')", [f"pgmq.{name}"]
+            ).fetchone()
+            assert row == (True,), name
+        row = connection.execute(
+            "select has_sequence_privilege('pg_monitor', 'pgmq.q_orders_msg_id_seq', 'select')"
+        ).fetchone()
+        assert row == (True,)
+
+
+# Named arguments are part of the interface: what each overload's are is compared above; that they serve, here.
+NAMED = [
+    "select pgmq.create_partitioned(queue_name => 'p', partition_interval => '1000',"
+    " retention_interval => '5000', premake => 2)",
+    "select pgmq.convert_archive_partitioned(table_name => 'p', partition_interval => '1000',"
+    " retention_interval => '5000', leading_partition => 3)",
+    "select pgmq.drop_queue(queue_name => 'p', partitioned => true)",
+]
+
+
+@pytest.mark.parametrize("call", NAMED)
+def test_partitioned_queues_take_named_arguments(call: str, pair: Pair) -> None:
+    pair.here.execute("set client_min_messages = error")
+    pair.here.execute("select pgmq.create('p')")
+    pair.here.execute(call.encode())

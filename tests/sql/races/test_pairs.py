@@ -1,0 +1,160 @@
+"""Every action against every other on the same span: one open, the other meets it, the first commits or not.
+
+Whatever the order: no message is settled or delivered twice, none is lost, and who asks for messages by their
+ids gets all that the other left, also what a split has moved to another row meanwhile.
+"""
+
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from tests.sql.model.invariants import broken_invariants
+from tests.sql.races.actions import ACTIONS, MESSAGES, Action, Asks, Effect
+from tests.sql.races.sessions import Later, Race, Session
+
+STATES = ("ready", "leased", "expired")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Six new messages in one span."""
+
+    ids: list[int]
+    lease: int | None
+
+    @classmethod
+    def make(cls, race: Race, state: str) -> "Stage":
+        race.main.rows("select pgmq.purge_queue(%s)", race.queue)
+        ids = race.send(MESSAGES)
+        lease = None if state == "ready" else race.lease(MESSAGES, 30 if state == "leased" else -1)
+        return cls(ids, lease)
+
+
+@dataclass(slots=True)
+class Done:
+    """What became of an action: the ids it returned, or how many for a purge."""
+
+    action: Action
+    ids: list[int]
+    count: int = 0
+
+    @classmethod
+    def of(cls, action: Action, returned: list[int]) -> "Done":
+        if action.asks is Asks.ALL:
+            return cls(action, [], returned[0])
+        return cls(action, returned)
+
+    def with_effect(self, *effects: Effect) -> set[int]:
+        return set(self.ids) if self.action.effect in effects else set()
+
+
+def start(session: Session, action: Action, race: Race, stage: Stage) -> Later:
+    text, arguments = action.call(race.queue, stage.ids, stage.lease)
+    return session.later(text, arguments)
+
+
+def finish(action: Action, later: Later) -> Done:
+    return Done.of(action, [row[0] for row in later.rows()])
+
+
+def applies(action: Action, state: str) -> bool:
+    return state != "ready" or action.asks is not Asks.IDS_OF_LEASE
+
+
+def must_find(second: Action, first: Done, stage: Stage, state: str) -> set[int] | None:
+    """Return what the second must have got; None if that depends on who was faster."""
+    asked = set(second.asked(stage.ids)) - first.with_effect(Effect.SETTLED)
+    if first.action.asks is Asks.ALL:
+        asked = set()
+    if second.asks is Asks.IDS:
+        return asked
+    if second.asks is Asks.IDS_OF_LEASE:
+        gone = set(first.ids)  # whatever was done to them: they have left the lease
+        return asked - gone
+    if second.asks is Asks.IDS_OF_NO_LEASE and state == "ready":
+        return asked - first.with_effect(Effect.TAKEN)
+    return None
+
+
+def problems_of(race: Race, stage: Stage, done: Sequence[Done]) -> list[str]:
+    """Say what was lost, or had twice, given what each action returned (rolled back ones left out)."""
+    problems = broken_invariants(race.main.connection)
+    left = set(race.left())
+    settled = [each.with_effect(Effect.SETTLED) for each in done]
+    taken = [each.with_effect(Effect.TAKEN) for each in done]
+    for a, b in itertools.combinations(settled, 2):
+        if a & b:
+            problems.append(f"settled twice: {a & b}")
+    for a, b in itertools.combinations(taken, 2):
+        if a & b:
+            problems.append(f"delivered twice: {a & b}")
+    all_settled = set().union(*settled)
+    purged = sum(each.count for each in done)
+    if left & all_settled:
+        problems.append(f"settled and still there: {left & all_settled}")
+    if len(left) + len(all_settled) + purged != MESSAGES:
+        problems.append(
+            f"of {stage.ids} {sorted(all_settled)} were settled, {purged} purged, {sorted(left)} are left"
+        )
+    return problems
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("first_name", ACTIONS)
+def test_second_action_meets_the_first(database: str, first_name: str, state: str) -> None:
+    first = ACTIONS[first_name]
+    if not applies(first, state):
+        pytest.skip("there is no lease to ack")
+    problems = []
+    with Race(database) as race:
+        one, two = race.open(), race.open()
+        for second, fate in itertools.product(ACTIONS.values(), ("commit", "rollback")):
+            if not applies(second, state):
+                continue
+            stage = Stage.make(race, state)
+            one.begin()
+            first_done = finish(first, start(one, first, race, stage))
+            later = start(two, second, race, stage)
+            waited = later.waits()
+            one.end(fate)
+            second_done = finish(second, later)
+            done = [first_done, second_done] if fate == "commit" else [second_done]
+            found = problems_of(race, stage, done)
+            wanted = must_find(second, first_done if fate == "commit" else Done(first, []), stage, state)
+            if fate == "rollback":
+                wanted = must_find(second, Done(ACTIONS["sweep and join"], []), stage, state)
+            if wanted is not None and set(second_done.ids) != wanted:
+                found.append(f"got {second_done.ids}, should have got {sorted(wanted)}")
+            if second.asks is Asks.ANY and waited:
+                found.append("waited")
+            problems += [f"{state}: {first.name} ({fate}), then {second.name}: {each}" for each in found]
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_two_more_meet_an_open_action(database: str, state: str) -> None:
+    # A sample of the 3,000 threes, the same in every run.
+    names = random.Random(state)
+    possible = [each for each in ACTIONS.values() if applies(each, state)]
+    problems = []
+    with Race(database) as race:
+        sessions = [race.open() for _ in range(3)]
+        for _ in range(120):
+            actions = names.choices(possible, k=3)
+            stage = Stage.make(race, state)
+            sessions[0].begin()
+            done = [finish(actions[0], start(sessions[0], actions[0], race, stage))]
+            later = []
+            for session, action in zip(sessions[1:], actions[1:], strict=True):
+                later.append(start(session, action, race, stage))
+                later[-1].waits()
+            fate = names.choice(["commit", "commit", "rollback"])
+            sessions[0].end(fate)
+            if fate == "rollback":
+                done = []
+            done += [finish(action, each) for action, each in zip(actions[1:], later, strict=True)]
+            line = ", ".join(each.name for each in actions)
+            problems += [f"{state}: {line} ({fate}): {each}" for each in problems_of(race, stage, done)]
+    assert not problems, "\n".join(problems)

@@ -1,0 +1,168 @@
+"""A client and a schema of different releases, or upstream PGMQ: what both know works, the rest is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from spanmq import errors
+from spanmq.client import Client
+
+
+@pytest.fixture
+def client(database: str) -> Iterator[Client]:
+    with Client(database, maintain_interval=None) as client:
+        client.create_queue("orders")
+        client.send("orders", {"a": 1}, headers={"h": 1}, group="g")
+        yield client
+
+
+@pytest.fixture
+def owner(database: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(database, autocommit=True) as connection:
+        yield connection
+
+
+# A newer schema.
+
+
+def test_columns_of_a_newer_schema_may_stand_anywhere(client: Client, owner: psycopg.Connection[Any]) -> None:
+    before = client.peek("orders")
+    owner.execute("alter function pgmq.peek rename to peek_before")
+    owner.execute(
+        "create function pgmq.peek(queue text, qty int default 10, after bigint default 0) returns table ("
+        " priority int, headers jsonb, vt timestamptz, message jsonb, msg_id bigint, deadline timestamptz,"
+        " last_read_at timestamptz, enqueued_at timestamptz, read_ct int) language sql as $$"
+        " select 7, headers, vt, message, msg_id, now(), last_read_at, enqueued_at, read_ct"
+        " from pgmq.peek_before(queue, qty, after) $$"
+    )
+    assert client.peek("orders") == before
+
+
+def test_arguments_of_a_newer_schema_may_stand_anywhere(
+    client: Client, owner: psycopg.Connection[Any]
+) -> None:
+    owner.execute("alter function pgmq.receive rename to receive_before")
+    owner.execute(
+        "create function pgmq.receive(queue text, worker text default 'nobody', slots int default 1,"
+        " lease double precision default 30, qty int default 1) returns setof pgmq.leased_message"
+        " language sql as $$ select * from pgmq.receive_before(queue, qty, lease, slots) $$"
+    )
+    [message] = client.receive("orders", 5, slots=2)
+    assert message.body == {"a": 1}
+    assert client.ack(message)[0].outcome == "acked"
+
+
+# An older one.
+
+
+def test_columns_that_an_older_schema_lacks_are_none(client: Client, owner: psycopg.Connection[Any]) -> None:
+    owner.execute("alter function pgmq.receive rename to receive_after")
+    owner.execute(
+        "create function pgmq.receive(queue text, qty int, lease double precision, slots int)"
+        " returns setof pgmq.message_record language sql as $$"
+        " select msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers"
+        " from pgmq.receive_after(queue, qty, lease, slots) $$"
+    )
+    [message] = client.receive("orders")
+    assert (message.body, message.group, message.attempt) == ({"a": 1}, "g", 1)
+    assert (message.lease_id, message.slot, message.last_error) == (None, None, None)
+
+
+def test_function_that_an_older_schema_lacks_is_named(client: Client, owner: psycopg.Connection[Any]) -> None:
+    owner.execute("drop function pgmq.cancel")
+    with pytest.raises(errors.SchemaVersionError, match=r"no pgmq\.cancel .*\n.*spanmq upgrade") as caught:
+        client.cancel("orders", 1)
+    assert caught.value.function == "cancel"
+    assert client.peek("orders")
+    with pytest.raises(errors.SchemaVersionError), client.transaction() as transaction:
+        transaction.cancel("orders", 1)
+
+
+def test_schema_that_went_away_is_noticed(client: Client, owner: psycopg.Connection[Any]) -> None:
+    owner.execute("drop schema pgmq cascade")
+    with pytest.raises(errors.SchemaMissingError):
+        client.receive("orders")
+    with pytest.raises(errors.SchemaMissingError):
+        client.send("orders", 1)
+
+
+def test_function_missing_further_down_is_not_taken_for_the_one_called(
+    client: Client, owner: psycopg.Connection[Any]
+) -> None:
+    owner.execute(
+        "create or replace function pgmq.spanmq_version() returns text language plpgsql as"
+        " $$ begin return pgmq.cancel('nothing'); end $$"
+    )
+    with pytest.raises(errors.ServerError, match=r"function pgmq\.cancel"):
+        client.version()
+
+
+# Upstream PGMQ, and nothing at all.
+
+
+NATIVE: list[tuple[str, Callable[[Client], object]]] = [
+    ("receive", lambda client: client.receive("orders")),
+    ("receive", lambda client: client.receive("orders", wait=5)),
+    ("peek", lambda client: client.peek("orders")),
+    ("ack", lambda client: client.ack_lease("orders", 1, [1])),
+    ("cancel", lambda client: client.cancel("orders", [1])),
+    ("maintain", lambda client: client.maintain()),
+    ("spanmq_version", lambda client: client.version()),
+]
+
+
+@pytest.mark.parametrize(("missing", "call"), NATIVE)
+def test_what_upstream_lacks_is_named(
+    upstream_database: str, missing: str, call: Callable[[Client], object]
+) -> None:
+    with Client(upstream_database) as client:
+        client.create_queue("orders")
+        with pytest.raises(
+            errors.NotSupportedByUpstreamError, match=rf"upstream PGMQ, .* pgmq\.{missing}"
+        ) as caught:
+            call(client)
+        assert caught.value.missing == missing
+        assert client.flavour() == "upstream"
+
+
+def test_transaction_survives_a_call_that_upstream_lacks(upstream_database: str) -> None:
+    with psycopg.connect(upstream_database) as connection:
+        client = Client(connection=connection)
+        client.create_queue("orders")
+        with pytest.raises(errors.NotSupportedByUpstreamError):
+            client.receive("orders")
+        client.send("orders", 1)
+    with Client(upstream_database) as another:
+        assert len(another.read("orders")) == 1
+
+
+def test_upstream_that_is_adopted_meanwhile_is_noticed(upstream_database: str) -> None:
+    with Client(upstream_database) as client, psycopg.connect(upstream_database, autocommit=True) as owner:
+        with pytest.raises(errors.NotSupportedByUpstreamError):
+            client.version()
+        owner.execute("create function pgmq.spanmq_version() returns text language sql as $$ select '9.9' $$")
+        assert client.version() == "9.9"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.send("orders", 1),
+        lambda client: client.receive("orders"),
+        lambda client: client.version(),
+    ],
+)
+def test_database_that_holds_nothing_says_how_to_fill_it(
+    empty_database: str, call: Callable[[Client], object]
+) -> None:
+    with Client(empty_database) as client, pytest.raises(errors.SchemaMissingError, match=r"client\.install"):
+        call(client)
+    with (
+        psycopg.connect(empty_database) as connection,
+        pytest.raises(errors.SchemaMissingError, match=r"client\.install"),
+    ):
+        call(Client(connection=connection))

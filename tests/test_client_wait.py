@@ -1,0 +1,278 @@
+"""Waiting for messages, and the housekeeping in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from spanmq.client import Client
+from spanmq.client_async import AsyncClient
+from spanmq.listen import Listener
+from spanmq.message import Message
+
+Connection = psycopg.Connection[Any]
+
+
+@pytest.fixture
+def client(database: str) -> Iterator[Client]:
+    with Client(database, maintain_interval=None) as client:
+        client.create_queue("orders")
+        yield client
+
+
+@pytest.fixture
+def observer(database: str) -> Iterator[Connection]:
+    with psycopg.connect(database, autocommit=True) as connection:
+        yield connection
+
+
+def until(observer: Connection, query: str) -> None:
+    """Return as soon as a query gives true."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        observer.execute("select pg_stat_clear_snapshot()")
+        row = observer.execute(query.encode()).fetchone()
+        if row is not None and row[0]:
+            return
+        time.sleep(0.005)
+    raise AssertionError(query)
+
+
+SOMEBODY_LISTENS = (
+    "select count(*) > 0 from pg_stat_activity where datname = current_database() and query like 'listen %'"
+)
+
+
+# Waiting.
+
+
+def test_wait_ends_with_the_first_message(client: Client) -> None:
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(client.receive, "orders", 5, wait=60)
+        client.send("orders", 1)
+        assert [message.body for message in waiting.result(30)] == [1]
+
+
+def test_wait_that_is_over_gives_nothing(client: Client) -> None:
+    started = time.monotonic()
+    assert client.receive("orders", wait=timedelta(seconds=0.2)) == []
+    assert client.read("orders", wait=0) == []
+    assert 0.2 <= time.monotonic() - started < 10
+
+
+def test_message_that_is_there_is_taken_without_waiting(client: Client) -> None:
+    client.send("orders", 1)
+    started = time.monotonic()
+    assert len(client.receive("orders", 5, wait=60)) == 1
+    assert time.monotonic() - started < 30
+
+
+@pytest.mark.parametrize("listen", [True, False])
+def test_delayed_message_ends_a_wait(database: str, client: Client, listen: bool) -> None:
+    client.send("orders", 1, delay=0.3)
+    with Client(database, listen=listen, maintain_interval=None) as waiter:
+        assert len(waiter.read_grouped("orders", wait=60)) == 1
+
+
+def test_wait_in_a_transaction_sees_what_others_commit(client: Client) -> None:
+    with ThreadPoolExecutor() as threads, client.transaction() as transaction:
+        waiting = threads.submit(transaction.receive, "orders", wait=60)
+        client.send("orders", 1)
+        assert len(waiting.result(30)) == 1
+
+
+def test_wait_holds_neither_snapshot_nor_transaction(client: Client, observer: Connection) -> None:
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(client.receive, "orders", wait=60)
+        until(observer, SOMEBODY_LISTENS)
+        until(
+            observer,
+            "select count(*) = 0 from pg_stat_activity where datname = current_database()"
+            " and pid <> pg_backend_pid() and (backend_xmin is not null or xact_start is not null)",
+        )
+        client.send("orders", 1)
+        waiting.result(30)
+
+
+def test_many_waiters_share_one_listening_connection(client: Client, observer: Connection) -> None:
+    client.create_queue("events")
+    queues = ["orders"] * 12 + ["events"] * 12
+    with ThreadPoolExecutor(24) as threads:
+        waiting = [threads.submit(client.receive, queue, wait=60) for queue in queues]
+        until(observer, SOMEBODY_LISTENS)
+        listening = observer.execute(
+            "select count(*) from pg_stat_activity"
+            " where datname = current_database() and query like 'listen %'"
+        ).fetchone()
+        client.send_batch("orders", range(12))
+        client.send_batch("events", range(12))
+        received: list[Message] = [message for future in waiting for message in future.result(30)]
+    assert listening == (1,)
+    assert len({(message.queue, message.message_id) for message in received}) == 24
+
+
+def test_announced_message_wakes_who_listens(database: str, client: Client) -> None:
+    client.create_queue("Mixed")
+    client.enable_notify_insert("Mixed", throttle=0)
+    client.enable_notify_insert("orders", throttle=0)
+    listener = Listener(lambda: psycopg.connect(database, autocommit=True))
+    try:
+        with listener.announcements("Mixed") as mixed, listener.announcements("orders") as orders:
+            # Both are set when listening begins.
+            assert mixed.wait(20)
+            assert orders.wait(20)
+            mixed.clear()
+            orders.clear()
+            client.send("Mixed", 1)
+            assert mixed.wait(20)
+            assert not orders.is_set()
+            client.send("orders", 1)
+            assert orders.wait(20)
+    finally:
+        listener.stop()
+        listener.join()
+
+
+def test_broken_listener_leaves_polls_and_is_logged_once(
+    database: str, client: Client, observer: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        Client(database, poll_interval=0.02, maintain_interval=None) as waiter,
+        ThreadPoolExecutor() as threads,
+    ):
+        waiting = threads.submit(waiter.receive, "orders", wait=60)
+        until(observer, SOMEBODY_LISTENS)
+        observer.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and query like 'listen %'"
+        )
+        until(observer, SOMEBODY_LISTENS.replace("> 0", "= 0"))
+        client.send("orders", 1)
+        assert len(waiting.result(30)) == 1
+    assert [record.message.split()[0] for record in caplog.records if record.name == "spanmq"] == [
+        "listening_failed"
+    ]
+
+
+def test_asynchronous_waits_share_one_connection_too(
+    database: str, client: Client, observer: Connection
+) -> None:
+    client.enable_notify_insert("orders")
+
+    async def scenario() -> None:
+        async with AsyncClient(database, maintain_interval=None) as waiter:
+            waits = [asyncio.create_task(waiter.receive("orders", wait=60)) for _ in range(20)]
+            await asyncio.to_thread(until, observer, SOMEBODY_LISTENS)
+            await waiter.send_batch("orders", range(20))
+            received = await asyncio.gather(*waits)
+            assert len({messages[0].message_id for messages in received}) == 20
+            assert await waiter.receive("orders", wait=0.05) == []
+
+    asyncio.run(scenario())
+
+
+def test_cancelled_wait_takes_nothing(database: str, client: Client, observer: Connection) -> None:
+    async def scenario() -> None:
+        async with AsyncClient(database, maintain_interval=None) as waiter:
+            wait = asyncio.create_task(waiter.receive("orders", wait=60))
+            await asyncio.to_thread(until, observer, SOMEBODY_LISTENS)
+            wait.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await wait
+            await waiter.send("orders", 1)
+            assert len(await waiter.receive("orders")) == 1
+
+    asyncio.run(scenario())
+
+
+# Housekeeping.
+
+
+def maintenance_calls(observer: Connection) -> None:
+    """Count the calls of `maintain` from now on in a sequence, which needs no commit."""
+    observer.execute("create sequence maintained")
+    observer.execute("alter function pgmq.maintain rename to maintain_before")
+    observer.execute(
+        "create function pgmq.maintain(budget int default 10)"
+        " returns table (action text, queue text, detail text) language plpgsql as"
+        " $$ begin perform nextval('public.maintained');"
+        " return query select * from pgmq.maintain_before(budget); end $$"
+    )
+
+
+def test_client_with_a_dsn_keeps_house(database: str, client: Client, observer: Connection) -> None:
+    maintenance_calls(observer)
+    before = observer.execute("select count(*) from spanmq.segment").fetchone()
+    assert before is not None
+    with Client(database, maintain_interval=0.01):
+        until(observer, f"select count(*) > {before[0]} from spanmq.segment")
+        until(observer, "select last_value > 5 from maintained")
+
+
+def test_client_of_your_own_connection_keeps_no_house(database: str, observer: Connection) -> None:
+    assert not [thread for thread in threading.enumerate() if thread.name == "spanmq maintenance"]
+    with Client(connection=observer, maintain_interval=0.001), Client(database, maintain_interval=None):
+        assert not [thread for thread in threading.enumerate() if thread.name == "spanmq maintenance"]
+
+
+def test_asynchronous_client_keeps_house(database: str, client: Client, observer: Connection) -> None:
+    maintenance_calls(observer)
+
+    async def scenario() -> None:
+        async with AsyncClient(database, maintain_interval=0.01):
+            await asyncio.to_thread(until, observer, "select last_value > 5 from maintained")
+
+    asyncio.run(scenario())
+
+
+def test_failing_maintenance_is_logged_once_and_disturbs_nobody(
+    database: str, client: Client, observer: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    observer.execute("create sequence failures")
+    observer.execute(
+        "create or replace function pgmq.maintain(budget int default 10)"
+        " returns table (action text, queue text, detail text) language plpgsql as $$ begin"
+        " perform nextval('public.failures'); raise exception 'broken'; end $$"
+    )
+    with Client(database, maintain_interval=0.01) as keeper:
+        until(observer, "select last_value > 3 from failures")
+        keeper.send("orders", 1)
+    logged = [record for record in caplog.records if record.name == "spanmq"]
+    assert [record.levelno for record in logged] == [logging.WARNING]
+    assert logged[0].message == "maintenance_failed error=broken; trying again"
+
+
+def test_upstream_needs_no_housekeeping(upstream_database: str, caplog: pytest.LogCaptureFixture) -> None:
+    with Client(upstream_database, maintain_interval=0.001) as client:
+        client.list_queues()
+        threads = [thread for thread in threading.enumerate() if thread.name == "spanmq maintenance"]
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive()
+    assert [record for record in caplog.records if record.name == "spanmq"] == []
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_client_that_nobody_uses_any_more_ends_its_threads(database: str, client: Client) -> None:
+    forgotten = Client(database, maintain_interval=0.01)
+    forgotten.send("orders", 1)
+    watched = weakref.ref(forgotten)
+    [thread] = [thread for thread in threading.enumerate() if thread.name == "spanmq maintenance"]
+    del forgotten
+    deadline = time.monotonic() + 20
+    while thread.is_alive() and time.monotonic() < deadline:
+        gc.collect()
+        thread.join(0.02)
+    assert watched() is None
+    assert not thread.is_alive()

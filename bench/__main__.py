@@ -34,8 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list or not wanted:
         print("\n".join(wanted) if wanted else f"no case matches {' or '.join(patterns)}; --list shows all")
         return 0 if wanted else 2
-    stage = _measure(options, plan, wanted_experiments, patterns, _command(given))
-    return 0 if stage.measurements else 1
+    return _measure(options, plan, wanted_experiments, patterns, _command(given))
 
 
 def _measure(
@@ -44,7 +43,7 @@ def _measure(
     wanted: Sequence[Experiment],
     patterns: Sequence[str],
     command: str,
-) -> Stage:
+) -> int:
     contestants = _contestants(options.contestants)
     names = list(dict.fromkeys(contestant.database for contestant in contestants))
     with ExitStack() as stack:
@@ -55,10 +54,12 @@ def _measure(
             databases[name] = database.create(dsn, name)
         around = environment.look(databases)
         stage = Stage(plan, contestants, databases, Generator(find_pgbench(), os.cpu_count() or 1))
+        status = 0
         try:
             stage.play(wanted, patterns)
         except KeyboardInterrupt:
             stage.note("stopped; this is what was measured so far")
+            status = 130
         finally:
             summaries = summarize(stage.measurements)
             print(report.text(around, plan, summaries))
@@ -66,7 +67,7 @@ def _measure(
                 options.json.write_text(report.as_json(around, plan, stage.measurements, summaries))
             if options.report_markdown:
                 options.report_markdown.write_text(report.markdown(around, plan, summaries, command))
-    return stage
+    return status
 
 
 def _plan(options: argparse.Namespace) -> Plan:

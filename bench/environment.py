@@ -69,12 +69,17 @@ def look(databases: dict[str, Database]) -> Environment:
         processor=_processor(),
         processors=os.cpu_count() or 1,
         memory_gigabytes=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        system=f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
+        system=f"{platform.system()} {_release()}, Python {platform.python_version()}",
         load_average_before=round(os.getloadavg()[0], 2),
         commit_ms=_commit_ms(database),
         versions=versions,
         settings=settings,
     )
+
+
+def _release() -> str:
+    """Give the kernel's version without what its builder added."""
+    return ".".join(platform.release().split("-")[0].split(".")[:2])
 
 
 def _processor() -> str:

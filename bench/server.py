@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# As a careful operator sets a small server; everything else stands at its default, autovacuum too. With
+# As a careful operator sets a small server; everything else is as in the embedded server, autovacuum on. With
 # these no checkpoint falls into a run of seconds.
 SETTINGS = {
     "shared_buffers": "1GB",

@@ -140,8 +140,8 @@ def reachable_binaries(folder: Path, user: ServerUser, copies: Path = SYSTEM_FOL
             copy_programs(folder, copy)
         except OSError as error:
             raise EmbeddedNotAvailableError(
-                f"root runs PostgreSQL as {user.name!r}, who cannot execute {folder / 'postgres'}, and it could not "
-                f"be copied to {copy}: {error}",
+                f"root runs PostgreSQL as {user.name!r}, who cannot execute {folder / 'postgres'}, and it "
+                f"could not be copied to {copy}: {error}",
                 hint=hint,
             ) from error
     programs = copy / folder.relative_to(folder.parents[2])

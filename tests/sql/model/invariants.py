@@ -1,12 +1,15 @@
 """What must hold of the storage between any two transactions; every test here ends by asking it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 
-# One row for each thing that is wrong: rule, and what breaks it. {span} and {settled} are the tables of logged
-# or unlogged queues. A message is a member of a span if it is among its ids and no note says that it left.
+# One row for each thing that is wrong: rule, and what breaks it. {span} and {settled} are the tables of
+# logged or unlogged queues. A span has the message of each of its ids, unless a note says that it left.
 OF_SPANS = """
 with
     spans as (
@@ -131,21 +134,17 @@ Connection = psycopg.Connection[Any]
 
 
 def broken_invariants(connection: Connection) -> list[str]:
-    """Return what is wrong in the storage of all queues, a line each, as one snapshot sees it."""
+    """Return what is wrong in the storage of all queues, a line each; not within a transaction."""
     found: list[Any] = []
-    # Looked at as one: otherwise a claim between two of the queries would look like a fault.
-    with psycopg.connect(connection.info.dsn, password=connection.info.password) as looking:
-        looking.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        # Plans of these queries need no tuning but must not depend on statistics of another test.
-        looking.execute("set local search_path = pg_catalog")
-        queues = looking.execute(
+    # One snapshot for all: otherwise a claim between two of the queries would look like a fault.
+    with snapshot(connection):
+        queues = connection.execute(
             "select queue_id, is_unlogged, ids::text, queue_view::text, archive::text from spanmq.queue"
         ).fetchall()
         for suffix in ("", "_unlogged"):
-            tables = tables_of(suffix)
-            text = sql.SQL(OF_SPANS).format(**tables, is_unlogged=sql.Literal(bool(suffix)))
-            found += looking.execute(text).fetchall()
-        found += looking.execute(sql.SQL(OF_SEGMENTS)).fetchall()
+            text = sql.SQL(OF_SPANS).format(**tables_of(suffix), is_unlogged=sql.Literal(bool(suffix)))
+            found += connection.execute(text).fetchall()
+        found += connection.execute(sql.SQL(OF_SEGMENTS)).fetchall()
         for queue_id, is_unlogged, ids, view, archive in queues:
             text = sql.SQL(OF_ONE_QUEUE).format(
                 **tables_of("_unlogged" if is_unlogged else ""),
@@ -155,8 +154,19 @@ def broken_invariants(connection: Connection) -> list[str]:
                 view=sql.SQL(view),
                 archive=sql.SQL(archive),
             )
-            found += looking.execute(text).fetchall()
+            found += connection.execute(text).fetchall()
     return [f"{rule}: {detail}" for rule, detail in found]
+
+
+@contextmanager
+def snapshot(connection: Connection) -> Iterator[None]:
+    """Look at everything as of one moment."""
+    assert connection.info.transaction_status is TransactionStatus.IDLE
+    connection.execute("begin isolation level repeatable read read only")
+    try:
+        yield
+    finally:
+        connection.execute("rollback")
 
 
 def tables_of(suffix: str) -> dict[str, sql.Identifier]:

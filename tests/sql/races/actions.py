@@ -112,7 +112,8 @@ ACTIONS = {
             "sweep and join",
             Effect.NOTHING,
             Asks.ANY,
-            "select 0 from (select spanmq.sweep(q.queue_id, 100) as n, spanmq.join_spans(q.queue_id, 0, 1 << 30)"
+            "select 0 from ("
+            " select spanmq.sweep(q.queue_id, 100) as n, spanmq.join_spans(q.queue_id, 0, 1 << 30)"
             " from spanmq.queue q where q.name = %(queue)s) s where s.n < 0",
         ),
     )

@@ -116,13 +116,13 @@ class Session:
 class Race:
     """A database, a queue in it, and any number of sessions."""
 
-    def __init__(self, dsn: str, queue: str = "jobs") -> None:
+    def __init__(self, dsn: str, queue: str = "jobs", kind: str = "create") -> None:
         self.dsn = dsn
         self.queue = queue
         self._server = psycopg.connect(dsn, autocommit=True)
         self._sessions: list[Session] = []
         self.main = self.open()
-        self.main.value("select pgmq.create(%s)", queue)
+        self.main.value(f"select pgmq.{kind}(%s)", queue)
         self.queue_id: int = self.main.value("select queue_id from spanmq.queue where name = %s", queue)
 
     def open(self) -> Session:

@@ -33,19 +33,13 @@ create or replace function spanmq.claim(this_queue int, quantity int, lease bigi
 returns spanmq.run[]
 language plpgsql as $$
 declare
-    ready refcursor;
-    this spanmq.span;
     runs spanmq.run[] := '{}';
-    run spanmq.run;
-    los bigint[] := '{}';
-    wanted int;
+    more spanmq.run[];
     taken int := 0;
     hint spanmq.hint := spanmq.get_hint(this_queue, at_);
-    due_at timestamptz;
     started_at timestamptz := clock_timestamp();
     due_took interval;
-    from_lo bigint;
-    head int8multirange;
+    due_at timestamptz;
 begin
     if quantity = 0 then
         return runs;
@@ -54,14 +48,50 @@ begin
     select s.vt into due_at from spanmq.span s
         where s.queue_id = this_queue and s.state <> 'r' and s.vt >= hint.due_from order by s.queue_id, s.vt limit 1;
     due_took := clock_timestamp() - started_at;
-    if due_at <= at_ then
-        runs := spanmq.claim_due(this_queue, quantity, at_, hint.due_from, hint.ready_from);
-        taken := coalesce((select sum(r.n) from unnest(runs) r), 0);
+    if (due_at <= at_) is not true then
+        runs := spanmq.claim_ready(this_queue, quantity, at_, hint, due_at, due_took, true);
+        taken := spanmq.count_runs(runs);
     end if;
-    from_lo := hint.ready_from;
-    started_at := clock_timestamp();
+    if taken < quantity and (runs is null or due_at <= at_) then
+        -- Something fell due, or there are spans with gaps: these may lie between each other.
+        runs := spanmq.claim_mixed(this_queue, quantity, at_, hint.due_from, hint.ready_from);
+        taken := spanmq.count_runs(runs);
+        if taken < quantity then
+            -- Of those that it looked at others held some: whatever is left.
+            more := spanmq.claim_ready(this_queue, quantity - taken, at_, hint, due_at, due_took, false);
+            if more <> '{}' then
+                select array_agg(r order by r.lo) into runs from unnest(runs || more) r;
+                taken := spanmq.count_runs(runs);
+            end if;
+        end if;
+    end if;
+    if slots > 1 and taken > 0 then
+        runs := spanmq.cut(runs, ceil(taken / slots::numeric)::int);
+    end if;
+    if lease is not null and taken > 0 then
+        perform spanmq.insert_leased(this_queue, lease, until, at_, runs);
+    end if;
+    return runs;
+end $$;
+
+-- Takes ready spans from the left, the last one in part. Returns null, and nothing is taken, if `strict` and one has gaps.
+create or replace function spanmq.claim_ready(
+    this_queue int, quantity int, at_ timestamptz, hint spanmq.hint, due_at timestamptz, due_took interval, strict boolean
+) returns spanmq.run[]
+language plpgsql as $$
+declare
+    ready refcursor;
+    this spanmq.span;
+    runs spanmq.run[] := '{}';
+    run spanmq.run;
+    los bigint[] := '{}';
+    wanted int;
+    taken int := 0;
+    head int8multirange;
+    from_lo bigint := hint.ready_from;
+    started_at timestamptz := clock_timestamp();
+begin
     loop
-        exit when taken >= quantity;
         -- Skip what another receiver holds this instant: waiting for it would serialise them all.
         open ready for select * from spanmq.span s where s.queue_id = this_queue and s.state = 'r' and s.lo >= from_lo
             order by s.queue_id, s.lo for update skip locked;
@@ -71,6 +101,10 @@ begin
             hint := spanmq.set_hint(this_queue, hint, this.lo, clock_timestamp() - started_at, least(due_at, at_), due_took);
         end if;
         while this.lo is not null loop
+            if strict and this.ids is not null then
+                close ready;
+                return null;
+            end if;
             wanted := least(this.n, quantity - taken);
             los := los || this.lo;
             if this.lo = run.lo + run.n and this.lo & 255 <> 0 and this.ids is null and run.ids is null
@@ -96,26 +130,15 @@ begin
         exit when taken > 0 or from_lo = 0;
         from_lo := 0;
     end loop;
-    if run.n > 0 then
-        runs := runs || run;
-    end if;
     if taken = 0 then
         return runs;
     end if;
-    if los <> '{}' then
-        -- By the primary key alone: a predicate on the state would let the planner walk an index full of dead entries.
-        delete from spanmq.span s where s.queue_id = this_queue and s.lo = any (los) and s.lease_id = 0;
-        if wanted < this.n then
-            perform spanmq.put_rest(this, wanted, head);
-        end if;
+    -- By the primary key alone: a predicate on the state would let the planner walk an index full of dead entries.
+    delete from spanmq.span s where s.queue_id = this_queue and s.lo = any (los) and s.lease_id = 0;
+    if wanted < this.n then
+        perform spanmq.put_rest(this, wanted, head);
     end if;
-    if slots > 1 then
-        runs := spanmq.cut(runs, ceil(taken / slots::numeric)::int);
-    end if;
-    if lease is not null then
-        perform spanmq.insert_leased(this_queue, lease, until, at_, runs);
-    end if;
-    return runs;
+    return runs || run;
 end $$;
 
 -- Puts back what a claim left of a span: all but its first `taken` messages (`head`, when it has gaps).
@@ -139,18 +162,21 @@ begin
         from unnest(runs) r;
 end $$;
 
--- What a claim does where something fell due: candidates of every kind, by id, are locked one by one and looked at again.
--- In the order of ids among the ready ones and the 1,000 that fell due first.
-create or replace function spanmq.claim_due(this_queue int, quantity int, at_ timestamptz, due_from timestamptz, ready_from bigint)
+-- Takes visible spans of every kind: candidates by id are locked one by one and looked at again, until nothing below the
+-- quantity-th id can be missing; what is above it is put back. In the order of ids among the first 1,000 ready spans and the
+-- 1,000 that fell due first.
+create or replace function spanmq.claim_mixed(this_queue int, quantity int, at_ timestamptz, due_from timestamptz, ready_from bigint)
 returns spanmq.run[]
 language plpgsql as $$
 declare
     candidate record;
     this spanmq.span;
+    spans spanmq.span[] := '{}';
+    ids int8multirange := '{}';
+    here int8multirange;
+    n int := 0;
+    last_id bigint := 9223372036854775806;
     runs spanmq.run[] := '{}';
-    wanted int;
-    taken int := 0;
-    head int8multirange;
 begin
     for candidate in
         select c.lo, c.lease_id from (
@@ -158,29 +184,29 @@ begin
                 where s.queue_id = this_queue and s.state <> 'r' and s.vt <= at_ and s.vt >= due_from order by s.vt, s.lo limit 1000)
             union all
             (select s.lo, 0 from spanmq.span s
-                where s.queue_id = this_queue and s.state = 'r' and s.lo >= ready_from order by s.lo limit least(quantity, 1000))
+                where s.queue_id = this_queue and s.state = 'r' and s.lo >= ready_from order by s.lo limit 1000)
         ) c order by c.lo, c.lease_id
     loop
-        exit when taken >= quantity;
+        exit when candidate.lo > last_id;
         this := spanmq.lock_visible(this_queue, candidate.lo, candidate.lease_id, at_);
         continue when this.n is null or this.n = 0;
-        delete from spanmq.span s where s.queue_id = this_queue and s.lo = candidate.lo and s.lease_id = candidate.lease_id;
-        if this.ids is not null then
-            this.lo := lower(this.ids);
-            if upper(this.ids) - this.lo = this.n then
-                this.ids := null;
-            end if;
+        spans := spans || this;
+        n := n + this.n;
+        ids := ids + spanmq.ids_of(this.lo, this.n, this.ids);
+        if n >= quantity then
+            last_id := upper(spanmq.first_ids(ids, quantity)) - 1;
         end if;
-        wanted := least(this.n, quantity - taken);
-        head := this.ids;
-        if wanted < this.n then
-            head := spanmq.first_ids(this.ids, wanted);
+    end loop;
+    foreach this in array spans loop
+        here := spanmq.ids_of(this.lo, this.n, this.ids) * int8multirange(int8range(null, last_id, '[]'));
+        continue when isempty(here);
+        delete from spanmq.span s where s.queue_id = this_queue and s.lo = this.lo and s.lease_id = this.lease_id;
+        runs := runs || spanmq.run_of(this, here);
+        here := spanmq.ids_of(this.lo, this.n, this.ids) - here;
+        if not isempty(here) then
             -- The rest is visible: ready, with its attempts.
-            perform spanmq.put_rest(this, wanted, head);
+            perform spanmq.put_back(this_queue, array[spanmq.run_of(this, here)], this.vt);
         end if;
-        runs := runs || (this.lo, wanted, head, this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash,
-                         this.group_key)::spanmq.run;
-        taken := taken + wanted;
     end loop;
     return (select coalesce(array_agg(r order by r.lo), '{}') from unnest(runs) r);
 end $$;

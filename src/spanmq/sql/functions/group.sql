@@ -132,7 +132,7 @@ begin
         return exists (
             select from spanmq.span s
             where s.queue_id = this_queue and s.group_hash = hashtextextended(key, 0) and s.group_hash is not null and s.group_key = key
-              and (s.state = 'l' or s.state = 'w' and s.attempts > 0) = true and s.vt > at_ and spanmq.holds_any(s));
+              and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1 and s.vt > at_ and spanmq.holds_any(s));
     end if;
     return exists (
         select from spanmq.span s
@@ -158,11 +158,11 @@ begin
         return query
             (select s.* from spanmq.span s
                 where s.queue_id = this_queue and s.group_hash = hashtextextended(key, 0) and s.group_hash is not null and s.group_key = key
-                  and (s.state = 'l' or s.state = 'w' and s.attempts > 0) = true)
+                  and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1)
             union all
             (select s.* from spanmq.span s
                 where s.queue_id = this_queue and s.group_hash = hashtextextended(key, 0) and s.group_hash is not null and s.group_key = key
-                  and (s.state = 'l' or s.state = 'w' and s.attempts > 0) = false
+                  and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0
                 order by s.lo limit 1000)
             order by lo;
     else

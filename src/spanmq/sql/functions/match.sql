@@ -19,8 +19,9 @@ begin
         found_any := false;
         for candidate in
             execute format(
+                -- 256 more than wanted, in the order of spans: then none of a lower id is missing, for spans lie within blocks of 256.
                 'select f.lo, f.lease_id, range_agg(int8range(f.msg_id, f.msg_id, ''[]'')) as ids from ('
-                ' select s.lo, s.lease_id, l.msg_id from ('
+                ' select * from (select s.lo, s.lease_id, l.msg_id from ('
                 '  (select s.lo, s.lease_id, s.n, s.ids from spanmq.span s where s.queue_id = $1 and s.state = ''r'' order by s.lo)'
                 '  union all'
                 '  (select s.lo, s.lease_id, s.n, s.ids from spanmq.span s where s.queue_id = $1 and s.state <> ''r'' and s.vt <= $2)'
@@ -30,7 +31,7 @@ begin
                 '  and l.message @> $3'
                 '  and (s.lease_id = 0 or not exists (select from spanmq.settled x'
                 '       where x.queue_id = $1 and x.lease_id = s.lease_id and x.msg_id = l.msg_id)) offset 0) l'
-                ' order by s.lo, l.msg_id limit $4) f group by f.lo, f.lease_id order by f.lo', this_queue)
+                ' order by s.lo limit $4 + 256) f order by f.msg_id limit $4) f group by f.lo, f.lease_id order by f.lo', this_queue)
             using this_queue, at_, conditional, quantity - taken
         loop
             continue when (spanmq.lock_visible(this_queue, candidate.lo, candidate.lease_id, at_)).lo is null;

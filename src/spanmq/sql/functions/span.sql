@@ -82,6 +82,20 @@ begin
     return array[this];
 end $$;
 
+create or replace function spanmq.count_runs(runs spanmq.run[]) returns int
+language plpgsql immutable as $$
+declare
+    this spanmq.run;
+    n int := 0;
+begin
+    if runs is not null then
+        foreach this in array runs loop
+            n := n + this.n;
+        end loop;
+    end if;
+    return n;
+end $$;
+
 -- Runs of one message each, one of every group in turn; groups in the order in which they stand.
 create or replace function spanmq.layer(runs spanmq.run[]) returns spanmq.run[]
 language sql immutable as $$

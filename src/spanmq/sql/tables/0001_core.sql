@@ -1,8 +1,6 @@
+-- since 0.1.0
 -- The storage of spanmq (schema spanmq) and the types and tables of its public face (schema pgmq).
 -- A message is written once, into the log of its queue; what changes is the span that describes it.
-
-create schema if not exists spanmq;
-create schema if not exists pgmq;
 
 -- One row a queue. Names are folded to lower case for look-up and for the names of tables: MyQ and myq are one queue.
 create table spanmq.queue (
@@ -71,7 +69,9 @@ create table spanmq.span (
 create index span_ready on spanmq.span (queue_id, lo) where state = 'r';
 create index span_due on spanmq.span (queue_id, vt, lo) where state <> 'r';
 -- By group, apart: what may be the head of an ordered group, and what blocks one (whatever was delivered and is not settled).
-create index span_group on spanmq.span (queue_id, group_hash, (state = 'l' or state = 'w' and attempts > 0), lo) where group_hash is not null;
+-- A number: the planner takes a boolean expression apart, and then finds it in no index.
+create index span_group on spanmq.span (queue_id, group_hash, (case when state = 'l' or state = 'w' and attempts > 0 then 1 else 0 end), lo)
+    where group_hash is not null;
 
 -- A message that left a leased span one by one. Such a row, and not a change of the span, lets deletes of different
 -- messages of one lease go on without waiting for each other. It goes when its span goes.
@@ -190,3 +190,6 @@ create table pgmq.topic_bindings (
     ) stored,
     constraint topic_bindings_unique_pattern_queue unique (pattern, queue_name)
 );
+-- Finds the bindings that begin with a key's first word, and those that begin with a wildcard.
+create index topic_bindings_first_word on pgmq.topic_bindings
+    ((case when split_part(pattern, '.', 1) ~ '[*#]' then '*' else split_part(pattern, '.', 1) end));

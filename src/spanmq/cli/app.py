@@ -1,0 +1,48 @@
+"""All commands, in the order in which help lists them."""
+
+from typing import Annotated
+
+import typer
+
+from spanmq import __version__
+from spanmq.cli import demonstration, housekeeping, queues, schema, sending, settling, taking, topics
+from spanmq.cli.failure import Group
+
+app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    help="A message queue inside PostgreSQL.",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+PANELS = {
+    "Send": sending,
+    "Take": taking,
+    "Settle": settling,
+    "Queues": queues,
+    "Topics and announcements": topics,
+    "The database": schema,
+    "Housekeeping": housekeeping,
+    "Demo": demonstration,
+}
+
+for panel, module in PANELS.items():
+    for command in module.commands.registered_commands:
+        command.rich_help_panel = panel
+        app.registered_commands.append(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"spanmq {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Take what stands before the command."""

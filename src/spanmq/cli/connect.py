@@ -1,0 +1,60 @@
+"""Which database a command works on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from spanmq.body import RawJson
+from spanmq.cli.failure import say
+from spanmq.errors import ConnectionFailedError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from spanmq.client import Client
+
+
+@contextmanager
+def address(dsn: str | None) -> Iterator[str]:
+    """Give the DSN, or that of the embedded server, which runs as long as the block."""
+    if dsn is not None:
+        yield dsn
+        return
+    from spanmq import embedded
+
+    with embedded.start() as server:
+        say(f"spanmq: using the embedded server in {server.folder} (--dsn or SPANMQ_DSN names another)")
+        yield server.dsn
+
+
+@contextmanager
+def client(dsn: str | None) -> Iterator[Client]:
+    """Give a client whose bodies are JSON as the server wrote it."""
+    from spanmq.client import Client
+
+    with (
+        address(dsn) as found,
+        Client(found, pool_size=2, maintain_interval=None, decoder=RawJson) as opened,
+    ):
+        # The embedded server is there for queues: nobody has to make it ready.
+        if dsn is None and opened.flavour() == "none":
+            say(f"spanmq: installed the schema {opened.install().version} in it")
+        yield opened
+
+
+@contextmanager
+def connection(dsn: str | None) -> Iterator[psycopg.Connection[Any]]:
+    """Give a connection in autocommit, for what is not the client's."""
+    import psycopg
+
+    with address(dsn) as found:
+        try:
+            opened = psycopg.connect(found, autocommit=True)
+        except psycopg.OperationalError as error:
+            raise ConnectionFailedError(str(error).strip()) from error
+        except psycopg.ProgrammingError as error:
+            raise InvalidArgumentError(f"the DSN can't be read: {error}") from error
+        with opened:
+            yield opened

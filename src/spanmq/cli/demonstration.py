@@ -1,0 +1,5 @@
+"""The demo."""
+
+import typer
+
+commands = typer.Typer()

@@ -1,0 +1,110 @@
+"""What the shell is told when something goes wrong: one clear line, what to do about it, and an exit code."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from spanmq import errors
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130
+
+# What kind of error it is, for somebody who knows no class names.
+LABELS: Final[dict[type[errors.SpanmqError], str]] = {
+    errors.SpanmqError: "error",
+    errors.InvalidArgumentError: "bad argument",
+    errors.InvalidQueueNameError: "bad queue name",
+    errors.InvalidTopicError: "bad topic",
+    errors.InvalidBodyError: "bad body",
+    errors.BodyTooLargeError: "body too large",
+    errors.QueueNotFoundError: "no such queue",
+    errors.NotPermittedError: "not possible here",
+    errors.SchemaMissingError: "not installed",
+    errors.NotSupportedByUpstreamError: "not in PGMQ",
+    errors.SchemaVersionError: "wrong version of the schema",
+    errors.SchemaNewerError: "the schema is newer",
+    errors.SchemaChangedError: "the schema was changed",
+    errors.MissingPrivilegeError: "missing right",
+    errors.ServerReadOnlyError: "read-only server",
+    errors.ServerExhaustedError: "the server has run out of something",
+    errors.ServerTooOldError: "server too old",
+    errors.ServerError: "error of the server",
+    errors.TransactionConflictError: "conflict, nothing was changed",
+    errors.TransactionAbortedError: "the transaction had failed",
+    errors.IsolationLevelError: "wrong isolation level",
+    errors.StatementCancelledError: "cancelled, nothing was changed",
+    errors.ConnectionFailedError: "no connection",
+    errors.ConnectionLostError: "connection lost",
+    errors.EmbeddedError: "no embedded server",
+    errors.EmbeddedNotAvailableError: "no embedded server",
+    errors.EmbeddedFolderError: "no embedded server",
+    errors.EmbeddedFolderInUseError: "no embedded server",
+    errors.EmbeddedVersionError: "no embedded server",
+    errors.EmbeddedDiskFullError: "no embedded server, the disk is full",
+    errors.EmbeddedStartError: "no embedded server",
+    errors.UpstreamPgmqError: "PGMQ is installed",
+    errors.DataLossError: "data would be lost",
+    errors.AdoptionRefusedError: "not taken over",
+}
+
+# Where the error's own hint speaks of SQL or Python, or where there is none.
+HINTS: Final[dict[type[errors.SpanmqError], str]] = {
+    errors.SchemaMissingError: "spanmq install puts the schema into this database.",
+    errors.QueueNotFoundError: "spanmq list-queues shows what there is, spanmq create-queue makes one.",
+    errors.ConnectionFailedError: "Look at --dsn or SPANMQ_DSN, and whether the server runs.",
+    errors.TransactionConflictError: "Run it again.",
+    errors.NotSupportedByUpstreamError: "spanmq adopt takes PGMQ's queues over.",
+    errors.DataLossError: "spanmq uninstall --force drops all that too.",
+}
+
+
+class Group(TyperGroup):
+    """The commands, whose errors end here; errors of usage are Typer's own to report."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run one command."""
+        with reported():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def reported() -> Iterator[None]:
+    """Turn what a command raises into a message on stderr and an exit code."""
+    try:
+        yield
+        # What stands in the buffer may meet a closed pipe only at the end of the program, too late for us.
+        sys.stdout.flush()
+    except errors.SpanmqError as error:
+        say(describe(error))
+        raise typer.Exit(FAILED) from error
+    except KeyboardInterrupt as error:
+        say("spanmq: interrupted")
+        raise typer.Exit(INTERRUPTED) from error
+    except BrokenPipeError as error:
+        # `spanmq peek orders | head`: nobody reads on. What is left in the buffer must not raise again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(FAILED) from error
+
+
+def describe(error: errors.SpanmqError) -> str:
+    """Give the lines for an error: what, details, what to do."""
+    kind = next(kind for kind in type(error).__mro__ if kind in LABELS)
+    lines = [f"spanmq: {LABELS[kind]}: {' '.join(error.message.split())}"]
+    if error.detail:
+        lines += [f"detail: {line}" for line in error.detail.splitlines()]
+    if hint := HINTS.get(type(error)) or error.hint:
+        lines.append(f"hint: {' '.join(hint.split())}")
+    return "\n".join(lines)
+
+
+def say(text: str) -> None:
+    """Write a line for the person, on stderr."""
+    with contextlib.suppress(BrokenPipeError):
+        typer.echo(text, err=True)

@@ -1,0 +1,55 @@
+"""Long work shows how far it is, on stderr, if that is a terminal."""
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Advance = Callable[[int, int], None]
+
+
+@contextmanager
+def counted(what: str, *, total_bytes: int | None) -> Iterator[Advance]:
+    """Give a function that takes how many things are done and how many bytes are read, of so many."""
+    if not sys.stderr.isatty():
+        yield lambda count, bytes_read: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = [
+        TextColumn(what),
+        BarColumn(),
+        TextColumn("{task.fields[count]:,} messages, {task.fields[rate]:,.0f}/s"),
+        TimeElapsedColumn(),
+    ]
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total_bytes, count=0, rate=0.0)
+
+        def advance(count: int, bytes_read: int) -> None:
+            rate = count / max(progress.tasks[0].elapsed or 0, 1e-3)
+            progress.update(task, completed=bytes_read, count=count, rate=rate)
+
+        yield advance
+
+
+@contextmanager
+def awaited(what: str) -> Iterator[None]:
+    """Show that one long statement runs, and for how long."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = [SpinnerColumn(), TextColumn(what), TimeElapsedColumn()]
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        progress.add_task(what, total=None)
+        yield
+
+
+def size_of(descriptor: int) -> int | None:
+    """Give the bytes of a file; None for a pipe or a terminal, of which nobody knows."""
+    status = os.fstat(descriptor)
+    return status.st_size if stat.S_ISREG(status.st_mode) else None

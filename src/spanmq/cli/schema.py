@@ -1,0 +1,137 @@
+"""The schema: install, upgrade, verify, sql, uninstall, adopt, version."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from spanmq import __version__
+from spanmq.cli.connect import client, connection
+from spanmq.cli.failure import FAILED, say
+from spanmq.cli.option import AsJson, Dsn, Yes, confirm
+from spanmq.cli.output import Output, fields
+from spanmq.cli.progress import awaited
+
+commands = typer.Typer()
+
+
+@commands.command()
+def install(dsn: Dsn = None, as_json: AsJson = False) -> None:
+    """Put the schema into a database, or bring it to this version; does nothing where all is in place."""
+    from spanmq import schema
+
+    output = Output(as_json=as_json)
+    with connection(dsn) as opened, awaited("installing"):
+        installed = schema.install(opened)
+    what = "installed" if installed.functions_applied else "is there already"
+    output.done(f"spanmq {installed.version} {what}", **fields(installed))
+
+
+@commands.command()
+def upgrade(dsn: Dsn = None, as_json: AsJson = False) -> None:
+    """Bring an installed schema to this version and make all functions anew, which repairs them."""
+    from spanmq import schema
+
+    output = Output(as_json=as_json)
+    with connection(dsn) as opened, awaited("upgrading"):
+        installed = schema.upgrade(opened)
+    applied = f", applied {', '.join(installed.migrations)}" if installed.migrations else ""
+    output.done(f"the schema is of spanmq {installed.version}{applied}", **fields(installed))
+
+
+@commands.command()
+def verify(dsn: Dsn = None, as_json: AsJson = False) -> None:
+    """Compare the schema with what this version installs; exit code 1 if they differ."""
+    from spanmq import schema
+
+    output = Output(as_json=as_json)
+    with connection(dsn) as opened:
+        differences = schema.verify(opened)
+    output.records(differences, empty=f"all is as spanmq {__version__} installs it")
+    if differences:
+        raise typer.Exit(FAILED)
+
+
+@commands.command()
+def sql(
+    from_version: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="VERSION", help="Upgrade the schema of this version.", show_default=False
+        ),
+    ] = None,
+    transaction: Annotated[
+        bool, typer.Option("--transaction/--no-transaction", help="With begin and commit.")
+    ] = True,
+) -> None:
+    """Print the installation as plain SQL, for psql or another migration tool."""
+    from spanmq import schema
+
+    sys.stdout.write(schema.sql(from_version, transaction=transaction))
+
+
+@commands.command()
+def uninstall(
+    dsn: Dsn = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also with messages in it, or with something of your own.")
+    ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Drop the schemas; refuses to lose messages unless --force."""
+    from spanmq import schema
+
+    output = Output(as_json=as_json)
+    with connection(dsn) as opened:
+        lost = " with all queues and messages" if force else ""
+        confirm(f"Drop the schemas pgmq and spanmq{lost} from {opened.info.dbname}?", yes=yes)
+        schema.uninstall(opened, force=force)
+    output.done("uninstalled", uninstalled=True)
+
+
+@commands.command()
+def adopt(
+    dsn: Dsn = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done and what stands in the way.")
+    ] = False,
+    lock_timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for each of PGMQ's tables, which others may use.")
+    ] = 30.0,
+    as_json: AsJson = False,
+) -> None:
+    """Take over the queues of PGMQ in this database, in one transaction: messages, ids, archives, topics."""
+    from spanmq import adopt as take_over
+
+    output = Output(as_json=as_json)
+    with connection(dsn) as opened, awaited("looking" if dry_run else "taking over"):
+        report = take_over.adopt(opened, dry_run=dry_run, lock_timeout_seconds=lock_timeout)
+    if as_json:
+        output.done("", **fields(report))
+    else:
+        output.records(report.queues, empty="no queues")
+        done = "would be" if dry_run else "were"
+        output.done(f"{len(report.queues)} queues with {report.messages:,} messages {done} taken over")
+        for name in report.kept:
+            output.done(f"kept: {name}")
+        for obstacle in report.obstacles:
+            output.done(f"in the way: {obstacle.object}: {obstacle.reason}")
+    if report.obstacles:
+        raise typer.Exit(FAILED)
+
+
+@commands.command()
+def version(dsn: Dsn = None, as_json: AsJson = False) -> None:
+    """Print the version of this program and, if a database is named, of the schema in it."""
+    output = Output(as_json=as_json)
+    if dsn is None:
+        output.done(f"spanmq {__version__}", version=__version__)
+        return
+    with client(dsn) as opened:
+        flavour = opened.flavour()
+        schema = opened.version() if flavour == "spanmq" else None
+    holds = {"spanmq": f"schema {schema}", "upstream": "upstream PGMQ", "none": "no schema"}[flavour]
+    output.done(f"spanmq {__version__}, {holds}", version=__version__, flavour=flavour, schema=schema)
+    if schema not in (None, __version__):
+        say("hint: spanmq upgrade brings the schema to this version")

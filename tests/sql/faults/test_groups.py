@@ -1,0 +1,53 @@
+"""W9, W10: ordered groups that are not ordered, and locks that hold what nobody took."""
+
+from tests.sql.faults.conftest import Connection, System, column, one
+
+GROUPS = 50
+
+
+def test_w9_no_message_overtakes_one_of_its_group_that_is_in_work(
+    system: System, session: Connection
+) -> None:
+    session.execute("select pgmq.create('orders')")
+    session.execute(
+        "select pgmq.send_batch('orders', array['1', '2', '3']::jsonb[],"
+        " array_fill('{\"x-pgmq-group\": \"a\"}'::jsonb, array[3]))"
+    )
+    assert column(session, "select msg_id from pgmq.read_grouped('orders', 100, 2)") == [1, 2]
+    session.execute("select pgmq.set_vt('orders', 1, 0)")
+    taken = sorted(column(session, "select msg_id from pgmq.read_grouped('orders', 100, 10)"))
+    assert taken == ([1, 3] if system.is_upstream else [])
+    session.execute("select pgmq.delete('orders', 2)")
+    if not system.is_upstream:
+        assert column(session, "select msg_id from pgmq.read_grouped('orders', 100, 10)") == [1, 3]
+
+
+def send_groups(session: Connection, queue: str) -> None:
+    session.execute("select pgmq.create(%s)", [queue])
+    session.execute(
+        "select count(*) from pgmq.send_batch(%s, array(select to_jsonb(n) from generate_series(1, %s) n),"
+        " array(select jsonb_build_object('x-pgmq-group', n) from generate_series(1, %s) n))",
+        [queue, GROUPS, GROUPS],
+    )
+
+
+def test_w10_a_group_is_locked_in_its_own_queue_only(system: System, session: Connection) -> None:
+    send_groups(session, "orders")
+    send_groups(session, "invoices")
+    other = system.connect()
+    with session.transaction():
+        assert one(session, f"select count(*) from pgmq.read_grouped_rr('orders', 100, {GROUPS})") == GROUPS
+        free = one(other, f"select count(*) from pgmq.read_grouped_rr('invoices', 100, {GROUPS})")
+    assert free == (0 if system.is_upstream else GROUPS)
+
+
+def test_w10_a_reader_locks_only_the_groups_that_it_takes(system: System, session: Connection) -> None:
+    send_groups(session, "orders")
+    other = system.connect()
+    with session.transaction():
+        assert column(session, "select msg_id from pgmq.read_grouped_rr('orders', 100, 1)") == [1]
+        locks = one(session, "select count(*) from pg_locks where locktype = 'advisory' and granted")
+        taken = column(other, "select msg_id from pgmq.read_grouped_rr('orders', 100, 2)")
+    # PGMQ takes a lock for each group that there is, and no other reader gets any. The locks of the whole server
+    # are limited: with 30,000 groups the read fails.
+    assert (locks, taken) == ((GROUPS, []) if system.is_upstream else (1, [2, 3]))

@@ -1,0 +1,92 @@
+"""W21: roles that may only send, or only read; functions that do what they do whoever calls."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import LiteralString
+
+import psycopg
+import pytest
+
+from tests.sql.faults.conftest import Connection, System, column, one
+
+
+@contextmanager
+def acting_as(session: Connection, role: LiteralString) -> Iterator[None]:
+    """Act as a role; an error ends it too. Roles belong to the server: the transaction around rolls them back."""
+    with session.transaction():
+        session.execute(b"set local role " + role.encode())
+        yield
+        session.execute("reset role")
+
+
+@pytest.fixture
+def sender(session: Connection) -> Iterator[LiteralString]:
+    """Make a role that may insert into the queue `orders`, and nothing else."""
+    session.execute("select pgmq.create('orders')")
+    with session.transaction(force_rollback=True):
+        session.execute("create role spanmq_test_sender")
+        session.execute("grant usage on schema pgmq to spanmq_test_sender")
+        session.execute("grant insert on pgmq.q_orders to spanmq_test_sender")
+        yield "spanmq_test_sender"
+
+
+def test_w21_a_role_that_may_insert_can_send(
+    sender: LiteralString, system: System, session: Connection
+) -> None:
+    if system.is_upstream:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege), acting_as(session, sender):
+            session.execute("select pgmq.send('orders', '1')")
+        return
+    with acting_as(session, sender):
+        assert column(session, "select pgmq.send('orders', '1')") == [1]
+
+
+def test_w21_a_role_that_may_only_send_can_do_nothing_else(
+    sender: LiteralString, system: System, session: Connection
+) -> None:
+    if system.is_upstream:
+        # What it needs to send (select of msg_id is part of insert … returning) lets it forge messages.
+        session.execute("grant select on pgmq.q_orders to spanmq_test_sender")
+        with acting_as(session, sender):
+            assert column(session, "select pgmq.send('orders', '1')") == [1]
+            session.execute("insert into pgmq.q_orders (vt, read_ct, message) values (now(), 99, '2')")
+        return
+    calls = ("read('orders', 100, 1)", "pop('orders')", "delete('orders', 1)", "archive('orders', 1)")
+    calls += ("set_vt('orders', 1, 0)", "purge_queue('orders')", "metrics('orders')", "drop_queue('orders')")
+    for call in calls:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege), acting_as(session, sender):
+            session.execute(f"select pgmq.{call}")  # type: ignore[arg-type]
+    for statement in ("select * from pgmq.q_orders", "insert into pgmq.q_orders (message) values ('2')"):
+        with pytest.raises(psycopg.Error) as raised, acting_as(session, sender):
+            session.execute(statement)  # type: ignore[arg-type]
+        assert raised.value.sqlstate in ("42501", "MQ004")
+
+
+def test_w21_a_queue_s_maker_can_share_it(system: System, session: Connection) -> None:
+    if system.is_upstream:
+        pytest.skip("PGMQ's functions have the rights of who calls them: nothing to share but the tables")
+    with session.transaction(force_rollback=True):
+        session.execute("create role spanmq_test_maker")
+        session.execute("create role spanmq_test_reader")
+        session.execute("grant usage, create on schema pgmq to spanmq_test_maker")
+        session.execute("grant usage on schema pgmq to spanmq_test_reader")
+        with acting_as(session, "spanmq_test_maker"):
+            session.execute("select pgmq.create('orders'), pgmq.send('orders', '1')")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege), acting_as(session, "spanmq_test_reader"):
+            session.execute("select pgmq.read('orders', 100, 1)")
+        with acting_as(session, "spanmq_test_maker"):
+            session.execute("grant update, delete on pgmq.q_orders to spanmq_test_reader")
+        with acting_as(session, "spanmq_test_reader"):
+            assert column(session, "select msg_id from pgmq.read('orders', 100, 1)") == [1]
+            assert one(session, "select pgmq.delete('orders', 1)") is True
+
+
+def test_w21_a_search_path_does_not_lead_functions_astray(system: System, session: Connection) -> None:
+    session.execute("select pgmq.create('orders'), pgmq.create('other')")
+    session.execute("create schema astray")
+    session.execute("create function astray.lower(text) returns text language sql as $$ select 'q_other' $$")
+    session.execute("set search_path = astray, pg_catalog")
+    session.execute("select pgmq.send('orders', '1')")
+    session.execute("reset search_path")
+    queue = "other" if system.is_upstream else "orders"
+    assert one(session, f"select count(*) from pgmq.q_{queue}") == 1  # type: ignore[arg-type]

@@ -1,0 +1,64 @@
+"""W13, W23: purge and create wait for others, and others wait for them."""
+
+from spanmq.testing import wait_until_waiting
+from tests.sql.faults.conftest import Connection, System, column, one
+
+
+def test_w13_purge_waits_for_no_reader_and_no_sender_for_purge(system: System, session: Connection) -> None:
+    session.execute("select pgmq.create('orders')")
+    session.execute("select pgmq.send('orders', '1')")
+    reader, purger, sender = system.connect(), system.connect(), system.connect()
+    with reader.transaction():
+        reader.execute("select count(*) from pgmq.q_orders")
+        purged = system.start(purger, "select pgmq.purge_queue('orders')")
+        if system.is_upstream:
+            wait_until_waiting(session, purger.info.backend_pid)
+        else:
+            assert purged.result() == [(1,)]
+        sent = system.start(sender, "select pgmq.send('orders', '2')")
+        if system.is_upstream:
+            wait_until_waiting(session, sender.info.backend_pid)
+        else:
+            assert sent.result() == [(2,)]
+    assert (purged.result(), sent.result()) == ([(1,)], [(2,)])
+
+
+def test_w13_purge_counts_what_it_destroys(system: System, session: Connection) -> None:
+    session.execute("select pgmq.create('orders')")
+    session.execute("select pgmq.send('orders', '1')")
+    sender, purger = system.connect(), system.connect()
+    with sender.transaction():
+        sender.execute("select pgmq.send('orders', '2')")
+        purged = system.start(purger, "select pgmq.purge_queue('orders')")
+        if system.is_upstream:
+            wait_until_waiting(session, purger.info.backend_pid)
+        else:
+            assert purged.result() == [(1,)]
+    assert purged.result() == [(1,)]
+    # What was committed after the count is gone in PGMQ; here it is a message like any other.
+    left = column(session, "select msg_id from pgmq.read('orders', 100, 10)")
+    assert left == ([] if system.is_upstream else [2])
+
+
+def test_w23_locks_of_ours_are_apart_from_those_of_applications(system: System, session: Connection) -> None:
+    application, creator = system.connect(), system.connect()
+    # An application that locks numbers of its own: a customer's, say. PGMQ's locks are such numbers.
+    application.execute("select pg_advisory_lock(hashtext('pgmq.queue_orders'))")
+    created = system.start(creator, "select pgmq.create('orders')")
+    if system.is_upstream:
+        wait_until_waiting(session, creator.info.backend_pid)
+    else:
+        created.result()
+    application.execute("select pg_advisory_unlock_all()")
+    created.result()
+
+
+def test_w23_our_lock_keys_have_64_bits(system: System, session: Connection) -> None:
+    with session.transaction():
+        session.execute("select pgmq.acquire_queue_lock('orders')")
+        is_wide = one(
+            session,
+            "select classid::bigint not in (0, 4294967295) from pg_locks"
+            " where locktype = 'advisory' and pid = pg_backend_pid()",
+        )
+    assert is_wide is not system.is_upstream

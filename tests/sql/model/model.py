@@ -1,0 +1,145 @@
+"""What a queue is, in plain Python: the storage beside it must show the same after every step.
+
+A message is visible or hidden, not until some time: the test hides by an hour and shows at once, so nobody
+waits. What a claim returns is for the queue to choose within rules, so the model judges it and takes it over.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+DEFAULT_GROUP = "_default_fifo_group"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    id: int
+    body: dict[str, int]
+    group: str | None
+    visible: bool
+    read_ct: int = 0
+    lease: int | None = None  # -1: leased by PGMQ's read, which gives no token
+
+    @property
+    def blocks(self) -> bool:
+        """Tell whether its ordered group must wait for it: it was delivered, and may yet be settled."""
+        return not self.visible and self.read_ct > 0
+
+
+@dataclass(slots=True)
+class Model:
+    messages: dict[int, Message] = field(default_factory=dict)
+    archive: dict[int, Message] = field(default_factory=dict)
+
+    def copy(self) -> "Model":
+        return Model(dict(self.messages), dict(self.archive))
+
+    def visible(self) -> list[int]:
+        return sorted(message_id for message_id, message in self.messages.items() if message.visible)
+
+    def send(
+        self,
+        ids: Sequence[int],
+        bodies: Sequence[dict[str, int]],
+        groups: Sequence[str | None],
+        *,
+        visible: bool,
+    ) -> None:
+        assert list(ids) == sorted(set(ids)), "ids ascend"
+        assert not set(ids) & (set(self.messages) | set(self.archive)), "ids are new"
+        assert len(ids) == len(bodies)
+        for message_id, body, group in zip(ids, bodies, groups, strict=True):
+            self.messages[message_id] = Message(message_id, body, group, visible)
+
+    def claim(
+        self, ids: Sequence[int], quantity: int, *, exact: bool, wanted: Sequence[int] | None = None
+    ) -> list[Message]:
+        """Judge a claim that returned these ids (`exact`: it had no choice); return the messages before."""
+        possible = self.visible() if wanted is None else list(wanted)
+        assert list(ids) == sorted(set(ids)), "a claim returns each message once, in order"
+        assert set(ids) <= set(possible), "a claim returns visible messages"
+        assert len(ids) == min(quantity, len(possible)), "a claim returns as many as there are"
+        if exact:
+            assert list(ids) == possible[:quantity], "a claim returns the oldest messages"
+        return [self.messages[message_id] for message_id in ids]
+
+    def lease(self, ids: Sequence[int], lease: int, *, visible: bool) -> None:
+        for message_id in ids:
+            message = self.messages[message_id]
+            self.messages[message_id] = replace(
+                message, visible=visible, read_ct=message.read_ct + 1, lease=lease
+            )
+
+    def remove(self, ids: Sequence[int], *, archive: bool = False) -> list[int]:
+        """Take messages out of the queue; return which of them were in it."""
+        found = sorted({message_id for message_id in ids if message_id in self.messages})
+        for message_id in found:
+            message = self.messages.pop(message_id)
+            if archive:
+                self.archive[message_id] = message
+        return found
+
+    def hide(self, ids: Sequence[int], *, visible: bool) -> list[int]:
+        """Set the vt of messages, by which they leave their leases; return which were in the queue."""
+        found = sorted({message_id for message_id in ids if message_id in self.messages})
+        for message_id in found:
+            self.messages[message_id] = replace(self.messages[message_id], visible=visible, lease=None)
+        return found
+
+    def ack(self, lease: int, ids: Sequence[int]) -> list[tuple[int, str]]:
+        held = {
+            message_id
+            for message_id in ids
+            if message_id in self.messages and self.messages[message_id].lease == lease
+        }
+        self.remove(sorted(held))
+        return [(message_id, "acked" if message_id in held else "stale") for message_id in sorted(set(ids))]
+
+    def cancel(self, ids: Sequence[int]) -> list[tuple[int, str]]:
+        outcomes = []
+        for message_id in sorted(set(ids)):
+            message = self.messages.get(message_id)
+            if message is None:
+                outcomes.append((message_id, "unknown"))
+            elif message.lease is not None:
+                outcomes.append((message_id, "processing"))
+            else:
+                outcomes.append((message_id, "cancelled"))
+                del self.messages[message_id]
+        return outcomes
+
+    def heads(self) -> dict[str, list[int]]:
+        """Return the head run of each group that is not blocked: what may be delivered, in order."""
+        groups: dict[str, list[Message]] = {}
+        for message_id in sorted(self.messages):
+            message = self.messages[message_id]
+            groups.setdefault(message.group or DEFAULT_GROUP, []).append(message)
+        runs: dict[str, list[int]] = {}
+        for group, messages in groups.items():
+            if any(message.blocks for message in messages):
+                continue
+            run = []
+            for message in messages:
+                if not message.visible:
+                    break
+                run.append(message.id)
+            if run:
+                runs[group] = run
+        return runs
+
+    def claim_grouped(self, ids: Sequence[int], quantity: int, *, mode: str) -> None:
+        """Judge a grouped read that returned these ids, in this order."""
+        runs = self.heads()
+        taken: dict[str, list[int]] = {}
+        for message_id in ids:
+            taken.setdefault(self.messages[message_id].group or DEFAULT_GROUP, []).append(message_id)
+        for group, mine in taken.items():
+            assert mine == runs.get(group, [])[: len(mine)], f"the head of group {group} in order: {runs}"
+        available = len(runs) if mode == "head" else sum(map(len, runs.values()))
+        assert len(ids) == min(quantity, available), f"as many as there are: {runs}"
+        if mode == "head":
+            assert all(len(mine) == 1 for mine in taken.values()), "one of each group"
+        elif mode == "rr":
+            depth = max(map(len, taken.values()), default=0)
+            for group, run in runs.items():
+                got = len(taken.get(group, []))
+                assert got >= min(depth - 1, len(run)), "no group gets a second before each has had one"

@@ -1,0 +1,346 @@
+"""Random programs against the model, on real SQL: after every step the queue shows what the model says."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from psycopg.types.json import Jsonb
+from tests.sql.model.invariants import broken_invariants
+from tests.sql.model.model import Message, Model
+from tests.sql.races.sessions import Race
+
+# The same programs in every run. More of them, and others each time: SPANMQ_MODEL_EXAMPLES=1000.
+EXAMPLES = int(os.environ.get("SPANMQ_MODEL_EXAMPLES", "25"))
+STEPS = 30
+HOUR = 3600
+# Before the end of a block of 256 ids; before the end of the first segment.
+STARTS = (0, 250, 16378)
+
+quantities = st.one_of(st.integers(0, 8), st.just(50))
+until = st.sampled_from((HOUR, HOUR, 0, -1))
+groups = st.sampled_from((None, "a", "b", "c"))
+
+
+class Program(RuleBasedStateMachine):
+    """One queue. Steps are transactions of their own, unless one was begun; another session looks on."""
+
+    def __init__(self, dsn: str, kind: str) -> None:
+        super().__init__()
+        Program.count += 1
+        self.race = Race(dsn, f"{kind}_{Program.count}", kind)
+        self.session = self.race.open()
+        self.model = Model()
+        self.committed = Model()
+        self.in_transaction = False
+        self.sent = 0
+        self.leases: list[int] = [1]
+        self.view = f"pgmq.q_{self.race.queue}"
+
+    count = 0
+
+    def teardown(self) -> None:
+        self.session.close()
+        self.race.main.value("select pgmq.drop_queue(%s)", self.race.queue)
+        self.race.close()
+
+    # What is done
+
+    @initialize(start=st.sampled_from(STARTS))
+    def starts_with_some_id(self, start: int) -> None:
+        if start:
+            self.race.main.value(f"select setval('pgmq.q_{self.race.queue}_msg_id_seq', %s)", start)
+        self.race.main.rows(
+            "update spanmq.queue set segment_size = 256 where queue_id = %s", self.race.queue_id
+        )
+
+    @precondition(lambda self: not self.in_transaction)
+    @rule()
+    def begins(self) -> None:
+        self.session.begin()
+        self.in_transaction = True
+        self.committed = self.model.copy()
+
+    @precondition(lambda self: self.in_transaction)
+    @rule()
+    def commits(self) -> None:
+        self.session.commit()
+        self.in_transaction = False
+        self.committed = self.model.copy()
+
+    @precondition(lambda self: self.in_transaction)
+    @rule(loses_connection=st.booleans())
+    def rolls_back(self, loses_connection: bool) -> None:
+        if loses_connection:
+            self.session.drop()
+            self.session = self.race.open()
+        else:
+            self.session.rollback()
+        self.in_transaction = False
+        self.model = self.committed.copy()
+
+    @rule(group=groups, delayed=st.booleans())
+    def sends(self, group: str | None, delayed: bool) -> None:
+        bodies = self.new_bodies(1)
+        ids = self.call(
+            "send(%s, %s::jsonb, %s::jsonb, %s)", bodies[0], headers_of(group), HOUR if delayed else 0
+        )
+        self.model.send([message_id for (message_id,) in ids], bodies, [group], visible=not delayed)
+
+    @rule(
+        n=st.sampled_from((1, 2, 7, 20, 21, 40, 300)),
+        some=st.lists(groups, max_size=3),
+        delayed=st.booleans(),
+    )
+    def sends_a_batch(self, n: int, some: list[str | None], delayed: bool) -> None:
+        bodies = self.new_bodies(n)
+        of_each = [some[i % len(some)] if some else None for i in range(n)]
+        headers = [headers_of(each) for each in of_each] if some else None
+        ids = self.call(
+            "send_batch(%s, %s::jsonb[], %s::jsonb[], %s)", bodies, headers, HOUR if delayed else 0
+        )
+        self.model.send([message_id for (message_id,) in ids], bodies, of_each, visible=not delayed)
+
+    @rule(quantity=quantities, vt=until)
+    def reads(self, quantity: int, vt: int) -> None:
+        exact = self.looks_anew()
+        rows = self.call("read(%s, %s, %s)", vt, quantity, columns="msg_id, read_ct, message")
+        before = self.model.claim([row[0] for row in rows], quantity, exact=exact)
+        assert rows == [(each.id, each.read_ct + 1, each.body) for each in before]
+        self.model.lease([each.id for each in before], -1, visible=vt <= 0)
+
+    @rule(quantity=quantities, vt=until)
+    def reads_what_is_even(self, quantity: int, vt: int) -> None:
+        even = [
+            message_id for message_id in self.model.visible() if self.model.messages[message_id].body["even"]
+        ]
+        exact = self.looks_anew()
+        rows = self.call("read(%s, %s, %s, '{\"even\": 1}')", vt, quantity)
+        before = self.model.claim([row[0] for row in rows], quantity, exact=exact, wanted=even)
+        self.model.lease([each.id for each in before], -1, visible=vt <= 0)
+
+    @rule(quantity=quantities, lease=until, slots=st.sampled_from((1, 1, 2, 3, 100)))
+    def receives(self, quantity: int, lease: int, slots: int) -> None:
+        exact = self.looks_anew()
+        rows = self.call(
+            "receive(%s, %s, %s, %s)",
+            quantity,
+            lease,
+            slots,
+            columns="msg_id, attempt, message, lease_id, slot, group_key",
+        )
+        before = self.model.claim([row[0] for row in rows], quantity, exact=exact)
+        assert [row[:3] for row in rows] == [(each.id, each.read_ct + 1, each.body) for each in before]
+        assert [row[5] for row in rows] == [each.group for each in before]
+        assert len({row[3] for row in rows}) <= 1, "one lease"
+        in_slot = [[row[4] for row in rows].count(slot) for slot in range(1, slots + 1)]
+        assert sum(in_slot) == len(rows)
+        assert max(in_slot) <= -(-len(rows) // slots), "slots are shared out evenly"
+        if rows:
+            assert rows[0][3] not in self.leases, "a lease number comes once"
+            self.leases.append(rows[0][3])
+            self.model.lease([each.id for each in before], rows[0][3], visible=lease <= 0)
+
+    @rule(quantity=quantities)
+    def pops(self, quantity: int) -> None:
+        exact = self.looks_anew()
+        rows = self.call("pop(%s, %s)", quantity, columns="msg_id, read_ct, message")
+        before = self.model.claim([row[0] for row in rows], quantity, exact=exact)
+        assert rows == [(each.id, each.read_ct, each.body) for each in before]
+        self.model.remove([each.id for each in before])
+
+    @rule(mode=st.sampled_from(("fill", "rr", "head")), quantity=quantities, vt=until)
+    def reads_groups(self, mode: str, quantity: int, vt: int) -> None:
+        name = {"fill": "read_grouped", "rr": "read_grouped_rr", "head": "read_grouped_head"}[mode]
+        rows = self.call(f"{name}(%s, %s, %s)", vt, quantity, columns="msg_id, read_ct")
+        ids = [row[0] for row in rows]
+        self.model.claim_grouped(ids, quantity, mode=mode)
+        assert rows == [(message_id, self.model.messages[message_id].read_ct + 1) for message_id in ids]
+        self.model.lease(ids, -1, visible=vt <= 0)
+
+    @rule(data=st.data(), archive=st.booleans(), by_view=st.booleans())
+    def settles(self, data: st.DataObject, archive: bool, by_view: bool) -> None:
+        ids = self.some_ids(data)
+        if archive:
+            found = self.call("archive(%s, %s::bigint[])", ids)
+        elif by_view:
+            found = self.session.rows(
+                f"delete from {self.view} where msg_id = any (%s) returning msg_id", ids
+            )
+        else:
+            found = self.call("delete(%s, %s::bigint[])", ids)
+        assert sorted(message_id for (message_id,) in found) == self.model.remove(ids, archive=archive)
+
+    @rule(data=st.data(), archive=st.booleans())
+    def settles_one(self, data: st.DataObject, archive: bool) -> None:
+        message_id = data.draw(self.any_id())
+        ((found,),) = self.call(
+            "archive(%s, %s::bigint)" if archive else "delete(%s, %s::bigint)", message_id
+        )
+        assert found == bool(self.model.remove([message_id], archive=archive))
+
+    @rule(data=st.data())
+    def acks(self, data: st.DataObject) -> None:
+        lease = data.draw(st.sampled_from(self.leases[-4:]))
+        ids = self.some_ids(data)
+        assert self.call("ack(%s, %s, %s::bigint[])", lease, ids) == self.model.ack(lease, ids)
+
+    @rule(data=st.data(), hidden=st.booleans(), by_view=st.booleans())
+    def sets_vt(self, data: st.DataObject, hidden: bool, by_view: bool) -> None:
+        ids = self.some_ids(data)
+        if by_view:
+            found = self.session.rows(
+                f"update {self.view} set vt = now() + make_interval(secs => %s)"
+                " where msg_id = any (%s) returning msg_id",
+                HOUR if hidden else 0,
+                ids,
+            )
+        else:
+            found = self.call("set_vt(%s, %s::bigint[], %s)", ids, HOUR if hidden else 0)
+        assert sorted(message_id for (message_id, *_) in found) == self.model.hide(ids, visible=not hidden)
+
+    @rule(data=st.data())
+    def cancels(self, data: st.DataObject) -> None:
+        ids = self.some_ids(data)
+        assert self.call("cancel(%s, %s::bigint[])", ids) == self.model.cancel(ids)
+
+    @rule()
+    def purges(self) -> None:
+        ((purged,),) = self.call("purge_queue(%s)")
+        assert purged == len(self.model.messages)
+        self.model.messages.clear()
+
+    @rule()
+    def is_maintained(self) -> None:
+        for _ in range(20):
+            if not self.session.rows("select * from pgmq.maintain()"):
+                break
+
+    @rule()
+    def joins_and_sweeps(self) -> None:
+        suffix = "_unlogged" if self.race.queue.startswith("create_unlogged") else ""
+        self.session.rows(
+            f"select spanmq.join_spans{suffix}(%s, 0, 1 << 30), spanmq.sweep{suffix}(%s, 100)",
+            self.race.queue_id,
+            self.race.queue_id,
+        )
+
+    # What must hold
+
+    @invariant()
+    def shows_what_the_model_says(self) -> None:
+        assert self.shown(self.session) == said(self.model)
+        if self.in_transaction:
+            assert self.shown(self.race.main) == said(self.committed), "others see what is committed"
+
+    @invariant()
+    def peek_and_metrics_agree(self) -> None:
+        rows = self.call("peek(%s, 1000000)")
+        assert [row[0] for row in rows] == sorted(self.model.messages)
+        ((length, visible),) = self.call("metrics(%s)", columns="queue_length, queue_visible_length")
+        assert (length, visible) == (len(self.model.messages), len(self.model.visible()))
+
+    @invariant()
+    def storage_is_sound(self) -> None:
+        assert broken_invariants(self.race.main.connection) == []
+
+    # Means
+
+    def call(self, call: str, *arguments: Any, columns: str = "*") -> list[tuple[Any, ...]]:
+        return self.session.rows(
+            f"select {columns} from pgmq.{call}", self.race.queue, *map(jsonb, arguments)
+        )
+
+    def shown(self, session: Any) -> list[Any]:
+        """Return what the view and the archive show, as `said` says it."""
+        queued = session.rows(
+            f"select msg_id, read_ct, vt <= clock_timestamp(), message, headers from {self.view}"
+        )
+        archived = session.rows(f"select msg_id, read_ct, message from pgmq.a_{self.race.queue}")
+        return [sorted(queued, key=lambda row: row[0]), sorted(archived, key=lambda row: row[0])]
+
+    def new_bodies(self, n: int) -> list[dict[str, int]]:
+        self.sent += n
+        return [{"number": i, "even": int(i % 2 == 0)} for i in range(self.sent - n, self.sent)]
+
+    def any_id(self) -> st.SearchStrategy[int]:
+        """Choose an message_id that is in the queue, mostly."""
+        there = sorted(self.model.messages)[:40]
+        return st.sampled_from([*there, *list(self.model.archive)[:3], 999_999_999])
+
+    def some_ids(self, data: st.DataObject) -> list[int]:
+        ids = data.draw(st.lists(self.any_id(), max_size=6))
+        if ids and data.draw(st.booleans()):
+            # A run, as whoever settles a batch has it.
+            ids = [message_id for message_id in sorted(self.model.messages) if ids[0] <= message_id][
+                : data.draw(st.sampled_from((2, 6, 30)))
+            ]
+        return ids
+
+    def looks_anew(self) -> bool:
+        """Forget the session's hint, and tell whether no two spans overlap.
+
+        Then a claim, which goes by the first ids of spans, has no choice. With a hint, which a session keeps
+        where a look was slow, it might not see for half a second what came back.
+        """
+        self.session.rows(f"select set_config('spanmq.hint_{self.race.queue_id}', '', false)")
+        suffix = "_unlogged" if self.race.queue.startswith("create_unlogged") else ""
+        overlap = self.session.value(
+            "select exists (select from ("
+            " select s.lo, max(coalesce(upper(s.ids), s.lo + s.n)) over ("
+            "  order by s.lo, s.lease_id rows between unbounded preceding and 1 preceding) as before"
+            f" from spanmq.span{suffix} s where s.queue_id = %s) s where s.lo < s.before)",
+            self.race.queue_id,
+        )
+        return not overlap
+
+
+def said(model: Model) -> list[Any]:
+    """Return what the model says the view and the archive show."""
+
+    def columns(message: Message) -> tuple[Any, ...]:
+        return message.id, message.read_ct, message.visible, message.body, headers_of(message.group)
+
+    archived = [(message.id, message.read_ct, message.body) for _, message in sorted(model.archive.items())]
+    return [[columns(message) for _, message in sorted(model.messages.items())], archived]
+
+
+def headers_of(group: str | None) -> dict[str, str] | None:
+    return None if group is None else {"x-pgmq-group": group}
+
+
+def jsonb(argument: Any) -> Any:
+    """Wrap dictionaries for the driver, also those in a list."""
+    if isinstance(argument, dict):
+        return Jsonb(argument)
+    if isinstance(argument, list) and any(isinstance(each, dict) for each in argument):
+        return [None if each is None else Jsonb(each) for each in argument]
+    return argument
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["create", "create_unlogged"])
+def test_queue_does_what_the_model_says(database: str, kind: str) -> None:
+    make: Callable[[], Program] = lambda: Program(database, kind)  # noqa: E731
+    run_state_machine_as_test(
+        make,
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=STEPS,
+            derandomize="SPANMQ_MODEL_EXAMPLES" not in os.environ,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

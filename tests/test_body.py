@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from enum import Enum
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from spanmq import batch
 from spanmq.body import BODY_BYTES_MAX, BYTES_KEY, Codec, RawJson, encode_headers
 from spanmq.client import Client
 from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError
@@ -311,3 +313,33 @@ def test_headers_and_group_come_back(connection: Connection) -> None:
 def test_bad_headers_are_refused(headers: Any, group: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         encode_headers(headers, group)
+
+
+# Batches.
+
+
+def cut(bodies: Iterable[object]) -> list[int]:
+    """Give the sizes of the calls that a batch becomes."""
+    return [len(chunk) for chunk in batch.chunks(batch.encode(Codec(), bodies, None, None))]
+
+
+def test_batch_is_cut_into_calls_by_number_and_by_bytes() -> None:
+    assert cut(range(1_000)) == [1_000]
+    assert cut(range(2_500)) == [1_000, 1_000, 500]
+    assert cut(["a" * 3_000_000] * 5) == [2, 2, 1]
+    assert cut(["a" * 9_000_000, 1, "a" * 9_000_000]) == [1, 1, 1]
+
+
+def test_batch_takes_from_a_generator_no_more_than_a_call_carries() -> None:
+    taken = 0
+
+    def bodies() -> Iterator[int]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield taken
+
+    chunks = batch.chunks(batch.encode(Codec(), bodies(), None, None))
+    assert taken == 0
+    next(chunks)
+    assert taken == 1_001

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,12 +20,14 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool
 
+from spanmq.body import RawJson
 from spanmq.client import Client
 from spanmq.client_async import AsyncClient
 from spanmq.errors import (
     ConnectionFailedError,
     ConnectionLostError,
     InvalidArgumentError,
+    InvalidBodyError,
     NotPermittedError,
     QueueNotFoundError,
     TransactionAbortedError,
@@ -272,6 +276,9 @@ def test_batch_on_a_connection_in_autocommit_is_sent_whole_or_not_at_all(
     with pytest.raises(InvalidArgumentError):
         own.send_batch("orders", [*range(1_500), object()])
     assert client.metrics("orders").length == 0
+    with pytest.raises(InvalidBodyError):  # half of a character, which only the server notices
+        own.send_batch("orders", [*range(1_500), RawJson('"\\ud800"')])
+    assert client.metrics("orders").length == 0
     own.send_batch("orders", range(1_500))
     assert client.metrics("orders").length == 1_500
 
@@ -311,7 +318,7 @@ def test_claim_does_not_wait_for_the_disk_unless_told_to(
     )
     observer.execute("create table settings (value text)")
     observer.execute("create trigger seen after update or insert on spanmq.span execute function seen()")
-    with Client(database, durable_claims=durable, maintain_interval=None) as claimer:
+    with Client(database, durable_claims=durable, pool_size=1, maintain_interval=None) as claimer:
         claimer.send("orders", 1)
         observer.execute("truncate settings")
         [message] = claimer.receive("orders")
@@ -370,6 +377,19 @@ def test_broken_connection_in_a_transaction_is_of_unknown_outcome(
         fail(early=True)
     with pytest.raises(ConnectionLostError, match="the commit"):
         fail(early=False)
+    assert client.peek("orders") == []
+
+
+def test_network_that_broke_is_of_unknown_outcome(client: Client) -> None:
+    def fail() -> None:
+        with client.transaction() as transaction:
+            with socket.socket(fileno=os.dup(transaction.connection.fileno())) as cable:
+                cable.shutdown(socket.SHUT_RDWR)
+            transaction.send("orders", 1)
+
+    with pytest.raises(ConnectionLostError) as caught:
+        fail()
+    assert caught.value.sqlstate is None
     assert client.peek("orders") == []
 
 

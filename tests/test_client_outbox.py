@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
@@ -378,17 +380,42 @@ def test_session_on_upstream_names_what_is_missing(upstream_database: str, opene
         assert [message.body for message in outbox.read("orders")] == [1]
 
 
-def test_lost_connection_of_a_session_is_of_unknown_outcome(database: str, client: Client) -> None:
-    def fail() -> None:
-        with sqlalchemy_session(database) as session:
-            pid = session.execute(text("select pg_backend_pid()")).scalar()
-            with psycopg.connect(database, autocommit=True) as observer:
-                observer.execute("select pg_terminate_backend(%s, 20000)", [pid])
-            Client(connection=session).send("orders", 1)
+def break_network(connection: Any) -> None:
+    with socket.socket(fileno=os.dup(connection.fileno())) as cable:
+        cable.shutdown(socket.SHUT_RDWR)
 
-    with pytest.raises(errors.ConnectionLostError):
-        fail()
+
+def test_lost_connection_of_sqlalchemy_is_of_unknown_outcome(database: str, client: Client) -> None:
+    with sqlalchemy_session(database) as session:
+        break_network(session.connection().connection.driver_connection)
+        with pytest.raises(errors.ConnectionLostError, match=r"pgmq\.send"):
+            Client(connection=session).send("orders", 1)
+        session.rollback()
     assert client.metrics("orders").length == 0
+
+
+def test_lost_connection_of_django_is_of_unknown_outcome(database: str, client: Client) -> None:
+    with django_connection(database) as connection:
+        connection.ensure_connection()
+        break_network(connection.connection)
+        with pytest.raises(errors.ConnectionLostError, match=r"pgmq\.send"):
+            Client(connection=connection).send("orders", 1)
+        connection.close()
+        connection.connect()
+    assert client.metrics("orders").length == 0
+
+
+def test_lost_connection_of_asyncpg_is_of_unknown_outcome(database: str, client: Client) -> None:
+    async def scenario() -> None:
+        connection = await connect_asyncpg(database)
+        pid = connection.get_server_pid()
+        with psycopg.connect(database, autocommit=True) as observer:
+            observer.execute("select pg_terminate_backend(%s, 20000)", [pid])
+        with pytest.raises(errors.ConnectionLostError):
+            await AsyncClient(connection=connection).send("orders", 1)
+        connection.terminate()
+
+    asynchronously(scenario)
 
 
 def test_session_of_the_other_world_is_refused(database: str) -> None:

@@ -72,6 +72,18 @@ def test_columns_that_an_older_schema_lacks_are_none(client: Client, owner: psyc
     assert (message.lease_id, message.slot, message.last_error) == (None, None, None)
 
 
+def test_attempt_is_the_schema_s_word(client: Client, owner: psycopg.Connection[Any]) -> None:
+    owner.execute("alter function pgmq.receive rename to receive_before")
+    owner.execute(
+        "create function pgmq.receive(queue text, qty int, lease double precision, slots int)"
+        " returns setof pgmq.leased_message language plpgsql as $$ declare result pgmq.leased_message; begin"
+        " for result in select * from pgmq.receive_before(queue, qty, lease, slots) loop"
+        " result.attempt := 5; result.last_error := 'timeout'; return next result; end loop; end $$"
+    )
+    [message] = client.receive("orders")
+    assert (message.attempt, message.last_error) == (5, "timeout")
+
+
 def test_function_that_an_older_schema_lacks_is_named(client: Client, owner: psycopg.Connection[Any]) -> None:
     owner.execute("drop function pgmq.cancel")
     with pytest.raises(errors.SchemaVersionError, match=r"no pgmq\.cancel .*\n.*spanmq upgrade") as caught:

@@ -165,6 +165,27 @@ def test_broken_listener_leaves_polls_and_is_logged_once(
     ]
 
 
+def test_listener_that_never_connects_is_logged_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+    enough = threading.Event()
+
+    def connect() -> psycopg.Connection[Any]:
+        tried.append(1)
+        if len(tried) > 3:
+            enough.set()
+        return psycopg.connect("host=/no/such/folder")
+
+    monkeypatch.setattr("spanmq.listen.RETRY_SECONDS", 0.001)
+    listener = Listener(connect)
+    with listener.announcements("orders"):
+        assert enough.wait(20)
+        listener.stop()
+        listener.join()
+    assert len([record for record in caplog.records if record.name == "spanmq"]) == 1
+
+
 def test_asynchronous_waits_share_one_connection_too(
     database: str, client: Client, observer: Connection
 ) -> None:

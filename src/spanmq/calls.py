@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from spanmq.message import (
     NotifyThrottle,
     Queue,
     QueueMetrics,
+    QueueStorage,
     Routed,
     Settled,
     TopicBinding,
@@ -73,6 +75,12 @@ def metrics(queue: str) -> Call[QueueMetrics]:
 def metrics_all() -> Call[list[QueueMetrics]]:
     """Count every queue."""
     return Call("metrics_all", (), partial(_records, _metrics))
+
+
+def storage(queue: str) -> Call[QueueStorage]:
+    """Measure what a queue takes on disk."""
+    arguments = (argument.queue_name("queue", queue),)
+    return Call("storage", arguments, lambda rows: _records(_storage, rows)[0], queue, native=True)
 
 
 # Sending. Bodies and headers are JSON text already.
@@ -144,6 +152,17 @@ def peek(codec: Codec, queue: str, quantity: int, after: int) -> Call[list[Messa
         argument.bigint("after", after),
     )
     return Call("peek", arguments, partial(_messages, codec, queue), queue, Shape.MESSAGES, native=True)
+
+
+def peek_archive(codec: Codec, queue: str, quantity: int, after: int) -> Call[list[Message]]:
+    """Look at archived messages."""
+    arguments = (
+        argument.queue_name("queue", queue),
+        argument.integer("qty", quantity),
+        argument.bigint("after", after),
+    )
+    read = partial(_messages, codec, queue)
+    return Call("peek_archive", arguments, read, queue, Shape.MESSAGES, native=True)
 
 
 def read(
@@ -326,6 +345,10 @@ def _metrics(row: dict[str, Any]) -> QueueMetrics:
     )
 
 
+def _storage(row: dict[str, Any]) -> QueueStorage:
+    return QueueStorage(**{field.name: row[field.name] for field in fields(QueueStorage)})
+
+
 def _routed(row: dict[str, Any]) -> Routed:
     return Routed(row["queue_name"], row["msg_id"])
 
@@ -368,6 +391,7 @@ def _messages(codec: Codec, queue: str, rows: Rows) -> list[Message]:
                 slot=row.get("slot"),
                 group=group,
                 last_error=row.get("last_error"),
+                archived_at=row.get("archived_at"),
             )
         )
     return messages

@@ -34,6 +34,7 @@ from spanmq.message import (
     NotifyThrottle,
     Queue,
     QueueMetrics,
+    QueueStorage,
     Routed,
     Settled,
     TopicBinding,
@@ -211,6 +212,10 @@ class Client:
         """Count every queue."""
         return self._link.run(calls.metrics_all())
 
+    def storage(self, queue: str) -> QueueStorage:
+        """Measure what one queue takes on disk."""
+        return self._link.run(calls.storage(queue))
+
     # Sending.
 
     def send(
@@ -294,6 +299,10 @@ class Client:
     def peek(self, queue: str, quantity: int = 10, *, after: int = 0) -> list[Message]:
         """Look at messages with ids above `after`, in order, without taking them."""
         return self._link.run(calls.peek(self._codec, queue, quantity, after))
+
+    def peek_archive(self, queue: str, quantity: int = 10, *, after: int = 0) -> list[Message]:
+        """Look at archived messages with ids above `after`, in order."""
+        return self._link.run(calls.peek_archive(self._codec, queue, quantity, after))
 
     def read(
         self,

@@ -32,6 +32,7 @@ from spanmq.message import (
     NotifyThrottle,
     Queue,
     QueueMetrics,
+    QueueStorage,
     Routed,
     Settled,
     TopicBinding,
@@ -209,6 +210,10 @@ class AsyncClient:
         """Count every queue."""
         return await self._link.run(calls.metrics_all())
 
+    async def storage(self, queue: str) -> QueueStorage:
+        """Measure what one queue takes on disk."""
+        return await self._link.run(calls.storage(queue))
+
     # Sending.
 
     async def send(
@@ -292,6 +297,10 @@ class AsyncClient:
     async def peek(self, queue: str, quantity: int = 10, *, after: int = 0) -> list[Message]:
         """Look at messages with ids above `after`, in order, without taking them."""
         return await self._link.run(calls.peek(self._codec, queue, quantity, after))
+
+    async def peek_archive(self, queue: str, quantity: int = 10, *, after: int = 0) -> list[Message]:
+        """Look at archived messages with ids above `after`, in order."""
+        return await self._link.run(calls.peek_archive(self._codec, queue, quantity, after))
 
     async def read(
         self,

@@ -113,7 +113,6 @@ class PoolLink:
         except errors.SpanmqError as error:
             if not is_missing_function(error, call):
                 raise
-            self._is_spanmq = False
             raise missing(self.flavour(), call) from error
 
     def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
@@ -212,7 +211,6 @@ class ConnectionLink:
         except errors.SpanmqError as error:
             if not is_missing_function(error, call):
                 raise
-            self._is_spanmq = False
             if self.connection.info.transaction_status == TransactionStatus.INERROR:
                 raise missing(None, call) from error
             raise missing(self.flavour(), call) from error

@@ -113,7 +113,6 @@ class AsyncPoolLink:
         except errors.SpanmqError as error:
             if not is_missing_function(error, call):
                 raise
-            self._is_spanmq = False
             raise missing(await self.flavour(), call) from error
 
     async def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
@@ -212,7 +211,6 @@ class AsyncConnectionLink:
         except errors.SpanmqError as error:
             if not is_missing_function(error, call):
                 raise
-            self._is_spanmq = False
             if self.connection.info.transaction_status == TransactionStatus.INERROR:
                 raise missing(None, call) from error
             raise missing(await self.flavour(), call) from error

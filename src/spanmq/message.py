@@ -21,7 +21,8 @@ class Message:
     """One delivery of a message, or a look at one.
 
     `attempt` counts deliveries, this one included (0: never delivered). Before `leased_until` nobody else
-    gets it. `lease_id` and `slot` are there only after `receive`: PGMQ's calls have no lease to name.
+    gets it. `lease_id` and `slot` are there only after `receive`: PGMQ's calls have no lease to name;
+    `archived_at` only after `peek_archive`.
     `last_error` is the text of the last failure, if any.
     """
 
@@ -37,6 +38,7 @@ class Message:
     slot: int | None = None
     group: str | None = None
     last_error: str | None = None
+    archived_at: datetime | None = None
 
     def parse(self, kind: type[Kind]) -> Kind:
         """Make a `kind` of the body: a Pydantic model by validation, a dataclass from the fields that it has.
@@ -95,6 +97,21 @@ class QueueMetrics:
     newest_age_seconds: int | None
     oldest_age_seconds: int | None
     scraped_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStorage:
+    """What one queue takes on disk, in bytes with indexes; `span_bytes` is of the spans of all queues.
+
+    `wal_bytes` is what the server has ever written of WAL: its growth between two looks tells something.
+    """
+
+    segments: int
+    log_bytes: int
+    archive_bytes: int
+    spans: int
+    span_bytes: int
+    wal_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,7 +197,8 @@ def _flavour(values: Sequence[Sequence[Any]]) -> Flavour:
 
 def _raise_typed(error: Exception, call: Call[Any]) -> NoReturn:
     typed: SpanmqError | None = from_driver(error, function=call.function, queue=call.queue)
-    if getattr(error, "connection_invalidated", False):  # SQLAlchemy's word for a lost connection
+    # An error of operation without a number is the connection's; SQLAlchemy and Django keep DB-API's name.
+    if typed is None and type(error).__name__ == "OperationalError":
         typed = lost(function=call.function, queue=call.queue)
     if typed is None:
         raise error

@@ -170,6 +170,19 @@ def test_archive_stays_the_table_that_it_is(upstream: Session) -> None:
     assert archived == [(2, 1), (3, 1), (8, 2), (30, 0)]
 
 
+def test_retention_of_a_partitioned_archive_takes_no_other_rows(upstream: Session) -> None:
+    make_partitioned(upstream)
+    # Rows of different partitions have the same places in their files.
+    upstream.execute("create table pgmq.a_parts_p1 partition of pgmq.a_parts for values from (100) to (200)")
+    upstream.execute("insert into pgmq.a_parts (msg_id, vt) values (100, now()), (101, now())")
+    upstream.execute("update pgmq.a_parts set archived_at = now() - interval '9 days' where msg_id = 3")
+    adopt(upstream)
+    upstream.execute("select pgmq.convert_archive_partitioned('parts', '10000', '7 days')")
+    while rows(upstream, "select * from pgmq.maintain()"):
+        pass
+    assert rows(upstream, "select msg_id from pgmq.a_parts order by 1") == [(100,), (101,)]
+
+
 def test_missing_archive_is_made(upstream: Session) -> None:
     fill(upstream, "orders")
     upstream.execute("drop table pgmq.a_orders")

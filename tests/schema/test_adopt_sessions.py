@@ -40,7 +40,7 @@ class Adopting(threading.Thread):
     """A take-over in a session of its own."""
 
     def __init__(self, dsn: str, **options: Any) -> None:
-        super().__init__()
+        super().__init__(daemon=True)
         self.session = psycopg.connect(dsn, autocommit=True)
         self.options = options
         self.result: AdoptReport | Exception | None = None
@@ -76,7 +76,7 @@ def test_what_commits_while_we_wait_goes_over_and_who_waits_for_us_goes_on(
                 except psycopg.Error as error:
                     outcomes[name] = from_driver(error)
 
-        return threading.Thread(target=run), opened.info.backend_pid
+        return threading.Thread(target=run, daemon=True), opened.info.backend_pid
 
     with psycopg.connect(upstream_database) as sender:
         sender.execute("select pgmq.send('bbb', '{}')")

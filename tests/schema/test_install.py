@@ -366,6 +366,19 @@ def test_real_schema_installs_verifies_and_goes(session: Session) -> None:
     assert schema.state(session).holding is schema.Holding.NOTHING
 
 
+def test_real_schema_needs_no_right_on_the_database(session: Session, empty_database: str, role: str) -> None:
+    release = load_release()
+    names = composing.Identifier(role)
+    session.execute("create schema pgmq; create schema spanmq")
+    session.execute(composing.SQL("grant usage, create on schema pgmq, spanmq to {}").format(names))
+    with psycopg.connect(make_conninfo(empty_database, user=role), autocommit=True) as owner:
+        schema.install(owner, release=release)
+        assert schema.verify(owner, release=release) == []
+        owner.execute("select pgmq.create('orders')")
+        assert one(owner, "select pgmq.send('orders', '{}')") == 1
+        assert schema.upgrade(owner, release=release).functions_applied
+
+
 def test_real_script_makes_the_real_schema(session: Session) -> None:
     release = load_release()
     session.execute(schema.sql(release=release).encode())

@@ -1,5 +1,39 @@
 """The demo."""
 
+from typing import Annotated
+
 import typer
 
+from spanmq.cli.failure import FAILED
+from spanmq.cli.option import AsJson, Dsn
+from spanmq.cli.output import Output, fields, print_table
+
 commands = typer.Typer()
+
+
+@commands.command()
+def demo(
+    rows: Annotated[int, typer.Option(min=1, help="How many flights.")] = 336_776,
+    consumers: Annotated[int, typer.Option(min=1, max=32, help="How many receive at once.")] = 3,
+    queue: Annotated[str, typer.Option(help="The queue, which must not exist.")] = "spanmq_demo_flights",
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the queue with its archive, to look at it.")
+    ] = False,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send the 336,776 flights that left New York in 2013 through a queue, and check that each came out.
+
+    Without a database it runs on a PostgreSQL of its own, which is gone afterwards. Exit code 1 if a check
+    fails.
+    """
+    from spanmq import demo as demonstration
+
+    output = Output(as_json=as_json)
+    report = demonstration.run(dsn, rows=rows, consumers=consumers, queue=queue, keep=keep)
+    if as_json:
+        output.done("", **fields(report))
+    else:
+        print_table(["flights from new york", ""], report.lines())
+    if not report.passed:
+        raise typer.Exit(FAILED)

@@ -58,10 +58,8 @@ MessageIds = Annotated[
 ]
 
 
-def delay_of(text: str | None) -> float | datetime | None:
+def delay_of(text: str) -> float | datetime:
     """Read seconds or a time."""
-    if text is None:
-        return None
     try:
         return float(text)
     except ValueError:

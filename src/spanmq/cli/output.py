@@ -1,4 +1,4 @@
-"""What a command prints on stdout: tables for a person, aligned columns for a pipe, or JSON, a line a record."""
+"""What a command prints on stdout: a table for a person, columns for a pipe, or JSON, a line a record."""
 
 import dataclasses
 import io
@@ -51,7 +51,9 @@ class Output:
         elif not rows:
             sys.stdout.write(empty + "\n")
         else:
-            names = [name for name in columns if any(row[name] is not None for row in rows)] or list(rows[0])
+            names = [name for name in columns if any(row.get(name) is not None for row in rows)] or list(
+                rows[0]
+            )
             print_table(
                 [name.replace("_", " ") for name in names], [[row[name] for name in names] for row in rows]
             )

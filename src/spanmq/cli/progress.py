@@ -13,7 +13,7 @@ Advance = Callable[[int, int], None]
 def counted(what: str, *, total_bytes: int | None) -> Iterator[Advance]:
     """Give a function that takes how many things are done and how many bytes are read, of so many."""
     if not sys.stderr.isatty():
-        yield lambda count, bytes_read: None
+        yield lambda *_: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

@@ -71,7 +71,7 @@ def send(
     program says how many messages that are.
     """
     output = Output(as_json=as_json)
-    own, until = object_of(headers, "headers"), delay_of(delay)
+    own, until = object_of(headers, "headers"), None if delay is None else delay_of(delay)
     if body is not None and body != "-":
         outgoing = _from_argument(body, is_text=is_text, is_message=is_message)
         with client(dsn) as opened:
@@ -156,7 +156,8 @@ def _send_lines(
         with counted("sending", total_bytes=size_of(descriptor)) as advance:
             for given in lines.batches():
                 messages = []
-                for number, line in enumerate(given, start=number + 1):
+                for line in given:
+                    number += 1
                     if is_text or line.strip():
                         messages.append(_from_line(line, number, is_text=is_text, is_message=is_message))
                 if messages:
@@ -221,6 +222,4 @@ def _merge(theirs: Headers | None, ours: Headers | None) -> Headers | None:
 
 def _check_stdin(body: str | None) -> None:
     if body is None and sys.stdin.isatty():
-        raise typer.BadParameter(
-            "give a BODY, or pipe lines of JSON into it (- reads them from the terminal)"
-        )
+        raise typer.BadParameter("give a BODY, or pipe lines of JSON into it; - reads the terminal")

@@ -139,7 +139,6 @@ def set_vt(
 ) -> None:
     """Hide messages for a time from now, or until a time; 0 shows them at once."""
     output = Output(as_json=as_json)
-    until = delay_of(delay)
     ids = ids_of(message_ids)
     with client(dsn) as opened:
-        output.messages(opened.set_vt(queue, ids, until), empty="there are no such messages")
+        output.messages(opened.set_vt(queue, ids, delay_of(delay)), empty="there are no such messages")

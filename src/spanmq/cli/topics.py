@@ -50,8 +50,8 @@ def list_topic_bindings(
         output.records(opened.list_topic_bindings(queue), columns=BINDING_COLUMNS, empty="no bindings")
 
 
-@commands.command()
-def test_routing(
+@commands.command("test-routing")
+def routing(
     routing_key: Annotated[str, typer.Argument(help="The topic.", show_default=False)],
     dsn: Dsn = None,
     as_json: AsJson = False,

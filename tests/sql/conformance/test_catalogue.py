@@ -5,7 +5,6 @@ from typing import Any
 
 import psycopg
 import pytest
-
 from tests.sql.conformance.conftest import Pair
 
 # PGMQ's private functions. Nothing but its own SQL calls them.
@@ -21,7 +20,7 @@ NOT_OFFERED = {
     "_validate_batch_params",
 }
 # What we add. None may bear the name of a function of PGMQ, where it could make a call ambiguous.
-ADDED = {"ack", "cancel", "maintain", "peek", "receive", "spanmq_version"}
+ADDED = {"ack", "cancel", "maintain", "peek", "peek_archive", "receive", "spanmq_version", "storage"}
 ADDED_TYPES = {"leased_message"}
 # PGMQ says volatile, but these look at nothing but their arguments.
 IMMUTABLE_HERE = {"format_table_name", "validate_queue_name"}

@@ -5,7 +5,6 @@ from typing import Any
 
 import psycopg
 import pytest
-
 from tests.sql.conformance.conftest import Pair
 from tests.sql.conformance.listening import Listener, listening
 

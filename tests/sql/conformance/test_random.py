@@ -7,7 +7,6 @@ import random
 from typing import Any
 
 import pytest
-
 from tests.sql.conformance.conftest import Pair
 from tests.sql.conformance.scenario import Statement, run
 
@@ -60,7 +59,7 @@ def program(seed: int) -> list[str]:
 
 
 def body(draw: random.Random) -> str:
-    return draw.choice(["null", "'{}'", '\'{"n": 1}\'', '\'{"n": 2}\''])
+    return draw.choice(["null", "'{}'", "'{\"n\": 1}'", "'{\"n\": 2}'"])
 
 
 def headers(draw: random.Random) -> str:

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from tests.sql.conformance.conftest import Pair
 from tests.sql.conformance.scenario import Outcome, Scenario, is_same, read_scenarios, run
 

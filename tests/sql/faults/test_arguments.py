@@ -2,7 +2,6 @@
 
 import psycopg
 import pytest
-
 from tests.sql.faults.conftest import Connection, System, column, one
 
 
@@ -58,9 +57,7 @@ def test_w22_enqueued_at_is_when_it_was_sent(system: System, session: Connection
 
 
 @pytest.mark.parametrize("take", ["read('orders', 100, 10)", "pop('orders', 10)"])
-def test_w22_messages_come_in_order_whatever_the_plan(
-    take: str, system: System, session: Connection
-) -> None:
+def test_w22_messages_come_in_order_whatever_the_plan(take: str, system: System, session: Connection) -> None:
     session.execute("select pgmq.create('orders')")
     session.execute(
         "select count(*) from pgmq.send_batch('orders', array(select to_jsonb(n) from generate_series(1, 10) n))"

@@ -11,7 +11,7 @@ def test_w9_no_message_overtakes_one_of_its_group_that_is_in_work(
     session.execute("select pgmq.create('orders')")
     session.execute(
         "select pgmq.send_batch('orders', array['1', '2', '3']::jsonb[],"
-        " array_fill('{\"x-pgmq-group\": \"a\"}'::jsonb, array[3]))"
+        ' array_fill(\'{"x-pgmq-group": "a"}\'::jsonb, array[3]))'
     )
     assert column(session, "select msg_id from pgmq.read_grouped('orders', 100, 2)") == [1, 2]
     session.execute("select pgmq.set_vt('orders', 1, 0)")

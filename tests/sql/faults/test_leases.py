@@ -3,9 +3,9 @@
 import time
 
 import pytest
+from tests.sql.faults.conftest import Connection, System, column, one
 
 from spanmq.testing import WAIT_SECONDS
-from tests.sql.faults.conftest import Connection, System, column, one
 
 
 def test_w5_a_poll_holds_a_snapshot_until_messages_come(system: System, session: Connection) -> None:

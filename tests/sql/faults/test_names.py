@@ -2,7 +2,6 @@
 
 import psycopg
 import pytest
-
 from tests.sql.faults.conftest import Connection, System, column, one
 
 # 45 letters, 90 bytes: with `q_` more than a table's name can have, and alike in the first 63 bytes.

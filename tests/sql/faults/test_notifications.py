@@ -5,11 +5,11 @@ from typing import LiteralString
 
 import psycopg
 import pytest
+from tests.sql.conformance.listening import listening
+from tests.sql.faults.conftest import Connection, System
 
 from spanmq import schema
 from spanmq.testing import wait_until_waiting
-from tests.sql.conformance.listening import listening
-from tests.sql.faults.conftest import Connection, System
 
 
 @pytest.mark.parametrize("throttle_interval_ms", [0, 1])

@@ -2,7 +2,6 @@
 
 import psycopg
 import pytest
-
 from tests.sql.faults.conftest import Connection, System, column, one
 
 

@@ -3,7 +3,6 @@
 from typing import LiteralString
 
 import pytest
-
 from tests.sql.faults.conftest import Connection, System
 
 CALLS = 10

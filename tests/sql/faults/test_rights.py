@@ -6,7 +6,6 @@ from typing import LiteralString
 
 import psycopg
 import pytest
-
 from tests.sql.faults.conftest import Connection, System, column, one
 
 

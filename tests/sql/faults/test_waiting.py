@@ -1,7 +1,8 @@
 """W13, W23: purge and create wait for others, and others wait for them."""
 
-from spanmq.testing import wait_until_waiting
 from tests.sql.faults.conftest import Connection, System, column, one
+
+from spanmq.testing import wait_until_waiting
 
 
 def test_w13_purge_waits_for_no_reader_and_no_sender_for_purge(system: System, session: Connection) -> None:

@@ -97,8 +97,10 @@ begin
             order by s.queue_id, s.lo for update skip locked;
         -- Fetched one by one: `limit` would lock as many spans as messages are wanted.
         fetch ready into this;
-        if hint.ready_until is not null or hint.due_until is not null or clock_timestamp() - started_at + due_took > interval '1 millisecond' then
+        if hint.ready_until is not null or hint.due_until is not null then
             hint := spanmq.set_hint(this_queue, hint, this.lo, clock_timestamp() - started_at, least(due_at, at_), due_took);
+        elsif clock_timestamp() - started_at + due_took > interval '1 millisecond' then
+            hint := spanmq.start_hint(this_queue, hint, this.lo, least(due_at, at_));
         end if;
         while this.lo is not null loop
             if strict and this.ids is not null then
@@ -139,6 +141,23 @@ begin
         perform spanmq.put_rest(this, wanted, head);
     end if;
     return runs || run;
+end $$;
+
+-- A look was slow: because of dead entries, or because the machine was busy? Looks once more, and starts a hint if it is slow again.
+create or replace function spanmq.start_hint(this_queue int, hint spanmq.hint, first_lo bigint, first_due timestamptz) returns spanmq.hint
+language plpgsql as $$
+declare
+    started_at timestamptz := clock_timestamp();
+    due_took interval;
+begin
+    perform from spanmq.span s where s.queue_id = this_queue and s.state <> 'r' order by s.queue_id, s.vt limit 1;
+    due_took := clock_timestamp() - started_at;
+    started_at := clock_timestamp();
+    perform from spanmq.span s where s.queue_id = this_queue and s.state = 'r' order by s.queue_id, s.lo limit 1;
+    if greatest(due_took, clock_timestamp() - started_at) <= interval '1 millisecond' then
+        return hint;
+    end if;
+    return spanmq.set_hint(this_queue, hint, first_lo, clock_timestamp() - started_at, first_due, due_took);
 end $$;
 
 -- Puts back what a claim left of a span: all but its first `taken` messages (`head`, when it has gaps).

@@ -32,7 +32,7 @@ begin
     for candidate in
         select c.group_key, min(c.lo) as lo from (
             (select s.group_key, s.lo from spanmq.span s where s.queue_id = this_queue and s.state = 'r'
-                order by s.lo limit 200 + 4 * least(quantity, 1000))
+                order by s.lo limit 64 + 4 * least(quantity, 1000))
             union all
             (select s.group_key, s.lo from spanmq.span s where s.queue_id = this_queue and s.state <> 'r' and s.vt <= at_
                 order by s.vt limit 1000)

@@ -164,7 +164,9 @@ begin
         end if;
     end if;
     if this.retention_count is not null or this.retention_interval is not null then
-        execute format('delete from %s where ctid = any (array(select ctid from %1$s where %s limit 10000 for update skip locked))', this.archive,
+        -- The condition twice: in an adopted archive, which may be partitioned, one ctid occurs in every partition.
+        execute format('delete from %1$s where ctid = any (array(select ctid from %1$s where %2$s limit 10000 for update skip locked)) and %2$s',
+                       this.archive,
                        case when this.retention_count is not null then 'msg_id <= $1' else 'archived_at < $2' end)
             using drawn - this.retention_count, now() - this.retention_interval;
         get diagnostics n = row_count;

@@ -115,3 +115,49 @@ begin isolation level repeatable read;
 -- here: error MQ003: grouped reads need READ COMMITTED, not REPEATABLE READ
 select msg_id from pgmq.read_grouped('orders', 100, 1);
 rollback;
+
+-- scenario: grouped reads of no quantity
+select pgmq.create('orders');
+select * from pgmq.send('orders', '1');
+-- differs: refused as everywhere
+-- upstream: nothing
+-- here: error MQ002: qty cannot be NULL
+select msg_id from pgmq.read_grouped('orders', 0, null);
+-- differs: refused as everywhere
+-- upstream: nothing
+-- here: error MQ002: qty cannot be NULL
+select msg_id from pgmq.read_grouped_rr('orders', 0, null);
+-- differs: refused as everywhere
+-- upstream: nothing
+-- here: error MQ002: LIMIT must not be negative
+select msg_id from pgmq.read_grouped_rr('orders', 0, -1);
+
+-- scenario: a message that was put back holds its group until it is visible
+select pgmq.create('orders');
+select * from pgmq.send_batch('orders', array['1', '2', '3']::jsonb[], array['{"x-pgmq-group": "a"}', '{"x-pgmq-group": "a"}', '{"x-pgmq-group": "b"}']::jsonb[]);
+select msg_id from pgmq.read_grouped('orders', 100, 1);
+select msg_id from pgmq.set_vt('orders', 1, 200);
+select msg_id from pgmq.read_grouped_head('orders', 100, 10);
+select msg_id from pgmq.read_grouped_rr('orders', 100, 10);
+select msg_id from pgmq.set_vt('orders', 1, 0);
+-- in order
+select msg_id, read_ct from pgmq.read_grouped_rr('orders', 100, 10);
+
+-- scenario: plain and grouped reads beside each other
+select pgmq.create('orders');
+select * from pgmq.send_batch('orders', array['1', '2', '3', '4']::jsonb[], array['{"x-pgmq-group": "a"}', '{"x-pgmq-group": "a"}', '{"x-pgmq-group": "b"}', null]::jsonb[]);
+select msg_id from pgmq.read('orders', 100, 1);
+select msg_id from pgmq.read_grouped('orders', 100, 10);
+select pgmq.delete('orders', 1);
+select msg_id from pgmq.read_grouped('orders', 100, 10);
+
+-- scenario: many groups, and many messages of each
+select pgmq.create('orders');
+select count(*) from pgmq.send_batch('orders', array(select to_jsonb(n) from generate_series(0, 599) n), array(select jsonb_build_object('x-pgmq-group', n % 20) from generate_series(0, 599) n));
+-- in order
+select msg_id from pgmq.read_grouped_rr('orders', 100, 30);
+-- in order
+select msg_id from pgmq.read_grouped('orders', 100, 50);
+select count(*) from pgmq.read_grouped_head('orders', 100, 50);
+select count(*) from pgmq.delete('orders', array(select msg_id from pgmq.q_orders where vt > now() + interval '50 seconds'));
+select msg_id from pgmq.read_grouped_head('orders', 100, 50);

@@ -38,3 +38,10 @@ select pgmq.update_notify_insert('orders', -1);
 select pgmq.disable_notify_insert('missing');
 select pgmq.disable_notify_insert('orders');
 select * from pgmq.list_notify_insert_throttles();
+
+-- scenario: no throttle at all
+select pgmq.create('orders');
+-- differs: typed
+-- upstream: error 23502: null value in column "throttle_interval_ms" of relation "notify_insert_throttle" violates not-null constraint
+-- here: error MQ002: throttle_interval_ms must be non-negative
+select pgmq.enable_notify_insert('orders', null);

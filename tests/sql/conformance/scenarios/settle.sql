@@ -130,3 +130,17 @@ select pgmq.purge_queue('orders');
 rollback;
 select msg_id, read_ct, vt from pgmq.q_orders;
 select msg_id from pgmq.a_orders;
+
+-- scenario: batches across the blocks and segments of the log
+select pgmq.create('orders');
+select count(*) from pgmq.send_batch('orders', array(select to_jsonb(n) from generate_series(1, 20000) n));
+select count(*), min(msg_id), max(msg_id), sum(message::text::int) from pgmq.read('orders', 100, 300);
+select count(*), min(id), max(id) from pgmq.delete('orders', array(select n::bigint from generate_series(200, 600) n)) id;
+select count(*), min(id), max(id) from pgmq.archive('orders', array(select n::bigint from generate_series(100, 1000, 3) n)) id;
+select count(*), min(msg_id), max(msg_id) from pgmq.set_vt('orders', array(select n::bigint from generate_series(1, 20000, 7) n), 200);
+select count(*), sum(id) from pgmq.delete('orders', array(select n::bigint from generate_series(16000, 17000) n)) id;
+select count(*), min(msg_id), max(msg_id), sum(msg_id) from pgmq.pop('orders', 5000);
+select count(*), sum(msg_id), sum(read_ct) from pgmq.q_orders;
+select count(*), sum(msg_id), sum(read_ct), sum(message::text::int) from pgmq.a_orders;
+select queue_length, queue_visible_length, total_messages from pgmq.metrics('orders');
+select pgmq.purge_queue('orders');

@@ -164,3 +164,15 @@ select pgmq.send_topic('a', '1');
 select * from pgmq.send_batch_topic('a', array['1']::jsonb[]);
 select * from pgmq.test_routing('a');
 select * from pgmq.list_topic_bindings();
+
+-- scenario: no delay at all
+select pgmq.create('orders');
+select pgmq.bind_topic('#', 'orders');
+-- differs: typed
+-- upstream: error 23502: null value in column "vt" of relation "q_orders" violates not-null constraint
+-- here: error MQ002: delay cannot be NULL
+select pgmq.send_topic('a', '1', null::int);
+-- differs: W18, send_topic refuses it too
+-- upstream: orders | 2
+-- here: error MQ002: delay cannot be negative, got: -1
+select * from pgmq.send_batch_topic('a', array['1']::jsonb[], -1);

@@ -1,0 +1,98 @@
+"""The main job on real data: 336,776 flights through a queue, and not one of them lost or changed."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from spanmq.client import Client
+from spanmq.demo.audit import Check, compare, tally_archive, tally_file
+from spanmq.demo.display import display, say
+from spanmq.demo.flights import ROWS, find_file, read_flights
+from spanmq.demo.load import Load
+from spanmq.demo.report import DemoReport, peak_memory_bytes
+from spanmq.errors import SpanmqError
+
+__all__ = ["QUEUE", "ROWS", "Check", "DemoReport", "run"]
+
+QUEUE: Final = "spanmq_demo_flights"
+
+
+def run(
+    dsn: str | None = None,
+    *,
+    rows: int = ROWS,
+    consumers: int = 3,
+    queue: str = QUEUE,
+    keep: bool = False,
+) -> DemoReport:
+    """Send the first flights of the file, receive and archive them, and compare the archive with the file.
+
+    On the database of `dsn`, in which the schema is installed and no such queue exists; it is dropped at the
+    end unless `keep`. Without `dsn` on a server of its own that goes with it; to `keep` the queue, on the
+    user's embedded server. Shows how far it is on stderr. Any error, and Ctrl-C, drops the queue too.
+    """
+    path = find_file()
+    rows = min(rows, ROWS)
+    began = time.monotonic()
+    with _server(dsn, keep=keep) as address, Client(address, pool_size=consumers + 2) as client:
+        if dsn is None:
+            client.install()
+        with _queue(client, queue, keep=keep):
+            before = client.storage(queue)
+            load = Load(client, queue)
+            with display(rows) as tick:
+                load.run(read_flights(path, rows), consumers=consumers, tick=tick)
+            after = client.storage(queue)
+            say("comparing the archive with the file")
+            file, archive = tally_file(path, rows), tally_archive(client, queue)
+            return DemoReport(
+                queue=queue,
+                rows=load.sent,
+                consumers=consumers,
+                seconds=time.monotonic() - began,
+                send_seconds=load.send_seconds,
+                settle_seconds=load.settle_seconds,
+                send_rate=load.sent / load.send_seconds,
+                settle_rate=load.settled / load.settle_seconds,
+                redelivered=load.redelivered,
+                wal_bytes=after.wal_bytes - before.wal_bytes,
+                log_bytes=after.log_bytes,
+                archive_bytes=after.archive_bytes,
+                span_bytes=after.span_bytes,
+                peak_memory_bytes=peak_memory_bytes(),
+                checksum=archive.checksum,
+                checks=compare(file, archive, left=client.metrics(queue).length),
+            )
+
+
+@contextlib.contextmanager
+def _server(dsn: str | None, *, keep: bool) -> Iterator[str]:
+    """Give the address of a database, and a server under it if nobody has one."""
+    if dsn is not None:
+        yield dsn
+        return
+    from spanmq import embedded
+
+    say("starting a PostgreSQL server")
+    with embedded.start() if keep else embedded.temporary() as server:
+        yield server.dsn
+
+
+@contextlib.contextmanager
+def _queue(client: Client, queue: str, *, keep: bool) -> Iterator[None]:
+    """Make the queue, and drop it at the end; somebody else's is never touched."""
+    client.version()  # before anything is made: upstream PGMQ has no leases
+    if queue.lower() in (each.name.lower() for each in client.list_queues()):
+        raise SpanmqError(
+            f"there is a queue {queue} already",
+            hint=f"spanmq drop-queue {queue}, or give another one: --queue",
+        )
+    client.create_queue(queue)
+    done = False
+    try:
+        yield
+        done = True
+    finally:
+        if not (keep and done):
+            client.drop_queue(queue)

@@ -1,0 +1,83 @@
+"""Whether what went in came out: counts and checksums, from the file and from the archive."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from spanmq.client import Client
+from spanmq.demo.flights import group_of, read_flights
+from spanmq.message import GROUP_HEADER
+
+ARCHIVE_STEP: Final = 1_000
+CHECKSUM_BITS: Final = 128
+
+_canonical: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
+class Tally:
+    """The number of messages, and the sum of their hashes.
+
+    A sum, so that order does not matter. A sum and not an exclusive or: of that, two copies would be none.
+    """
+
+    __slots__ = ("_sum", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sum = 0
+
+    def add(self, body: object, headers: dict[str, Any] | None) -> None:
+        """Count one message: its body and its headers in canonical JSON."""
+        text = _canonical.encode([body, headers])
+        digest = hashlib.blake2b(text.encode(), digest_size=CHECKSUM_BITS // 8).digest()
+        self.count += 1
+        self._sum += int.from_bytes(digest)
+
+    @property
+    def checksum(self) -> str:
+        """Give the sum, modulo 2^128, in hexadecimal."""
+        return f"{self._sum % (1 << CHECKSUM_BITS):032x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must be so, and whether it is."""
+
+    name: str
+    passed: bool
+    detail: str
+
+
+def tally_file(path: Path, rows: int) -> Tally:
+    """Read the file once more, by itself."""
+    tally = Tally()
+    for flight in read_flights(path, rows):
+        group = group_of(flight)
+        tally.add(flight, None if group is None else {GROUP_HEADER: group})
+    return tally
+
+
+def tally_archive(client: Client, queue: str) -> Tally:
+    """Walk through the archive of a queue."""
+    tally = Tally()
+    after = 0
+    while messages := client.peek_archive(queue, ARCHIVE_STEP, after=after):
+        for message in messages:
+            tally.add(message.body, message.headers)
+        after = messages[-1].message_id
+    return tally
+
+
+def compare(file: Tally, archive: Tally, *, left: int) -> tuple[Check, ...]:
+    """Say whether nothing is lost, duplicated or changed, and nothing is left in the queue."""
+    difference = archive.count - file.count
+    counted = f"{file.count:,} in the file, {archive.count:,} in the archive"
+    return (
+        Check("nothing lost", difference >= 0, counted),
+        Check("nothing duplicated", difference <= 0, counted),
+        # Of other messages than were sent the checksum differs even where the count is right.
+        Check("nothing changed", file.checksum == archive.checksum, f"{file.checksum} {archive.checksum}"),
+        Check("nothing left in the queue", left == 0, f"{left:,}"),
+    )

@@ -129,6 +129,15 @@ def test_closed_client_says_so(client: Client) -> None:
         never_opened.list_queues()
 
 
+def test_first_calls_of_many_threads_open_one_pool(database: str, client: Client) -> None:
+    with ThreadPoolExecutor(16) as threads:
+        fresh = Client(database, pool_size=2)
+        calls = [threads.submit(fresh.send, "orders", number) for number in range(64)]
+        assert len({call.result() for call in calls}) == 64
+        fresh.close()
+    assert client.metrics("orders").length == 64
+
+
 def test_exhausted_pool_is_reported_after_the_timeout(database: str) -> None:
     with (
         Client(database, pool_size=1, timeout=0.05, maintain_interval=None) as client,

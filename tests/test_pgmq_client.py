@@ -1,4 +1,4 @@
-"""The PyPI package `pgmq` as a real client: all it can do, in its four variants, on PGMQ and here, with the same results."""
+"""The PyPI package `pgmq` as a real client: what its four variants can do, they do here as on PGMQ."""
 
 import asyncio
 import inspect
@@ -47,7 +47,7 @@ class Address:
 
 
 class Caller:
-    """Calls methods of a client, awaiting those that are asynchronous, and keeps what was called and what came."""
+    """Calls methods of a client, awaiting those that want it, and keeps what was called and what came."""
 
     def __init__(self, client: Any, run: Callable[[Any], Any]) -> None:
         self.client = client
@@ -85,7 +85,7 @@ def opened() -> Iterator[ExitStack]:
 
 
 def open_client(variant: str, dsn: str, opened: ExitStack) -> Caller:
-    """Open a client as its users do. All that a database without the extension asks for is init_extension=False."""
+    """Open a client as its users do; without the extension it wants to be told init_extension=False."""
     runner = opened.enter_context(asyncio.Runner())
     address = Address.of(dsn)
     options: dict[str, Any] = asdict(address) | {"init_extension": False, "pool_size": 2}
@@ -109,10 +109,10 @@ def open_client(variant: str, dsn: str, opened: ExitStack) -> Caller:
         from sqlalchemy.ext.asyncio import create_async_engine
 
         connect = {"host": address.host, "port": address.port, "user": address.username}
-        engine = create_async_engine(
+        async_engine = create_async_engine(
             "postgresql+asyncpg://", connect_args=connect | {"database": address.database}
         )
-        client = pgmq.SQLAlchemyAsyncPGMQueue(engine=engine, init_extension=False)
+        client = pgmq.SQLAlchemyAsyncPGMQueue(engine=async_engine, init_extension=False)
         runner.run(client.init())
         opened.callback(lambda: runner.run(client.close()))
     return Caller(client, runner.run)
@@ -243,22 +243,23 @@ def test_every_method_gives_what_it_gives_on_pgmq(
 def test_errors_are_those_of_pgmq(
     variant: str, database: str, upstream_database: str, opened: ExitStack
 ) -> None:
+    wrong: dict[str, tuple[Any, ...]] = {
+        "send": ("missing", {}),
+        "read": ("missing",),
+        "create_queue": ("a" * 48,),
+        "drop_queue": ("a;b",),
+        "bind_topic": ("a..b", "missing"),
+        "enable_notify": ("missing",),
+    }
     messages = []
     for dsn in (upstream_database, database):
         call = open_client(variant, dsn, opened)
-        for method, arguments in {
-            "send": ("missing", {}),
-            "read": ("missing",),
-            "create_queue": ("a" * 48,),
-            "drop_queue": ("a;b",),
-            "bind_topic": ("a..b", "missing"),
-            "enable_notify": ("missing",),
-        }.items():
+        for method, arguments in wrong.items():
             with pytest.raises(Exception, match=r"does not exist|too long|invalid|consecutive") as raised:
                 call(method, *arguments)
-            # SQLAlchemy puts classes before the text. Ours are other classes: the SQLSTATE says more than P0001.
+            # SQLAlchemy puts a class before the text, and ours is another: its SQLSTATE says more than P0001.
             messages.append(re.sub(r"^.*(\) |>: )", "", str(raised.value).splitlines()[0]))
-    assert messages[:6] == messages[6:]
+    assert messages[: len(wrong)] == messages[len(wrong) :]
 
 
 def test_a_send_joins_the_transaction_of_the_caller(database: str, opened: ExitStack) -> None:
@@ -287,7 +288,7 @@ def test_without_init_extension_it_tries_to_create_an_extension(database: str) -
 # Listeners.
 
 
-class Heard(Exception):
+class HeardError(Exception):
     """Ends the synchronous listener, which has no other clean end while it waits."""
 
 
@@ -310,14 +311,14 @@ def test_the_synchronous_listener_hears_a_send(database: str, opened: ExitStack)
 
     def keep(payload: dict[str, Any]) -> None:
         heard.append(payload)
-        raise Heard
+        raise HeardError
 
     listener = SyncNotificationListener(call.client)
     with ThreadPoolExecutor(1) as threads, psycopg.connect(database, autocommit=True) as session:
         listening = threads.submit(listener.listen, "orders", keep, WAIT_SECONDS)
         wait_for_listener(session)
         call("send", "orders", {"n": 1})
-        assert isinstance(listening.exception(WAIT_SECONDS), Heard)
+        assert isinstance(listening.exception(WAIT_SECONDS), HeardError)
     assert heard == [{"event": "insert", "payload_empty": True}]
 
 
@@ -336,7 +337,8 @@ def test_the_asynchronous_listener_hears_a_send(database: str, opened: ExitStack
             heard.append(payload)
             listener.stop()
 
-        listening = asyncio.create_task(listener.listen("orders", keep))
+        # It awaits the callback, whatever its annotation says.
+        listening = asyncio.create_task(listener.listen("orders", keep))  # type: ignore[arg-type]
         with psycopg.connect(database, autocommit=True) as session:
             await asyncio.to_thread(wait_for_listener, session)
         await call.client.send("orders", {"n": 1})

@@ -185,6 +185,8 @@ def text(name: str, value: str | None) -> Argument:
             raise InvalidArgumentError(f"{name} must be a string, got {type(value).__qualname__}")
         if "\0" in value:
             raise InvalidArgumentError(f"{name} holds the character NUL, which PostgreSQL can't store")
+        if not _has_encoding(value):
+            raise InvalidArgumentError(f"{name} holds half a surrogate pair, which is no character")
     return Argument(name, value, "cast({} as text)")
 
 
@@ -194,6 +196,8 @@ def queue_name(name: str, value: str) -> Argument:
         raise InvalidQueueNameError(f"a queue's name must be a string, got {type(value).__qualname__}")
     if "\0" in value:
         raise InvalidQueueNameError("a queue's name can't hold the character NUL", queue=value)
+    if not _has_encoding(value):
+        raise InvalidQueueNameError("a queue's name can't hold half a surrogate pair", queue=value)
     return text(name, value)
 
 
@@ -269,6 +273,14 @@ def moment(name: str, value: Delay) -> Argument:
     # As a clock face: PostgreSQL 14 reads no count beyond 32 bits, and a day may have 23 hours.
     face = f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}.{microseconds.microseconds:06}"
     return Argument(name, face, "pg_catalog.clock_timestamp() + cast({} as interval)")
+
+
+def _has_encoding(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _index(name: str, value: int) -> int:

@@ -131,9 +131,15 @@ def test_full_disk_is_called_so(parent: Path) -> None:
         subprocess.run(["mount", "-o", "remount,size=150m", small], check=True)
         embedded.start(small / "postgres").close()
         fill(small / "filler")
-        with pytest.raises(EmbeddedDiskFullError, match="is full"):
+        with pytest.raises(EmbeddedDiskFullError, match="No space left"):
             embedded.start(small / "postgres")
-        (small / "filler").unlink()
+        # Without a page that its log has already, the server has no way to say so.
+        (small / "postgres/server.log").unlink()
+        fill(small / "more")
+        with pytest.raises(EmbeddedDiskFullError, match="could not even write its log"):
+            embedded.start(small / "postgres")
+        for name in ("filler", "more"):
+            (small / name).unlink()
         with embedded.start(small / "postgres") as server:
             assert ask(server.dsn, "select 1") == 1
     finally:

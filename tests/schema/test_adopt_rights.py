@@ -110,6 +110,18 @@ def test_who_may_call_a_function_may_call_ours(upstream: Session, upstream_datab
         assert one(theirs, "select pgmq.send('orders', '{}')") == 61
 
 
+def test_who_may_read_the_settings_may_read_ours(
+    upstream: Session, upstream_database: str, role: str
+) -> None:
+    fill(upstream, "orders")
+    grant(upstream, "grant select on pgmq.meta, pgmq.topic_bindings, pgmq.notify_insert_throttle", role)
+    adopt(upstream)
+    with session_of(upstream_database, role) as theirs:
+        assert rows(theirs, "select queue_name from pgmq.meta") == [("orders",)]
+        assert rows(theirs, "select * from pgmq.topic_bindings") == []
+        assert rows(theirs, "select * from pgmq.notify_insert_throttle") == []
+
+
 def test_role_that_does_not_own_pgmq_changes_nothing(
     upstream: Session, upstream_database: str, role: str
 ) -> None:

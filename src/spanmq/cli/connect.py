@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ def address(dsn: str | None) -> Iterator[str]:
         return
     from spanmq import embedded
 
-    with embedded.start() as server:
+    with embedded.start(os.environ.get("SPANMQ_EMBEDDED_FOLDER") or None) as server:
         say(f"spanmq: using the embedded server in {server.folder} (--dsn or SPANMQ_DSN names another)")
         yield server.dsn
 
@@ -38,10 +39,26 @@ def client(dsn: str | None) -> Iterator[Client]:
         address(dsn) as found,
         Client(found, pool_size=2, maintain_interval=None, decoder=RawJson) as opened,
     ):
-        # The embedded server is there for queues: nobody has to make it ready.
-        if dsn is None and opened.flavour() == "none":
-            say(f"spanmq: installed the schema {opened.install().version} in it")
+        if dsn is None:
+            _make_ready(opened)
         yield opened
+
+
+@contextmanager
+def prepared_address() -> Iterator[str]:
+    """Give the DSN of the embedded server, with the schema in it."""
+    from spanmq.client import Client
+
+    with address(None) as found:
+        with Client(found, pool_size=2, maintain_interval=None) as opened:
+            _make_ready(opened)
+        yield found
+
+
+def _make_ready(opened: Client) -> None:
+    """Install where nothing is: the embedded server is there for queues."""
+    if opened.flavour() == "none":
+        say(f"spanmq: installed the schema {opened.install().version} in it")
 
 
 @contextmanager

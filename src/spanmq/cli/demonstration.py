@@ -1,9 +1,11 @@
 """The demo."""
 
+import contextlib
 from typing import Annotated
 
 import typer
 
+from spanmq.cli.connect import prepared_address
 from spanmq.cli.failure import FAILED
 from spanmq.cli.option import AsJson, Dsn
 from spanmq.cli.output import Output, fields, print_table
@@ -24,13 +26,17 @@ def demo(
 ) -> None:
     """Send the 336,776 flights that left New York in 2013 through a queue, and check that each came out.
 
-    Without a database it runs on a PostgreSQL of its own, which is gone afterwards. Exit code 1 if a check
-    fails.
+    Without a database it runs on a PostgreSQL of its own, which is gone afterwards; with --keep, on the
+    embedded server. Exit code 1 if a check fails.
     """
     from spanmq import demo as demonstration
 
     output = Output(as_json=as_json)
-    report = demonstration.run(dsn, rows=rows, consumers=consumers, queue=queue, keep=keep)
+    with contextlib.ExitStack() as stack:
+        if keep and dsn is None:
+            # A server that is gone afterwards keeps nothing.
+            dsn = stack.enter_context(prepared_address())
+        report = demonstration.run(dsn, rows=rows, consumers=consumers, queue=queue, keep=keep)
     if as_json:
         output.done("", **fields(report))
     else:

@@ -1,7 +1,7 @@
 """The options and arguments that several commands share, and how their texts are read."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Annotated
 
@@ -89,7 +89,24 @@ def ids_of(texts: Sequence[str]) -> list[int]:
     """Read the ids of messages, from stdin if they are "-"."""
     if list(texts) != ["-"]:
         return [_id_of(text) for text in texts]
-    return [_id_of(line) for line in sys.stdin if line.strip()]
+    return [_id_of(line) for line in stdin_lines()]
+
+
+def stdin_lines() -> Iterator[str]:
+    """Give the lines of stdin that are not empty."""
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        try:
+            text = line.decode().strip()
+        except UnicodeDecodeError as error:
+            raise typer.BadParameter(f"line {number} is not UTF-8: {error}") from error
+        if text:
+            yield text
+
+
+def refuse_terminal(advice: str) -> None:
+    """End with a usage error rather than wait for somebody who does not know that we wait for him."""
+    if sys.stdin.isatty():
+        raise typer.BadParameter(advice)
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -116,4 +133,4 @@ def _id_of(text: str) -> int:
         value = value.get("message_id")
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise typer.BadParameter(f"{text.strip()[:80]!r} is no id of a message")
+    raise typer.BadParameter(f"{text[:80]!r} is no id of a message")

@@ -79,7 +79,7 @@ def list_queues(dsn: Dsn = None, as_json: AsJson = False) -> None:
 @commands.command()
 def metrics(
     queue: Annotated[
-        str | None, typer.Argument(metavar="[QUEUE]", help="One queue, or all.", show_default=False)
+        str | None, typer.Argument(metavar="QUEUE", help="One queue, or all.", show_default=False)
     ] = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
@@ -89,3 +89,11 @@ def metrics(
     with client(dsn) as opened:
         counted = opened.metrics_all() if queue is None else [opened.metrics(queue)]
     output.records(counted, empty="no queues")
+
+
+@commands.command()
+def storage(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
+    """Measure what a queue takes on disk, in bytes; spans and WAL are those of all queues."""
+    output = Output(as_json=as_json)
+    with client(dsn) as opened:
+        output.records([opened.storage(queue)])

@@ -23,6 +23,7 @@ from spanmq.cli.option import (
     QueueName,
     delay_of,
     object_of,
+    refuse_terminal,
 )
 from spanmq.cli.output import Output
 from spanmq.cli.progress import counted, size_of
@@ -32,9 +33,7 @@ commands = typer.Typer()
 
 Body = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[BODY]", help="JSON; - or nothing: bodies are lines of stdin.", show_default=False
-    ),
+    typer.Argument(metavar="BODY", help="JSON; - or nothing: bodies are lines of stdin.", show_default=False),
 ]
 IsText = Annotated[bool, typer.Option("--text", help="Bodies are text, not JSON.")]
 IsMessage = Annotated[
@@ -80,7 +79,8 @@ def send(
             )
         output.done(f"sent message {message_id} to {queue}", queue=queue, message_id=message_id)
         return
-    _check_stdin(body)
+    if body is None:
+        refuse_terminal("give a BODY, or pipe lines of JSON into it; - reads the terminal")
     with client(dsn) as opened:
 
         def send_one_batch(messages: Sequence[Outgoing]) -> list[dict[str, Any]]:
@@ -122,7 +122,8 @@ def send_topic(
             )
         output.done(f"sent to {queues} queues", routing_key=routing_key, queues=queues)
         return
-    _check_stdin(body)
+    if body is None:
+        refuse_terminal("give a BODY, or pipe lines of JSON into it; - reads the terminal")
     with client(dsn) as opened:
 
         def send_one_batch(messages: Sequence[Outgoing]) -> list[dict[str, Any]]:
@@ -218,8 +219,3 @@ def _merge(theirs: Headers | None, ours: Headers | None) -> Headers | None:
     if theirs is None or ours is None:
         return theirs or ours
     return {**theirs, **ours}
-
-
-def _check_stdin(body: str | None) -> None:
-    if body is None and sys.stdin.isatty():
-        raise typer.BadParameter("give a BODY, or pipe lines of JSON into it; - reads the terminal")

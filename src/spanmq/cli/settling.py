@@ -1,6 +1,5 @@
 """Settling: ack, cancel, delete, archive."""
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -8,7 +7,7 @@ import typer
 
 from spanmq.cli.connect import client
 from spanmq.cli.json_text import json_of
-from spanmq.cli.option import AsJson, Dsn, MessageIds, QueueName, ids_of
+from spanmq.cli.option import AsJson, Dsn, MessageIds, QueueName, ids_of, refuse_terminal, stdin_lines
 from spanmq.cli.output import Output
 from spanmq.message import Settled
 
@@ -17,25 +16,19 @@ commands = typer.Typer()
 
 @commands.command()
 def ack(
-    messages: Annotated[
-        str,
-        typer.Argument(metavar="[-]", help="Stdin: messages, a line each, as receive --json prints them."),
-    ] = "-",
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Settle what receive printed, all in one transaction: `spanmq receive orders --json | … | spanmq ack`.
+    """Settle the messages of stdin, in one transaction: `spanmq receive orders --json | … | spanmq ack`.
 
     A message that its lease no longer holds is "stale", and left alone.
     """
-    if messages != "-":
-        raise typer.BadParameter("ack reads messages from stdin; ack-lease takes a lease and ids")
+    refuse_terminal("pipe messages into it, as receive --json prints them; ack-lease takes a lease and ids")
     output = Output(as_json=as_json)
     leases: dict[tuple[str, int], list[int]] = {}
-    for number, line in enumerate(sys.stdin, start=1):
-        if line.strip():
-            queue, lease_id, message_id = _received(line, number)
-            leases.setdefault((queue, lease_id), []).append(message_id)
+    for line in stdin_lines():
+        queue, lease_id, message_id = _received(line)
+        leases.setdefault((queue, lease_id), []).append(message_id)
     settled: list[Settled] = []
     with client(dsn) as opened, opened.transaction() as transaction:
         for (queue, lease_id), message_ids in leases.items():
@@ -89,10 +82,10 @@ def _print_ids(output: Output, ids: Sequence[int]) -> None:
     output.records([{"message_id": each} for each in ids], empty="there were no such messages")
 
 
-def _received(line: str, number: int) -> tuple[str, int, int]:
+def _received(line: str) -> tuple[str, int, int]:
     try:
         message = json_of(line)
         queue, lease_id, message_id = (message[name] for name in ("queue", "lease_id", "message_id"))
     except (ValueError, RecursionError, LookupError, TypeError) as error:
-        raise typer.BadParameter(f"line {number} is not a message that receive --json printed") from error
+        raise typer.BadParameter(f"{line[:80]!r} is no message that receive --json printed") from error
     return queue, lease_id, message_id

@@ -130,10 +130,24 @@ def peek(
 
 
 @commands.command()
+def peek_archive(
+    queue: QueueName,
+    quantity: Quantity = 10,
+    after: After = 0,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at archived messages."""
+    output = Output(as_json=as_json)
+    with client(dsn) as opened:
+        output.messages(opened.peek_archive(queue, quantity, after=after), empty="the archive has none")
+
+
+@commands.command()
 def set_vt(
     queue: QueueName,
     message_ids: MessageIds,
-    delay: Annotated[str, typer.Option(metavar="SECONDS|TIME")],
+    delay: Annotated[str, typer.Option(metavar="SECONDS|TIME", help="From now, or the moment itself.")],
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:

@@ -39,7 +39,7 @@ def unbind_topic(pattern: Pattern, queue: QueueName, dsn: Dsn = None, as_json: A
 @commands.command()
 def list_topic_bindings(
     queue: Annotated[
-        str | None, typer.Argument(metavar="[QUEUE]", help="One queue, or all.", show_default=False)
+        str | None, typer.Argument(metavar="QUEUE", help="One queue, or all.", show_default=False)
     ] = None,
     dsn: Dsn = None,
     as_json: AsJson = False,

@@ -11,7 +11,7 @@ from spanmq.demo.display import display, say
 from spanmq.demo.flights import ROWS, find_file, read_flights
 from spanmq.demo.load import Load
 from spanmq.demo.report import DemoReport, peak_memory_bytes
-from spanmq.errors import SpanmqError
+from spanmq.errors import InvalidArgumentError, SpanmqError
 
 __all__ = ["QUEUE", "ROWS", "Check", "DemoReport", "run"]
 
@@ -29,13 +29,15 @@ def run(
     """Send the first flights of the file, receive and archive them, and compare the archive with the file.
 
     On the database of `dsn`, in which the schema is installed and no such queue exists; it is dropped at the
-    end unless `keep`. Without `dsn` on a server of its own that goes with it; to `keep` the queue, on the
-    user's embedded server. Shows how far it is on stderr. Any error, and Ctrl-C, drops the queue too.
+    end unless `keep`. Without `dsn` on a server of its own that goes with it. Shows how far it is on stderr.
+    Any error, and Ctrl-C, drops the queue too.
     """
+    if keep and dsn is None:
+        raise InvalidArgumentError("a server that is gone afterwards keeps no queue: give a dsn")
     path = find_file()
     rows = min(rows, ROWS)
     began = time.monotonic()
-    with _server(dsn, keep=keep) as address, Client(address, pool_size=consumers + 2) as client:
+    with _server(dsn) as address, Client(address, pool_size=consumers + 2) as client:
         if dsn is None:
             client.install()
         with _queue(client, queue, keep=keep):
@@ -67,7 +69,7 @@ def run(
 
 
 @contextlib.contextmanager
-def _server(dsn: str | None, *, keep: bool) -> Iterator[str]:
+def _server(dsn: str | None) -> Iterator[str]:
     """Give the address of a database, and a server under it if nobody has one."""
     if dsn is not None:
         yield dsn
@@ -75,7 +77,7 @@ def _server(dsn: str | None, *, keep: bool) -> Iterator[str]:
     from spanmq import embedded
 
     say("starting a PostgreSQL server")
-    with embedded.start() if keep else embedded.temporary() as server:
+    with embedded.temporary() as server:
         yield server.dsn
 
 

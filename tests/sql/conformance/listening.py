@@ -26,7 +26,7 @@ class Listener:
         The sender's sentinel comes after all of it: notifications arrive in the order of commits.
         """
         sender.execute(b"notify " + SENTINEL.encode())
-        heard = []
+        heard: list[tuple[str, str]] = []
         for notification in self._connection.notifies(timeout=WAIT_SECONDS):
             if notification.channel == SENTINEL:
                 return heard

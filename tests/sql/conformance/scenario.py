@@ -8,17 +8,17 @@ A file of scenarios looks so:
     -- in order
     select * from pgmq.read('orders', 100, 1);
 
-A statement ends at a semicolon at the end of a line. Rows are compared as a set unless `-- in order` stands before
-the statement. Where a difference is meant, comments before the statement say why, and what each of the two does, a
-line each (`nothing` for no rows):
+A statement ends at a semicolon at the end of a line. Rows are compared as a set unless `-- in order` stands
+before the statement. Where a difference is meant, comments before the statement say why, and what each of the
+two does, a line each (`nothing` for no rows):
 
     -- differs: W15
     -- upstream: null
     -- here: error MQ001: queue name cannot be NULL or empty
     select pgmq.create('');
 
-Times are written relative to the statement and rounded to 100 seconds, so that scenarios compare on slow machines:
-`now`, `now+200s`. Columns that end in `_sec` are rounded likewise.
+Times are written relative to the statement and rounded to 100 seconds, so that scenarios compare on slow
+machines: `now`, `now+200s`. Columns that end in `_sec` are rounded likewise.
 """
 
 import json
@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, LiteralString, cast
+from typing import Any
 
 import psycopg
 
@@ -36,7 +36,7 @@ TIME_GRAIN_SECONDS = 100
 ABSOLUTE_AFTER = timedelta(days=30)
 # What CREATE … IF NOT EXISTS and its like say depends on how the thing is made.
 NOISE = re.compile(r"skipping$|will be truncated")
-# Our errors are typed. Those of PGMQ are P0001 (a bare RAISE), or what PostgreSQL said where PGMQ did not check.
+# Our errors are typed. Those of PGMQ are P0001 (a bare RAISE), or PostgreSQL's own where PGMQ did not check.
 OUR_STATES = {
     "P0001": {"MQ001", "MQ002", "MQ005", "42P01"},
     "2201W": {"MQ002"},
@@ -121,13 +121,13 @@ def run(connection: psycopg.Connection[Any], statement: Statement) -> Outcome:
 
     def keep(diagnostic: psycopg.errors.Diagnostic) -> None:
         if not NOISE.search(diagnostic.message_primary or ""):
-            lines.append(f"{str(diagnostic.severity).lower()}: {diagnostic.message_primary}")
+            lines.append(f"{(diagnostic.severity or '').lower()}: {diagnostic.message_primary}")
 
     columns: tuple[tuple[str, str], ...] = ()
     connection.add_notice_handler(keep)
     started_at = datetime.now(UTC)
     try:
-        cursor = connection.execute(cast("LiteralString", statement.text))
+        cursor = connection.execute(statement.text.encode())
         if cursor.description is not None:
             columns = tuple((each.name, each.type_display) for each in cursor.description)
             rows = [

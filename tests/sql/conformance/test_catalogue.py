@@ -32,7 +32,8 @@ FUNCTIONS = """
 """
 ATTRIBUTES = """
     select a.attname, format_type(a.atttypid, a.atttypmod)
-    from pg_attribute a where a.attrelid = %s::regclass and a.attnum > 0 and not a.attisdropped order by a.attnum
+    from pg_attribute a
+    where a.attrelid = %s::regclass and a.attnum > 0 and not a.attisdropped order by a.attnum
 """
 DETAILS = """
     select a.attname, a.attnotnull, pg_get_expr(d.adbin, d.adrelid)
@@ -150,13 +151,13 @@ def test_monitors_may_look_as_in_pgmq(pair: Pair) -> None:
         assert row == (True,)
 
 
-# Named arguments are part of the interface: what each overload's are is compared above; that they serve, here.
+# What PGMQ does only with pg_partman, so that no scenario can compare it.
 NAMED = [
-    "select pgmq.create_partitioned(queue_name => 'p', partition_interval => '1000',"
-    " retention_interval => '5000', premake => 2)",
-    "select pgmq.convert_archive_partitioned(table_name => 'p', partition_interval => '1000',"
-    " retention_interval => '5000', leading_partition => 3)",
-    "select pgmq.drop_queue(queue_name => 'p', partitioned => true)",
+    """select pgmq.create_partitioned(
+           queue_name => 'p', partition_interval => '1000', retention_interval => '5000', premake => 2)""",
+    """select pgmq.convert_archive_partitioned(
+           table_name => 'p', partition_interval => '1000', retention_interval => '5000',
+           leading_partition => 3)""",
 ]
 
 

@@ -1,4 +1,7 @@
-"""Each fault of PGMQ 1.13 is shown on PGMQ, and that it is not here: so that every test is known to be able to fail."""
+"""Each fault of PGMQ 1.13 is shown on PGMQ, and that it is not here.
+
+So every test is known to be able to fail. The faults have the numbers that docs/pgmq.md gives them.
+"""
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,7 +12,7 @@ import psycopg
 import pytest
 
 Connection = psycopg.Connection[Any]
-# What waits longer than this waits for ever. A statement that ought to wait for nobody gets it as its time limit.
+# What waits longer waits for ever. It is the time limit of statements that ought to wait for nobody.
 WAIT_SECONDS = 20
 
 
@@ -69,7 +72,7 @@ def pages_touched(connection: Connection, query: LiteralString) -> int:
 
     The least of three: the first one also reads catalogues.
     """
-    counts = []
+    counts: list[int] = []
     for _ in range(3):
         with connection.transaction(force_rollback=True):
             row = connection.execute(b"explain (analyze, buffers, format json) " + query.encode()).fetchone()

@@ -101,7 +101,7 @@ def test_w11_a_grouped_read_costs_the_same_whatever_waits(
             " from generate_series(1, %s) n))",
             [queue, n, n],
         )
-        return pages_touched(session, f"select * from pgmq.{read}('{queue}', 100, 1)")  # type: ignore[arg-type]
+        return pages_touched(session, f"select * from pgmq.{read}('{queue}', 100, 1)")
 
     few, many = cost("small", 2000), cost("large", 10000)
     assert many > 3 * few if system.is_upstream else many < few + 100, (few, many)

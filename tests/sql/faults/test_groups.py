@@ -48,6 +48,6 @@ def test_w10_a_reader_locks_only_the_groups_that_it_takes(system: System, sessio
         assert column(session, "select msg_id from pgmq.read_grouped_rr('orders', 100, 1)") == [1]
         locks = one(session, "select count(*) from pg_locks where locktype = 'advisory' and granted")
         taken = column(other, "select msg_id from pgmq.read_grouped_rr('orders', 100, 2)")
-    # PGMQ takes a lock for each group that there is, and no other reader gets any. The locks of the whole server
-    # are limited: with 30,000 groups the read fails.
+    # PGMQ takes a lock for each group that there is, and no other reader gets any. The locks of the whole
+    # server are limited: with 30,000 groups the read fails.
     assert (locks, taken) == ((GROUPS, []) if system.is_upstream else (1, [2, 3]))

@@ -1,4 +1,4 @@
-"""W19, W20: partitioned queues without pg_partman and without loss, archives that go with their queue or with time."""
+"""W19, W20: partitioned queues without pg_partman and without loss, archives that go in time."""
 
 import psycopg
 import pytest
@@ -65,7 +65,8 @@ def test_w20_an_archive_has_no_second_index_to_write_at_each_ack(system: System,
     session.execute("select pgmq.create('orders')")
     methods = column(
         session,
-        "select a.amname from pg_index i join pg_class c on c.oid = i.indexrelid join pg_am a on a.oid = c.relam"
+        "select a.amname from pg_index i"
+        " join pg_class c on c.oid = i.indexrelid join pg_am a on a.oid = c.relam"
         " where i.indrelid = 'pgmq.a_orders'::regclass order by i.indisprimary desc",
     )
     # A BRIN index is some pages for the whole archive, and is not written for each row.

@@ -11,7 +11,7 @@ from tests.sql.faults.conftest import Connection, System, column, one
 
 @contextmanager
 def acting_as(session: Connection, role: LiteralString) -> Iterator[None]:
-    """Act as a role; an error ends it too. Roles belong to the server: the transaction around rolls them back."""
+    """Act as a role; an error ends it too."""
     with session.transaction():
         session.execute(b"set local role " + role.encode())
         yield
@@ -20,7 +20,7 @@ def acting_as(session: Connection, role: LiteralString) -> Iterator[None]:
 
 @pytest.fixture
 def sender(session: Connection) -> Iterator[LiteralString]:
-    """Make a role that may insert into the queue `orders`, and nothing else."""
+    """Make a role that may insert into the queue `orders`, and nothing else. It is rolled back."""
     session.execute("select pgmq.create('orders')")
     with session.transaction(force_rollback=True):
         session.execute("create role spanmq_test_sender")
@@ -50,14 +50,28 @@ def test_w21_a_role_that_may_only_send_can_do_nothing_else(
             assert column(session, "select pgmq.send('orders', '1')") == [1]
             session.execute("insert into pgmq.q_orders (vt, read_ct, message) values (now(), 99, '2')")
         return
-    calls = ("read('orders', 100, 1)", "pop('orders')", "delete('orders', 1)", "archive('orders', 1)")
-    calls += ("set_vt('orders', 1, 0)", "purge_queue('orders')", "metrics('orders')", "drop_queue('orders')")
-    for call in calls:
+    for call in (
+        "read('orders', 100, 1)",
+        "read_grouped('orders', 100, 1)",
+        "receive('orders')",
+        "pop('orders')",
+        "delete('orders', 1)",
+        "archive('orders', array[1])",
+        "ack('orders', 1, array[1])",
+        "set_vt('orders', 1, 0)",
+        "peek('orders')",
+        "metrics('orders')",
+        "purge_queue('orders')",
+        "enable_notify_insert('orders')",
+        "bind_topic('#', 'orders')",
+        "drop_queue('orders')",
+        "create('invoices')",
+    ):
         with pytest.raises(psycopg.errors.InsufficientPrivilege), acting_as(session, sender):
-            session.execute(f"select pgmq.{call}")  # type: ignore[arg-type]
+            session.execute(f"select pgmq.{call}")
     for statement in ("select * from pgmq.q_orders", "insert into pgmq.q_orders (message) values ('2')"):
         with pytest.raises(psycopg.Error) as raised, acting_as(session, sender):
-            session.execute(statement)  # type: ignore[arg-type]
+            session.execute(statement)
         assert raised.value.sqlstate in ("42501", "MQ004")
 
 
@@ -88,4 +102,4 @@ def test_w21_a_search_path_does_not_lead_functions_astray(system: System, sessio
     session.execute("select pgmq.send('orders', '1')")
     session.execute("reset search_path")
     queue = "other" if system.is_upstream else "orders"
-    assert one(session, f"select count(*) from pgmq.q_{queue}") == 1  # type: ignore[arg-type]
+    assert one(session, f"select count(*) from pgmq.q_{queue}") == 1

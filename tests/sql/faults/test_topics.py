@@ -23,7 +23,8 @@ def test_w24_patterns_that_begin_with_another_word_cost_nothing(system: System, 
     session.execute("select pgmq.bind_topic('orders.*.done', 'orders'), pgmq.bind_topic('#.done', 'orders')")
     alone = seconds(session)
     session.execute(
-        "select count(pgmq.bind_topic('customer-' || n || '.*.done', 'orders')) from generate_series(1, %s) n",
+        "select count(pgmq.bind_topic('customer-' || n || '.*.done', 'orders'))"
+        " from generate_series(1, %s) n",
         [OTHER_PATTERNS],
     )
     among_many = seconds(session)

@@ -95,6 +95,8 @@ select u.name, u.arguments from (values
 create table spanmq_adopt.doomed (classid oid not null, objid oid not null, primary key (classid, objid));
 -- With the right to execute a function, where it is not the default: it goes over to ours of the same arguments.
 create table spanmq_adopt.function_grant (name text not null, arguments text not null, grants aclitem[] not null, owner oid not null);
+-- Who may read PGMQ's tables of settings: they may read what stands for them.
+create table spanmq_adopt.reader (table_name name not null, role text not null);
 -- The user's own functions in the schema, to see afterwards that none was replaced.
 create table spanmq_adopt.own_function (oid oid primary key, source text not null);
 
@@ -208,6 +210,11 @@ begin
         select p.proname, oidvectortypes(p.proargtypes), p.proacl, p.proowner from pg_proc p
         join spanmq_adopt.doomed d on d.classid = 'pg_proc'::regclass and d.objid = p.oid
         where p.proacl is not null;
+    insert into spanmq_adopt.reader
+        select c.relname, case when g.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(g.grantee)) end
+        from pg_class c, aclexplode(c.relacl) g
+        where c.oid in (to_regclass('pgmq.meta'), to_regclass('pgmq.topic_bindings'), to_regclass('pgmq.notify_insert_throttle'))
+            and g.privilege_type = 'SELECT' and g.grantee <> c.relowner;
     insert into spanmq_adopt.own_function
         select p.oid, p.prosrc from pg_proc p
         where p.pronamespace = 'pgmq'::regnamespace

@@ -75,6 +75,10 @@ begin
         select t.pattern, q.name, t.bound_at from spanmq_adopt.topic t join spanmq_adopt.queue q on q.folded_name = t.folded_name
         where q.queue_id is not null;
 
+    for allowed in select r.table_name, r.role from spanmq_adopt.reader r loop
+        execute format('grant select on pgmq.%I to %s', allowed.table_name, allowed.role);
+    end loop;
+
     -- A function of the same name and arguments keeps who may call it.
     for allowed in
         select p.oid::regprocedure as function, g.grants, g.owner from spanmq_adopt.function_grant g

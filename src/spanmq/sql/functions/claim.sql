@@ -44,32 +44,42 @@ begin
     if quantity = 0 then
         return runs;
     end if;
-    -- The clock was read once: clock_timestamp() in a where clause is volatile, and no index would serve it.
-    select s.vt into due_at from spanmq.span s
-        where s.queue_id = this_queue and s.state <> 'r' and s.vt >= hint.due_from order by s.queue_id, s.vt limit 1;
-    due_took := clock_timestamp() - started_at;
-    if (due_at <= at_) is not true then
-        runs := spanmq.claim_ready(this_queue, quantity, at_, hint, due_at, due_took, true);
-        taken := spanmq.count_runs(runs);
-    end if;
-    if taken < quantity and (runs is null or due_at <= at_) then
-        -- Something fell due, or there are spans with gaps: these may lie between each other.
-        runs := spanmq.claim_mixed(this_queue, quantity, at_, hint.due_from, hint.ready_from);
-        taken := spanmq.count_runs(runs);
-        if taken < quantity then
-            -- Of those that it looked at others held some: whatever is left.
-            more := spanmq.claim_ready(this_queue, quantity - taken, at_, hint, due_at, due_took, false);
-            if more <> '{}' then
-                select array_agg(r order by r.lo) into runs from unnest(runs || more) r;
-                taken := spanmq.count_runs(runs);
+    loop
+        -- The clock was read once: clock_timestamp() in a where clause is volatile, and no index would serve it.
+        select s.vt into due_at from spanmq.span s
+            where s.queue_id = this_queue and s.state <> 'r' and s.vt >= hint.due_from order by s.queue_id, s.vt limit 1;
+        due_took := clock_timestamp() - started_at;
+        if (due_at <= at_) is not true then
+            runs := spanmq.claim_ready(this_queue, quantity, at_, hint, due_at, due_took, true);
+            taken := spanmq.count_runs(runs);
+        end if;
+        if taken < quantity and (runs is null or due_at <= at_) then
+            -- Something fell due, or there are spans with gaps: these may lie between each other.
+            runs := spanmq.claim_mixed(this_queue, quantity, at_, hint.due_from, hint.ready_from);
+            taken := spanmq.count_runs(runs);
+            if taken < quantity then
+                -- Of those that it looked at others held some: whatever is left.
+                more := spanmq.claim_ready(this_queue, quantity - taken, at_, hint, due_at, due_took, false);
+                if more <> '{}' then
+                    select array_agg(r order by r.lo) into runs from unnest(runs || more) r;
+                    taken := spanmq.count_runs(runs);
+                end if;
             end if;
         end if;
-    end if;
+        -- Found nothing along the hint? Look again from the left.
+        exit when taken > 0 or hint.due_until is null;
+        perform spanmq.forget_hint(this_queue);
+        hint := (0, null, '-infinity', null);
+        started_at := clock_timestamp();
+    end loop;
     if slots > 1 and taken > 0 then
         runs := spanmq.cut(runs, ceil(taken / slots::numeric)::int);
     end if;
     if lease is not null and taken > 0 then
         perform spanmq.insert_leased(this_queue, lease, until, at_, runs);
+        if until <= at_ and hint.due_until is not null then
+            perform spanmq.forget_hint(this_queue);
+        end if;
     end if;
     return runs;
 end $$;

@@ -1,0 +1,142 @@
+"""The program as a user runs it: in a process of its own, in a pipe or on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+PROGRAM = [sys.executable, "-m", "spanmq.cli"]
+TIMEOUT = 60.0
+POLL_SECONDS = 0.01
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """Read what --json printed."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def environment(dsn: str | None, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Give the environment of a user, but for what the tests were called with; wide, so that nothing wraps."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "SPANMQ_"))}
+    named = {} if dsn is None else {"SPANMQ_DSN": dsn}
+    return {**kept, "COLUMNS": "300", "TERM": "dumb", **named, **(more or {})}
+
+
+def spanmq(
+    *arguments: str | bytes | int,
+    dsn: str | None,
+    stdin: str | bytes = "",
+    more: Mapping[str, str] | None = None,
+) -> Done:
+    """Run it to its end, in pipes."""
+    given = stdin.encode() if isinstance(stdin, str) else stdin
+    command = [*PROGRAM, *(each if isinstance(each, bytes) else str(each) for each in arguments)]
+    done = subprocess.run(
+        command, input=given, capture_output=True, env=environment(dsn, more), timeout=TIMEOUT, check=False
+    )
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def records(*arguments: str | bytes | int, dsn: str, stdin: str | bytes = "") -> list[dict[str, Any]]:
+    """Run it with --json, expect success, and read what it prints."""
+    done = spanmq(*arguments, "--json", dsn=dsn, stdin=stdin)
+    assert (done.code, done.err) == (0, "")
+    return done.records
+
+
+@contextmanager
+def started(*arguments: str | int, dsn: str | None) -> Iterator[subprocess.Popen[bytes]]:
+    """Start it, with pipes to all three streams; whatever happens, it is gone afterwards."""
+    process = subprocess.Popen(
+        [*PROGRAM, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(dsn),
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def finish(process: subprocess.Popen[bytes]) -> Done:
+    """Wait for its end."""
+    out, err = process.communicate(timeout=TIMEOUT)
+    return Done(process.returncode, out.decode(), err.decode())
+
+
+def on_terminal(*arguments: str | int, dsn: str, typed: str = "", stdin: bytes | None = None) -> Done:
+    """Run it on a terminal, type something at the first question, and give all that it shows as `out`.
+
+    With `stdin`, this is a pipe, and only the rest is the terminal.
+    """
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [*PROGRAM, *map(str, arguments)],
+        stdin=slave if stdin is None else subprocess.PIPE,
+        stdout=slave,
+        stderr=slave,
+        env=environment(dsn, {"TERM": "xterm", "NO_COLOR": "1"}),
+        start_new_session=True,
+    )
+    os.close(slave)
+    try:
+        if stdin is not None and process.stdin is not None:
+            process.stdin.write(stdin)
+            process.stdin.close()
+        shown = b""
+        # On Linux the end of a terminal's other side is an error, not an end.
+        with suppress(OSError):
+            while piece := os.read(master, 1 << 16):
+                shown += piece
+                if typed and b"[y/N]" in shown:
+                    os.write(master, typed.encode())
+                    typed = ""
+        code = process.wait(TIMEOUT)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+    return Done(code, shown.decode(), "")
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes] | None = None) -> None:
+    """Return when it is so; an AssertionError if it does not become so, or the process ends before."""
+    deadline = time.monotonic() + TIMEOUT
+    while not condition():
+        assert time.monotonic() < deadline, "it did not become so in time"
+        assert process is None or process.poll() is None, finish(process)
+        time.sleep(POLL_SECONDS)
+
+
+def ask(dsn: str, statement: str) -> Any:
+    """Give the first value of a statement's first row."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        row = connection.execute(statement.encode()).fetchone()
+    return None if row is None else row[0]
+
+
+def do(dsn: str, *statements: str) -> None:
+    """Execute statements."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())

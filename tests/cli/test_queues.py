@@ -1,0 +1,103 @@
+"""Queues as things, announcements, housekeeping."""
+
+from __future__ import annotations
+
+import re
+
+from tests.cli.program import ask, do, on_terminal, records, spanmq
+
+
+def test_queues_are_created_listed_measured_and_dropped(database: str) -> None:
+    assert records("list-queues", dsn=database) == []
+    assert records("create-queue", "Orders", dsn=database) == [{"queue": "Orders"}]
+    records("create-queue", "events", "--unlogged", dsn=database)
+    records(
+        "create-queue",
+        "parts",
+        "--partition-interval",
+        "1000",
+        "--retention-interval",
+        "7 days",
+        dsn=database,
+    )
+    listed = {each["name"]: each for each in records("list-queues", dsn=database)}
+    assert list(listed) == ["Orders", "events", "parts"]
+    assert (listed["events"]["is_unlogged"], listed["parts"]["is_partitioned"]) == (True, True)
+    do(database, "select pgmq.send_batch('orders', array['1', '2']::jsonb[])")
+    [counted] = records("metrics", "orders", dsn=database)
+    assert (counted["length"], counted["visible_length"], counted["total_messages"]) == (2, 2, 2)
+    assert [each["queue"] for each in records("metrics", dsn=database)] == ["Orders", "events", "parts"]
+    [stored] = records("storage", "orders", dsn=database)
+    assert stored.pop("wal_bytes") > 0
+    assert all(value > 0 for value in stored.values())
+    assert records("purge", "orders", "--yes", dsn=database) == [{"queue": "orders", "purged": 2}]
+    assert records("drop-queue", "orders", "--yes", dsn=database) == [{"queue": "orders", "dropped": True}]
+    assert records("drop-queue", "orders", "--yes", dsn=database) == [{"queue": "orders", "dropped": False}]
+
+
+def test_columns_in_a_pipe_are_whole_and_aligned(orders: str) -> None:
+    body = '"' + "x" * 500 + ' [red]"'
+    do(orders, f"select pgmq.send('orders', '{body}'::jsonb)", "select pgmq.send('orders', 'null'::jsonb)")
+    header, first, second = spanmq("peek", "orders", dsn=orders, more={"COLUMNS": "40"}).out.splitlines()
+    assert header.split("  ")[0] == "MESSAGE ID"
+    assert first.endswith(f"  {body}")
+    assert second.endswith("  null")
+    assert header.index("BODY") == first.index(body) == second.index("null")
+
+
+def test_table_on_a_terminal_fits_it(orders: str) -> None:
+    do(orders, """select pgmq.send('orders', to_jsonb(repeat('[red]', 100) || e'\\u00fc'))""")
+    shown = on_terminal("peek", "orders", dsn=orders).out
+    assert "[red][red]" in shown
+    assert "…" in shown
+    assert max(map(len, shown.splitlines())) <= 300
+
+
+def test_nothing_to_show_is_said_to_a_person_only(database: str) -> None:
+    assert spanmq("list-queues", dsn=database).out == "no queues\n"
+    assert spanmq("list-queues", "--json", dsn=database).out == ""
+
+
+def test_what_destroys_is_refused_where_nobody_can_be_asked(orders: str) -> None:
+    do(orders, "select pgmq.send('orders', '1'::jsonb)")
+    for command in ("drop-queue", "purge"):
+        done = spanmq(command, "orders", stdin="y\n", dsn=orders)
+        assert (done.code, done.out) == (2, "")
+        assert "hint: --yes" in done.err
+    done = spanmq("uninstall", "--force", stdin="y\n", dsn=orders)
+    assert done.code == 2
+    assert ask(orders, "select count(*) from pgmq.q_orders") == 1
+
+
+def test_what_destroys_asks_on_a_terminal(orders: str) -> None:
+    no = on_terminal("drop-queue", "orders", typed="\n", dsn=orders)
+    assert (no.code, "spanmq: nothing was changed" in no.out) == (1, True)
+    interrupted = on_terminal("purge", "orders", typed="\x03", dsn=orders)
+    assert (interrupted.code, "spanmq: interrupted" in interrupted.out) == (130, True)
+    assert ask(orders, "select count(*) from pgmq.list_queues()") == 1
+    yes = on_terminal("drop-queue", "orders", typed="y\n", dsn=orders)
+    assert (yes.code, "dropped queue orders" in yes.out) == (0, True)
+    assert ask(orders, "select count(*) from pgmq.list_queues()") == 0
+
+
+def test_long_sends_show_their_progress_on_a_terminal(orders: str) -> None:
+    lines = b"".join(b"%d\n" % number for number in range(3000))
+    shown = on_terminal("send", "orders", stdin=lines, dsn=orders).out
+    assert re.search(r"sending .*[123],000 messages", shown)
+    assert "sent 3,000 messages to orders" in shown
+
+
+def test_announcements_are_switched_on_and_off(orders: str) -> None:
+    records("enable-notify-insert", "orders", "--throttle", "1.5", dsn=orders)
+    [throttle] = records("list-notify-insert-throttles", dsn=orders)
+    assert (throttle["queue"], throttle["throttle_ms"]) == ("orders", 1500)
+    records("update-notify-insert", "orders", "--throttle", "0", dsn=orders)
+    assert records("list-notify-insert-throttles", dsn=orders)[0]["throttle_ms"] == 0
+    records("disable-notify-insert", "orders", dsn=orders)
+    assert records("list-notify-insert-throttles", dsn=orders) == []
+
+
+def test_maintain_goes_on_until_nothing_is_left_to_do(orders: str) -> None:
+    steps = records("maintain", "--budget", 1, dsn=orders)
+    assert {"queue": "orders", "action": "made segment"}.items() <= steps[0].items()
+    assert records("maintain", dsn=orders) == []

@@ -1,0 +1,138 @@
+"""Sending from arguments and from stdin."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cli.program import ask, finish, records, spanmq, started, wait_until
+
+
+def bodies(dsn: str) -> list[object]:
+    return [message["body"] for message in records("peek", "orders", "-n", 1000, dsn=dsn)]
+
+
+def test_body_headers_group_and_delay_go_into_the_message(orders: str) -> None:
+    sent = records(
+        "send", "orders", '{"a": 1}', "--headers", '{"x": 2}', "--group", "g", "--delay", 600, dsn=orders
+    )
+    assert sent == [{"queue": "orders", "message_id": 1}]
+    [message] = records("peek", "orders", dsn=orders)
+    assert message["body"] == {"a": 1}
+    assert message["headers"] == {"x": 2, "x-pgmq-group": "g"}
+    assert message["group"] == "g"
+    assert ask(
+        orders, "select vt > now() + interval '9 min' and vt < now() + interval '11 min' from pgmq.q_orders"
+    )
+
+
+def test_delay_may_be_a_time(orders: str) -> None:
+    records("send", "orders", "1", "--delay", "2099-01-31T12:00:00Z", dsn=orders)
+    assert ask(orders, "select vt = '2099-01-31 12:00:00 UTC' from pgmq.q_orders")
+
+
+def test_numbers_keep_every_digit(orders: str) -> None:
+    number = "0.1000000000000000000000000000000000000000000000000001"
+    records("send", "orders", number, dsn=orders)
+    spanmq("send", "orders", stdin=f'{{"n": {number}}}\n{number}\n', dsn=orders)
+    shown = spanmq("peek", "orders", "--json", dsn=orders).out
+    assert shown.count(f'"body":{number},') == 2
+    assert f'"body":{{"n": {number}}},' in shown
+
+
+def test_text_is_sent_as_text(orders: str) -> None:
+    records("send", "orders", "hello", "--text", dsn=orders)
+    spanmq("send", "orders", "--text", stdin="[1]\n\nü\n", dsn=orders)
+    assert bodies(orders) == ["hello", "[1]", "", "ü"]
+
+
+def test_each_line_of_stdin_is_a_message(orders: str) -> None:
+    lines = "".join(f'{{"n": {n}}}\n' for n in range(2500))
+    done = spanmq("send", "orders", "-", "--group", "g", stdin=f"{lines}\n  \n7", dsn=orders)
+    assert (done.code, done.out, done.err) == (0, "sent 2,501 messages to orders\n", "")
+    assert ask(orders, "select count(*) from pgmq.q_orders where headers->>'x-pgmq-group' = 'g'") == 2501
+    # Three transactions for batches of a thousand.
+    assert ask(orders, "select count(distinct enqueued_at) from pgmq.q_orders") == 3
+
+
+def test_ids_are_printed_as_json_lines_in_order(orders: str) -> None:
+    sent = records("send", "orders", "--batch", 2, stdin="1\n2\n3\n4\n5\n", dsn=orders)
+    by_id = {message["message_id"]: message["body"] for message in records("peek", "orders", dsn=orders)}
+    assert [by_id[each["message_id"]] for each in sent] == [1, 2, 3, 4, 5]
+
+
+def test_nothing_on_stdin_sends_nothing(orders: str) -> None:
+    done = spanmq("send", "orders", dsn=orders)
+    assert (done.code, done.out) == (0, "sent 0 messages to orders\n")
+
+
+def test_slow_lines_are_sent_without_waiting_for_a_full_batch(orders: str) -> None:
+    with started("send", "orders", dsn=orders) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"1\n2\n3")  # the third is not complete
+        process.stdin.flush()
+        wait_until(lambda: ask(orders, "select count(*) from pgmq.q_orders") == 2, process)
+        done = finish(process)
+    assert done.out == "sent 3 messages to orders\n"
+    assert bodies(orders) == [1, 2, 3]
+
+
+def test_bad_line_is_named_and_the_batches_before_it_are_sent(orders: str) -> None:
+    done = spanmq("send", "orders", "--batch", 2, stdin="1\n2\n3\n{4\n5\n", dsn=orders)
+    assert done.code == 1
+    assert done.err.startswith(
+        "spanmq: 2 messages were sent before this:\nspanmq: bad body: line 4 is not JSON: "
+    )
+    assert "hint: Each line is one JSON value" in done.err
+    assert bodies(orders) == [1, 2]
+
+
+def test_line_that_is_no_utf8_is_named(orders: str) -> None:
+    done = spanmq("send", "orders", stdin=b'1\n"\xff"\n', dsn=orders)
+    assert (done.code, bodies(orders)) == (1, [])
+    assert "spanmq: bad body: line 2 is not UTF-8" in done.err
+
+
+def test_messages_go_from_queue_to_queue_as_they_are(orders: str) -> None:
+    given = [
+        '{"body": {"spanmq.bytes": "AAEC"}, "headers": {"x-pgmq-group": "g", "y": 1}}',
+        '{"headers": null, "queue": "other", "body": 1.000000000000000000000000000001}',
+        '{"body": null}',
+    ]
+    sent = spanmq("send", "orders", "--messages", "--headers", '{"y": 2}', stdin="\n".join(given), dsn=orders)
+    assert sent.code == 0
+    printed = spanmq("peek", "orders", "--json", dsn=orders).out
+    again = spanmq("send", "orders", "--messages", stdin=printed, dsn=orders)
+    assert again.out == "sent 3 messages to orders\n"
+    lines = spanmq("peek", "orders", "--json", dsn=orders).out.splitlines()
+    assert len(lines) == 6
+    for line, other in zip(lines[:3], lines[3:], strict=True):
+        for field in ("body", "headers"):
+            assert json.dumps(json.loads(line)[field]) == json.dumps(json.loads(other)[field])
+    assert json.loads(lines[0])["headers"] == {"x-pgmq-group": "g", "y": 2}
+    assert all('"body":1.000000000000000000000000000001,' in line for line in (lines[1], lines[4]))
+
+
+def test_message_without_a_body_is_refused(orders: str) -> None:
+    done = spanmq("send", "orders", "--messages", stdin='{"headers": {}}', dsn=orders)
+    assert done.code == 1
+    assert "line 1 is not JSON: a message is an object with a body" in done.err
+
+
+def test_topic_reaches_every_bound_queue(orders: str) -> None:
+    records("create-queue", "invoices", dsn=orders)
+    bound = records("bind-topic", "sale.*", "orders", dsn=orders)
+    assert bound == [{"pattern": "sale.*", "queue": "orders"}]
+    records("bind-topic", "sale.#", "invoices", dsn=orders)
+    assert records("send-topic", "sale.new", '"x"', dsn=orders) == [{"routing_key": "sale.new", "queues": 2}]
+    routed = records("send-topic", "sale.old", stdin="1\n2\n", dsn=orders)
+    assert sorted((each["queue"], each["message_id"]) for each in routed) == [
+        ("invoices", 2),
+        ("invoices", 3),
+        ("orders", 2),
+        ("orders", 3),
+    ]
+    routing = records("test-routing", "sale.x", dsn=orders)
+    assert sorted(each["queue"] for each in routing) == ["invoices", "orders"]
+    assert records("unbind-topic", "sale.*", "orders", dsn=orders)[0]["unbound"] is True
+    [binding] = records("list-topic-bindings", dsn=orders)
+    assert (binding["pattern"], binding["queue"]) == ("sale.#", "invoices")

@@ -1,0 +1,112 @@
+"""Taking, looking and settling."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.cli.program import ask, do, records, spanmq
+
+
+@pytest.fixture
+def filled(orders: str) -> str:
+    """A queue with five messages, 1 to 5, whose groups are odd and even."""
+    do(
+        orders,
+        """select pgmq.send_batch('orders', array(select to_jsonb(n) from generate_series(1, 5) n),
+        array(select jsonb_build_object('x-pgmq-group', n % 2) from generate_series(1, 5) n))""",
+    )
+    return orders
+
+
+def test_received_messages_are_acked_through_a_pipe(filled: str) -> None:
+    printed = spanmq("receive", "orders", "-n", 3, "--lease", 60, "--slots", 3, "--json", dsn=filled)
+    received = printed.records
+    assert [(each["message_id"], each["body"], each["attempt"]) for each in received] == [
+        (1, 1, 1),
+        (2, 2, 1),
+        (3, 3, 1),
+    ]
+    assert {each["slot"] for each in received} == {1, 2, 3}
+    assert len({each["lease_id"] for each in received}) == 1
+    assert records("ack", stdin=printed.out, dsn=filled) == [
+        {"message_id": each, "outcome": "acked"} for each in (1, 2, 3)
+    ]
+    assert ask(filled, "select array_agg(msg_id) from pgmq.q_orders") == [4, 5]
+
+
+def test_ack_is_refused_for_what_the_lease_no_longer_holds(filled: str) -> None:
+    received = records("receive", "orders", "-n", 2, dsn=filled)
+    lease_id = received[0]["lease_id"]
+    do(filled, "select pgmq.set_vt('orders', 1, 0)")
+    assert records("ack-lease", "orders", lease_id, 1, 2, dsn=filled) == [
+        {"message_id": 1, "outcome": "stale"},
+        {"message_id": 2, "outcome": "acked"},
+    ]
+    forged = json.dumps({**received[0], "lease_id": lease_id + 1})
+    assert records("ack", stdin=forged, dsn=filled) == [{"message_id": 1, "outcome": "stale"}]
+
+
+def test_ack_of_a_bad_line_settles_nothing(filled: str) -> None:
+    printed = spanmq("receive", "orders", "-n", 2, "--json", dsn=filled).out
+    done = spanmq("ack", stdin=f'{printed}{{"message_id": 1}}\n', dsn=filled)
+    assert (done.code, "no message that receive --json printed" in done.err) == (2, True)
+    assert ask(filled, "select count(*) from pgmq.q_orders") == 5
+
+
+def test_pgmqs_reads(filled: str) -> None:
+    def taken(*arguments: str) -> list[int]:
+        found = [each["message_id"] for each in records(*arguments, dsn=filled)]
+        do(filled, "select pgmq.set_vt('orders', array[1,2,3,4,5], 0)")
+        return sorted(found)
+
+    assert taken("read", "orders", "-n", "2") == [1, 2]
+    assert taken("read", "orders", "-n", "9", "--conditional", "{}") == [1, 2, 3, 4, 5]
+    assert taken("read-grouped", "orders", "-n", "4") == [1, 2, 3, 5]
+    assert taken("read-grouped-rr", "orders", "-n", "4") == [1, 2, 3, 4]
+    assert taken("read-grouped-head", "orders", "-n", "4") == [1, 2]
+
+
+def test_pop_takes_for_good(filled: str) -> None:
+    assert [each["body"] for each in records("pop", "orders", "-n", 2, dsn=filled)] == [1, 2]
+    assert ask(filled, "select count(*) from pgmq.q_orders") == 3
+
+
+def test_peek_looks_after_an_id_and_takes_nothing(filled: str) -> None:
+    for _ in range(2):
+        shown = records("peek", "orders", "-n", 2, "--after", 3, dsn=filled)
+        assert [(each["message_id"], each["attempt"]) for each in shown] == [(4, 0), (5, 0)]
+
+
+def test_ids_are_settled_one_way_or_another(filled: str) -> None:
+    records("receive", "orders", dsn=filled)  # holds message 1
+    assert records("cancel", "orders", 1, 2, 9, dsn=filled) == [
+        {"message_id": 1, "outcome": "processing"},
+        {"message_id": 2, "outcome": "cancelled"},
+        {"message_id": 9, "outcome": "unknown"},
+    ]
+    assert records("delete", "orders", 1, 9, dsn=filled) == [{"message_id": 1}]
+    stdin = '3\n\n{"message_id": 4, "body": null}\n'
+    assert records("archive", "orders", "-", stdin=stdin, dsn=filled) == [
+        {"message_id": 3},
+        {"message_id": 4},
+    ]
+    archived = records("peek-archive", "orders", dsn=filled)
+    assert [(each["message_id"], each["body"]) for each in archived] == [(3, 3), (4, 4)]
+    assert all(each["archived_at"] for each in archived)
+    assert records("peek-archive", "orders", "--after", 3, "-n", 1, dsn=filled) == archived[1:]
+    assert ask(filled, "select array_agg(msg_id) from pgmq.q_orders") == [5]
+
+
+def test_set_vt_hides_and_shows(filled: str) -> None:
+    hidden = records("set-vt", "orders", 1, 2, "--delay", 600, dsn=filled)
+    assert [each["message_id"] for each in hidden] == [1, 2]
+    assert [each["message_id"] for each in records("receive", "orders", dsn=filled)] == [3]
+    records("set-vt", "orders", 2, "--delay", 0, dsn=filled)
+    assert [each["message_id"] for each in records("receive", "orders", dsn=filled)] == [2]
+
+
+def test_wait_ends_when_time_is_over(orders: str) -> None:
+    done = spanmq("receive", "orders", "--wait", 0.05, dsn=orders)
+    assert (done.code, done.out) == (0, "no messages\n")
+    assert records("read", "orders", "--wait", "0.05", dsn=orders) == []

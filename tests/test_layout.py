@@ -281,6 +281,8 @@ def test_bare_import_needs_the_driver_only() -> None:
 import json, sys
 before = set(sys.modules)
 import spanmq
+for name in spanmq.__all__:
+    getattr(spanmq, name)
 print(json.dumps(sorted({name.partition(".")[0] for name in set(sys.modules) - before})))
 """
     done = subprocess.run(

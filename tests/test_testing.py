@@ -68,15 +68,15 @@ def test_other_database_of_a_server_differs_in_its_name_only(server: str) -> Non
     assert conninfo_to_dict(with_database(server, "it's 50%")) == expected
 
 
-def test_waiting_session_is_seen(empty_database: str) -> None:
-    with psycopg.connect(empty_database) as holder, psycopg.connect(empty_database) as waiter:
-        holder.execute("select pg_advisory_xact_lock(1)")
-        thread = threading.Thread(target=waiter.execute, args=["select pg_advisory_xact_lock(1)"])
-        thread.start()
-        # Within the holder's own transaction, in which PostgreSQL would show the same picture for ever.
-        wait_until_waiting(holder, waiter.info.backend_pid)
-        holder.rollback()
-        thread.join()
+def test_waiting_session_is_seen_though_it_came_after_the_first_look(empty_database: str) -> None:
+    with psycopg.connect(empty_database) as holder:
+        holder.execute("select pg_advisory_xact_lock(1), count(*) from pg_stat_activity")
+        with psycopg.connect(empty_database) as waiter:
+            thread = threading.Thread(target=waiter.execute, args=["select pg_advisory_xact_lock(1)"])
+            thread.start()
+            wait_until_waiting(holder, waiter.info.backend_pid)
+            holder.rollback()
+            thread.join()
 
 
 def test_session_that_does_not_wait_is_reported(empty_database: str) -> None:

@@ -1,3 +1,32 @@
-"""A message queue inside PostgreSQL, as a log and spans, with PGMQ's interface."""
+"""A message queue inside PostgreSQL, as a log and spans, with PGMQ's interface.
+
+The public names are loaded when they are first used, so that the command line starts quickly.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spanmq.body import RawJson
+    from spanmq.client import Client
+    from spanmq.client_async import AsyncClient
+    from spanmq.errors import SpanmqError
+    from spanmq.message import Message, Settled
 
 __version__ = "0.1.0"
+__all__ = ["AsyncClient", "Client", "Message", "RawJson", "Settled", "SpanmqError"]
+
+_HOMES = {
+    "AsyncClient": "client_async",
+    "Client": "client",
+    "Message": "message",
+    "RawJson": "body",
+    "Settled": "message",
+    "SpanmqError": "errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'spanmq' has no attribute '{name}'")
+    return getattr(import_module(f"spanmq.{_HOMES[name]}"), name)

@@ -109,7 +109,7 @@ def wait_until_waiting(connection: Connection, pid: int, *, timeout: float = WAI
     """
     deadline = time.monotonic() + timeout
     while True:
-        # In a transaction the first look at the sessions would be repeated for ever.
+        # Within a transaction a session that connected after the first look would never be seen.
         connection.execute("select pg_stat_clear_snapshot()")
         row = connection.execute(
             "select state, wait_event_type, wait_event, query from pg_stat_activity where pid = %s", [pid]

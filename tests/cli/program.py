@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import select
 import subprocess
 import sys
 import time
@@ -16,6 +17,8 @@ from typing import Any
 import psycopg
 
 PROGRAM = [sys.executable, "-m", "spanmq.cli"]
+# Makes its stderr the terminal of its session, so that Ctrl-C is a key there, and becomes another program.
+TAKE_TERMINAL = "import fcntl, os, sys, termios; fcntl.ioctl(2, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 TIMEOUT = 60.0
 POLL_SECONDS = 0.01
 
@@ -33,7 +36,7 @@ class Done:
 
 
 def environment(dsn: str | None, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Give the environment of a user, but for what the tests were called with; wide, so that nothing wraps."""
+    """Give a user's environment, without what the tests were called with; wide, so that nothing wraps."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "SPANMQ_"))}
     named = {} if dsn is None else {"SPANMQ_DSN": dsn}
     return {**kept, "COLUMNS": "300", "TERM": "dumb", **named, **(more or {})}
@@ -91,7 +94,7 @@ def on_terminal(*arguments: str | int, dsn: str, typed: str = "", stdin: bytes |
     """
     master, slave = pty.openpty()
     process = subprocess.Popen(
-        [*PROGRAM, *map(str, arguments)],
+        [sys.executable, "-c", TAKE_TERMINAL, *PROGRAM, *map(str, arguments)],
         stdin=slave if stdin is None else subprocess.PIPE,
         stdout=slave,
         stderr=slave,
@@ -106,7 +109,7 @@ def on_terminal(*arguments: str | int, dsn: str, typed: str = "", stdin: bytes |
         shown = b""
         # On Linux the end of a terminal's other side is an error, not an end.
         with suppress(OSError):
-            while piece := os.read(master, 1 << 16):
+            while select.select([master], [], [], TIMEOUT)[0] and (piece := os.read(master, 1 << 16)):
                 shown += piece
                 if typed and b"[y/N]" in shown:
                     os.write(master, typed.encode())

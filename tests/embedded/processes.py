@@ -43,8 +43,15 @@ sys.stdin.readline()
 class Holder:
     """A process of its own that holds the server of a folder."""
 
-    def __init__(self, folder: Path, *, python: str = sys.executable, user: int | None = None) -> None:
-        self.process = start_python(HOLDER, str(folder), python=python, user=user)
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        python: str = sys.executable,
+        user: int | None = None,
+        groups: list[int] | None = None,
+    ) -> None:
+        self.process = start_python(HOLDER, str(folder), python=python, user=user, groups=groups)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, self.process.communicate()[1]
@@ -62,9 +69,15 @@ class Holder:
 
 
 def start_python(
-    program: str, *arguments: str, python: str = sys.executable, user: int | None = None
+    program: str,
+    *arguments: str,
+    python: str = sys.executable,
+    user: int | None = None,
+    groups: list[int] | None = None,
 ) -> subprocess.Popen[str]:
     become: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": []}
+    if groups is not None:
+        become["extra_groups"] = groups
     places = [Path(module.__file__ or "").parents[1] for module in (spanmq, psycopg)]
     process: subprocess.Popen[str] = subprocess.Popen(
         [python, "-c", program, *arguments],

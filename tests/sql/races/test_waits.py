@@ -51,7 +51,7 @@ def test_last_two_deletes_together_leave_nothing_behind(race: Race, n: int) -> N
         assert session.value("select pgmq.delete(%s, %s::bigint)", race.queue, each)
     one.commit()
     two.commit()
-    # Neither saw the other's note, so the span is still there. It holds nothing, and maintain() takes it away.
+    # Neither saw the other's note, so the empty span still stands; maintain() takes it away.
     assert race.left() == []
     assert race.main.value("select queue_length from pgmq.metrics(%s)", race.queue) == 0
     race.main.rows("select * from pgmq.maintain()")
@@ -68,8 +68,8 @@ def test_messages_that_came_back_are_claimed_though_their_old_span_stands(race: 
 
 
 def test_message_that_came_back_into_a_larger_span_is_found(race: Race) -> None:
-    # 1 left the lease of (1, 2), and is leased again together with 0: a delete of (1, 2) takes the old span as
-    # a whole, finds two ids in it as asked, and still has to look for 1 elsewhere.
+    # 1 left the lease of (1, 2), and is leased again together with 0: a delete of (1, 2) takes the old span
+    # as a whole, finds two ids in it as asked, and still has to look for 1 elsewhere.
     ids = race.send(3)
     race.main.rows(
         "select pgmq.set_vt(%s, %s::bigint[], 0)",
@@ -86,8 +86,8 @@ def test_message_that_came_back_into_a_larger_span_is_found(race: Race) -> None:
 
 
 def test_note_on_a_span_that_shrank_to_one_message_counts(race: Race) -> None:
-    # Two delete the same message of a span of two while its other message is acked. One of them leaves a note,
-    # and can't sweep the span, for the other (here: just its lock) is still at it.
+    # Two delete the same message of a span of two while its other message is acked. One of them leaves a
+    # note, and can't sweep the span, for the other (here: just its lock) is still at it.
     ids = race.send(2)
     lease = race.lease(2)
     one, two, three = race.open(), race.open(), race.open()

@@ -186,7 +186,9 @@ declare
     n int := 0;
 begin
     for this in select * from spanmq.group_spans(this_queue, key, at_) loop
-        exit when n >= wanted or this.state <> 'r' and this.vt > at_;
+        -- Everything has left this lease, and nobody swept it yet: else the group were blocked.
+        continue when this.state = 'l' and this.vt > at_;
+        exit when n >= wanted or this.state = 'w' and this.vt > at_;
         -- What left an expired span is counted here; take_group() gives less then.
         n := n + this.n;
     end loop;

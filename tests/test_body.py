@@ -242,7 +242,6 @@ def test_raw_json_is_sent_as_it_is(connection: Connection) -> None:
         (RawJson("\0"), "character NUL"),
         (RawJson(b"\xff"), "can't be encoded"),
     ],
-    ids=repr,
 )
 def test_body_that_is_no_json_is_refused_before_it_is_sent(body: object, text: str) -> None:
     with pytest.raises(InvalidBodyError, match=text):
@@ -308,7 +307,6 @@ def test_headers_and_group_come_back(connection: Connection) -> None:
         (None, "a\0", InvalidBodyError),
         ({"x-pgmq-group": "a"}, "b", InvalidArgumentError),
     ],
-    ids=repr,
 )
 def test_bad_headers_are_refused(headers: Any, group: Any, error: type[Exception]) -> None:
     with pytest.raises(error):

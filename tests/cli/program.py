@@ -18,7 +18,11 @@ import psycopg
 
 PROGRAM = [sys.executable, "-m", "spanmq.cli"]
 # Makes its stderr the terminal of its session, so that Ctrl-C is a key there, and becomes another program.
-TAKE_TERMINAL = "import fcntl, os, sys, termios; fcntl.ioctl(2, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+TAKE_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(2, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 TIMEOUT = 60.0
 POLL_SECONDS = 0.01
 

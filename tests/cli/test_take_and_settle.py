@@ -32,7 +32,7 @@ def test_received_messages_are_acked_through_a_pipe(filled: str) -> None:
     assert records("ack", stdin=printed.out, dsn=filled) == [
         {"message_id": each, "outcome": "acked"} for each in (1, 2, 3)
     ]
-    assert ask(filled, "select array_agg(msg_id) from pgmq.q_orders") == [4, 5]
+    assert ask(filled, "select array_agg(msg_id order by msg_id) from pgmq.q_orders") == [4, 5]
 
 
 def test_ack_is_refused_for_what_the_lease_no_longer_holds(filled: str) -> None:
@@ -95,7 +95,7 @@ def test_ids_are_settled_one_way_or_another(filled: str) -> None:
     assert [(each["message_id"], each["body"]) for each in archived] == [(3, 3), (4, 4)]
     assert all(each["archived_at"] for each in archived)
     assert records("peek-archive", "orders", "--after", 3, "-n", 1, dsn=filled) == archived[1:]
-    assert ask(filled, "select array_agg(msg_id) from pgmq.q_orders") == [5]
+    assert ask(filled, "select array_agg(msg_id order by msg_id) from pgmq.q_orders") == [5]
 
 
 def test_set_vt_hides_and_shows(filled: str) -> None:
@@ -107,6 +107,6 @@ def test_set_vt_hides_and_shows(filled: str) -> None:
 
 
 def test_wait_ends_when_time_is_over(orders: str) -> None:
-    done = spanmq("receive", "orders", "--wait", 0.05, dsn=orders)
+    done = spanmq("receive", "orders", "--wait", "0.05", dsn=orders)
     assert (done.code, done.out) == (0, "no messages\n")
     assert records("read", "orders", "--wait", "0.05", dsn=orders) == []

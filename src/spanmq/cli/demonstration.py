@@ -8,7 +8,8 @@ import typer
 from spanmq.cli.connect import prepared_address
 from spanmq.cli.failure import FAILED
 from spanmq.cli.option import AsJson, Dsn
-from spanmq.cli.output import Output, fields, print_table
+from spanmq.cli.output import Output, fields
+from spanmq.cli.table import print_table
 
 commands = typer.Typer()
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from spanmq.body import RawJson
+from spanmq.cli.table import print_table, raw
 from spanmq.message import Message
 
 Record = dict[str, Any]
@@ -75,46 +76,15 @@ def to_json(record: Record) -> str:
     return "{" + ",".join(parts) + "}"
 
 
-def print_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table: on a terminal cut to its width, else columns of full length."""
-    cells = [[_text_of(value) for value in row] for row in rows]
-    if not sys.stdout.isatty():
-        widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
-        for row in ([name.upper() for name in names], *cells):
-            padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            sys.stdout.write("  ".join(padded).rstrip() + "\n")
-        return
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, (name, values) in enumerate(zip(names, zip(*rows, strict=True), strict=True)):
-        is_long = any(isinstance(value, RawJson | dict | tuple) for value in values)
-        table.add_column(
-            name,
-            justify="right" if all(type(value) in (int, float) for value in values) else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            # Numbers, names and times are needed whole; a body gives way.
-            min_width=None if is_long else max(len(name), *(len(row[number]) for row in cells)),
-        )
-    for row in cells:
-        # Text, not str: what somebody sent is no markup.
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
-
-
 def fields(record: Any) -> Record:
     """Give a dataclass's fields, as they are."""
     return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
 
 
 def _json_of(value: object) -> str:
-    return (
-        _raw(value) if isinstance(value, RawJson) else json.dumps(value, ensure_ascii=False, default=_plain)
-    )
+    if isinstance(value, RawJson):
+        return raw(value)
+    return json.dumps(value, ensure_ascii=False, default=_plain)
 
 
 def _plain(value: object) -> object:
@@ -123,23 +93,3 @@ def _plain(value: object) -> object:
     if dataclasses.is_dataclass(value):
         return fields(value)
     raise TypeError(f"a {type(value).__qualname__} has no JSON")
-
-
-def _text_of(value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, datetime):
-        return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    if isinstance(value, RawJson):
-        return _raw(value)
-    if isinstance(value, dict):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, tuple | list):
-        return ", ".join(map(str, value)) or "-"
-    return str(value)
-
-
-def _raw(value: RawJson) -> str:
-    return value.text if isinstance(value.text, str) else value.text.decode()

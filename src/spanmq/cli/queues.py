@@ -11,6 +11,15 @@ from spanmq.cli.progress import awaited
 
 commands = typer.Typer()
 
+METRICS_COLUMNS = (
+    "queue",
+    "length",
+    "visible_length",
+    "total_messages",
+    "oldest_age_seconds",
+    "newest_age_seconds",
+)
+
 
 @commands.command()
 def create_queue(
@@ -88,7 +97,15 @@ def metrics(
     output = Output(as_json=as_json)
     with client(dsn) as opened:
         counted = opened.metrics_all() if queue is None else [opened.metrics(queue)]
-    output.records(counted, empty="no queues")
+    columns = (
+        "queue",
+        "length",
+        "visible_length",
+        "total_messages",
+        "oldest_age_seconds",
+        "newest_age_seconds",
+    )
+    output.records(counted, columns=columns, empty="no queues")
 
 
 @commands.command()

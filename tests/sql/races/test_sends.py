@@ -19,7 +19,8 @@ def go_to(race: Race, next_id: int) -> None:
 def hold_draw_lock(race: Race, session: Session) -> None:
     session.begin()
     session.rows(
-        "select pg_advisory_xact_lock(spanmq.lock_key('ids', ids::oid::int)) from spanmq.queue where queue_id = %s",
+        "select pg_advisory_xact_lock(spanmq.lock_key('ids', ids::oid::int))"
+        " from spanmq.queue where queue_id = %s",
         race.queue_id,
     )
 
@@ -35,8 +36,7 @@ def test_batches_have_ids_of_their_own_in_one_piece(race: Race) -> None:
     singles: list[int] = []
 
     def send(session: Session, chance: random.Random) -> None:
-        for _ in range(15):
-            drawn.append(session.column(BATCH, race.queue, chance.choice((21, 100, 300))))
+        drawn.extend(session.column(BATCH, race.queue, chance.choice((21, 100, 300))) for _ in range(15))
 
     together(race, send)
     # No batch came into another: the lock holds while ids are drawn.
@@ -124,7 +124,7 @@ def test_segments_end_among_many_senders(race: Race, is_maintained: bool) -> Non
 
 
 def test_first_message_of_a_segment_holds_up_nobody_at_the_next(race: Race) -> None:
-    # The next segment stands ready, so the one that draws the first id has nothing to make, and nothing to lock.
+    # The next segment stands ready, so who draws the first id has nothing to make, and nothing to lock.
     race.main.rows("update spanmq.queue set segment_size = 256 where queue_id = %s", race.queue_id)
     race.main.rows("select * from pgmq.maintain()")
     one, two = race.open(), race.open()
@@ -170,7 +170,7 @@ def test_maintain_goes_on_while_a_sender_makes_a_segment(race: Race) -> None:
 
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
 def test_old_snapshot_makes_no_second_segment(race: Race, isolation: str) -> None:
-    # Its last segment is another's third last: a segment of its own would overlap with one that it does not see.
+    # Its last segment is another's last but one: it would make one that overlaps with what it can't see.
     old = race.open()
     old.begin(isolation)
     old.rows("select 1 from spanmq.segment")

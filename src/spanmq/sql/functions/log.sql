@@ -79,6 +79,18 @@ begin
     return this;
 end $$;
 
+-- Notes the segment of an id in the queue's row, unless that is newer, or somebody else is at it.
+create or replace function spanmq.remember_segment(this_queue int, id bigint) returns void
+language plpgsql as $$
+declare
+    this spanmq.segment := spanmq.segment_of(this_queue, id);
+begin
+    perform from spanmq.queue q where q.queue_id = this_queue and q.log_hi < id for no key update skip locked;
+    if found then
+        update spanmq.queue q set log_lo = this.lo, log_hi = this.hi, log_name = this.log_name where q.queue_id = this_queue;
+    end if;
+end $$;
+
 -- Appends messages under the ids that were drawn for them. `ids` is null when they are first_id, first_id + 1, …
 create or replace function spanmq.append(
     this_queue int, size int, first_id bigint, ids bigint[], sent_at timestamptz, messages jsonb[], headers jsonb[]

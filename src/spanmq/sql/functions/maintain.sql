@@ -112,6 +112,9 @@ declare
     last spanmq.segment;
     size int := this.segment_size;
 begin
+    if drawn > this.log_hi then
+        perform spanmq.remember_segment(this.queue_id, drawn);
+    end if;
     for step in 1 .. 3 loop
         exit when (select count(*) from spanmq.segment s where s.queue_id = this.queue_id and s.lo > drawn) >= 2;
         select * into last from spanmq.segment s where s.queue_id = this.queue_id order by s.queue_id desc, s.lo desc limit 1;
@@ -197,6 +200,8 @@ declare
     has_span boolean;
 begin
     for segment in select * from spanmq.segment s where s.queue_id = this.queue_id and s.hi < drawn order by s.lo loop
+        -- As long as the queue's row names this segment, receivers take the table's name from there.
+        continue when segment.lo = (select q.log_lo from spanmq.queue q where q.queue_id = this.queue_id);
         horizon := coalesce(horizon, spanmq.horizon());
         segment := spanmq.note_passed(segment);
         detail := segment.log_name;

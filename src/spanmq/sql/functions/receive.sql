@@ -16,15 +16,17 @@ declare
     this record;
 begin
     -- Skip what another receiver holds this instant: waiting for it would serialise them all.
-    select s.queue_id, s.lo, s.n, s.attempts, s.ids, g.log_name into this
+    select s.queue_id, s.lo, s.n, s.attempts, s.ids,
+           case when s.lo between q.log_lo and q.log_hi then q.log_name
+                else (select g.log_name from spanmq.segment g where g.queue_id = q.queue_id and g.lo <= s.lo
+                      order by g.queue_id desc, g.lo desc limit 1) end as log_name
+        into this
         from spanmq.queue q
         cross join lateral (
             select * from spanmq.span s
             where s.queue_id = q.queue_id and s.state = 'r'
               and not exists (select from spanmq.span d where d.queue_id = q.queue_id and d.state <> 'r' and d.vt <= at_)
             order by s.queue_id, s.lo limit 1 for update skip locked) s
-        cross join lateral (
-            select * from spanmq.segment g where g.queue_id = q.queue_id and g.lo <= s.lo order by g.queue_id desc, g.lo desc limit 1) g
         where q.folded_name = lower(queue_name) and not q.is_unlogged
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
     if this.n >= quantity and quantity > 0 and this.ids is null and clock_timestamp() - at_ < interval '1 millisecond' then

@@ -21,23 +21,19 @@ begin
     return drawn;
 end $$;
 
--- Sends one message; visible_at null: at once. Returns its id. One query finds the queue, checks the right, draws the id (after the
--- transaction id: case keeps that order) and finds the segment: PL/pgSQL's expressions would cost more.
+-- Sends one message; visible_at null: at once. Returns its id. One query finds the queue, checks the right and draws the id (after
+-- the transaction id: case keeps that order): PL/pgSQL's expressions would cost more.
 create or replace function spanmq.send_one(queue_name text, message jsonb, headers jsonb, visible_at timestamptz) returns bigint
 language plpgsql as $$
 declare
     this record;
 begin
-    select q.queue_id, q.is_unlogged, q.notify_ms, d.id, d.sent_at, g.lo, g.log_name into this
+    select q.queue_id, q.is_unlogged, q.notify_ms, q.log_name, q.log_lo, q.log_hi, clock_timestamp() as sent_at,
+           case when pg_current_xact_id() is not null then nextval(q.ids) end as id into this
         from spanmq.queue q
-        cross join lateral (
-            select case when pg_current_xact_id() is not null then nextval(q.ids) end as id, clock_timestamp() as sent_at offset 0) d
-        left join lateral (
-            select * from spanmq.segment g where g.queue_id = q.queue_id and g.lo <= d.id and g.hi >= d.id
-            order by g.queue_id desc, g.lo desc limit 1) g on true
         where q.folded_name = lower(queue_name)
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'insert');
-    if this.lo < this.id then
+    if this.id > this.log_lo and this.id <= this.log_hi then
         execute format('insert into spanmq.%I (msg_id, enqueued_at, message, headers) values ($1, $2, $3, $4)', this.log_name)
             using this.id, this.sent_at, message, headers;
     else
@@ -54,13 +50,14 @@ begin
     return this.id;
 end $$;
 
--- Appends a message that may be the first of its segment, or to a queue that was not found.
+-- Appends a message to another segment than the queue's row names, or to a queue that was not found.
 create or replace function spanmq.append_first(queue_name text, id bigint, sent_at timestamptz, message jsonb, headers jsonb) returns void
 language plpgsql as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue_name, 'insert');
 begin
     perform spanmq.append(this.queue_id, this.segment_size, id, null, sent_at, array[message], array[headers]);
+    perform spanmq.remember_segment(this.queue_id, id);
 end $$;
 
 create or replace function spanmq.publish_one(
@@ -87,7 +84,6 @@ declare
     first_id bigint;
     last_id bigint;
     sent_at timestamptz;
-    segment spanmq.segment;
 begin
     if n is null or n = 0 or headers is not null then
         perform spanmq.check_batch(messages, headers);
@@ -96,11 +92,9 @@ begin
     first_id := ids[1];
     last_id := ids[n];
     sent_at := clock_timestamp();
-    select * into segment from spanmq.segment s
-        where s.queue_id = this.queue_id and s.lo < first_id and s.hi >= last_id order by s.queue_id desc, s.lo desc limit 1;
-    if found and last_id - first_id + 1 = n and headers is null and not this.is_unlogged then
+    if first_id > this.log_lo and last_id <= this.log_hi and last_id - first_id + 1 = n and headers is null and not this.is_unlogged then
         -- The usual case. Functions that return sets are streamed in a select list; in a from list they would be copied first.
-        execute format('insert into spanmq.%I (msg_id, enqueued_at, message) select generate_series($1, $2), $3, unnest($4)', segment.log_name)
+        execute format('insert into spanmq.%I (msg_id, enqueued_at, message) select generate_series($1, $2), $3, unnest($4)', this.log_name)
             using first_id, last_id, sent_at, messages;
         insert into spanmq.span (queue_id, lo, n, state, vt)
             select this.queue_id, greatest(first_id, block * 256), least(last_id + 1, block * 256 + 256) - greatest(first_id, block * 256),
@@ -129,6 +123,7 @@ begin
         ids := null;
     end if;
     perform spanmq.append(this.queue_id, this.segment_size, first_id, ids, sent_at, messages, headers);
+    perform spanmq.remember_segment(this.queue_id, last_id);
     if headers is not null then
         groups := array(select spanmq.group_of(h) from unnest(headers) with ordinality u (h, position) order by position);
         if array_remove(groups, null) = '{}' then

@@ -16,7 +16,11 @@ create table spanmq.queue (
     segment_size int not null default 16384 check (segment_size % 256 = 0 and segment_size > 0),
     retention_count bigint,                -- archive rows kept, counted in message ids; null: all
     retention_interval interval,           -- age at which archive rows go; null: never
-    notify_ms int check (notify_ms >= 0)   -- least milliseconds between two notifications; null: none
+    notify_ms int check (notify_ms >= 0),  -- least milliseconds between two notifications; null: none
+    -- A copy of a late row of spanmq.segment, which saves a look-up at each call; not always the newest.
+    log_lo bigint not null default 0,
+    log_hi bigint not null default -1,
+    log_name text
 );
 
 -- A segment is a table of its own, spanmq.log_<queue_id>_<number>, for the ids lo to hi of one queue.

@@ -161,3 +161,13 @@ select msg_id from pgmq.read_grouped('orders', 100, 50);
 select count(*) from pgmq.read_grouped_head('orders', 100, 50);
 select count(*) from pgmq.delete('orders', array(select msg_id from pgmq.q_orders where vt > now() + interval '50 seconds'));
 select msg_id from pgmq.read_grouped_head('orders', 100, 50);
+
+-- scenario: a group goes on when all of it that was in work is settled, in whatever order
+select pgmq.create('orders');
+select count(*) from pgmq.send_batch('orders', array_fill('1'::jsonb, array[40]), array_fill('{"x-pgmq-group": "a"}'::jsonb, array[40]));
+select count(*) from pgmq.read_grouped('orders', 1000, 30);
+select pgmq.delete('orders', 30);
+select count(*) from pgmq.archive('orders', array(select n::bigint from generate_series(2, 29) n));
+select count(*) from pgmq.read_grouped('orders', 1000, 30);
+select pgmq.delete('orders', 1);
+select count(*) from pgmq.read_grouped('orders', 1000, 30);

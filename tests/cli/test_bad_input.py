@@ -1,0 +1,189 @@
+"""Every misuse: its exit code, one clear line, what to do about it; and nothing is changed."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from tests.cli.program import ask, do, spanmq
+
+from spanmq import errors
+from spanmq.cli.failure import LABELS, describe
+
+
+def every_error() -> list[type[errors.SpanmqError]]:
+    return [
+        each
+        for _, each in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(each, errors.SpanmqError)
+    ]
+
+
+@pytest.mark.parametrize("kind", every_error())
+def test_every_error_has_its_label(kind: type[errors.SpanmqError]) -> None:
+    assert kind in LABELS
+    first, *others = describe(kind("it is\n\tso", detail="a\nb", hint="do that")).splitlines()
+    assert first == f"spanmq: {LABELS[kind]}: it is so"
+    assert others[:2] == ["detail: a", "detail: b"]
+    assert len(others) == 3
+    assert others[2].startswith("hint: ")
+
+
+# Arguments, what stderr begins with, and what its hint says.
+FAILURES = {
+    "unknown queue": (
+        ["peek", "nope"],
+        'no such queue: relation "pgmq.q_nope" does not exist',
+        "create-queue",
+    ),
+    "name with SQL": (
+        ["create-queue", "a';drop table x--"],
+        "bad queue name: queue name contains invalid",
+        "",
+    ),
+    "empty name": (["create-queue", ""], "bad queue name: queue name cannot be NULL or empty", ""),
+    "long name": (
+        ["create-queue", "é" * 24],
+        "bad queue name: queue name is too long, maximum length is 47 b",
+        "",
+    ),
+    "name that is no text": (["metrics", b"\xff"], "bad queue name: ", ""),
+    "both kinds": (["create-queue", "x", "--unlogged", "--partition-interval", "9"], "bad argument: ", ""),
+    "negative quantity": (["receive", "orders", "-n", "-1"], "bad argument: LIMIT must not be negative", ""),
+    "no slots": (["receive", "orders", "--slots", "0"], "bad argument: slots must be at least 1", ""),
+    "endless lease": (["receive", "orders", "--lease", "inf"], "bad argument: lease is out of range", ""),
+    "negative lease": (["read", "orders", "--lease", "-1"], "bad argument: vt cannot be negative", ""),
+    "negative delay": (
+        ["send", "orders", "1", "--delay", "-1"],
+        "bad argument: delay cannot be negative",
+        "",
+    ),
+    "time without a zone": (
+        ["send", "orders", "1", "--delay", "2099-01-01T00:00:00"],
+        "bad argument: delay",
+        "",
+    ),
+    "NUL in a body": (
+        ["send", "orders", '"\\u0000"'],
+        "bad body: the body holds the character NUL",
+        "as bytes",
+    ),
+    "id too large": (["delete", "orders", "9" * 20], "bad argument: value", ""),
+    "lease that is none": (["ack-lease", "orders", "0", "1"], "bad argument: lease_id must be one that", ""),
+    "bad pattern": (
+        ["bind-topic", "a..b", "orders"],
+        "bad topic: pattern cannot contain consecutive dots",
+        "",
+    ),
+    "no budget": (["maintain", "--budget", "0"], "bad argument: budget must be at least 1", ""),
+    "nobody announces": (["update-notify-insert", "orders", "--throttle", "1"], "bad argument: ", ""),
+    "no PGMQ to adopt": (["adopt"], "not installed: there is no PGMQ to take over", "spanmq install"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message", "hint"), FAILURES.values(), ids=FAILURES)
+def test_failure_is_one_clear_line(
+    orders: str, arguments: list[str | bytes], message: str, hint: str
+) -> None:
+    done = spanmq(*arguments, dsn=orders)
+    assert (done.code, done.out) == (1, "")
+    first, *others = done.err.splitlines()
+    assert first.startswith(f"spanmq: {message}")
+    assert all(line.startswith(("detail: ", "hint: ")) for line in others)
+    assert hint in "".join(line for line in others if line.startswith("hint: "))
+    assert ask(orders, "select array_agg(queue_name::text) from pgmq.meta") == ["orders"]
+    assert ask(orders, "select count(*) from pgmq.q_orders") == 0
+
+
+USAGES = {
+    "no command": ([], "Commands"),
+    "unknown command": (["sned", "orders"], "No such command 'sned'"),
+    "no queue": (["peek"], "Missing argument 'QUEUE'"),
+    "unknown option": (["peek", "orders", "--jsno"], "No such option"),
+    "quantity that is no number": (["peek", "orders", "-n", "many"], "'many' is not a valid int"),
+    "body that is no JSON": (["send", "orders", "hello"], "the body is not JSON"),
+    "body that only Python takes": (["send", "orders", "[NaN]"], "NaN is not JSON"),
+    "headers that are no object": (
+        ["send", "orders", "1", "--headers", "[]"],
+        "headers must be a JSON object",
+    ),
+    "conditions that are no JSON": (["read", "orders", "--conditional", "{"], "conditions are not JSON"),
+    "delay in words": (["send", "orders", "1", "--delay", "soon"], "neither a number of seconds nor a time"),
+    "id that is none": (["delete", "orders", "first"], "'first' is no id of a message"),
+    "empty batches": (["send", "orders", "--batch", "0"], "0 is not in the range"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), USAGES.values(), ids=USAGES)
+def test_usage_error_has_its_own_exit_code(arguments: list[str], message: str) -> None:
+    # A database that is not there: nobody may get so far as to ask it.
+    done = spanmq(*arguments, dsn="host=/nowhere")
+    assert done.code == 2
+    assert message in done.out + done.err
+    assert "Traceback" not in done.err
+
+
+def test_server_that_is_away(database: str) -> None:
+    done = spanmq("list-queues", "--dsn", "postgresql://127.0.0.1:1/x", dsn=database)
+    assert done.code == 1
+    first, hint = done.err.splitlines()
+    assert first.startswith("spanmq: no connection: ")
+    assert hint.startswith("hint: Look at --dsn")
+
+
+def test_dsn_that_is_none(database: str) -> None:
+    for command in ("list-queues", "verify"):
+        done = spanmq(command, "--dsn", "nonsense", dsn=database)
+        assert (done.code, done.err.startswith("spanmq: bad argument: the DSN can't be read")) == (1, True)
+
+
+def test_database_without_the_schema(empty_database: str) -> None:
+    done = spanmq("list-queues", dsn=empty_database)
+    assert done.code == 1
+    assert done.err.startswith("spanmq: not installed: ")
+    assert "hint: spanmq install" in done.err
+    assert ask(empty_database, "select to_regnamespace('pgmq')") is None
+
+
+def test_role_without_rights(orders: str) -> None:
+    role = "spanmq_cli_" + orders.rpartition("spanmq_test_")[2][:16]
+    do(orders, f"create role {role} login", f"grant usage on schema pgmq to {role}")
+    try:
+        done = spanmq("send", "orders", "1", dsn=orders.replace("postgres@", f"{role}@"))
+        assert done.code == 1
+        first, hint = done.err.splitlines()
+        assert first == "spanmq: missing right: permission denied for queue orders"
+        assert hint == f"hint: grant insert on pgmq.q_orders to {role}"
+    finally:
+        do(orders, f"drop owned by {role}", f"drop role {role}")
+
+
+def test_server_that_is_read_only(orders: str) -> None:
+    options = "&options=-c%20default_transaction_read_only%3Don"
+    done = spanmq("send", "orders", "1", dsn=orders + options)
+    assert done.code == 1
+    assert done.err.startswith("spanmq: read-only server: ")
+    assert "hint: Connect to the primary" in done.err
+
+
+def test_upstream_pgmq_says_what_it_lacks(upstream_database: str) -> None:
+    do(upstream_database, "select pgmq.create('orders')")
+    assert spanmq("send", "orders", "1", dsn=upstream_database).out == "sent message 1 to orders\n"
+    done = spanmq("receive", "orders", dsn=upstream_database)
+    assert done.code == 1
+    assert done.err.startswith(
+        "spanmq: not in PGMQ: this database holds upstream PGMQ, which has no pgmq.receive"
+    )
+    assert "hint: spanmq adopt" in done.err
+
+
+def test_closed_pipe_ends_it_silently(database: str) -> None:
+    from tests.cli.program import started
+
+    with started("sql", dsn=database) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 1

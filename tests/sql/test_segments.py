@@ -1,0 +1,440 @@
+"""Segments come and go: nothing that anybody may still read or write is ever in a table that is emptied or dropped."""
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from tests.sql.model.invariants import broken_invariants
+from tests.sql.races.sessions import Race, Rows, Session
+
+SIZE = 256
+# The first segment has 16384 ids whatever a queue is told later; these tests begin behind it.
+FIRST_ID = 16384
+# 20 ms for each lock that it does not get, on a slow machine, with three locks in a step.
+MAINTAIN_SECONDS = 2.0
+
+
+@pytest.fixture
+def race(database: str) -> Iterator[Race]:
+    with Race(database) as opened:
+        opened.main.rows("select pgmq.drop_queue('jobs')")
+        make_queue(opened, SIZE)
+        yield opened
+        assert broken_invariants(opened.main.connection) == []
+
+
+def make_queue(race: Race, size: int) -> None:
+    """Make the queue with segments of a fixed size; the next id is FIRST_ID."""
+    race.main.rows("select pgmq.create_partitioned('jobs', %s)", str(size))
+    race.main.rows("select setval('pgmq.q_jobs_msg_id_seq', %s)", FIRST_ID - 1)
+    race.queue_id = race.main.value("select queue_id from spanmq.queue where name = 'jobs'")
+    maintain(race)
+
+
+def maintain(race: Race, session: Session | None = None) -> Rows:
+    """Call maintain() until there is nothing to do, and return what it did."""
+    done: Rows = []
+    for _ in range(100):
+        rows = (session or race.main).rows("select action, detail from pgmq.maintain()")
+        # A first call may only note what a later one waits for.
+        if not rows and not (session or race.main).rows("select action, detail from pgmq.maintain()"):
+            return done
+        done += rows
+    raise AssertionError(f"maintain() does not come to an end: {done[-5:]}")
+
+
+def did(done: Rows, action: str) -> int:
+    return sum(row[0] == action for row in done)
+
+
+def send_past(race: Race, n: int = SIZE, session: Session | None = None) -> list[int]:
+    return (session or race.main).column(
+        "select pgmq.send_batch('jobs', array(select jsonb_build_object('i', i) from generate_series(1, %s) i))",
+        n,
+    )
+
+
+def delete(race: Race, ids: list[int]) -> None:
+    assert sorted(race.main.column("select pgmq.delete('jobs', %s::bigint[])", ids)) == sorted(ids)
+
+
+def tables(race: Race) -> list[str]:
+    return race.main.column(
+        "select relname from pg_class where relkind = 'r' and relname ~ %s order by 1",
+        f"^log_{race.queue_id}_",
+    )
+
+
+def state_of(race: Race, message_id: int) -> str | None:
+    value = race.main.value(
+        "select state from spanmq.segment where queue_id = %s and %s between lo and hi",
+        race.queue_id,
+        message_id,
+    )
+    return None if value is None else str(value)
+
+
+def test_settled_segments_are_truncated_and_dropped(race: Race) -> None:
+    for _ in range(20):
+        ids = send_past(race)
+        delete(race, ids)
+        maintain(race)
+    assert len(tables(race)) <= 5
+    assert race.main.value("select count(*) from spanmq.segment where queue_id = %s", race.queue_id) <= 5
+
+
+def test_messages_go_on_being_read_from_a_segment_of_which_the_rest_is_settled(race: Race) -> None:
+    ids = send_past(race, 3 * SIZE)
+    delete(race, ids[1:])
+    maintain(race)
+    assert race.main.rows("select msg_id, message from pgmq.read('jobs', 30, 10)") == [(ids[0], {"i": 1})]
+
+
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+def test_old_snapshot_reads_to_its_end(race: Race, isolation: str) -> None:
+    ids = send_past(race, 2 * SIZE)
+    reader = race.open()
+    reader.begin(isolation)
+    reader.rows("select 1")
+    send_past(race)
+    delete(race, ids)
+    assert did(maintain(race), "truncated segment") == 0
+    assert reader.column("select msg_id from pgmq.q_jobs order by 1") == ids
+    assert reader.value("select sum((message->>'i')::int) from pgmq.q_jobs") == sum(range(1, 2 * SIZE + 1))
+    reader.commit()
+    assert did(maintain(race), "truncated segment") >= 2
+    assert state_of(race, ids[0]) is None
+
+
+def test_open_cursor_reads_to_its_end(race: Race) -> None:
+    ids = send_past(race, 2 * SIZE)
+    reader = race.open()
+    reader.begin()
+    reader.rows("declare looking no scroll cursor for select msg_id, message from pgmq.q_jobs")
+    got = reader.rows("fetch 1 from looking")
+    send_past(race)
+    delete(race, ids)
+    assert did(maintain(race), "truncated segment") == 0
+    got += reader.rows("fetch all from looking")
+    assert sorted(row[0] for row in got) == ids
+    reader.commit()
+    assert did(maintain(race), "truncated segment") >= 2
+
+
+@pytest.mark.parametrize("fate", ["commit", "rollback"])
+def test_uncommitted_message_keeps_its_segment(race: Race, fate: str) -> None:
+    sender = race.open()
+    sender.begin()
+    (late,) = send_past(race, 1, sender)
+    delete(race, send_past(race, 3 * SIZE))
+    maintain(race)
+    assert state_of(race, late) == "open"
+    sender.end(fate)
+    done = maintain(race)
+    if fate == "commit":
+        assert race.main.rows("select msg_id, message from pgmq.read('jobs', 30, 10)") == [(late, {"i": 1})]
+    else:
+        assert did(done, "truncated segment") >= 1
+        assert state_of(race, late) is None
+
+
+def test_uncommitted_message_keeps_its_segment_through_the_death_of_its_sender(race: Race) -> None:
+    sender = race.open()
+    sender.begin()
+    (late,) = send_past(race, 1, sender)
+    delete(race, send_past(race, 3 * SIZE))
+    maintain(race)
+    assert state_of(race, late) == "open"
+    sender.drop()
+    maintain(race)
+    assert state_of(race, late) is None
+
+
+def test_sender_that_has_drawn_and_not_yet_written_is_waited_for(race: Race) -> None:
+    # It draws an id, and waits for a lock before it writes: the only moment at which nothing but its snapshot shows.
+    race.main.rows(
+        "create or replace function public.drawn_late() returns bigint language plpgsql as $$"
+        " declare id bigint; begin"
+        "  perform pg_current_xact_id();"
+        "  id := nextval('pgmq.q_jobs_msg_id_seq');"
+        "  perform pg_advisory_xact_lock(4711);"
+        "  perform spanmq.append(%s, 256, id, null, now(), array['1']::jsonb[], null);"
+        "  perform spanmq.insert_spans(%s, id, id, null, null, null, 'r');"
+        "  return id; end $$",
+        race.queue_id,
+        race.queue_id,
+    )
+    blocker, sender = race.open(), race.open()
+    blocker.begin()
+    blocker.rows("select pg_advisory_xact_lock(4711)")
+    # maintain() in a transaction that has its number before the sender has one.
+    before = race.open()
+    before.begin()
+    before.rows("select pg_current_xact_id()")
+    later = sender.later("select public.drawn_late()")
+    assert later.waits()
+    delete(race, send_past(race, 3 * SIZE))
+    before.rows("select * from pgmq.maintain()")
+    before.commit()
+    maintain(race)
+    blocker.commit()
+    ((late,),) = later.rows()
+    maintain(race)
+    assert race.main.rows("select msg_id, message from pgmq.read('jobs', 30, 10)") == [(late, 1)]
+
+
+def test_snapshot_taken_after_a_look_at_the_sessions_is_seen(race: Race) -> None:
+    # Within a transaction PostgreSQL shows the sessions as they were at the first look.
+    ids = send_past(race)
+    send_past(race)
+    late, reader = race.open(), race.open()
+    late.begin()
+    late.rows("select count(*) from pg_stat_activity")
+    reader.begin("repeatable read")
+    reader.rows("select 1")
+    delete(race, ids)
+    for _ in range(3):
+        race.main.rows("select * from pgmq.maintain()")
+    for _ in range(3):
+        late.rows("select * from pgmq.maintain()")
+    late.commit()
+    assert len(reader.rows("select * from pgmq.q_jobs where msg_id = any (%s)", ids)) == SIZE
+    reader.commit()
+
+
+def test_horizon_does_not_depend_on_where_the_transaction_counts_ages_from(race: Race) -> None:
+    # age() counts from the first look of the transaction; others have begun since.
+    late, other = race.open(), race.open()
+    other.begin("repeatable read")
+    other.rows("select pg_current_xact_id()")
+    late.begin()
+    late.rows("select age(backend_xmin) from pg_stat_activity")
+    for _ in range(5):
+        race.main.rows("select pg_current_xact_id()")
+    horizon = late.value("select spanmq.horizon()::text::bigint")
+    oldest = other.value("select pg_current_xact_id()::text::bigint")
+    assert horizon <= oldest
+    late.rollback()
+    other.rollback()
+
+
+def test_ids_of_transactions_are_full_across_an_epoch(race: Race) -> None:
+    near = (7 << 32) + 5
+    for expected in (near, near - 5, near - 6, near - 2_000_000_000, near + 3):
+        short = expected & 0xFFFFFFFF
+        assert race.main.value("select spanmq.full_id(%s::text::xid, %s)", short, near) == expected
+
+
+def test_maintain_does_not_wait(race: Race) -> None:
+    ids = send_past(race, 3 * SIZE)
+    delete(race, ids)
+    other = race.open()
+    open_in_others = {
+        "a reader": "select count(*) from pgmq.q_jobs",
+        "analyze": f"analyze spanmq.log_{race.queue_id}",
+        "changed notifications": "select pgmq.enable_notify_insert('jobs')",
+        "a dropped queue": "select pgmq.drop_queue('jobs')",
+        "a locked archive": "lock table pgmq.a_jobs in exclusive mode",
+        "a locked row of the queue": "select from spanmq.queue for update",
+        "a locked row of a segment": "select from spanmq.segment for update",
+        "a sender that made a segment": "select pgmq.send('jobs', '1') from (select setval('pgmq.q_jobs_msg_id_seq', 99999)) s",
+    }
+    for what, text in open_in_others.items():
+        other.begin()
+        other.rows(text)
+        for _ in range(3):
+            started_at = time.monotonic()
+            later = race.main.later("select * from pgmq.maintain()")
+            later.rows()
+            assert time.monotonic() - started_at < MAINTAIN_SECONDS, f"maintain() waited for {what}"
+        other.rollback()
+    maintain(race)
+
+
+def test_ten_that_maintain_at_once_do_it_once(race: Race) -> None:
+    delete(race, send_past(race, 5 * SIZE))
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            session = race.open()
+            for _ in range(15):
+                session.rows("select * from pgmq.maintain()")
+        except psycopg.Error as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    maintain(race)
+    assert len(tables(race)) <= 5
+
+
+def test_cancelled_maintain_changes_nothing(race: Race) -> None:
+    ids = send_past(race, 2 * SIZE)
+    send_past(race)
+    delete(race, ids)
+    race.main.rows("select * from pgmq.maintain()")
+    before = tables(race)
+    stuck = race.open()
+    stuck.begin()
+    stuck.rows("select * from pgmq.maintain()")
+    stuck.rows("select * from pgmq.maintain()")
+    later = stuck.later("select pg_advisory_xact_lock(4711), pg_sleep(60)")
+    race.main.rows("select pg_cancel_backend(%s)", stuck.pid)
+    with pytest.raises(psycopg.errors.QueryCanceled):
+        later.rows()
+    stuck.rollback()
+    assert tables(race) == before
+    assert did(maintain(race), "truncated segment") >= 1
+
+
+# Rewriting what is sparse
+
+
+def make_sparse(race: Race) -> tuple[list[int], list[int]]:
+    """Fill a segment of 2,048, of which 21 messages stay; return those and the ids of the next segment."""
+    race.main.rows("select pgmq.drop_queue('jobs')")
+    make_queue(race, 2048)
+    ids = send_past(race, 2048)
+    others = send_past(race, 10)
+    stay = ids[::100]
+    delete(race, sorted(set(ids) - set(stay)))
+    return stay, others
+
+
+def bodies(race: Race) -> Rows:
+    return race.main.rows("select msg_id, (message->>'i')::int from pgmq.q_jobs order by 1")
+
+
+def test_sparse_segment_is_rewritten(race: Race) -> None:
+    stay, others = make_sparse(race)
+    before = bodies(race)
+    done = maintain(race)
+    assert [
+        did(done, action) for action in ("copied segment", "rewrote segment", "dropped old table of segment")
+    ] == [1, 1, 1]
+    assert bodies(race) == before
+    assert [row[0] for row in before] == stay + others
+    rows = race.main.rows("select msg_id, (message->>'i')::int from pgmq.read('jobs', 30, 100)")
+    assert sorted(rows) == before
+    delete(race, stay)
+    maintain(race)
+    assert state_of(race, stay[0]) is None
+
+
+def test_message_committed_during_a_rewrite_is_in_it(race: Race) -> None:
+    # Its sender has a higher number than the maintain() that saw the ids pass, and no statement under way.
+    race.main.rows("select pgmq.drop_queue('jobs')")
+    make_queue(race, 2048)
+    before = race.open()
+    before.begin()
+    before.rows("select pg_current_xact_id()")
+    sender = race.open()
+    sender.begin()
+    (late,) = send_past(race, 1, sender)
+    ids = send_past(race, 2048 + 10)
+    delete(race, ids[5:2000])
+    before.rows("select * from pgmq.maintain()")
+    before.commit()
+    maintain(race)
+    sender.commit()
+    maintain(race)
+    assert late in [row[0] for row in bodies(race)]
+    assert len(bodies(race)) == 1 + len(ids) - 1995
+
+
+def test_old_snapshot_reads_through_a_rewrite(race: Race) -> None:
+    stay, others = make_sparse(race)
+    delete(race, stay[:1])
+    reader = race.open()
+    reader.begin("repeatable read")
+    expected = reader.rows("select msg_id, message from pgmq.q_jobs order by 1")
+    delete(race, stay[1:5])
+    maintain(race)
+    assert reader.rows("select msg_id, message from pgmq.q_jobs order by 1") == expected
+    reader.commit()
+    maintain(race)
+    assert [row[0] for row in bodies(race)] == stay[5:] + others
+
+
+def test_swap_of_a_rewrite_does_not_hold_up_readers(race: Race) -> None:
+    # While a sender that made a segment keeps the parent of the log locked, the swap must not sit on the old table.
+    stay, _ = make_sparse(race)
+    while not did(race.main.rows("select action, detail from pgmq.maintain()"), "copied segment"):
+        pass
+    sender, reader, worker = race.open(), race.open(), race.open()
+    sender.begin()
+    sender.rows("select setval('pgmq.q_jobs_msg_id_seq', 99999)")
+    sender.rows("select pgmq.send('jobs', '1')")
+    started_at = time.monotonic()
+    for _ in range(3):
+        worker.rows("select * from pgmq.maintain()")
+    assert len(reader.rows("select * from pgmq.q_jobs where msg_id = any (%s)", stay)) == len(stay)
+    assert time.monotonic() - started_at < MAINTAIN_SECONDS
+    sender.rollback()
+    maintain(race)
+
+
+def test_settles_claims_and_readers_go_on_during_rewrites(race: Race) -> None:
+    race.main.rows("select pgmq.drop_queue('jobs')")
+    make_queue(race, 1280)
+    total = 6 * 1280
+    ids = send_past(race, total)
+    send_past(race, 3000)
+    survivors = set(ids[::37])
+    delete(race, sorted(set(ids) - survivors))
+    settled: list[int] = []
+    errors: list[BaseException] = []
+    done: Rows = []
+    is_over = threading.Event()
+
+    def run(work: "object") -> None:
+        try:
+            work()  # type: ignore[operator]
+        except BaseException as error:  # noqa: BLE001 - reported below
+            errors.append(error)
+            is_over.set()
+
+    def settle() -> None:
+        session, chance = race.open(), random.Random(1)
+        while not is_over.is_set():
+            rows = session.rows(
+                "select msg_id, message->>'i' from pgmq.read('jobs', 30, %s)", chance.randint(1, 5)
+            )
+            got = [row[0] for row in rows if row[0] in survivors]
+            assert all(int(row[1]) == row[0] - ids[0] + 1 for row in rows if row[0] in survivors)
+            if len(settled) > len(survivors) * 0.8:
+                is_over.set()
+            session.rows("select pgmq.delete('jobs', %s::bigint[])", got)
+            settled.extend(got)
+
+    def read() -> None:
+        session = race.open()
+        while not is_over.is_set():
+            session.begin("repeatable read")
+            first = session.rows("select msg_id, message from pgmq.q_jobs order by 1")
+            assert session.rows("select msg_id, message from pgmq.q_jobs order by 1") == first
+            session.commit()
+
+    def keep() -> None:
+        session = race.open()
+        while not is_over.is_set():
+            done.extend(session.rows("select action, detail from pgmq.maintain()"))
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in (settle, settle, read, keep)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    done += maintain(race)
+    assert did(done, "rewrote segment") >= 1
+    assert len(settled) == len(set(settled))
+    assert {each for each in race.left() if each in set(ids)} == survivors - set(settled)

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 SOURCES = Path(__file__).parent.parent / "src" / "spanmq"
-MODULES = ("client", "link", "listen", "maintenance")
+MODULES = ("bulk", "client", "link", "listen", "maintenance")
 
 WORDS = {
     "AbstractAsyncContextManager": "AbstractContextManager",
@@ -34,6 +34,7 @@ WORDS = {
     "__aexit__": "__exit__",
     "adapt_async": "adapt",
     "asynccontextmanager": "contextmanager",
+    "bulk_async": "bulk",
     "asynchronous client": "synchronous client",
     "in_thread": "in_place",
     "link_async": "link",

@@ -50,13 +50,13 @@ def encode(
             raise InvalidArgumentError(f"a batch has more {name} than its {count} bodies")
 
 
-def chunks(batch: Iterator[Encoded]) -> Iterator[list[Encoded]]:
+def chunks(batch: Iterator[Encoded], messages: int = MESSAGES_PER_CALL) -> Iterator[list[Encoded]]:
     """Cut a batch into what one call each may carry; raises InvalidArgumentError when it is empty."""
     chunk: list[Encoded] = []
     size = 0
     for body, headers in batch:
         length = len(body) + len(headers or "")
-        if chunk and (len(chunk) == MESSAGES_PER_CALL or size + length > BYTES_PER_CALL):
+        if chunk and (len(chunk) == messages or size + length > BYTES_PER_CALL):
             yield chunk
             chunk, size = [], 0
         chunk.append((body, headers))

@@ -18,7 +18,7 @@ import psycopg
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
-from spanmq import batch, calls, schema
+from spanmq import batch, bulk, calls, schema
 from spanmq.batch import EachGroup, EachHeaders
 from spanmq.body import Codec, Decoder, Encoder, Headers, encode_headers
 from spanmq.call import Call, Delay, Seconds, duration
@@ -247,10 +247,11 @@ class Client:
         """Send any number of messages, all or none; give their ids in order.
 
         Headers and group are one for all, or one for each. Over a pool, bodies may come from a generator:
-        they are taken a thousand at a time, in one transaction that lasts as long as that takes.
+        they are taken ten thousand at a time, in one transaction that lasts as long as that takes. Large
+        batches go by COPY where the role may.
         """
-        chunks = batch.chunks(batch.encode(self._codec, bodies, headers, group))
-        return self._link.run_all(calls.send_batch(queue, chunk, delay) for chunk in chunks)
+        encoded = batch.encode(self._codec, bodies, headers, group)
+        return bulk.send_batch(self._link, queue, encoded, delay)
 
     def send_topic(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -41,7 +42,9 @@ class Done:
 
 def environment(dsn: str | None, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Give a user's environment, without what the tests were called with; wide, so that nothing wraps."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "SPANMQ_"))}
+    # Unbuffered, Python's stdout forgets what a pipe does not take at once.
+    others = ("PG", "SPANMQ_", "PYTHONUNBUFFERED")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
     named = {} if dsn is None else {"SPANMQ_DSN": dsn}
     return {**kept, "COLUMNS": "300", "TERM": "dumb", **named, **(more or {})}
 
@@ -92,7 +95,7 @@ def finish(process: subprocess.Popen[bytes]) -> Done:
 
 
 def on_terminal(*arguments: str | int, dsn: str, typed: str = "", stdin: bytes | None = None) -> Done:
-    """Run it on a terminal, type something at the first question, and give all that it shows as `out`.
+    """Run it on a terminal, type something at the first question; `out` is all that it shows but colours.
 
     With `stdin`, this is a pipe, and only the rest is the terminal.
     """
@@ -123,7 +126,7 @@ def on_terminal(*arguments: str | int, dsn: str, typed: str = "", stdin: bytes |
         process.kill()
         process.wait()
         os.close(master)
-    return Done(code, shown.decode(), "")
+    return Done(code, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode()), "")
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes] | None = None) -> None:

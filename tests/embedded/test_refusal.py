@@ -89,6 +89,15 @@ def test_folder_that_cannot_be_made_is_named(parent: Path) -> None:
     assert str(parent / "file") in str(caught.value)
 
 
+def test_user_without_a_home_is_asked_for_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 4001)
+    monkeypatch.setattr(os, "getuid", lambda: 4001)
+    for name in ("HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(EmbeddedFolderError, match="no home folder"):
+        embedded.default_folder()
+
+
 def test_server_says_itself_why_it_does_not_start(folder: Path) -> None:
     with pytest.raises(EmbeddedStartError, match='unrecognized configuration parameter "no_such_setting"'):
         embedded.start(folder, settings={"no_such_setting": "1"})

@@ -1,4 +1,4 @@
-"""Segments come and go: nothing that anybody may still read or write is ever in a table that is emptied or dropped."""
+"""Segments come and go, and no table goes that anybody may still read or write."""
 
 import random
 import threading
@@ -8,13 +8,15 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from tests.sql.model.invariants import broken_invariants
-from tests.sql.races.sessions import Race, Rows, Session
+from tests.sql.races.sessions import Race, Rows, Session, side_by_side
 
 SIZE = 256
 # The first segment has 16384 ids whatever a queue is told later; these tests begin behind it.
 FIRST_ID = 16384
 # 20 ms for each lock that it does not get, on a slow machine, with three locks in a step.
 MAINTAIN_SECONDS = 2.0
+# Behind all segments, so that the next send makes one.
+FAR_ON = "select setval('pgmq.q_jobs_msg_id_seq', 99999)"
 
 
 @pytest.fixture
@@ -52,7 +54,8 @@ def did(done: Rows, action: str) -> int:
 
 def send_past(race: Race, n: int = SIZE, session: Session | None = None) -> list[int]:
     return (session or race.main).column(
-        "select pgmq.send_batch('jobs', array(select jsonb_build_object('i', i) from generate_series(1, %s) i))",
+        "select pgmq.send_batch('jobs', array("
+        "  select jsonb_build_object('i', i) from generate_series(1, %s) i))",
         n,
     )
 
@@ -154,18 +157,18 @@ def test_uncommitted_message_keeps_its_segment_through_the_death_of_its_sender(r
 
 
 def test_sender_that_has_drawn_and_not_yet_written_is_waited_for(race: Race) -> None:
-    # It draws an id, and waits for a lock before it writes: the only moment at which nothing but its snapshot shows.
+    # As send() does it, but with a wait between the two: the moment at which only its snapshot tells of it.
     race.main.rows(
-        "create or replace function public.drawn_late() returns bigint language plpgsql as $$"
-        " declare id bigint; begin"
+        "create function public.send_slowly() returns bigint language plpgsql as $$"
+        " declare id bigint;"
+        " begin"
         "  perform pg_current_xact_id();"
         "  id := nextval('pgmq.q_jobs_msg_id_seq');"
         "  perform pg_advisory_xact_lock(4711);"
-        "  perform spanmq.append(%s, 256, id, null, now(), array['1']::jsonb[], null);"
-        "  perform spanmq.insert_spans(%s, id, id, null, null, null, 'r');"
-        "  return id; end $$",
-        race.queue_id,
-        race.queue_id,
+        f"  perform spanmq.append({race.queue_id}, 256, id, null, now(), array['1']::jsonb[], null);"
+        f"  perform spanmq.insert_spans({race.queue_id}, id, id, null, null, null, 'r');"
+        "  return id;"
+        " end $$"
     )
     blocker, sender = race.open(), race.open()
     blocker.begin()
@@ -174,7 +177,7 @@ def test_sender_that_has_drawn_and_not_yet_written_is_waited_for(race: Race) -> 
     before = race.open()
     before.begin()
     before.rows("select pg_current_xact_id()")
-    later = sender.later("select public.drawn_late()")
+    later = sender.later("select public.send_slowly()")
     assert later.waits()
     delete(race, send_past(race, 3 * SIZE))
     before.rows("select * from pgmq.maintain()")
@@ -240,7 +243,7 @@ def test_maintain_does_not_wait(race: Race) -> None:
         "a locked archive": "lock table pgmq.a_jobs in exclusive mode",
         "a locked row of the queue": "select from spanmq.queue for update",
         "a locked row of a segment": "select from spanmq.segment for update",
-        "a sender that made a segment": "select pgmq.send('jobs', '1') from (select setval('pgmq.q_jobs_msg_id_seq', 99999)) s",
+        "a sender that made a segment": f"{FAR_ON}; select pgmq.send('jobs', '1')",
     }
     for what, text in open_in_others.items():
         other.begin()
@@ -256,22 +259,13 @@ def test_maintain_does_not_wait(race: Race) -> None:
 
 def test_ten_that_maintain_at_once_do_it_once(race: Race) -> None:
     delete(race, send_past(race, 5 * SIZE))
-    errors: list[BaseException] = []
 
     def work() -> None:
-        try:
-            session = race.open()
-            for _ in range(15):
-                session.rows("select * from pgmq.maintain()")
-        except psycopg.Error as error:
-            errors.append(error)
+        session = race.open()
+        for _ in range(15):
+            session.rows("select * from pgmq.maintain()")
 
-    threads = [threading.Thread(target=work) for _ in range(10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    side_by_side(*[work] * 10)
     maintain(race)
     assert len(tables(race)) <= 5
 
@@ -365,14 +359,13 @@ def test_old_snapshot_reads_through_a_rewrite(race: Race) -> None:
 
 
 def test_swap_of_a_rewrite_does_not_hold_up_readers(race: Race) -> None:
-    # While a sender that made a segment keeps the parent of the log locked, the swap must not sit on the old table.
+    # While a sender that made a segment has the parent locked, the swap must not sit on the old table.
     stay, _ = make_sparse(race)
     while not did(race.main.rows("select action, detail from pgmq.maintain()"), "copied segment"):
         pass
     sender, reader, worker = race.open(), race.open(), race.open()
     sender.begin()
-    sender.rows("select setval('pgmq.q_jobs_msg_id_seq', 99999)")
-    sender.rows("select pgmq.send('jobs', '1')")
+    sender.rows(f"{FAR_ON}; select pgmq.send('jobs', '1')")
     started_at = time.monotonic()
     for _ in range(3):
         worker.rows("select * from pgmq.maintain()")
@@ -391,29 +384,18 @@ def test_settles_claims_and_readers_go_on_during_rewrites(race: Race) -> None:
     survivors = set(ids[::37])
     delete(race, sorted(set(ids) - survivors))
     settled: list[int] = []
-    errors: list[BaseException] = []
     done: Rows = []
     is_over = threading.Event()
 
-    def run(work: "object") -> None:
-        try:
-            work()  # type: ignore[operator]
-        except BaseException as error:  # noqa: BLE001 - reported below
-            errors.append(error)
-            is_over.set()
-
     def settle() -> None:
         session, chance = race.open(), random.Random(1)
-        while not is_over.is_set():
-            rows = session.rows(
-                "select msg_id, message->>'i' from pgmq.read('jobs', 30, %s)", chance.randint(1, 5)
-            )
-            got = [row[0] for row in rows if row[0] in survivors]
-            assert all(int(row[1]) == row[0] - ids[0] + 1 for row in rows if row[0] in survivors)
-            if len(settled) > len(survivors) * 0.8:
-                is_over.set()
-            session.rows("select pgmq.delete('jobs', %s::bigint[])", got)
-            settled.extend(got)
+        while len(settled) < len(survivors) * 0.8:
+            call = "select msg_id, (message->>'i')::int from pgmq.read('jobs', 30, %s)"
+            rows = [row for row in session.rows(call, chance.randint(1, 5)) if row[0] in survivors]
+            assert all(number == message_id - ids[0] + 1 for message_id, number in rows)
+            session.rows("select pgmq.delete('jobs', %s::bigint[])", [row[0] for row in rows])
+            settled.extend(row[0] for row in rows)
+        is_over.set()
 
     def read() -> None:
         session = race.open()
@@ -428,12 +410,7 @@ def test_settles_claims_and_readers_go_on_during_rewrites(race: Race) -> None:
         while not is_over.is_set():
             done.extend(session.rows("select action, detail from pgmq.maintain()"))
 
-    threads = [threading.Thread(target=run, args=(work,)) for work in (settle, settle, read, keep)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    side_by_side(settle, settle, read, keep, finally_do=is_over.set)
     done += maintain(race)
     assert did(done, "rewrote segment") >= 1
     assert len(settled) == len(set(settled))

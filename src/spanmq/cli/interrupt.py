@@ -1,15 +1,20 @@
 """Ctrl-C, where it must not cut a thing in two."""
 
 import contextlib
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import Final
+
+HELD_BACK: Final = b"spanmq: finishing what is on its way (Ctrl-C again: don't wait)\n"
 
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Let the block end on Ctrl-C and raise KeyboardInterrupt then; a second Ctrl-C raises at once.
+    """Let the block end on Ctrl-C, say so, and raise KeyboardInterrupt then; a second Ctrl-C raises at once.
 
     Without it nobody knows what became of a statement that the server had done when the signal came.
     """
@@ -20,6 +25,9 @@ def held_back() -> Iterator[None]:
         if came:
             raise KeyboardInterrupt
         came = True
+        # Not print: the signal may have come in the middle of one.
+        with contextlib.suppress(OSError):
+            os.write(sys.stderr.fileno(), HELD_BACK)
 
     before = signal.signal(signal.SIGINT, note)
     try:

@@ -28,7 +28,7 @@ def bind_topic(pattern: Pattern, queue: QueueName, dsn: Dsn = None, as_json: AsJ
 
 @commands.command()
 def unbind_topic(pattern: Pattern, queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Undo it."""
+    """Let a queue no longer get what is sent to these topics."""
     output = Output(as_json=as_json)
     with client(dsn) as opened:
         was_bound = opened.unbind_topic(pattern, queue)
@@ -44,7 +44,7 @@ def list_topic_bindings(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what goes where."""
+    """List which topics go to which queues."""
     output = Output(as_json=as_json)
     with client(dsn) as opened:
         output.records(opened.list_topic_bindings(queue), columns=BINDING_COLUMNS, empty="no bindings")

@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 from spanmq.embedded import keeper
 from spanmq.embedded.binaries import (
+    ELSEWHERE,
     SYSTEM_FOLDER,
     check_reachable,
     find_binaries,
@@ -40,7 +41,7 @@ from spanmq.embedded.folder import (
     prepare,
     socket_folder,
 )
-from spanmq.errors import EmbeddedNotAvailableError, EmbeddedStartError
+from spanmq.errors import EmbeddedFolderError, EmbeddedNotAvailableError, EmbeddedStartError
 
 # Sessions notice the death of their postmaster at once unless they compute; those are not waited for.
 ORPHAN_SECONDS = 2.0
@@ -125,7 +126,10 @@ def default_folder(version: int = 18) -> Path:
     """
     if os.geteuid() == 0:
         return SYSTEM_FOLDER / f"postgres-{version}"
-    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    try:
+        home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    except RuntimeError as error:  # a container's user that is in no list of users
+        raise EmbeddedFolderError("there is no home folder to keep a server in", hint=ELSEWHERE) from error
     return Path(home, "spanmq", f"postgres-{version}")
 
 

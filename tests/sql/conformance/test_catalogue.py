@@ -1,6 +1,7 @@
 """The catalogue of schema pgmq: every function, type, table and view of PGMQ is here, in its shape."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -20,7 +21,10 @@ NOT_OFFERED = {
     "_validate_batch_params",
 }
 # What we add. None may bear the name of a function of PGMQ, where it could make a call ambiguous.
-ADDED = {"ack", "cancel", "maintain", "peek", "peek_archive", "receive", "spanmq_version", "storage"}
+ADDED = {
+    *("ack", "cancel", "copy_begin", "copy_publish", "maintain", "peek", "peek_archive", "receive"),
+    *("spanmq_version", "storage"),
+}
 ADDED_TYPES = {"leased_message"}
 # PGMQ says volatile, but these look at nothing but their arguments.
 IMMUTABLE_HERE = {"format_table_name", "validate_queue_name"}
@@ -93,6 +97,11 @@ def test_what_is_not_offered_and_what_is_added_is_listed(pair: Pair) -> None:
     ours = {each.name for each in functions(pair.here).values()}
     assert theirs - ours == NOT_OFFERED
     assert ours - theirs == ADDED
+
+
+def test_what_is_added_is_named_in_the_documentation() -> None:
+    page = (Path(__file__).parents[3] / "docs/pgmq.md").read_text(encoding="utf-8")
+    assert {name for name in ADDED if f"`{name}`" not in page} == set()
 
 
 def test_no_overload_is_added_that_could_make_a_call_ambiguous(pair: Pair) -> None:

@@ -32,11 +32,12 @@ def program(seed: int) -> list[str]:
         later = draw.choice(LATER)
         at = f"now() + '{later} s'::interval"
         one = one_id(draw, sent)
+        quantity = draw.choice(QUANTITIES)
         text = {
             "send": f"select * from pgmq.send('orders', {body(draw)}, {headers(draw)}, {later})",
-            "read": f"select * from pgmq.read('orders', {later}, {draw.choice(QUANTITIES)})",
-            "read_some": f"select * from pgmq.read('orders', {later}, {draw.choice(QUANTITIES)}, '{{\"n\": 1}}')",
-            "pop": f"select * from pgmq.pop('orders', {draw.choice(QUANTITIES)})",
+            "read": f"select * from pgmq.read('orders', {later}, {quantity})",
+            "read_some": f"select * from pgmq.read('orders', {later}, {quantity}, '{{\"n\": 1}}')",
+            "pop": f"select * from pgmq.pop('orders', {quantity})",
             "set_vt": f"select * from pgmq.set_vt('orders', {ids}, {later})",
             "set_vt_at": f"select * from pgmq.set_vt('orders', {one}, {at})",
             "delete_one": f"select * from pgmq.delete('orders', {one})",

@@ -6,7 +6,6 @@ Only programs in which PGMQ keeps its groups in order: whatever is read stays hi
 import random
 
 import pytest
-
 from tests.sql.conformance.conftest import Pair
 from tests.sql.conformance.scenario import Statement, run
 

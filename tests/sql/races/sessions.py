@@ -1,6 +1,8 @@
 """Sessions that wait for each other: a statement runs in a thread until it waits for a lock or ends."""
 
+import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
@@ -111,6 +113,26 @@ class Session:
             self._server.execute("select pg_terminate_backend(%s)", [self.pid])
         self._thread.shutdown()
         self._connection.close()
+
+
+def side_by_side(*works: Callable[[], None], finally_do: Callable[[], None] = lambda: None) -> None:
+    """Run all at once in threads, and raise what one raised; `finally_do` is done when one ends badly."""
+    errors: list[BaseException] = []
+
+    def run(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+            finally_do()
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for error in errors:
+        raise error
 
 
 class Race:

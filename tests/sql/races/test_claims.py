@@ -4,31 +4,22 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import pytest
-from tests.sql.races.sessions import Race, Session
+from tests.sql.races.sessions import Race, Session, side_by_side
 
 RECEIVERS = 4
 Work = Callable[[Session, random.Random], None]
 
 
 def together(race: Race, work: Work) -> None:
-    """Let four sessions work at once, each with a seed of its own; raise what any of them raised."""
-    errors: list[BaseException] = []
+    """Let four sessions work at once, each with a seed of its own."""
 
     def run(number: int) -> None:
-        try:
-            work(race.open(), random.Random(number))
-        except BaseException as error:  # noqa: BLE001 - reported by the thread that joins
-            errors.append(error)
+        work(race.open(), random.Random(number))
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(RECEIVERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for error in errors:
-        raise error
+    side_by_side(*(partial(run, number) for number in range(RECEIVERS)))
 
 
 CLAIMS = {

@@ -1,10 +1,9 @@
 """Who waits for whom, and who must not."""
 
-import threading
+from functools import partial
 
-import psycopg
 import pytest
-from tests.sql.races.sessions import Race
+from tests.sql.races.sessions import Race, side_by_side
 
 
 def notes_of(race: Race) -> int:
@@ -110,31 +109,17 @@ def test_note_on_a_span_that_shrank_to_one_message_counts(race: Race) -> None:
 
 def test_settles_in_any_order_do_not_deadlock(race: Race) -> None:
     # Single calls, each with its ids in an order of its own, over spans that all of them touch.
-    errors: list[BaseException] = []
-
-    def settle(session_number: int) -> None:
+    def settle(number: int) -> None:
         session = race.open()
-        try:
-            for ids in rounds:
-                mine = ids[session_number::4]
-                session.rows(
-                    "select pgmq.delete(%s, %s::bigint[])",
-                    race.queue,
-                    mine[:: -1 if session_number % 2 else 1],
-                )
-        except psycopg.Error as error:
-            errors.append(error)
+        for ids in rounds:
+            mine = ids[number::4][:: (1, -1)[number % 2]]
+            session.rows("select pgmq.delete(%s, %s::bigint[])", race.queue, mine)
 
     rounds = []
     for _ in range(12):
         rounds.append(race.send(60, new_block=False))
         race.lease(17)
-    threads = [threading.Thread(target=settle, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    side_by_side(*(partial(settle, number) for number in range(4)))
     assert race.left() == []
 
 

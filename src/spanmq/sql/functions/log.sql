@@ -85,6 +85,10 @@ language plpgsql as $$
 declare
     this spanmq.segment := spanmq.segment_of(this_queue, id);
 begin
+    if this.lo is null then
+        -- Its segment is still to be committed by another.
+        return;
+    end if;
     perform from spanmq.queue q where q.queue_id = this_queue and q.log_hi < id for no key update skip locked;
     if found then
         update spanmq.queue q set log_lo = this.lo, log_hi = this.hi, log_name = this.log_name where q.queue_id = this_queue;

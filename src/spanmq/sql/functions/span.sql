@@ -7,8 +7,12 @@ language sql immutable as $$ select coalesce(ids, int8multirange(int8range(lo, l
 create or replace function spanmq.group_of(headers jsonb) returns text
 language sql immutable as $$ select nullif(headers->>'x-pgmq-group', '_default_fifo_group') $$;
 
+-- In PL/pgSQL, as is ids_of_runs: before PostgreSQL 18 an aggregate in an SQL function is planned anew at every call.
 create or replace function spanmq.count_ids(ids int8multirange) returns int
-language sql immutable as $$ select coalesce(sum(upper(r) - lower(r)), 0)::int from unnest(ids) r $$;
+language plpgsql immutable as $$
+begin
+    return (select coalesce(sum(upper(r) - lower(r)), 0)::int from unnest(ids) r);
+end $$;
 
 -- The first n of ids (null: of a run without gaps, for which null says enough).
 create or replace function spanmq.first_ids(ids int8multirange, n int) returns int8multirange
@@ -50,9 +54,10 @@ begin
 end $$;
 
 create or replace function spanmq.ids_of_runs(runs spanmq.run[]) returns int8multirange
-language sql immutable as $$
-    select range_agg(piece) from unnest(runs) r, unnest(spanmq.ids_of(r.lo, r.n, r.ids)) piece
-$$;
+language plpgsql immutable as $$
+begin
+    return (select range_agg(piece) from unnest(runs) r, unnest(spanmq.ids_of(r.lo, r.n, r.ids)) piece);
+end $$;
 
 -- Runs without these ids.
 create or replace function spanmq.subtract(runs spanmq.run[], gone int8multirange) returns spanmq.run[]

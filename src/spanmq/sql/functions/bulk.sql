@@ -1,0 +1,158 @@
+-- Sending by COPY. A role that may write into the log itself has its ids drawn (copy_begin), copies the messages straight into
+-- the segments, and makes spans of them (copy_publish), in one transaction. Until the last step there are rows in the log but no
+-- span: nobody sees them, and if the transaction ends before, they are the dead rows of any rollback.
+
+-- Draws n ids for messages that the caller will copy into spanmq.<log_table> (msg_id, enqueued_at, message, headers), and says
+-- where: one row for each run of ids in one segment, ascending, with the enqueued_at that the rows are to have.
+-- No row means "not for you: use send_batch": the caller lacks INSERT on a segment or USAGE on schema spanmq.
+-- Locks these segments to commit, as any sender does. Raises 42P01 and 42501 as send_batch does, MQ002 for an n that is null or not of 1 to 1,000,000.
+create or replace function pgmq.copy_begin(queue text, n int)
+returns table (log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'insert');
+    segment spanmq.segment;
+    transaction_id xid8;
+    ids bigint[];
+    run record;
+    sent_at timestamptz;
+    names text[] := '{}';
+    firsts bigint[] := '{}';
+    lasts bigint[] := '{}';
+begin
+    if n is null or n < 1 or n > 1000000 then
+        raise exception 'n must be between 1 and 1000000, got: %', n using errcode = 'MQ002';
+    end if;
+    -- Looked at before any id is drawn: the usual refusal leaves no gap.
+    select * into segment from spanmq.segment s where s.queue_id = this.queue_id order by s.queue_id desc, s.lo desc limit 1;
+    if not spanmq.may_copy(coalesce(segment.log_name, 'log_' || this.queue_id)) then
+        return;
+    end if;
+    -- Before the ids: see send.sql.
+    transaction_id := pg_current_xact_id();
+    ids := spanmq.draw_ids(this.ids, n);
+    sent_at := clock_timestamp();
+    for run in
+        select ids[1] as lo, ids[n] as hi where ids[n] - ids[1] + 1 = n
+        union all
+        select min(d.id), max(d.id)
+        from (select u.id, u.id - u.position as shift from unnest(ids) with ordinality u (id, position)
+              where ids[n] - ids[1] + 1 > n) d
+        group by d.shift order by lo
+    loop
+        while run.lo <= run.hi loop
+            segment := spanmq.enter_segment(this.queue_id, run.lo, this.segment_size);
+            if not spanmq.may_copy(segment.log_name) then
+                return;
+            end if;
+            -- The lock that COPY takes, but now: the caller may be slow, and maintain() must not truncate what is empty as yet.
+            execute format('lock table spanmq.%I in row exclusive mode', segment.log_name);
+            names := names || segment.log_name;
+            firsts := firsts || run.lo;
+            lasts := lasts || least(run.hi, segment.hi);
+            run.lo := segment.hi + 1;
+        end loop;
+    end loop;
+    return query select u.name, u.lo, u.hi, sent_at from unnest(names, firsts, lasts) u (name, lo, hi);
+end $$;
+
+create or replace function spanmq.may_copy(log_name text) returns boolean
+language sql stable as $$
+    select has_schema_privilege(spanmq.caller(), 'spanmq', 'usage')
+           and has_table_privilege(spanmq.caller(), format('spanmq.%I', log_name), 'insert')
+$$;
+
+-- Makes messages of the rows that this transaction copied under the ids first_ids[i] to last_ids[i]: ascending runs, each in one
+-- segment, as copy_begin gave them. delay null: visible at once. Returns the ids. Raises MQ002, and publishes nothing, unless
+-- each id has a row that this very transaction wrote (savepoints make no difference), and no span holds it yet. So nobody can
+-- publish what is another's, or was settled before. What the same transaction has published and settled again has no span any
+-- more: it may be published again, which is to send it again. Nor can it be seen here whether a role that may write into the
+-- log took an id that it had not drawn, where there is no row: it can only spoil its own messages with that, and be in the way.
+create or replace function pgmq.copy_publish(queue text, first_ids bigint[], last_ids bigint[], delay timestamptz default null)
+returns setof bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'insert');
+    visible_at timestamptz := case when delay is not null then spanmq.delayed(delay) end;
+    state text := case when visible_at > clock_timestamp() then 'w' else 'r' end;
+    groups text[];
+begin
+    if cardinality(first_ids) is null or cardinality(first_ids) = 0
+       or cardinality(first_ids) is distinct from cardinality(last_ids)
+       or array_position(first_ids || last_ids, null) is not null then
+        raise exception 'first_ids and last_ids must be arrays of one length, not NULL or empty' using errcode = 'MQ002';
+    end if;
+    for i in 1 .. cardinality(first_ids) loop
+        if first_ids[i] > last_ids[i] or first_ids[i] <= last_ids[i - 1] then
+            raise exception 'first_ids and last_ids must be ascending runs' using errcode = 'MQ002',
+                detail = format('Run %s is %s to %s.', i, first_ids[i], last_ids[i]);
+        end if;
+        groups := spanmq.check_copied(this, first_ids[i], last_ids[i]);
+        if this.is_unlogged then
+            perform spanmq.insert_spans_unlogged(this.queue_id, first_ids[i], last_ids[i], null, groups, visible_at, state);
+        else
+            perform spanmq.insert_spans(this.queue_id, first_ids[i], last_ids[i], null, groups, visible_at, state);
+        end if;
+    end loop;
+    if this.notify_ms is not null then
+        perform spanmq.notify(this);
+    end if;
+    return query select generate_series(u.lo, u.hi) from unnest(first_ids, last_ids) with ordinality u (lo, hi, position)
+        order by u.position;
+end $$;
+
+-- Raises MQ002 unless a run may be published; returns the group of each of its messages, or null if none has one.
+create or replace function spanmq.check_copied(this spanmq.queue, first_id bigint, last_id bigint) returns text[]
+language plpgsql as $$
+declare
+    segment spanmq.segment := spanmq.segment_of(this.queue_id, first_id);
+    found bigint;
+    writers xid[];
+    has_headers boolean;
+    is_published boolean;
+    groups text[];
+begin
+    if segment.lo is null or segment.hi < last_id or segment.state <> 'open' then
+        raise exception 'the ids % to % do not lie in one open segment', first_id, last_id using errcode = 'MQ002';
+    end if;
+    execute format('select sum(w.n), array_agg(w.writer), bool_or(w.has_headers) from (select l.xmin as writer, count(*) as n,'
+                   ' bool_or(l.headers is not null) as has_headers from spanmq.%I l where l.msg_id between $1 and $2 group by l.xmin) w',
+                   segment.log_name)
+        into found, writers, has_headers using first_id, last_id;
+    if found is distinct from last_id - first_id + 1 then
+        raise exception 'the log has % of the % messages % to %', coalesce(found, 0), last_id - first_id + 1, first_id, last_id
+            using errcode = 'MQ002';
+    end if;
+    if not (select bool_and(spanmq.is_own(w)) from unnest(writers) w) then
+        raise exception 'the messages % to % were not written by this transaction', first_id, last_id using errcode = 'MQ002';
+    end if;
+    execute format('select exists (select from spanmq.%I s where s.queue_id = $1 and s.lo between $2 / 256 * 256 and $3'
+                   ' and coalesce(s.ids, int8multirange(int8range(s.lo, s.lo + s.n))) && int8range($2, $3, ''[]''))',
+                   case when this.is_unlogged then 'span_unlogged' else 'span' end)
+        into is_published using this.queue_id, first_id, last_id;
+    if is_published then
+        raise exception 'messages of % to % are published already', first_id, last_id using errcode = 'MQ002';
+    end if;
+    if has_headers then
+        execute format('select array_agg(spanmq.group_of(l.headers) order by l.msg_id) from spanmq.%I l where l.msg_id between $1 and $2',
+                       segment.log_name)
+            into groups using first_id, last_id;
+        if array_remove(groups, null) = '{}' then
+            groups := null;
+        end if;
+    end if;
+    return groups;
+end $$;
+
+-- Whether a row that one can see was written by one's own transaction or its savepoints: only then its writer is still in
+-- progress. xmin has 32 bits; a writer that precedes this transaction is another.
+create or replace function spanmq.is_own(writer xid) returns boolean
+language plpgsql stable as $$
+declare
+    own bigint := pg_current_xact_id()::text::bigint;
+    distance bigint := (writer::text::bigint - own % 4294967296 + 4294967296) % 4294967296;
+begin
+    return distance = 0 or distance < 2147483648 and pg_xact_status((own + distance)::text::xid8) = 'in progress';
+end $$;

@@ -1,0 +1,139 @@
+"""Ctrl-C and SIGTERM in the middle: nothing is left half done, and it is said how far it got."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from tests.cli.program import ask, finish, started, wait_until
+
+from spanmq.testing import wait_until_waiting
+
+WAITING = (
+    "select pid from pg_stat_activity where datname = current_database()"
+    " and wait_event_type = 'Lock' and pid <> pg_backend_pid()"
+)
+LISTENING = (
+    "select count(*) from pg_stat_activity where datname = current_database() and query ilike 'listen%'"
+)
+FINISHING = "spanmq: finishing what is on its way (Ctrl-C again: don't wait)\n"
+
+
+@contextmanager
+def senders_blocked(dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    """Make everybody who sends wait until the connection is rolled back."""
+    with psycopg.connect(dsn) as connection:
+        connection.execute("lock table spanmq.span in access exclusive mode")
+        yield connection
+
+
+def wait_for_a_blocked_session(dsn: str) -> None:
+    wait_until(lambda: ask(dsn, WAITING) is not None)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        wait_until_waiting(connection, ask(dsn, WAITING))
+
+
+def test_send_interrupted_between_batches_says_what_was_sent(orders: str) -> None:
+    with started("send", "orders", dsn=orders) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"1\n2\n3\n")
+        process.stdin.flush()
+        wait_until(lambda: ask(orders, "select count(*) from pgmq.q_orders") == 3, process)
+        process.send_signal(signal.SIGINT)
+        done = finish(process)
+    assert (done.code, done.err) == (130, "spanmq: 3 messages were sent\nspanmq: interrupted\n")
+    assert ask(orders, "select count(*) from pgmq.q_orders") == 3
+
+
+def test_batch_on_its_way_is_finished_and_counted(orders: str) -> None:
+    with senders_blocked(orders) as connection, started("send", "orders", dsn=orders) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"1\n2\n")
+        process.stdin.flush()
+        wait_for_a_blocked_session(orders)
+        process.send_signal(signal.SIGINT)
+        connection.rollback()
+        done = finish(process)
+    assert (done.code, done.err) == (130, f"{FINISHING}spanmq: 2 messages were sent\nspanmq: interrupted\n")
+    assert ask(orders, "select count(*) from pgmq.q_orders") == 2
+
+
+def test_second_interrupt_does_not_wait_and_says_that_it_does_not_know(orders: str) -> None:
+    with senders_blocked(orders) as connection, started("send", "orders", dsn=orders) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"1\n2\n")
+        process.stdin.flush()
+        wait_for_a_blocked_session(orders)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        assert process.stderr.readline().decode() == FINISHING
+        process.send_signal(signal.SIGINT)
+        done = finish(process)
+        connection.rollback()
+    assert done.code == 130
+    assert done.err == (
+        "spanmq: 0 messages were sent; a batch was on its way, and may have been sent\nspanmq: interrupted\n"
+    )
+    assert ask(orders, "select count(*) from pgmq.q_orders") == 0
+
+
+def test_interrupted_purge_changes_nothing(orders: str) -> None:
+    ask(orders, "select count(*) from pgmq.send_batch('orders', array['1', '2']::jsonb[])")
+    with psycopg.connect(orders) as connection:
+        connection.execute("select from spanmq.span for update")
+        with started("purge", "orders", "--yes", dsn=orders) as process:
+            wait_for_a_blocked_session(orders)
+            process.send_signal(signal.SIGINT)
+            done = finish(process)
+    assert (done.code, done.err) == (130, "spanmq: interrupted\n")
+    assert ask(orders, "select count(*) from pgmq.q_orders") == 2
+
+
+def test_interrupted_wait_takes_nothing(orders: str) -> None:
+    with started("receive", "orders", "--wait", 600, dsn=orders) as process:
+        wait_until(lambda: ask(orders, LISTENING) == 1, process)
+        process.send_signal(signal.SIGINT)
+        done = finish(process)
+    assert (done.code, done.out, done.err) == (130, "", "spanmq: interrupted\n")
+
+
+def test_wait_ends_as_soon_as_a_message_comes(orders: str) -> None:
+    ask(orders, "select pgmq.enable_notify_insert('orders', 0)::text")
+    with started("receive", "orders", "--wait", 600, "--json", dsn=orders) as process:
+        wait_until(lambda: ask(orders, LISTENING) == 1, process)
+        ask(orders, "select pgmq.send('orders', '7'::jsonb)")
+        done = finish(process)
+    assert (done.code, [each["body"] for each in done.records]) == (0, [7])
+
+
+def test_maintain_for_ever_ends_after_its_step(orders: str) -> None:
+    for number, code, said in (
+        (signal.SIGTERM, 0, ""),
+        (signal.SIGINT, 130, "spanmq: interrupted\n"),
+    ):
+        ask(orders, "select count(*) from pgmq.send_batch('orders', array_fill('1'::jsonb, array[40000]))")
+        with started("maintain", "--every", 600, dsn=orders) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith(b"orders ")
+            process.send_signal(number)
+            done = finish(process)
+        assert (done.code, done.err) == (code, said)
+
+
+def test_maintain_for_ever_outlives_an_error(orders: str) -> None:
+    others = "select count(pg_terminate_backend(pid)) from pg_stat_activity where pid <> pg_backend_pid()"
+    with started("maintain", "--every", "0.05", dsn=orders) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"orders ")
+        killed = f"{others} and datname = current_database() and query like '%pgmq.maintain%'"
+        wait_until(lambda: ask(orders, killed) > 0, process)
+        # Its pool notices, or its call fails: it goes on either way, and finds the next thing to do.
+        ask(orders, "select pgmq.create('more')::text")
+        lines = iter(process.stdout.readline, b"")
+        assert any(line.startswith(b"more ") for line in lines)
+        process.send_signal(signal.SIGTERM)
+        assert finish(process).code == 0

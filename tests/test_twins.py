@@ -1,0 +1,137 @@
+"""One verb, one word: SQL function, method of the client, command. What has no twin is listed, with why."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from psycopg import Connection
+
+from spanmq import bulk_async, calls, client_async
+from spanmq.cli.app import app
+from spanmq.client import Client
+from spanmq.client_async import AsyncClient
+
+METHODS_WITHOUT_COMMAND = {
+    "open": "what a program does with its client",
+    "close": "what a program does with its client",
+    "connection": "what a program does with its client",
+    "transaction": "what a program does with its client",
+    "flavour": "`version` tells it",
+    "send_batch": "`send` reads many from stdin",
+    "send_batch_topic": "`send-topic` reads many from stdin",
+    "metrics_all": "`metrics` without a queue",
+}
+COMMANDS_WITHOUT_METHOD = {
+    "upgrade": "spanmq.schema, for who keeps house",
+    "verify": "spanmq.schema, for who keeps house",
+    "sql": "spanmq.schema, for who keeps house",
+    "uninstall": "spanmq.schema, for who keeps house",
+    "adopt": "spanmq.adopt, once in a lifetime",
+    "demo": "spanmq.demo",
+}
+# The client's word, where PGMQ's is another, and where one method stands for several functions.
+FUNCTIONS_OF_METHOD = {
+    "create_queue": {"create", "create_unlogged", "create_partitioned"},
+    "purge": {"purge_queue"},
+    "send_batch": {"send_batch", "copy_begin", "copy_publish"},
+    "version": {"spanmq_version"},
+    "ack_lease": {"ack"},
+}
+METHODS_WITHOUT_FUNCTION = {
+    "open": "makes connections",
+    "close": "ends them",
+    "connection": "gives one",
+    "transaction": "is PostgreSQL's own",
+    "install": "is there before any function",
+    "flavour": "asks whether there are any",
+}
+FUNCTIONS_WITHOUT_METHOD = {
+    "create_non_partitioned": "is `create`",
+    "convert_archive_partitioned": "of PGMQ's partitions; sets the retention here",
+    "detach_archive": "does nothing, in PGMQ too",
+    "create_fifo_index": "every queue has it here",
+    "create_fifo_indexes_all": "every queue has it here",
+    "notify_queue_listeners": "a trigger's, in PGMQ",
+    "acquire_queue_lock": "for the functions themselves",
+    "validate_queue_name": "for the functions themselves",
+    "validate_routing_key": "for the functions themselves",
+    "validate_topic_pattern": "for the functions themselves",
+    "format_table_name": "for the functions themselves",
+    "read_with_poll": "the client waits outside of the server: `wait`",
+    "read_grouped_with_poll": "the client waits outside of the server: `wait`",
+    "read_grouped_rr_with_poll": "the client waits outside of the server: `wait`",
+    "read_grouped_head_with_poll": "the client waits outside of the server: `wait`",
+}
+# Where the client holds the names of functions.
+CALLERS = (calls, client_async, bulk_async)
+# What commands have beyond the method.
+PARAMETERS_OF_COMMANDS = {"dsn", "as_json", "yes", "is_text", "is_message", "batch", "every", "help"}
+PARAMETERS_WITHOUT_OPTION = {
+    ("ack", "messages"): "stdin",
+}
+
+
+def methods_of(kind: type) -> dict[str, Any]:
+    return {name: member for name, member in vars(kind).items() if not name.startswith("_")}
+
+
+def commands() -> dict[str, Any]:
+    group: Any = typer.main.get_command(app)
+    return dict(group.commands)
+
+
+def called_functions(existing: set[str]) -> set[str]:
+    """Give the functions whose names the client holds as strings."""
+    found: set[Any] = set()
+    for module in CALLERS:
+        tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
+        found |= {
+            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value in existing
+        }
+    return found
+
+
+@pytest.fixture
+def functions(connection: Connection[Any]) -> set[str]:
+    rows = connection.execute(
+        "select proname from pg_proc where pronamespace = 'pgmq'::regnamespace"
+    ).fetchall()
+    return {name for (name,) in rows}
+
+
+def test_both_clients_have_the_same_methods() -> None:
+    ours, theirs = methods_of(Client), methods_of(AsyncClient)
+    assert list(ours) == list(theirs)
+    for name in ours.keys() - {"connection", "transaction", "open"}:
+        parameters = [list(inspect.signature(each[name]).parameters.values()) for each in (ours, theirs)]
+        assert parameters[0] == parameters[1], name
+
+
+def test_method_and_command_are_twins() -> None:
+    methods, names = methods_of(Client).keys(), {name.replace("-", "_") for name in commands()}
+    assert methods - names == METHODS_WITHOUT_COMMAND.keys()
+    assert names - methods == COMMANDS_WITHOUT_METHOD.keys()
+
+
+def test_parameter_and_option_are_twins() -> None:
+    methods = methods_of(Client)
+    for name, command in commands().items():
+        if name not in COMMANDS_WITHOUT_METHOD:
+            method = name.replace("-", "_")
+            wanted = set(inspect.signature(methods[method]).parameters) - {"self"}
+            wanted -= {parameter for owner, parameter in PARAMETERS_WITHOUT_OPTION if owner == method}
+            assert {each.name for each in command.params} - PARAMETERS_OF_COMMANDS == wanted, name
+
+
+def test_function_and_method_are_twins(functions: set[str]) -> None:
+    expected = set()
+    for method in methods_of(Client).keys() - METHODS_WITHOUT_FUNCTION.keys():
+        expected |= FUNCTIONS_OF_METHOD.get(method, {method})
+    assert functions - expected == FUNCTIONS_WITHOUT_METHOD.keys()
+    assert expected - functions == set()
+    assert called_functions(functions) == expected

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import InsufficientPrivilege
+from tests.sql.test_bulk import near_the_end_of_the_first_segment, one, publish
 
 from spanmq import bulk
 from spanmq.body import RawJson
@@ -56,40 +56,6 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(bulk, "_copy", counting)
     return counts
-
-
-def one(connection: Connection, query: str, *parameters: object) -> Any:
-    row = connection.execute(query.encode(), parameters).fetchone()
-    return None if row is None else row[0]
-
-
-def begin(connection: Connection, queue: str, n: int) -> list[tuple[str, int, int, datetime]]:
-    return connection.execute("select * from pgmq.copy_begin(%s, %s)", [queue, n]).fetchall()
-
-
-def write(connection: Connection, log_table: str, first: int, last: int) -> None:
-    statement = sql.SQL("insert into spanmq.{} select id, now(), '1' from generate_series(%s::bigint, %s) id")
-    connection.execute(statement.format(sql.Identifier(log_table)), [first, last])
-
-
-def publish(
-    connection: Connection, first: int | list[int], last: int | list[int], queue: str = "orders"
-) -> list[int]:
-    firsts = [first] if isinstance(first, int) else first
-    lasts = [last] if isinstance(last, int) else last
-    rows = connection.execute(
-        "select * from pgmq.copy_publish(%s, %s::bigint[], %s::bigint[])", [queue, firsts, lasts]
-    )
-    return [row[0] for row in rows]
-
-
-def test_columns_of_a_run_can_be_copied(observer: Connection, client: Client) -> None:
-    with observer.transaction():
-        [(log_table, first, last, enqueued_at)] = begin(observer, "orders", 3)
-        write(observer, log_table, first, last)
-        assert publish(observer, first, last) == [first, first + 1, first + 2]
-    assert abs(enqueued_at - datetime.now(UTC)) < timedelta(minutes=1)
-    assert len(client.read("orders", 9)) == 3
 
 
 # What arrives.
@@ -205,12 +171,6 @@ def test_chunks_and_a_small_rest_keep_their_order(client: Client, copied: list[i
     assert copied[3:] == [10_000]
     assert [message.body for message in client.receive("orders", 99_999)] == [*range(22_001), *range(10_001)]
     assert message_ids + more_ids == list(range(1, 32_003))
-
-
-def near_the_end_of_the_first_segment(client: Client, observer: Connection) -> None:
-    """Make a queue whose segments, but the first, hold 256 messages, and whose next id is 16,201 of 16,383."""
-    client.create_queue("small", partition_interval=256)
-    observer.execute("select setval('pgmq.q_small_msg_id_seq', 16200)")
 
 
 def test_batch_crosses_segments(client: Client, observer: Connection, copied: list[int]) -> None:
@@ -450,152 +410,3 @@ def test_pipeline_and_other_encodings_get_calls(client: Client, database: str, c
         Client(connection=connection).send_batch("orders", ["é"] * LARGE)
     assert copied == []
     assert client.receive("orders", 9_999)[-1].body == "é"
-
-
-# What copy_publish refuses.
-
-
-def refused(observer: Connection, act: Callable[[], object], match: str) -> None:
-    with pytest.raises(psycopg.Error, match=match) as caught, observer.transaction():
-        act()
-    assert caught.value.sqlstate == "MQ002"
-
-
-@pytest.mark.parametrize("n", [None, 0, -1, 1_000_001])
-def test_impossible_count_is_refused(client: Client, observer: Connection, n: Any) -> None:
-    refused(observer, lambda: begin(observer, "orders", n), "between 1 and 1000000")
-
-
-@pytest.mark.parametrize(
-    ("firsts", "lasts"),
-    [
-        (None, None),
-        ([], []),
-        ([1], []),
-        ([1], [None]),
-        ([1, 2], [1]),
-        ([2], [1]),
-        ([1, 1], [1, 1]),
-        ([2, 1], [2, 1]),
-    ],
-    ids=repr,
-)
-def test_impossible_runs_are_refused(client: Client, observer: Connection, firsts: Any, lasts: Any) -> None:
-    def act() -> None:
-        [(log_table, first, last, _)] = begin(observer, "orders", 2)
-        write(observer, log_table, first, last)
-        publish(observer, firsts, lasts)
-
-    refused(observer, act, "first_ids and last_ids")
-
-
-def test_second_publish_is_refused(client: Client, observer: Connection) -> None:
-    def act(again_first: int, again_last: int, *, leased: bool = False) -> None:
-        [(log_table, first, last, _)] = begin(observer, "orders", 600)
-        write(observer, log_table, first, last)
-        publish(observer, first, last)
-        if leased:
-            observer.execute("select from pgmq.receive('orders', 600)")
-        publish(observer, first + again_first, first + again_last)
-
-    for leased in (False, True):
-        for run in ((0, 599), (0, 0), (599, 599), (300, 310)):
-            refused(observer, lambda run=run, leased=leased: act(*run, leased=leased), "published already")  # type: ignore[misc]
-    assert client.metrics("orders").length == 0
-
-
-def test_missing_rows_are_refused(client: Client, observer: Connection) -> None:
-    def act(skip_first: int, skip_last: int) -> None:
-        [(log_table, first, last, _)] = begin(observer, "orders", 10)
-        write(observer, log_table, first + skip_first, last - skip_last)
-        publish(observer, first, last)
-
-    refused(observer, lambda: act(1, 0), "has 9 of the 10")
-    refused(observer, lambda: act(0, 1), "has 9 of the 10")
-    refused(observer, lambda: act(10, 0), "has 0 of the 10")
-    refused(observer, lambda: publish(observer, 10**15, 10**15), "open segment")
-    refused(observer, lambda: publish(observer, -5, -5), "open segment")
-
-
-def test_rows_of_others_are_refused(client: Client, observer: Connection, database: str) -> None:
-    # Settled ones, whose rows still lie in the log; and those that a transaction forgot to publish.
-    settled = client.send_batch("orders", range(3))
-    client.pop("orders", 3)
-    refused(observer, lambda: publish(observer, settled[0], settled[-1]), "not written by this transaction")
-    with psycopg.connect(database) as connection:
-        [(log_table, first, last, _)] = begin(connection, "orders", 3)
-        write(connection, log_table, first, last)
-    refused(observer, lambda: publish(observer, first, last), "not written by this transaction")
-
-    def mixed() -> None:
-        [(log_table, first, last, _)] = begin(observer, "orders", 3)
-        write(observer, log_table, first, last)
-        publish(observer, first - 1, last)
-
-    refused(observer, mixed, "not written by this transaction")
-    assert client.metrics("orders").length == 0
-
-
-def test_rows_that_a_savepoint_took_back_are_refused(client: Client, observer: Connection) -> None:
-    def act() -> None:
-        [(log_table, first, last, _)] = begin(observer, "orders", 4)
-        with observer.transaction():
-            write(observer, log_table, first, first + 1)
-        with observer.transaction(force_rollback=True):
-            write(observer, log_table, first + 2, last)
-        assert publish(observer, first, first + 1)
-        publish(observer, first + 2, last)
-
-    refused(observer, act, "has 0 of the 2")
-
-
-# What every sender keeps to.
-
-
-def test_sender_has_its_transaction_id_before_its_ids(client: Client, observer: Connection) -> None:
-    with observer.transaction():
-        begin(observer, "orders", 10)
-        assert one(observer, "select pg_current_xact_id_if_assigned()") is not None
-
-
-def test_segment_outlives_a_sender_that_is_still_copying(
-    client: Client, observer: Connection, database: str
-) -> None:
-    near_the_end_of_the_first_segment(client, observer)
-    with psycopg.connect(database) as connection:
-        runs = begin(connection, "small", 600)
-        assert len(runs) == 3
-        # Everything else passes these segments and is settled meanwhile.
-        client.send_batch("small", range(1_000))
-        client.pop("small", 1_000)
-        for _ in range(30):
-            client.maintain()
-        for log_table, first, last, _ in runs:
-            write(connection, log_table, first, last)
-        publish(connection, [run[1] for run in runs], [run[2] for run in runs], "small")
-    for _ in range(30):
-        client.maintain()
-    assert [message.message_id for message in client.receive("small", 999)] == list(range(16_201, 16_801))
-
-
-def test_concurrent_senders_share_no_id(database: str, client: Client) -> None:
-    sent: list[int] = []
-    singles: list[int] = []
-    failures: list[BaseException] = []
-
-    def batches() -> None:
-        try:
-            for _ in range(3):
-                sent.extend(client.send_batch("orders", range(LARGE)))
-        except BaseException as failure:  # noqa: BLE001, the test reports it
-            failures.append(failure)
-
-    threads = [threading.Thread(target=batches) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        singles.append(client.send("orders", 1))
-    assert failures == []
-    received = [message.message_id for message in client.receive("orders", 99_999)]
-    assert received == sorted(sent + singles)
-    assert len(set(received)) == len(received)

@@ -54,7 +54,7 @@ def test_demo_on_a_database_checks_out_and_leaves_nothing(database: str) -> None
     assert len(report["checks"]) == 4
     assert min(report["send_rate"], report["settle_rate"], report["wal_bytes"], report["archive_bytes"]) > 0
     assert 0 < report["peak_memory_bytes"] < MEMORY_MAX
-    assert report["checksum"] == tally_file(find_file(), 3000).checksum
+    assert report["checksum"] == tally_file(find_file(), 3000, lambda *_: None).checksum
     assert ask(database, "select count(*) from pgmq.list_queues()") == 0
 
 

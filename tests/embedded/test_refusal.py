@@ -1,5 +1,6 @@
 """Every reason why an embedded server may not start has an error of its own, and changes nothing."""
 
+import os
 import subprocess
 from pathlib import Path
 

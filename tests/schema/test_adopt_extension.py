@@ -34,8 +34,9 @@ def extended(session: Session, tmp_path: Path) -> Session:
         (folder / f"{name}.control").write_text(control)
         (folder / f"{name}--1.13.0.sql").write_text(script)
     # The server, which may be another user, reads them.
-    for path in (folder, *folder.parents[:3]):
-        path.chmod(path.stat().st_mode | 0o055)
+    for path in (folder, *folder.parents):
+        if path.stat().st_mode & 0o055 != 0o055:  # pytest's own, closed; one more of them under xdist
+            path.chmod(path.stat().st_mode | 0o055)
     for path in folder.iterdir():
         path.chmod(0o644)
     session.execute("select set_config('extension_control_path', %s || ':$system', false)", [str(tmp_path)])

@@ -41,6 +41,6 @@ def demo(
     if as_json:
         output.done("", **fields(report))
     else:
-        print_table(["flights from new york", ""], report.lines())
+        print_table(["demo", "result"], report.lines())
     if not report.passed:
         raise typer.Exit(FAILED)

@@ -45,9 +45,8 @@ def run(
             load = Load(client, queue)
             with display(rows) as tick:
                 load.run(read_flights(path, rows), consumers=consumers, tick=tick)
-            after = client.storage(queue)
-            say("comparing the archive with the file")
-            file, archive = tally_file(path, rows), tally_archive(client, queue)
+                after = client.storage(queue)
+                file, archive = tally_file(path, rows, tick), tally_archive(client, queue, tick)
             return DemoReport(
                 queue=queue,
                 rows=load.sent,

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from spanmq.client import Client
+from spanmq.demo.display import Tick
 from spanmq.demo.flights import group_of, read_flights
 from spanmq.message import GROUP_HEADER
 
-ARCHIVE_STEP: Final = 1_000
+STEP: Final = 1_000
 CHECKSUM_BITS: Final = 128
 
 _canonical: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
@@ -50,23 +51,29 @@ class Check:
     detail: str
 
 
-def tally_file(path: Path, rows: int) -> Tally:
+def tally_file(path: Path, rows: int, tick: Tick) -> Tally:
     """Read the file once more, by itself."""
     tally = Tally()
+    tick("file read", 0)
     for flight in read_flights(path, rows):
         group = group_of(flight)
         tally.add(flight, None if group is None else {GROUP_HEADER: group})
+        if tally.count % STEP == 0:
+            tick("file read", tally.count)
+    tick("file read", tally.count)
     return tally
 
 
-def tally_archive(client: Client, queue: str) -> Tally:
+def tally_archive(client: Client, queue: str, tick: Tick) -> Tally:
     """Walk through the archive of a queue."""
     tally = Tally()
+    tick("archive read", 0)
     after = 0
-    while messages := client.peek_archive(queue, ARCHIVE_STEP, after=after):
+    while messages := client.peek_archive(queue, STEP, after=after):
         for message in messages:
             tally.add(message.body, message.headers)
         after = messages[-1].message_id
+        tick("archive read", tally.count)
     return tally
 
 

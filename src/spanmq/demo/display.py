@@ -4,27 +4,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Final
 
 LINE_SECONDS: Final = 2.0
 
-
-class Counts(Protocol):
-    """What there is to see of a load."""
-
-    @property
-    def sent(self) -> int: ...
-
-    @property
-    def settled(self) -> int: ...
-
-
-Tick = Callable[[Counts], None]
+# Takes the name of a step and how many it has done.
+Tick = Callable[[str, int], None]
 
 
 @contextmanager
 def display(rows: int) -> Iterator[Tick]:
-    """Give the function that shows how far the load is."""
+    """Give the function that shows how far each step is, of so many rows."""
     if sys.stderr.isatty():
         with _bars(rows) as tick:
             yield tick
@@ -41,42 +31,48 @@ def say(text: str) -> None:
 @contextmanager
 def _bars(rows: int) -> Iterator[Tick]:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
     columns = [
-        TextColumn("{task.description}"),
+        TextColumn("{task.description:<12}"),
         BarColumn(),
         TextColumn("{task.completed:>9,} of {task.total:,}"),
         TextColumn("{task.fields[rate]:>9,.0f}/s"),
         TimeElapsedColumn(),
     ]
+    tasks: dict[str, TaskID] = {}
     with Progress(*columns, console=Console(stderr=True), refresh_per_second=5) as progress:
-        sent = progress.add_task("sent", total=rows, rate=0.0)
-        settled = progress.add_task("settled", total=rows, rate=0.0)
-        began = time.monotonic()
 
-        def tick(counts: Counts) -> None:
-            seconds = max(time.monotonic() - began, 1e-3)
-            for task, count in ((sent, counts.sent), (settled, counts.settled)):
-                if not progress.tasks[task].finished:
-                    progress.update(task, completed=count, rate=count / seconds)
+        def tick(step: str, count: int) -> None:
+            if step not in tasks:
+                tasks[step] = progress.add_task(step, total=rows, rate=0.0)
+            task = progress.tasks[tasks[step]]
+            if not task.finished:
+                progress.update(task.id, completed=count, rate=count / max(task.elapsed or 0.0, 1e-3))
 
         yield tick
 
 
 def _lines(rows: int) -> Tick:
-    began = shown = time.monotonic()
+    began: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    shown = time.monotonic()
 
-    def tick(counts: Counts) -> None:
+    def tick(step: str, count: int) -> None:
         nonlocal shown
         now = time.monotonic()
+        began.setdefault(step, now)
+        counts[step] = count
         if now - shown < LINE_SECONDS:
             return
         shown = now
-        seconds = now - began
         say(
-            f"{seconds:5.0f} s  sent {counts.sent:,} of {rows:,} ({counts.sent / seconds:,.0f}/s)"
-            f"  settled {counts.settled:,} ({counts.settled / seconds:,.0f}/s)"
+            ", ".join(
+                f"{step} {counts[step]:,} of {rows:,} ({counts[step] / max(now - began[step], 1e-3):,.0f}/s)"
+                for step in began
+                if step in counts
+            )
         )
+        counts.clear()
 
     return tick

@@ -2,11 +2,12 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
 from spanmq.client import Client
+from spanmq.demo.display import Tick
 from spanmq.demo.flights import Flight, group_of
 from spanmq.message import Message
 
@@ -36,7 +37,7 @@ class Load:
         self._counting = threading.Lock()
         self._errors: list[BaseException] = []
 
-    def run(self, flights: Iterator[Flight], *, consumers: int, tick: Callable[["Load"], None]) -> None:
+    def run(self, flights: Iterator[Flight], *, consumers: int, tick: Tick) -> None:
         """Send all, return when all are settled; `tick` is called now and then.
 
         Raises what a consumer raised. After any error, Ctrl-C too, no consumer runs any more.
@@ -46,22 +47,27 @@ class Load:
         for thread in threads:
             thread.start()
         try:
+            self._show(tick)
             while (batch := list(islice(flights, BATCH))) and not self._errors:
                 self._client.send_batch(self._queue, batch, group=[group_of(flight) for flight in batch])
                 self.sent += len(batch)
-                tick(self)
+                self._show(tick)
             self.send_seconds = time.monotonic() - self._began
             self._all_sent.set()
             for thread in threads:
                 while thread.is_alive():
                     thread.join(TICK_SECONDS)
-                    tick(self)
+                    self._show(tick)
         finally:
             self._stopped.set()
             for thread in threads:
                 thread.join(LEASE_SECONDS)
         if self._errors:
             raise self._errors[0]
+
+    def _show(self, tick: Tick) -> None:
+        tick("sent", self.sent)
+        tick("settled", self.settled)
 
     def _consume(self) -> None:
         try:

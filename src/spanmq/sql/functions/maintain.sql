@@ -62,6 +62,10 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '20ms' as $$
 declare
     this spanmq.queue;
+    -- What each sequence has drawn, read before this transaction has an id of its own: then every sender that drew an id up to there
+    -- has a lower transaction id than the notes that retire_segments() makes. In a transaction that has one, nothing is retired.
+    queue_ids int[];
+    positions bigint[];
     actions text[];
     details text[];
     is_last boolean;
@@ -76,9 +80,13 @@ begin
     if not pg_try_advisory_xact_lock(spanmq.lock_key('maintain', 0)) then
         return;
     end if;
+    if pg_current_xact_id_if_assigned() is null then
+        select array_agg(q.queue_id), array_agg(coalesce(pg_sequence_last_value(q.ids), 0)) into queue_ids, positions from spanmq.queue q;
+    end if;
     for this in select * from spanmq.queue q order by q.queue_id loop
         begin
-            select array_agg(t.action), array_agg(t.detail), bool_or(t.is_last) into actions, details, is_last from spanmq.tend(this) t;
+            select array_agg(t.action), array_agg(t.detail), bool_or(t.is_last) into actions, details, is_last
+                from spanmq.tend(this, positions[array_position(queue_ids, this.queue_id)]) t;
         exception when lock_not_available then
             -- Somebody drops or changes this queue: the next call will see.
             continue;
@@ -96,12 +104,12 @@ begin
 end $$;
 
 -- What maintain() does for one queue. is_last: it holds a lock on a segment.
-create or replace function spanmq.tend(this spanmq.queue) returns table (action text, detail text, is_last boolean)
+create or replace function spanmq.tend(this spanmq.queue, drawn bigint) returns table (action text, detail text, is_last boolean)
 language plpgsql as $$
 begin
     return query select a.action, a.detail, false from spanmq.make_ahead(this) a;
     return query select t.action, t.detail, false from spanmq.tidy(this) t;
-    return query select r.action, r.detail, true from spanmq.retire_segments(this) r;
+    return query select r.action, r.detail, true from spanmq.retire_segments(this, drawn) r;
 end $$;
 
 -- Two segments ready ahead, so that no send makes one. Where the last was made less than a minute before, the next is twice as large.
@@ -191,10 +199,9 @@ begin
 end $$;
 
 -- Takes the first segment of a queue that can go one step further on its way out, and says which step.
-create or replace function spanmq.retire_segments(this spanmq.queue) returns table (action text, detail text)
+create or replace function spanmq.retire_segments(this spanmq.queue, drawn bigint) returns table (action text, detail text)
 language plpgsql as $$
 declare
-    drawn bigint := coalesce(pg_sequence_last_value(this.ids), 0);
     segment spanmq.segment;
     horizon xid8;
     has_span boolean;

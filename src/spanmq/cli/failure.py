@@ -1,8 +1,6 @@
 """What the shell is told when something goes wrong: one clear line, what to do about it, and an exit code."""
 
 import contextlib
-import os
-import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -79,18 +77,12 @@ def reported() -> Iterator[None]:
     """Turn what a command raises into a message on stderr and an exit code."""
     try:
         yield
-        # What stands in the buffer may meet a closed pipe only at the end of the program, too late for us.
-        sys.stdout.flush()
     except errors.SpanmqError as error:
         say(describe(error))
         raise typer.Exit(FAILED) from error
     except KeyboardInterrupt as error:
         say("spanmq: interrupted")
         raise typer.Exit(INTERRUPTED) from error
-    except BrokenPipeError as error:
-        # `spanmq peek orders | head`: nobody reads on. What is left in the buffer must not raise again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(FAILED) from error
 
 
 def describe(error: errors.SpanmqError) -> str:

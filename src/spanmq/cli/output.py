@@ -58,6 +58,7 @@ class Output:
             print_table(
                 [name.replace("_", " ") for name in names], [[row[name] for name in names] for row in rows]
             )
+        # Here, and not at the end of the program: `spanmq peek orders | head` should end in silence.
         sys.stdout.flush()
 
     def messages(self, messages: Sequence[Message], *, empty: str = "no messages") -> None:

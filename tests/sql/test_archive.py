@@ -1,0 +1,95 @@
+"""Looking at an archive, and at what a queue takes on disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import errors, sql
+
+Connection = psycopg.Connection[Any]
+
+
+@pytest.fixture
+def archived(connection: Connection) -> Connection:
+    """A queue of five messages, of which 2 and 4 are archived."""
+    connection.execute("select pgmq.create('Orders')")
+    connection.execute("select pgmq.send_batch('orders', array['1', '2', '3', '4', '5']::jsonb[])")
+    connection.execute("select pgmq.archive('orders', array[2, 4]::bigint[])")
+    return connection
+
+
+@pytest.fixture
+def stranger(archived: Connection) -> Connection:
+    """The same as a role that may use the schema and nothing in it."""
+    archived.execute("create role stranger")
+    archived.execute("grant usage on schema pgmq to stranger")
+    archived.execute("set local role stranger")
+    return archived
+
+
+def ids(connection: Connection, *arguments: object) -> list[int]:
+    call = sql.SQL("select msg_id from pgmq.peek_archive({})").format(
+        sql.SQL(", ").join(sql.Literal(each) for each in arguments)
+    )
+    return [msg_id for (msg_id,) in connection.execute(call)]
+
+
+def test_archive_is_walked_through_in_order(archived: Connection) -> None:
+    assert ids(archived, "orders") == [2, 4]
+    assert ids(archived, "ORDERS", 1) == [2]
+    assert ids(archived, "orders", 10, 2) == [4]
+    assert ids(archived, "orders", 0) == []
+    row = archived.execute("select * from pgmq.peek_archive('orders', 1)").fetchone()
+    assert (
+        row
+        == archived.execute(
+            "select msg_id, read_ct, enqueued_at, last_read_at, archived_at, vt, message, headers"
+            " from pgmq.a_orders where msg_id = 2"
+        ).fetchone()
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "state"),
+    [(["nope"], "42P01"), ([None], "MQ001"), (["orders", -1], "MQ002"), (["orders", None], "MQ002")],
+)
+def test_bad_looks_are_refused(archived: Connection, arguments: list[object], state: str) -> None:
+    with pytest.raises(psycopg.Error) as raised:
+        ids(archived, *arguments)
+    assert raised.value.sqlstate == state
+
+
+def test_right_to_look_is_that_on_the_archive(stranger: Connection) -> None:
+    refused = pytest.raises(errors.InsufficientPrivilege, match="the archive of queue Orders")
+    with refused as raised, stranger.transaction():
+        ids(stranger, "orders")
+    assert raised.value.diag.message_hint == "grant select on pgmq.a_orders to stranger"
+    stranger.execute("reset role")
+    stranger.execute("grant select on pgmq.a_orders to stranger")
+    stranger.execute("set local role stranger")
+    assert ids(stranger, "orders") == [2, 4]
+    with pytest.raises(errors.InsufficientPrivilege):
+        stranger.execute("select pgmq.storage('orders')")
+
+
+def test_storage_counts_what_is_there(archived: Connection) -> None:
+    def stored(queue: str) -> dict[str, int]:
+        cursor = archived.execute("select * from pgmq.storage(%s)", [queue])
+        names = [column.name for column in cursor.description or ()]
+        return dict(zip(names, cursor.fetchone() or (), strict=True))
+
+    before = stored("orders")
+    assert before["segments"] >= 1
+    assert before["spans"] >= 1
+    archived.execute("select pgmq.send_batch('orders', array_fill(to_jsonb(repeat('x', 1000)), array[1000]))")
+    archived.execute("select pgmq.archive('orders', array(select generate_series(1, 500)::bigint))")
+    after = stored("orders")
+    assert after["log_bytes"] > before["log_bytes"]
+    assert after["archive_bytes"] > before["archive_bytes"]
+    assert after["wal_bytes"] > before["wal_bytes"] + 1_000
+    archived.execute("select pgmq.create_unlogged('fast')")
+    archived.execute("select pgmq.send('fast', '1'::jsonb)")
+    assert stored("fast")["spans"] == 1
+    assert stored("orders")["spans"] == after["spans"]

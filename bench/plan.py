@@ -18,6 +18,7 @@ class Plan:
     rounds: int
     seconds: int
     cycles: tuple[tuple[int, int], ...]  # (batch, clients)
+    client_cycles: tuple[tuple[int, int], ...]  # the same, with bodies and messages over the connection
     sends: tuple[tuple[int, int], ...]  # (batch, clients)
     held_windows: int
     held_window_seconds: int
@@ -39,6 +40,7 @@ FULL = Plan(
     rounds=3,
     seconds=3,
     cycles=tuple((batch, clients) for batch in ALL_BATCHES for clients in ALL_CLIENTS),
+    client_cycles=((10, 16), (100, 1), (100, 16), (1000, 1), (1000, 16)),
     sends=tuple((batch, clients) for batch in ALL_BATCHES for clients in (1, 4)),
     held_windows=6,
     held_window_seconds=10,
@@ -62,6 +64,7 @@ QUICK = replace(
     rounds=1,
     seconds=1,
     cycles=((1, 1), (1, 16), (10, 16), (100, 1), (100, 16), (1000, 1), (1000, 16)),
+    client_cycles=(),
     sends=((1, 1), (100, 1)),
     held_windows=3,
     held_window_seconds=3,

@@ -1,11 +1,15 @@
 r"""The pgbench scripts. Each statement is a transaction of its own, as a client in autocommit sends it.
 
-The client really gets what a consumer gets: every row with its whole message comes over the connection, and
-the ids go back to the server from the client. pgbench keeps only the last row of a result (\aset), so the
-last row of the receiving statement carries the ids; the same few lines stand around every contestant's call.
+Batches come in two forms, each the same text around every contestant's call:
 
-Bodies go to the server as a parameter (`-M prepared`), so the server parses them as it does for any client. A
-client picks another batch of bodies every RELOAD cycles or so.
+- `cycle`: what the queue costs. Bodies are varied and lie in the server as jsonb; whoever takes them reads
+  every message (its size) and gets the ids, which go back to the server to settle. Parsing JSON and printing
+  it, which costs every queue the same, is left out.
+- `client_cycle`: what a client sees. Bodies go to the server as a text parameter (`-M prepared`), and every
+  row with its whole message comes over the connection. pgbench keeps only the last row of a result (\aset),
+  so the last row carries the ids.
+
+Single messages always take the second form.
 """
 
 from __future__ import annotations
@@ -22,8 +26,24 @@ def cycle(contestant: Contestant, batch: int) -> str:
     return send(batch) + take(contestant, batch)
 
 
+def client_cycle(contestant: Contestant, batch: int) -> str:
+    """As `cycle`, with bodies and whole messages over the connection."""
+    return client_send(batch) + _take_many(contestant, batch)
+
+
 def send(batch: int) -> str:
     """Send one batch of varied bodies."""
+    if batch == 1:
+        return client_send(1)
+    return (
+        f"\\set batch_number random(1, {batches_of(batch)})\n"
+        f"select count(*) from pgmq.send_batch('{QUEUE}',"
+        f" (select parsed from bench.batch where size = {batch} and number = :batch_number));\n"
+    )
+
+
+def client_send(batch: int) -> str:
+    """Send one batch of varied bodies as a client does."""
     call = (
         f"select * from pgmq.send('{QUEUE}', :bodies::jsonb);\n"
         if batch == 1
@@ -34,7 +54,7 @@ def send(batch: int) -> str:
 
 def take(contestant: Contestant, quantity: int) -> str:
     """Take up to `quantity` messages and settle them: two transactions, or one if there was nothing."""
-    return _take_one(contestant, contestant.receive(1)) if quantity == 1 else _take_many(contestant, quantity)
+    return _take_one(contestant, contestant.receive(1)) if quantity == 1 else _read_many(contestant, quantity)
 
 
 def grouped_cycle(contestant: Contestant, groups: int) -> str:
@@ -65,6 +85,18 @@ def _take_one(contestant: Contestant, call: str) -> str:
         f"select {', '.join(contestant.columns)} from {call} \\aset\n"
         "\\if :msg_id > 0\n"
         f"{contestant.settle_one()};\n"
+        "\\endif\n"
+    )
+
+
+def _read_many(contestant: Contestant, quantity: int) -> str:
+    carried = "".join(f", coalesce(max({column}), 0) as {column}" for column in contestant.carried)
+    return (
+        "select coalesce(array_agg(msg_id)::text, '') as ids, count(*) as taken,"
+        " sum(pg_column_size(message)) as size"
+        f"{carried} from {contestant.receive(quantity)} \\gset\n"
+        "\\if :taken > 0\n"
+        f"{contestant.settle_many().replace('select *', 'select count(*)')};\n"
         "\\endif\n"
     )
 

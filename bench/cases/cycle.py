@@ -12,19 +12,21 @@ from bench.stage import Experiment, Stage
 
 def experiments(plan: Plan) -> tuple[Experiment, ...]:
     return (
-        *(_cycle(batch, clients) for batch, clients in plan.cycles),
+        *(_cycle("cycle", batch, clients) for batch, clients in plan.cycles),
+        *(_cycle("client", batch, clients) for batch, clients in plan.client_cycles),
         *(_send(batch, clients) for batch, clients in plan.sends),
     )
 
 
-def _cycle(batch: int, clients: int) -> Experiment:
-    case = f"cycle/batch-{batch}/clients-{clients}"
+def _cycle(form: str, batch: int, clients: int) -> Experiment:
+    case = f"{form}/batch-{batch}/clients-{clients}"
+    write = scripts.cycle if form == "cycle" else scripts.client_cycle
 
     def run(stage: Stage, _: Sequence[str]) -> None:
         for number, contestant, database in stage.rounds(stage.plan.rounds):
             database.create_queue()
             database.calm()
-            script = scripts.cycle(contestant, batch)
+            script = write(contestant, batch)
             stage.load(
                 case, number, contestant, script, messages=batch, clients=clients, seconds=stage.plan.seconds
             )

@@ -12,8 +12,12 @@ end $$;
 create or replace function spanmq.expand_runs(runs spanmq.run[]) returns setof bigint
 language plpgsql immutable rows 100 as $$
 declare
-    this spanmq.run;
+    this spanmq.run := spanmq.as_range(runs, false);
 begin
+    if this.lo is not null then
+        return query select generate_series(this.lo, this.lo + this.n - 1);
+        return;
+    end if;
     foreach this in array runs loop
         if this.ids is null then
             return query select generate_series(this.lo, this.lo + this.n - 1);
@@ -133,18 +137,18 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bit
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'delete');
     runs spanmq.run[];
-    held int8multirange;
-    first_id bigint;
-    last_id bigint;
-    n bigint;
 begin
     if ack.lease_id is null or ack.lease_id <= 0 or msg_ids is null then
         raise exception 'lease_id must be one that receive gave and msg_ids an array, got: % and %', ack.lease_id, msg_ids using errcode = 'MQ002';
     end if;
     runs := spanmq.take_out_of(this, msg_ids, ack.lease_id);
-    if (select sum(r.n) from unnest(runs) r) = cardinality(msg_ids) then
+    outcome := 'acked';
+    if cardinality(msg_ids) = 1 and runs <> '{}' then
+        msg_id := msg_ids[1];
+        return next;
+    elsif spanmq.count_runs(runs) = cardinality(msg_ids) then
         -- The usual case without a join: all of them were held.
-        return query select spanmq.expand_runs(runs), 'acked';
+        return query select spanmq.expand_runs(runs), outcome;
     else
         return query
             select a.id, case when r.lo is null then 'stale' else 'acked' end

@@ -6,17 +6,19 @@ language sql volatile as $$
     select (extract(epoch from at_) * 1000)::bigint << 20 | (nextval('spanmq.lease_number') & 1048575)
 $$;
 
--- The usual case of a receive in few steps: nothing fell due, and the first ready span is enough. It is leased, whole or its first
--- messages. Null for every other case, errors included. (PL/pgSQL prepares each expression anew in each transaction, some 2 µs
--- a piece, so what every call runs through is kept short.)
+-- The usual case of a receive in few steps: nothing fell due, and the first ready span is enough, or with the few that go on
+-- where it ends. They are leased, the last one perhaps in part. Null for every other case, errors included. (PL/pgSQL prepares
+-- each expression anew in each transaction, some 2 µs a piece, so what every call runs through is kept short.)
 create or replace function spanmq.lease_first(queue_name text, quantity int, lease bigint, until timestamptz, at_ timestamptz)
 returns spanmq.leased_run
 language plpgsql as $$
 declare
     this record;
+    next record;
+    covered int;
 begin
     -- Skip what another receiver holds this instant: waiting for it would serialise them all.
-    select s.queue_id, s.lo, s.n, s.attempts, s.ids,
+    select s.queue_id, s.lo, s.n, s.attempts, s.ids, q.log_hi,
            case when s.lo between q.log_lo and q.log_hi then q.log_name
                 else (select g.log_name from spanmq.segment g where g.queue_id = q.queue_id and g.lo <= s.lo
                       order by g.queue_id desc, g.lo desc limit 1) end as log_name
@@ -29,18 +31,35 @@ begin
             order by s.queue_id, s.lo limit 1 for update skip locked) s
         where q.folded_name = lower(queue_name) and not q.is_unlogged
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
-    if this.n >= quantity and quantity > 0 and this.ids is null and clock_timestamp() - at_ < interval '1 millisecond' then
-        if this.n > quantity then
-            insert into spanmq.span (queue_id, lo, n, attempts, state, vt, last_read_at, group_hash, group_key)
-                select s.queue_id, s.lo + quantity, s.n - quantity, s.attempts, s.state, s.vt, s.last_read_at, s.group_hash, s.group_key
-                from spanmq.span s where s.queue_id = this.queue_id and s.lo = this.lo and s.lease_id = 0;
-        end if;
-        update spanmq.span s
-            set lease_id = lease, state = 'l', n = quantity, attempts = this.attempts + 1, vt = until, last_read_at = at_
-            where s.queue_id = this.queue_id and s.lo = this.lo and s.lease_id = 0;
-        return (this.lo, quantity, this.attempts + 1, this.log_name);
+    covered := this.n;
+    if covered is null or this.ids is not null or clock_timestamp() - at_ > interval '1 millisecond' or quantity < 1 then
+        return null;
     end if;
-    return null;
+    while covered < quantity loop
+        select s.n into next from spanmq.span s
+            where s.queue_id = this.queue_id and s.lo = this.lo + covered and s.lease_id = 0
+              and s.state = 'r' and s.ids is null and s.attempts = this.attempts
+            for update skip locked;
+        if not found then
+            return null;
+        end if;
+        covered := covered + next.n;
+    end loop;
+    if covered > quantity then
+        insert into spanmq.span (queue_id, lo, n, attempts, state, vt, last_read_at, group_hash, group_key)
+            select s.queue_id, this.lo + quantity, covered - quantity, s.attempts, s.state, s.vt, s.last_read_at, s.group_hash, s.group_key
+            from spanmq.span s
+            where s.queue_id = this.queue_id and s.lo >= this.lo and s.lo < this.lo + quantity and s.lease_id = 0 and s.lo + s.n > this.lo + quantity;
+    end if;
+    update spanmq.span s
+        set lease_id = lease, state = 'l', n = least(s.n, this.lo + quantity - s.lo), attempts = this.attempts + 1, vt = until,
+            last_read_at = at_
+        where s.queue_id = this.queue_id and s.lo >= this.lo and s.lo < this.lo + quantity and s.lease_id = 0;
+    if covered > this.n and this.lo + quantity > this.log_hi + 1 then
+        -- Perhaps in two segments.
+        this.log_name := 'log_' || this.queue_id;
+    end if;
+    return (this.lo, quantity, this.attempts + 1, this.log_name);
 end $$;
 
 -- Leases up to qty visible messages for vt seconds, lowest ids first, and returns them in that order.

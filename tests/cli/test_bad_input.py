@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import shlex
+import subprocess
+import uuid
 
 import pytest
-from tests.cli.program import ask, do, spanmq, started
+from psycopg.conninfo import make_conninfo
+from tests.cli.program import PROGRAM, ask, do, environment, spanmq, started
 
 from spanmq import errors
 from spanmq.cli.failure import LABELS, describe
@@ -146,10 +150,10 @@ def test_database_without_the_schema(empty_database: str) -> None:
 
 
 def test_role_without_rights(orders: str) -> None:
-    role = "spanmq_cli_" + orders.rpartition("spanmq_test_")[2][:16]
+    role = f"spanmq_test_{uuid.uuid4().hex[:16]}"
     do(orders, f"create role {role} login", f"grant usage on schema pgmq to {role}")
     try:
-        done = spanmq("send", "orders", "1", dsn=orders.replace("postgres@", f"{role}@"))
+        done = spanmq("send", "orders", "1", dsn=make_conninfo(orders, user=role))
         assert done.code == 1
         first, hint = done.err.splitlines()
         assert first == "spanmq: missing right: permission denied for queue orders"
@@ -159,8 +163,8 @@ def test_role_without_rights(orders: str) -> None:
 
 
 def test_server_that_is_read_only(orders: str) -> None:
-    options = "&options=-c%20default_transaction_read_only%3Don"
-    done = spanmq("send", "orders", "1", dsn=orders + options)
+    read_only = make_conninfo(orders, options="-c default_transaction_read_only=on")
+    done = spanmq("send", "orders", "1", dsn=read_only)
     assert done.code == 1
     assert done.err.startswith("spanmq: read-only server: ")
     assert "hint: Connect to the primary" in done.err
@@ -185,3 +189,9 @@ def test_closed_pipe_ends_it_silently(database: str, command: str) -> None:
         assert process.stderr is not None
         assert process.stderr.read() == b""
         assert process.wait(60) == 1
+
+
+def test_closed_streams_are_empty_ones(orders: str) -> None:
+    command = shlex.join([*PROGRAM, "send", "orders"])
+    done = subprocess.run(["bash", "-c", f"{command} <&- >&- 2>&-"], env=environment(orders), check=False)
+    assert done.returncode == 0

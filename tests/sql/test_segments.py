@@ -225,28 +225,6 @@ def test_horizon_does_not_depend_on_where_the_transaction_counts_ages_from(race:
     reader.rollback()
 
 
-def test_message_committed_while_its_segment_is_about_to_be_emptied_stays(race: Race) -> None:
-    # As above its sender is invisible but for its lock, for which maintain() waits, here as long as it takes.
-    race.main.rows("alter function pgmq.maintain(int) set lock_timeout = 0")
-    before, sender, keeper = race.open(), race.open(), race.open()
-    before.begin()
-    before.rows("select pg_current_xact_id()")
-    sender.begin()
-    (late,) = send_past(race, 1, sender)
-    sender.rows("select 1")  # else the driver's portal keeps a snapshot, which would be seen
-    delete(race, send_past(race, 3 * SIZE))
-    before.rows("select * from pgmq.maintain()")
-    before.rows("select * from pgmq.maintain()")
-    before.commit()
-    for _ in range(5):
-        later = keeper.later("select action, detail from pgmq.maintain()")
-        if later.waits():
-            sender.commit()
-        later.rows()
-    maintain(race)
-    assert race.main.rows("select msg_id, message from pgmq.read('jobs', 30, 10)") == [(late, {"i": 1})]
-
-
 def test_ids_of_transactions_are_full_across_an_epoch(race: Race) -> None:
     near = (7 << 32) + 5
     for expected in (near, near - 5, near - 6, near - 2_000_000_000, near + 3):

@@ -1,10 +1,15 @@
 """The command line: one command a verb of the client, one a verb of the schema manager, and the demo."""
 
+import os
 import sys
 
 
 def main() -> None:
     """Run the program `spanmq`."""
+    # Whoever starts us may have closed these; Python then has None in their places.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     try:
         # Here and not at the top: Ctrl-C during the imports is Ctrl-C too.
         from spanmq.cli.app import app

@@ -1,8 +1,7 @@
 """Random programs against the model, on real SQL: after every step the queue shows what the model says."""
 
 import os
-from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, settings

@@ -81,7 +81,15 @@ begin
         return;
     end if;
     if pg_current_xact_id_if_assigned() is null then
-        select array_agg(q.queue_id), array_agg(coalesce(pg_sequence_last_value(q.ids), 0)) into queue_ids, positions from spanmq.queue q;
+        for this in select * from spanmq.queue q order by q.queue_id loop
+            begin
+                positions := positions || coalesce(pg_sequence_last_value(this.ids), 0);
+                queue_ids := queue_ids || this.queue_id;
+            exception when lock_not_available then
+                -- Somebody drops this queue: the next call will see.
+                continue;
+            end;
+        end loop;
     end if;
     for this in select * from spanmq.queue q order by q.queue_id loop
         begin

@@ -57,7 +57,7 @@ test-quick: setup
 	$(RUN) -m pytest -n $(WORKERS) -m 'not slow' $(ARGS)
 
 test-sql-16: setup
-	$(if $(wildcard tests/sql),SPANMQ_TEST_POSTGRES=16 $(RUN) -m pytest -n $(WORKERS) tests/sql $(ARGS))
+	SPANMQ_TEST_POSTGRES=16 $(RUN) -m pytest -n $(WORKERS) tests/sql tests/schema $(ARGS)
 
 lint: setup
 	$(RUN) -m ruff check $(SOURCES)

@@ -96,10 +96,8 @@ begin
         -- The usual case. Functions that return sets are streamed in a select list; in a from list they would be copied first.
         execute format('insert into spanmq.%I (msg_id, enqueued_at, message) select generate_series($1, $2), $3, unnest($4)', this.log_name)
             using first_id, last_id, sent_at, messages;
-        insert into spanmq.span (queue_id, lo, n, state, vt)
-            select this.queue_id, greatest(first_id, block * 256), least(last_id + 1, block * 256 + 256) - greatest(first_id, block * 256),
-                   case when visible_at > sent_at then 'w' else 'r' end::"char", visible_at
-            from generate_series(first_id / 256, last_id / 256) block;
+        perform spanmq.insert_spans(this.queue_id, first_id, last_id, null, null, visible_at,
+                                    case when visible_at > sent_at then 'w' else 'r' end);
     else
         perform spanmq.append_and_publish(this, ids, messages, headers, sent_at, visible_at);
     end if;

@@ -59,16 +59,6 @@ begin
     return (select range_agg(piece) from unnest(runs) r, unnest(spanmq.ids_of(r.lo, r.n, r.ids)) piece);
 end $$;
 
--- Runs without these ids.
-create or replace function spanmq.subtract(runs spanmq.run[], gone int8multirange) returns spanmq.run[]
-language sql immutable as $$
-    select coalesce(array_agg((lower(l.ids), spanmq.count_ids(l.ids),
-                               case when int8multirange(int8range(lower(l.ids), upper(l.ids))) <> l.ids then l.ids end, r.attempts,
-                               r.lease_id, r.vt, r.last_read_at, r.group_hash, r.group_key)::spanmq.run order by r.lo), '{}')
-    from unnest(runs) r, lateral (select spanmq.ids_of(r.lo, r.n, r.ids) - gone as ids) l
-    where not isempty(l.ids)
-$$;
-
 -- A run without the ids that had left it, as an array of one, or of none.
 create or replace function spanmq.run_without(this spanmq.run, gone int8multirange) returns spanmq.run[]
 language plpgsql immutable as $$

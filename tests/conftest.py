@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import signal
 import sys
 from typing import Any
 
@@ -10,6 +11,9 @@ from hypothesis import settings
 # A shared machine may be slow at any moment; a real hang ends at pytest's own time limit.
 settings.register_profile("spanmq", deadline=None, print_blob=True)
 settings.load_profile("spanmq")
+
+# Who starts the tests in the background may ignore Ctrl-C, and what is started here would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def refuse_network(event: str, arguments: tuple[Any, ...]) -> None:

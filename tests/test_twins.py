@@ -11,7 +11,7 @@ import pytest
 import typer
 from psycopg import Connection
 
-from spanmq import bulk_async, calls, client_async
+import spanmq
 from spanmq.cli.app import app
 from spanmq.client import Client
 from spanmq.client_async import AsyncClient
@@ -68,7 +68,11 @@ FUNCTIONS_WITHOUT_METHOD = {
     "read_grouped_head_with_poll": "the client waits outside of the server: `wait`",
 }
 # Where the client holds the names of functions.
-CALLERS = (calls, client_async, bulk_async)
+CALLERS = [
+    path
+    for pattern in ("*calls.py", "client_async.py", "bulk_async.py")
+    for path in Path(str(spanmq.__file__)).parent.glob(pattern)
+]
 # What commands have beyond the method.
 PARAMETERS_OF_COMMANDS = {"dsn", "as_json", "yes", "is_text", "is_message", "batch", "every", "help"}
 PARAMETERS_WITHOUT_OPTION = {
@@ -77,7 +81,8 @@ PARAMETERS_WITHOUT_OPTION = {
 
 
 def methods_of(kind: type) -> dict[str, Any]:
-    return {name: member for name, member in vars(kind).items() if not name.startswith("_")}
+    members = {name: member for part in reversed(kind.__mro__[:-1]) for name, member in vars(part).items()}
+    return {name: member for name, member in members.items() if not name.startswith("_")}
 
 
 def commands() -> dict[str, Any]:
@@ -88,8 +93,8 @@ def commands() -> dict[str, Any]:
 def called_functions(existing: set[str]) -> set[str]:
     """Give the functions whose names the client holds as strings."""
     found: set[Any] = set()
-    for module in CALLERS:
-        tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
+    for path in CALLERS:
+        tree = ast.parse(path.read_text("utf-8"))
         found |= {
             node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value in existing
         }

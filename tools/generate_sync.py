@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 SOURCES = Path(__file__).parent.parent / "src" / "spanmq"
-MODULES = ("bulk", "client", "link", "listen", "maintenance")
+MODULES = ("bulk", "client", "link", "listen", "maintenance", "policies")
 
 WORDS = {
     "AbstractAsyncContextManager": "AbstractContextManager",
@@ -29,6 +29,7 @@ WORDS = {
     "AsyncListener": "Listener",
     "AsyncLock": "Lock",
     "AsyncMaintenance": "Maintenance",
+    "AsyncPolicies": "Policies",
     "AsyncPoolLink": "PoolLink",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
@@ -40,6 +41,7 @@ WORDS = {
     "link_async": "link",
     "listen_async": "listen",
     "maintenance_async": "maintenance",
+    "policies_async": "policies",
 }
 
 RULES = {

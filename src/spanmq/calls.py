@@ -6,7 +6,7 @@ The functions bear the names of the client's methods; PGMQ's names of arguments 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from spanmq import call as argument
 from spanmq.batch import Encoded
 from spanmq.body import Codec
-from spanmq.call import Argument, Call, Delay, Result, Rows, Seconds, Shape
+from spanmq.call import Argument, Call, Delay, Rows, Seconds, Shape
 from spanmq.errors import InvalidArgumentError
 from spanmq.message import (
     GROUP_HEADER,
@@ -28,6 +28,7 @@ from spanmq.message import (
     Settled,
     TopicBinding,
 )
+from spanmq.rows import flag, nothing, number, numbers, records
 
 Interval = int | str
 
@@ -40,7 +41,7 @@ def create_queue(
     """Create a queue of one of PGMQ's three kinds."""
     arguments = [argument.queue_name("queue_name", name)]
     if partition_interval is None and retention_interval is None:
-        return _nothing("create_unlogged" if unlogged else "create", name, *arguments)
+        return nothing("create_unlogged" if unlogged else "create", name, *arguments)
     if unlogged:
         raise InvalidArgumentError("a queue can't be unlogged and partitioned", queue=name)
     # What is left to its default is not passed: the server's defaults count.
@@ -48,39 +49,39 @@ def create_queue(
         arguments.append(argument.text("partition_interval", str(partition_interval)))
     if retention_interval is not None:
         arguments.append(argument.text("retention_interval", str(retention_interval)))
-    return _nothing("create_partitioned", name, *arguments)
+    return nothing("create_partitioned", name, *arguments)
 
 
 def drop_queue(queue: str) -> Call[bool]:
     """Drop a queue."""
-    return Call("drop_queue", (argument.queue_name("queue_name", queue),), _flag, queue)
+    return Call("drop_queue", (argument.queue_name("queue_name", queue),), flag, queue)
 
 
 def purge(queue: str) -> Call[int]:
     """Remove all messages of a queue."""
-    return Call("purge_queue", (argument.queue_name("queue_name", queue),), _number, queue)
+    return Call("purge_queue", (argument.queue_name("queue_name", queue),), number, queue)
 
 
 def list_queues() -> Call[list[Queue]]:
     """List the queues."""
-    return Call("list_queues", (), partial(_records, _queue))
+    return Call("list_queues", (), partial(records, _queue))
 
 
 def metrics(queue: str) -> Call[QueueMetrics]:
     """Count one queue."""
     arguments = (argument.queue_name("queue_name", queue),)
-    return Call("metrics", arguments, lambda rows: _records(_metrics, rows)[0], queue)
+    return Call("metrics", arguments, lambda rows: records(_metrics, rows)[0], queue)
 
 
 def metrics_all() -> Call[list[QueueMetrics]]:
     """Count every queue."""
-    return Call("metrics_all", (), partial(_records, _metrics))
+    return Call("metrics_all", (), partial(records, _metrics))
 
 
 def storage(queue: str) -> Call[QueueStorage]:
     """Measure what a queue takes on disk."""
     arguments = (argument.queue_name("queue", queue),)
-    return Call("storage", arguments, lambda rows: _records(_storage, rows)[0], queue, native=True)
+    return Call("storage", arguments, lambda rows: records(_storage, rows)[0], queue, native=True)
 
 
 # Sending. Bodies and headers are JSON text already.
@@ -94,13 +95,13 @@ def send(queue: str, body: str, headers: str | None, delay: Delay | None) -> Cal
         argument.json("headers", headers),
         *_delay(delay),
     )
-    return Call("send", arguments, _number, queue)
+    return Call("send", arguments, number, queue)
 
 
 def send_batch(queue: str, batch: list[Encoded], delay: Delay | None) -> Call[list[int]]:
     """Send as many messages as one call may carry."""
     arguments = (argument.queue_name("queue_name", queue), *_batch(batch), *_delay(delay))
-    return Call("send_batch", arguments, _numbers, queue)
+    return Call("send_batch", arguments, numbers, queue)
 
 
 def send_topic(routing_key: str, body: str, headers: str | None, delay: Seconds | None) -> Call[int]:
@@ -109,13 +110,13 @@ def send_topic(routing_key: str, body: str, headers: str | None, delay: Seconds 
     if headers is not None or delay is not None:
         # PGMQ has headers only together with a delay, and that in whole seconds.
         arguments += [argument.json("headers", headers), argument.whole_seconds("delay", delay or 0)]
-    return Call("send_topic", tuple(arguments), _number)
+    return Call("send_topic", tuple(arguments), number)
 
 
 def send_batch_topic(routing_key: str, batch: list[Encoded], delay: Delay | None) -> Call[list[Routed]]:
     """Send as many messages as one call may carry to every queue that a topic reaches."""
     arguments = (argument.text("routing_key", routing_key), *_batch(batch), *_delay(delay))
-    return Call("send_batch_topic", arguments, partial(_records, _routed))
+    return Call("send_batch_topic", arguments, partial(records, _routed))
 
 
 def _batch(batch: list[Encoded]) -> list[Argument]:
@@ -213,23 +214,23 @@ def ack(queue: str, lease_id: int, message_ids: int | Iterable[int]) -> Call[lis
         argument.bigint("lease_id", lease_id),
         argument.bigints("msg_ids", message_ids),
     )
-    return Call("ack", arguments, partial(_records, _settled), queue, native=True)
+    return Call("ack", arguments, partial(records, _settled), queue, native=True)
 
 
 def cancel(queue: str, message_ids: int | Iterable[int]) -> Call[list[Settled]]:
     """Take messages back that nobody holds."""
     arguments = (argument.queue_name("queue", queue), argument.bigints("msg_ids", message_ids))
-    return Call("cancel", arguments, partial(_records, _settled), queue, native=True)
+    return Call("cancel", arguments, partial(records, _settled), queue, native=True)
 
 
 def delete(queue: str, message_ids: int | Iterable[int]) -> Call[list[int]]:
     """Delete messages."""
-    return Call("delete", _chosen(queue, message_ids), _numbers, queue)
+    return Call("delete", _chosen(queue, message_ids), numbers, queue)
 
 
 def archive(queue: str, message_ids: int | Iterable[int]) -> Call[list[int]]:
     """Move messages to the archive."""
-    return Call("archive", _chosen(queue, message_ids), _numbers, queue)
+    return Call("archive", _chosen(queue, message_ids), numbers, queue)
 
 
 def _chosen(queue: str, message_ids: int | Iterable[int]) -> tuple[Argument, Argument]:
@@ -241,44 +242,44 @@ def _chosen(queue: str, message_ids: int | Iterable[int]) -> tuple[Argument, Arg
 
 def bind_topic(pattern: str, queue: str) -> Call[None]:
     """Bind a pattern to a queue."""
-    return _nothing("bind_topic", queue, *_binding(pattern, queue))
+    return nothing("bind_topic", queue, *_binding(pattern, queue))
 
 
 def unbind_topic(pattern: str, queue: str) -> Call[bool]:
     """Undo it."""
-    return Call("unbind_topic", _binding(pattern, queue), _flag, queue)
+    return Call("unbind_topic", _binding(pattern, queue), flag, queue)
 
 
 def list_topic_bindings(queue: str | None) -> Call[list[TopicBinding]]:
     """List the bindings of one queue or of all."""
     arguments = () if queue is None else (argument.queue_name("queue_name", queue),)
-    return Call("list_topic_bindings", arguments, partial(_records, _topic_binding), queue)
+    return Call("list_topic_bindings", arguments, partial(records, _topic_binding), queue)
 
 
 def test_routing(routing_key: str) -> Call[list[TopicBinding]]:
     """List the bindings that a routing key meets."""
     arguments = (argument.text("routing_key", routing_key),)
-    return Call("test_routing", arguments, partial(_records, _topic_binding))
+    return Call("test_routing", arguments, partial(records, _topic_binding))
 
 
 def enable_notify_insert(queue: str, throttle: Seconds) -> Call[None]:
     """Announce new messages."""
-    return _nothing("enable_notify_insert", queue, *_throttled(queue, throttle))
+    return nothing("enable_notify_insert", queue, *_throttled(queue, throttle))
 
 
 def update_notify_insert(queue: str, throttle: Seconds) -> Call[None]:
     """Change how often."""
-    return _nothing("update_notify_insert", queue, *_throttled(queue, throttle))
+    return nothing("update_notify_insert", queue, *_throttled(queue, throttle))
 
 
 def disable_notify_insert(queue: str) -> Call[None]:
     """Stop announcing."""
-    return _nothing("disable_notify_insert", queue, argument.queue_name("queue_name", queue))
+    return nothing("disable_notify_insert", queue, argument.queue_name("queue_name", queue))
 
 
 def list_notify_insert_throttles() -> Call[list[NotifyThrottle]]:
     """List the queues that announce."""
-    return Call("list_notify_insert_throttles", (), partial(_records, _notify_throttle))
+    return Call("list_notify_insert_throttles", (), partial(records, _notify_throttle))
 
 
 def _binding(pattern: str, queue: str) -> tuple[Argument, Argument]:
@@ -298,7 +299,7 @@ def _throttled(queue: str, throttle: Seconds) -> tuple[Argument, Argument]:
 def maintain(budget: int) -> Call[list[MaintenanceStep]]:
     """Do one bounded step of housekeeping."""
     arguments = (argument.integer("budget", budget),)
-    return Call("maintain", arguments, partial(_records, _maintenance_step), native=True)
+    return Call("maintain", arguments, partial(records, _maintenance_step), native=True)
 
 
 def version() -> Call[str]:
@@ -306,27 +307,7 @@ def version() -> Call[str]:
     return Call("spanmq_version", (), lambda rows: str(rows.scalar()), native=True)
 
 
-# Rows. By name only: the next release may add columns anywhere.
-
-
-def _nothing(function: str, queue: str | None, *arguments: Argument) -> Call[None]:
-    return Call(function, arguments, lambda _: None, queue, Shape.NOTHING)
-
-
-def _flag(rows: Rows) -> bool:
-    return bool(rows.scalar())
-
-
-def _number(rows: Rows) -> int:
-    return int(rows.scalar())
-
-
-def _numbers(rows: Rows) -> list[int]:
-    return rows.column()
-
-
-def _records(make: Callable[[dict[str, Any]], Result], rows: Rows) -> list[Result]:
-    return [make(record) for record in rows.records()]
+# Records.
 
 
 def _queue(row: dict[str, Any]) -> Queue:

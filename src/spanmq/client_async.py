@@ -1,6 +1,7 @@
 """The asynchronous client: one method for each SQL function, and nothing that the database could do.
 
-client.py, link.py, listen.py and maintenance.py are made of their `_async` twins by tools/generate_sync.py.
+What goes beyond PGMQ's interface stands in classes of its own, a noun each, and the client is made of them.
+The modules without `_async` in their names are made of their twins by tools/generate_sync.py.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ from spanmq.message import (
     TopicBinding,
 )
 from spanmq.outbox import adapt_async
+from spanmq.policies_async import AsyncPolicies
 from spanmq.schema import Installed
 
 
-class AsyncClient:
+class AsyncClient(AsyncPolicies):
     """Send and receive messages.
 
     Give it one of three things. A `dsn`: it keeps a pool of up to `pool_size` connections, which reconnects

@@ -5,7 +5,17 @@ from typing import Annotated
 import typer
 
 from spanmq import __version__
-from spanmq.cli import demonstration, housekeeping, queues, schema, sending, settling, taking, topics
+from spanmq.cli import (
+    demonstration,
+    housekeeping,
+    policies,
+    queues,
+    schema,
+    sending,
+    settling,
+    taking,
+    topics,
+)
 from spanmq.cli.failure import Group
 
 app = typer.Typer(
@@ -21,6 +31,7 @@ PANELS = {
     "Take": taking,
     "Settle": settling,
     "Queues": queues,
+    "Policies": policies,
     "Topics and announcements": topics,
     "The database": schema,
     "Housekeeping": housekeeping,

@@ -22,8 +22,18 @@ NOT_OFFERED = {
 }
 # What we add. None may bear the name of a function of PGMQ, where it could make a call ambiguous.
 ADDED = {
-    *("ack", "cancel", "copy_begin", "copy_publish", "maintain", "peek", "peek_archive", "receive"),
-    *("spanmq_version", "storage"),
+    "ack",
+    "cancel",
+    "copy_begin",
+    "copy_publish",
+    "get_policy",
+    "maintain",
+    "peek",
+    "peek_archive",
+    "receive",
+    "set_policy",
+    "spanmq_version",
+    "storage",
 }
 ADDED_TYPES = {"leased_message"}
 # PGMQ says volatile, but these look at nothing but their arguments.

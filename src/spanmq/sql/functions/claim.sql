@@ -120,7 +120,7 @@ begin
             wanted := least(this.n, quantity - taken);
             los := los || this.lo;
             if this.lo = run.lo + run.n and this.lo & 255 <> 0 and this.ids is null and run.ids is null
-               and this.attempts = run.attempts and this.group_key is null and run.group_key is null
+               and this.attempts = run.attempts and this.priority is not distinct from run.priority and this.group_key is null and run.group_key is null
                and this.vt is not distinct from run.vt and this.last_read_at is not distinct from run.last_read_at then
                 run.n := run.n + wanted;
             else
@@ -131,7 +131,7 @@ begin
                 if wanted < this.n then
                     head := spanmq.first_ids(this.ids, wanted);
                 end if;
-                run := (this.lo, wanted, head, this.attempts, 0, this.vt, this.last_read_at, this.group_hash, this.group_key);
+                run := (this.lo, wanted, head, this.attempts, 0, this.vt, this.last_read_at, this.group_hash, this.group_key, this.priority);
             end if;
             taken := taken + wanted;
             exit when taken >= quantity;
@@ -176,18 +176,18 @@ language plpgsql as $$
 declare
     rest int8multirange := this.ids - head;
 begin
-    insert into spanmq.span (queue_id, lo, lease_id, n, attempts, state, vt, last_read_at, ids, group_hash, group_key)
+    insert into spanmq.span (queue_id, lo, lease_id, n, attempts, state, vt, last_read_at, ids, group_hash, group_key, priority)
         values (this.queue_id, coalesce(lower(rest), this.lo + taken), 0, this.n - taken, this.attempts, 'r', this.vt, this.last_read_at,
-                case when upper(rest) - lower(rest) > this.n - taken then rest end, this.group_hash, this.group_key);
+                case when upper(rest) - lower(rest) > this.n - taken then rest end, this.group_hash, this.group_key, this.priority);
 end $$;
 
 create or replace function spanmq.insert_leased(this_queue int, lease bigint, until timestamptz, at_ timestamptz, runs spanmq.run[])
 returns void
 language plpgsql as $$
 begin
-    insert into spanmq.span (queue_id, lo, lease_id, n, attempts, state, vt, last_read_at, ids, group_hash, group_key)
+    insert into spanmq.span (queue_id, lo, lease_id, n, attempts, state, vt, last_read_at, ids, group_hash, group_key, priority)
         select this_queue, r.lo, lease, r.n, r.attempts + 1, 'l', until, at_,
-               case when upper(r.ids) - lower(r.ids) > r.n then r.ids end, r.group_hash, r.group_key
+               case when upper(r.ids) - lower(r.ids) > r.n then r.ids end, r.group_hash, r.group_key, r.priority
         from unnest(runs) r;
 end $$;
 

@@ -78,7 +78,7 @@ begin
     with locked as (
         select s.lo, s.n, s.ids from spanmq.span s
         where s.queue_id = this_queue and s.state = 'r' and s.lo between first_id and last_id
-          and s.lease_id = 0 and s.attempts = 0 and s.vt is null and s.last_read_at is null and s.group_hash is null
+          and s.lease_id = 0 and s.attempts = 0 and s.vt is null and s.last_read_at is null and s.group_hash is null and s.priority is null
           and s.n < 256
         order by s.lo for update skip locked),
     blocks as (

@@ -29,7 +29,7 @@ begin
             where s.queue_id = q.queue_id and s.state = 'r'
               and not exists (select from spanmq.span d where d.queue_id = q.queue_id and d.state <> 'r' and d.vt <= at_)
             order by s.queue_id, s.lo limit 1 for update skip locked) s
-        where q.folded_name = lower(queue_name) and not q.is_unlogged
+        where q.folded_name = lower(queue_name) and not q.is_unlogged and q.is_plain
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
     covered := this.n;
     if covered is null or this.ids is not null or clock_timestamp() - at_ > interval '1 millisecond' or quantity < 1 then
@@ -88,7 +88,7 @@ begin
             if n = first.n then
                 return;
             end if;
-            runs := array[(first.lo, first.n, null, 0, 0, null, null, null, null)::spanmq.run];
+            runs := array[(first.lo, first.n, null, 0, 0, null, null, null, null, null)::spanmq.run];
         end if;
     end if;
     this := spanmq.find_queue(queue_name, 'update');
@@ -167,7 +167,7 @@ begin
             if n = first.n then
                 return;
             end if;
-            runs := array[(first.lo, first.n, null, 0, 0, null, null, null, null)::spanmq.run];
+            runs := array[(first.lo, first.n, null, 0, 0, null, null, null, null, null)::spanmq.run];
         end if;
     end if;
     this := spanmq.find_queue(queue, 'update');

@@ -23,7 +23,7 @@ begin
             delete from spanmq.span s
                 where s.queue_id = this_queue and s.lo >= first_id and s.lo <= last_id and s.lo + s.n - 1 <= last_id
                   and s.ids is null and (s.lease_id = fence or fence is null)
-                returning s.lo, s.n, s.ids, s.attempts, s.lease_id, s.vt, s.last_read_at, s.group_hash, s.group_key
+                returning s.lo, s.n, s.ids, s.attempts, s.lease_id, s.vt, s.last_read_at, s.group_hash, s.group_key, s.priority
         loop
             runs := runs || run;
             taken := taken + run.n;
@@ -56,7 +56,7 @@ begin
             delete from spanmq.span s using unnest(asked) a
                 where s.queue_id = this_queue and s.lo >= lower(a) and s.lo < upper(a) and s.lo + s.n <= upper(a)
                   and s.ids is null and (s.lease_id = fence or fence is null)
-                returning s.lo, s.n, s.ids, s.attempts, s.lease_id, s.vt, s.last_read_at, s.group_hash, s.group_key
+                returning s.lo, s.n, s.ids, s.attempts, s.lease_id, s.vt, s.last_read_at, s.group_hash, s.group_key, s.priority
         loop
             runs := runs || run;
         end loop;
@@ -169,7 +169,7 @@ end $$;
 create or replace function spanmq.run_of(this spanmq.span, took int8multirange) returns spanmq.run
 language sql immutable as $$
     select (lower(took), spanmq.count_ids(took), case when int8multirange(int8range(lower(took), upper(took))) <> took then took end,
-            this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash, this.group_key)::spanmq.run
+            this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash, this.group_key, this.priority)::spanmq.run
 $$;
 
 -- Deletes a leased span that everything has left, unless somebody holds it.
@@ -219,9 +219,9 @@ begin
             where s.queue_id = this_queue and s.lo = this_lo and s.lease_id = lease;
     else
         delete from spanmq.span s where s.queue_id = this_queue and s.lo = this_lo and s.lease_id = 0;
-        insert into spanmq.span (queue_id, lo, lease_id, n, attempts, state, vt, last_read_at, ids, group_hash, group_key)
+        insert into spanmq.span (queue_id, lo, lease_id, n, attempts, state, vt, last_read_at, ids, group_hash, group_key, priority)
             values (this_queue, lower(rest), 0, spanmq.count_ids(rest), this.attempts, this.state, this.vt, this.last_read_at,
-                    case when int8multirange(int8range(lower(rest), upper(rest))) <> rest then rest end, this.group_hash, this.group_key);
+                    case when int8multirange(int8range(lower(rest), upper(rest))) <> rest then rest end, this.group_hash, this.group_key, this.priority);
     end if;
     return spanmq.run_of(this, ids * wanted);
 end $$;
@@ -230,9 +230,9 @@ end $$;
 create or replace function spanmq.put_back(this_queue int, runs spanmq.run[], visible_at timestamptz) returns void
 language plpgsql as $$
 begin
-    insert into spanmq.span (queue_id, lo, n, attempts, state, vt, last_read_at, ids, group_hash, group_key)
+    insert into spanmq.span (queue_id, lo, n, attempts, state, vt, last_read_at, ids, group_hash, group_key, priority)
         select this_queue, r.lo, r.n, r.attempts, case when visible_at > clock_timestamp() then 'w' else 'r' end::"char", visible_at,
-               r.last_read_at, r.ids, r.group_hash, r.group_key
+               r.last_read_at, r.ids, r.group_hash, r.group_key, r.priority
         from unnest(runs) r;
 end $$;
 
@@ -251,7 +251,7 @@ begin
         gone_spans as (
             delete from spanmq.span s using doomed d where s.queue_id = this_queue and s.lo = d.lo and s.lease_id = d.lease_id
             returning s.*)
-        select sum(g.n), coalesce(array_agg((g.lo, g.n, g.ids, 0, g.lease_id, null, null, null, null)::spanmq.run)
+        select sum(g.n), coalesce(array_agg((g.lo, g.n, g.ids, 0, g.lease_id, null, null, null, null, null)::spanmq.run)
                                   filter (where g.lease_id > 0 and g.n > 1), '{}')
             into n, runs from gone_spans g;
         exit when n is null;

@@ -94,7 +94,7 @@ end $$;
 -- Runs of one message each, one of every group in turn; groups in the order in which they stand.
 create or replace function spanmq.layer(runs spanmq.run[]) returns spanmq.run[]
 language sql immutable as $$
-    select coalesce(array_agg((m.id, 1, null, m.attempts, m.lease_id, m.vt, m.last_read_at, m.group_hash, m.group_key)::spanmq.run
+    select coalesce(array_agg((m.id, 1, null, m.attempts, m.lease_id, m.vt, m.last_read_at, m.group_hash, m.group_key, m.priority)::spanmq.run
                               order by m.layer, m.group_place), '{}')
     from (select e.id, r.*, row_number() over (partition by r.group_key order by e.id) as layer,
                  min(r.ordinality) over (partition by r.group_key) as group_place

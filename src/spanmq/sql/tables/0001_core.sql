@@ -17,6 +17,13 @@ create table spanmq.queue (
     retention_count bigint,                -- archive rows kept, counted in message ids; null: all
     retention_interval interval,           -- age at which archive rows go; null: never
     notify_ms int check (notify_ms >= 0),  -- least milliseconds between two notifications; null: none
+    archive_on_ack boolean not null default false,  -- else what is acked is deleted
+    -- False where receiving must look further: the policy is ordered, paused or limits something, or messages were sent with a
+    -- priority, or with an expiry or a number of attempts of their own. What every call reads anyway, so that the others pay nothing.
+    is_plain boolean not null generated always as (has_plain_policy and not uses_priority and not uses_limits) stored,
+    has_plain_policy boolean not null default true,
+    uses_priority boolean not null default false,
+    uses_limits boolean not null default false,
     -- A copy of a late row of spanmq.segment, which saves a look-up at each call; not always the newest.
     log_lo bigint not null default 0,
     log_hi bigint not null default -1,
@@ -68,6 +75,7 @@ create table spanmq.span (
     ids int8multirange,
     group_hash bigint,                     -- hashtextextended(group_key, 0): an index entry of fixed length
     group_key text,
+    priority smallint,                     -- null: 0, the lowest
     primary key (queue_id, lo, lease_id)
 ) with (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create index span_ready on spanmq.span (queue_id, lo) where state = 'r';
@@ -76,6 +84,10 @@ create index span_due on spanmq.span (queue_id, vt, lo) where state <> 'r';
 -- A number: the planner takes a boolean expression apart, and then finds it in no index.
 create index span_group on spanmq.span (queue_id, group_hash, (case when state = 'l' or state = 'w' and attempts > 0 then 1 else 0 end), lo)
     where group_hash is not null;
+-- By lease: what a heartbeat extends, and what is in flight.
+create index span_lease on spanmq.span (queue_id, lease_id) where state = 'l';
+-- By priority, highest first; empty for queues that use none.
+create index span_priority on spanmq.span (queue_id, priority desc, lo) where state = 'r' and priority > 0;
 
 -- A message that left a leased span one by one. Such a row, and not a change of the span, lets deletes of different
 -- messages of one lease go on without waiting for each other. It goes when its span goes.
@@ -109,7 +121,8 @@ create type spanmq.run as (
     vt timestamptz,
     last_read_at timestamptz,
     group_hash bigint,
-    group_key text
+    group_key text,
+    priority smallint
 );
 
 -- One span that a call leased as a whole or in part, and where its messages lie: spanmq.lease_first().

@@ -96,6 +96,7 @@ FILES = sorted(
     for top in (ROOT, *(ROOT / name for name in CHECKED_FOLDERS))
     for path in (top.iterdir() if top == ROOT else top.rglob("*"))
     if path.is_file() and path.suffix in TEXT_SUFFIXES and "__pycache__" not in path.parts
+    if path.name != ".git"  # a file that names a path, in a second work tree
 )
 
 

@@ -13,10 +13,11 @@ import sys
 from pathlib import Path
 
 SOURCES = Path(__file__).parent.parent / "src" / "spanmq"
-MODULES = ("bulk", "client", "link", "listen", "maintenance", "policies")
+MODULES = ("bulk", "categories", "client", "link", "listen", "maintenance", "policies")
 
 WORDS = {
     "AbstractAsyncContextManager": "AbstractContextManager",
+    "AsyncCategories": "Categories",
     "AsyncClient": "Client",
     "AsyncConnection": "Connection",
     "AsyncConnectionLink": "ConnectionLink",
@@ -36,6 +37,7 @@ WORDS = {
     "adapt_async": "adapt",
     "asynccontextmanager": "contextmanager",
     "bulk_async": "bulk",
+    "categories_async": "categories",
     "asynchronous client": "synchronous client",
     "in_thread": "in_place",
     "link_async": "link",

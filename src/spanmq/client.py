@@ -23,6 +23,7 @@ from spanmq import batch, bulk, calls, schema
 from spanmq.batch import EachGroup, EachHeaders
 from spanmq.body import Codec, Decoder, Encoder, Headers, encode_headers
 from spanmq.call import Call, Delay, Seconds, duration
+from spanmq.categories import Categories
 from spanmq.concurrency import Event, in_place
 from spanmq.errors import InvalidArgumentError
 from spanmq.link import ConnectionLink, Link, PoolLink, check_alive
@@ -45,7 +46,7 @@ from spanmq.policies import Policies
 from spanmq.schema import Installed
 
 
-class Client(Policies):
+class Client(Policies, Categories):
     """Send and receive messages.
 
     Give it one of three things. A `dsn`: it keeps a pool of up to `pool_size` connections, which reconnects

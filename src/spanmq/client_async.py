@@ -21,6 +21,7 @@ from spanmq import batch, bulk_async, calls, schema
 from spanmq.batch import EachGroup, EachHeaders
 from spanmq.body import Codec, Decoder, Encoder, Headers, encode_headers
 from spanmq.call import Call, Delay, Seconds, duration
+from spanmq.categories_async import AsyncCategories
 from spanmq.concurrency import AsyncEvent, in_thread
 from spanmq.errors import InvalidArgumentError
 from spanmq.link_async import AsyncConnectionLink, AsyncLink, AsyncPoolLink, check_alive
@@ -43,7 +44,7 @@ from spanmq.policies_async import AsyncPolicies
 from spanmq.schema import Installed
 
 
-class AsyncClient(AsyncPolicies):
+class AsyncClient(AsyncPolicies, AsyncCategories):
     """Send and receive messages.
 
     Give it one of three things. A `dsn`: it keeps a pool of up to `pool_size` connections, which reconnects

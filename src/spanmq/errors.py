@@ -60,6 +60,10 @@ class InvalidTopicError(InvalidArgumentError):
     """A topic pattern or routing key outside the rules."""
 
 
+class InvalidPatternError(InvalidArgumentError):
+    """A pattern that is no regular expression, or that could keep the server busy for ever."""
+
+
 class InvalidBodyError(InvalidArgumentError):
     """A body or headers that can't be stored as JSON; nothing was sent."""
 
@@ -160,6 +164,7 @@ _CLASS_OF_SQLSTATE: Final[dict[str, type[SpanmqError]]] = {
     "MQ004": NotPermittedError,
     "MQ005": InvalidTopicError,
     "MQ006": SchemaVersionError,
+    "MQ020": InvalidPatternError,
     "22003": InvalidArgumentError,  # numeric_value_out_of_range
     "22008": InvalidArgumentError,  # datetime_field_overflow
     "2201W": InvalidArgumentError,  # invalid_row_count_in_limit_clause

@@ -125,6 +125,18 @@ class TopicBinding:
 
 
 @dataclass(frozen=True, slots=True)
+class CategoryRule:
+    """Errors whose text and class match are of this category; `queue` is None in a rule for all queues."""
+
+    name: str
+    category: str
+    error: str | None
+    error_class: str | None
+    place: int
+    queue: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class NotifyThrottle:
     """How often at most a queue announces new messages."""
 

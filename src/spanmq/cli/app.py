@@ -6,6 +6,7 @@ import typer
 
 from spanmq import __version__
 from spanmq.cli import (
+    categories,
     demonstration,
     housekeeping,
     policies,
@@ -32,6 +33,7 @@ PANELS = {
     "Settle": settling,
     "Queues": queues,
     "Policies": policies,
+    "Categories": categories,
     "Topics and announcements": topics,
     "The database": schema,
     "Housekeeping": housekeeping,

@@ -1,0 +1,48 @@
+# Made of categories_async.py by tools/generate_sync.py: change that one.
+
+"""What a client does with categories of failures; a part of Client."""
+
+from __future__ import annotations
+
+from spanmq import category_calls
+from spanmq.link import Link
+from spanmq.message import CategoryRule
+
+
+class Categories:
+    """Which kind of failure an error is: TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN."""
+
+    _link: Link
+
+    def classify(
+        self, error: str | None = None, *, error_class: str | None = None, queue: str | None = None
+    ) -> str:
+        """Give the category that the rules of a queue, and those of all, find for an error."""
+        return self._link.run(category_calls.classify(error, error_class, queue))
+
+    def set_category_rule(
+        self,
+        name: str,
+        category: str,
+        *,
+        error: str | None = None,
+        error_class: str | None = None,
+        place: int = 100,
+        queue: str | None = None,
+    ) -> None:
+        """Make the rule of this name, or change all of it; without `queue` it is one for all queues.
+
+        `error` and `error_class` are regular expressions, without regard to case, that the error's text and
+        its class must match; None: any. The rule with the lowest `place` that matches decides; a queue's own
+        come before those of all. Raises InvalidPatternError for a pattern that is none, or that could take
+        for ever.
+        """
+        self._link.run(category_calls.set_category_rule(name, category, error, error_class, place, queue))
+
+    def drop_category_rule(self, name: str, *, queue: str | None = None) -> bool:
+        """Drop a rule; False if there is none of this name."""
+        return self._link.run(category_calls.drop_category_rule(name, queue))
+
+    def list_category_rules(self, queue: str | None = None) -> list[CategoryRule]:
+        """List the rules of a queue and those of all queues, in the order in which they are asked."""
+        return self._link.run(category_calls.list_category_rules(queue))

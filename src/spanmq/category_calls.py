@@ -1,0 +1,62 @@
+"""The SQL functions of categories: their arguments, and what becomes of their rows. No I/O here."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from spanmq import call as argument
+from spanmq.call import Call
+from spanmq.message import CategoryRule
+from spanmq.rows import flag, nothing, records
+
+
+def classify(error: str | None, error_class: str | None, queue: str | None) -> Call[str]:
+    """Ask the rules."""
+    arguments = (
+        argument.text("error", error),
+        argument.text("error_class", error_class),
+        _queue(queue),
+    )
+    return Call("classify", arguments, lambda rows: str(rows.scalar()), queue, native=True)
+
+
+def set_category_rule(
+    name: str, category: str, error: str | None, error_class: str | None, place: int, queue: str | None
+) -> Call[None]:
+    """Make or change a rule."""
+    return nothing(
+        "set_category_rule",
+        queue,
+        argument.text("name", name),
+        argument.text("category", category),
+        argument.text("error", error),
+        argument.text("error_class", error_class),
+        argument.integer("place", place),
+        _queue(queue),
+    )
+
+
+def drop_category_rule(name: str, queue: str | None) -> Call[bool]:
+    """Drop a rule."""
+    return Call("drop_category_rule", (argument.text("name", name), _queue(queue)), flag, queue, native=True)
+
+
+def list_category_rules(queue: str | None) -> Call[list[CategoryRule]]:
+    """List rules."""
+    return Call("list_category_rules", (_queue(queue),), partial(records, _rule), queue, native=True)
+
+
+def _queue(queue: str | None) -> argument.Argument:
+    return argument.text("queue", None) if queue is None else argument.queue_name("queue", queue)
+
+
+def _rule(row: dict[str, Any]) -> CategoryRule:
+    return CategoryRule(
+        name=row["name"],
+        category=row["category"],
+        error=row["error"],
+        error_class=row["error_class"],
+        place=row["place"],
+        queue=row["queue_name"],
+    )

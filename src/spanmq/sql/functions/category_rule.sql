@@ -1,0 +1,142 @@
+-- Classification: what kind of failure an error is. Whoever handles a message may say so; else rules do, which are rows.
+
+-- The category of an error by the rules: those of the queue (null: of none) first, then those of all, in their order. UNKNOWN where
+-- none matches. Looks at the first 200 characters of the class and 2,000 of the text: with patterns that set_category_rule lets
+-- through, a match takes time in proportion to that.
+create or replace function spanmq.classify_error(this_queue int, error_class text, error text) returns text
+language plpgsql stable as $$
+declare
+    rule record;
+begin
+    error_class := left(error_class, 200);
+    error := left(error, 2000);
+    if error_class is null and error is null then
+        return 'UNKNOWN';
+    end if;
+    -- One after the other: the first match ends it, and PostgreSQL keeps no more than 32 patterns compiled.
+    for rule in
+        select r.error_class, r.error, r.category from spanmq.category_rule r
+        where r.queue_id = this_queue or r.queue_id is null
+        order by r.queue_id nulls last, r.place, r.name
+    loop
+        if (rule.error_class is null or error_class ~* rule.error_class) and (rule.error is null or error ~* rule.error) then
+            return rule.category;
+        end if;
+    end loop;
+    return 'UNKNOWN';
+end $$;
+
+-- The category that an error would get, by the rules of the queue, if one is named, and of all queues. Changes nothing.
+-- Raises 42P01 for an unknown queue, 42501 without the right to look into it.
+create or replace function pgmq.classify(error_class text default null, error text default null, queue text default null) returns text
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue;
+begin
+    if queue is not null then
+        this := spanmq.find_queue(queue, 'select');
+    end if;
+    return spanmq.classify_error(this.queue_id, error_class, error);
+end $$;
+
+-- Raises MQ002 unless it is one of the five.
+create or replace function spanmq.check_category(category text) returns void
+language plpgsql immutable as $$
+begin
+    if category is null or category not in ('TRANSIENT', 'DEPENDENCY', 'PERMANENT', 'BUSINESS', 'UNKNOWN') then
+        raise exception 'there is no category %', coalesce(category, 'NULL')
+            using errcode = 'MQ002', hint = 'TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN.';
+    end if;
+end $$;
+
+-- Raises MQ020 for a pattern that is no regular expression, or one that could keep others waiting. Without back-references and
+-- looks around, which are refused, PostgreSQL matches in time proportional to the text.
+create or replace function spanmq.check_pattern(pattern text, what text) returns void
+language plpgsql volatile as $$
+declare
+    started_at timestamptz := clock_timestamp();
+begin
+    if length(pattern) not between 1 and 500 then
+        raise exception 'the pattern of % must have 1 to 500 characters, got %', what, length(pattern) using errcode = 'MQ020';
+    end if;
+    if pattern ~ '\\[1-9]' or pattern ~ '\(\?<?[=!]' or pattern ~ '^\*\*\*' then
+        raise exception 'the pattern of % has a back-reference, looks around itself, or begins with ***: %', what, pattern
+            using errcode = 'MQ020', hint = 'Such a pattern may take for ever; write it without.';
+    end if;
+    begin
+        perform repeat('aB 0', 500) ~* pattern;
+    exception when invalid_regular_expression then
+        raise exception 'the pattern of % is no regular expression: %', what, sqlerrm using errcode = 'MQ020', detail = pattern;
+    end;
+    if clock_timestamp() - started_at > interval '1 second' then
+        raise exception 'the pattern of % takes too long: %', what, clock_timestamp() - started_at using errcode = 'MQ020', detail = pattern;
+    end if;
+end $$;
+
+-- Raises unless the caller may change rules: of a queue, as its owner may (delete with grant option); of all, who may create in pgmq.
+create or replace function spanmq.find_ruled_queue(queue text) returns int
+language plpgsql stable as $$
+declare
+    this spanmq.queue;
+begin
+    if queue is null then
+        perform spanmq.check_may_create();
+    else
+        this := spanmq.find_queue(queue, 'delete with grant option');
+    end if;
+    return this.queue_id;
+end $$;
+
+-- Makes the rule of this name, or changes all of it: errors whose text and whose class match these patterns (null: any; regular
+-- expressions, without regard to case) are of this category. `place` orders the rules, the lowest first. queue null: for all queues.
+-- It holds from the next failure on. Raises MQ020 for a bad pattern, MQ002 for the rest: then nothing has changed.
+create or replace function pgmq.set_category_rule(
+    name text, category text, error text default null, error_class text default null, place integer default 100, queue text default null
+) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+    this_queue int := spanmq.find_ruled_queue(queue);
+begin
+    if name is null or length(name) not between 1 and 100 then
+        raise exception 'the name of a rule must have 1 to 100 characters, got: %', coalesce(name, 'NULL') using errcode = 'MQ002';
+    end if;
+    perform spanmq.check_category(category);
+    if error is null and error_class is null or place is null then
+        raise exception 'a rule needs a place and a pattern, of the error, of its class or of both' using errcode = 'MQ002';
+    end if;
+    perform spanmq.check_pattern(error, 'error');
+    perform spanmq.check_pattern(error_class, 'error_class');
+    insert into spanmq.category_rule as r (queue_id, place, name, error_class, error, category)
+        values (this_queue, place, name, error_class, error, category)
+        on conflict ((coalesce(queue_id, 0)), name) do update
+            set place = excluded.place, error_class = excluded.error_class, error = excluded.error, category = excluded.category;
+end $$;
+
+-- Drops the rule of this name. False if there is none.
+create or replace function pgmq.drop_category_rule(name text, queue text default null) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+    this_queue int := spanmq.find_ruled_queue(queue);
+begin
+    delete from spanmq.category_rule r where r.queue_id is not distinct from this_queue and r.name = drop_category_rule.name;
+    return found;
+end $$;
+
+-- The rules in the order in which they are asked: those of this queue, then those of all (queue null: only these).
+create or replace function pgmq.list_category_rules(queue text default null)
+returns table (name text, category text, error text, error_class text, place integer, queue_name text)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue;
+begin
+    if queue is not null then
+        this := spanmq.find_queue(queue, 'select');
+    end if;
+    return query
+        select r.name, r.category, r.error, r.error_class, r.place, case when r.queue_id is not null then this.name::text end
+        from spanmq.category_rule r
+        where r.queue_id = this.queue_id or r.queue_id is null
+        order by r.queue_id nulls last, r.place, r.name;
+end $$;

@@ -7,7 +7,7 @@
 -- oldest first; then, if that was not enough, at up to 500 more from a random place on, so that no backlog hides a free group.
 -- Returns runs in the order of delivery.
 create or replace function spanmq.claim_groups(
-    this_queue int, quantity int, lease bigint, until timestamptz, at_ timestamptz, mode text
+    this_queue int, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, mode text
 ) returns spanmq.run[]
 language plpgsql as $$
 declare
@@ -97,7 +97,10 @@ begin
         end loop;
     end if;
     runs := array(select r from unnest(runs) r where r.n > 0);
-    if runs <> '{}' then
+    if slots > 1 and runs <> '{}' then
+        runs := spanmq.cut(runs, ceil(spanmq.count_runs(runs) / slots::numeric)::int);
+    end if;
+    if lease is not null and runs <> '{}' then
         perform spanmq.insert_leased(this_queue, lease, until, at_, runs);
     end if;
     if mode = 'rr' then

@@ -46,8 +46,9 @@ begin
         covered := covered + next.n;
     end loop;
     if covered > quantity then
-        insert into spanmq.span (queue_id, lo, n, attempts, state, vt, last_read_at, group_hash, group_key)
-            select s.queue_id, this.lo + quantity, covered - quantity, s.attempts, s.state, s.vt, s.last_read_at, s.group_hash, s.group_key
+        insert into spanmq.span (queue_id, lo, n, attempts, state, vt, last_read_at, group_hash, group_key, priority)
+            select s.queue_id, this.lo + quantity, covered - quantity, s.attempts, s.state, s.vt, s.last_read_at, s.group_hash, s.group_key,
+                   s.priority
             from spanmq.span s
             where s.queue_id = this.queue_id and s.lo >= this.lo and s.lo < this.lo + quantity and s.lease_id = 0 and s.lo + s.n > this.lo + quantity;
     end if;
@@ -112,7 +113,9 @@ create or replace function spanmq.claim_of(
 ) returns spanmq.run[]
 language plpgsql as $$
 begin
-    if conditional <> '{}' and this.is_unlogged then
+    if not this.is_plain then
+        return spanmq.claim_special(this, quantity, lease, until, at_, slots, conditional, null);
+    elsif conditional <> '{}' and this.is_unlogged then
         return spanmq.claim_matching_unlogged(this.queue_id, quantity, lease, until, at_, conditional);
     elsif conditional <> '{}' then
         return spanmq.claim_matching(this.queue_id, quantity, lease, until, at_, conditional);

@@ -10,11 +10,7 @@ declare
 begin
     perform spanmq.check_quantity(qty);
     until := spanmq.after(vt, 'vt');
-    if this.is_unlogged then
-        runs := spanmq.claim_groups_unlogged(this.queue_id, qty, spanmq.new_lease(at_), until, at_, mode);
-    else
-        runs := spanmq.claim_groups(this.queue_id, qty, spanmq.new_lease(at_), until, at_, mode);
-    end if;
+    runs := spanmq.claim_special(this, qty, spanmq.new_lease(at_), until, at_, 1, null, mode);
     return query select * from spanmq.fetch(this.queue_id, runs, 1, at_, until, mode <> 'rr');
 end $$;
 

@@ -1,0 +1,95 @@
+"""Ordered queues: whoever receives gets head runs of free groups, whatever fails in between."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+
+
+@pytest.fixture(params=["create", "create_unlogged"])
+def orders(request: pytest.FixtureRequest, connection: Connection[Any]) -> Connection[Any]:
+    """Give a connection to a database with an ordered queue `orders`."""
+    connection.execute(f"select pgmq.{request.param}('orders')".encode())
+    change(connection, '{"ordered": true}')
+    return connection
+
+
+def change(connection: Connection[Any], settings: str) -> None:
+    connection.execute("select pgmq.set_policy('orders', %s)", [settings])
+
+
+def send(connection: Connection[Any], groups: str) -> list[int]:
+    """Send a message for each letter, which is its group; `-` has none."""
+    rows = connection.execute(
+        "select pgmq.send_batch('orders', array_fill('1'::jsonb, array[cardinality(g)]),"
+        " array(select case when k <> '-' then jsonb_build_object('x-pgmq-group', k) end"
+        "  from unnest(g) with ordinality u (k, i) order by i))"
+        " from string_to_array(%s, null) g",
+        [groups],
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
+def column(connection: Connection[Any], text: str, *arguments: Any) -> list[Any]:
+    return [row[0] for row in connection.execute(text.encode(), arguments or None).fetchall()]
+
+
+RECEIVE = "select msg_id from pgmq.receive('orders', %s, 30)"
+CLAIMS = [RECEIVE, "select msg_id from pgmq.read('orders', 30, %s)"]
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_group_is_given_to_one_at_a_time(orders: Connection[Any], claim: str) -> None:
+    ids = send(orders, "aaab")
+    assert column(orders, claim, 2)[0] == ids[0]
+    column(orders, claim, 10)
+    assert column(orders, claim, 10) == []
+    column(orders, "select pgmq.delete('orders', %s::bigint[])", ids[:1])
+    assert set(column(orders, claim, 10)) <= {ids[1], ids[2]}
+
+
+def test_messages_without_a_group_are_one_group(orders: Connection[Any]) -> None:
+    ids = send(orders, "--")
+    assert column(orders, RECEIVE, 1) == ids[:1]
+    assert column(orders, RECEIVE, 1) == []
+
+
+def test_pop_takes_out_the_head_of_a_free_group(orders: Connection[Any]) -> None:
+    ids = send(orders, "aab")
+    assert column(orders, "select msg_id from pgmq.receive('orders', 1, 30) where group_key = 'a'") in ([], ids[:1])
+    first = column(orders, "select msg_id from pgmq.pop('orders', 10)")
+    assert first in (ids[2:], ids[:2])
+    assert column(orders, "select msg_id from pgmq.pop('orders', 10)") == []
+
+
+def test_a_conditional_read_of_an_ordered_queue_is_refused(orders: Connection[Any]) -> None:
+    send(orders, "a")
+    with pytest.raises(psycopg.Error, match="is ordered") as caught:
+        orders.execute("select pgmq.read('orders', 30, 1, '{\"a\": 1}')")
+    assert caught.value.sqlstate == "MQ002"
+
+
+def test_slots_share_an_ordered_claim(orders: Connection[Any]) -> None:
+    ids = send(orders, "abcdef")
+    rows = orders.execute("select msg_id, slot from pgmq.receive('orders', 6, 30, 3)").fetchall()
+    assert sorted(row[0] for row in rows) == ids
+    assert sorted(row[1] for row in rows) == [1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        *CLAIMS,
+        "select msg_id from pgmq.pop('orders', %s)",
+        "select msg_id from pgmq.read_grouped('orders', 30, %s)",
+        "select msg_id from pgmq.read_grouped_rr('orders', 30, %s)",
+        "select msg_id from pgmq.read_grouped_head('orders', 30, %s)",
+    ],
+)
+def test_nothing_comes_from_a_paused_queue_but_senders_go_on(orders: Connection[Any], claim: str) -> None:
+    change(orders, '{"paused": true}')
+    ids = send(orders, "ab")
+    assert column(orders, claim, 5) == []
+    change(orders, '{"paused": false}')
+    assert column(orders, claim, 5) == ids

@@ -417,3 +417,10 @@ def test_settles_claims_and_readers_go_on_during_rewrites(race: Race) -> None:
     assert did(done, "rewrote segment") >= 1
     assert len(settled) == len(set(settled))
     assert {each for each in race.left() if each in set(ids)} == survivors - set(settled)
+
+
+@pytest.mark.parametrize("call", ["pgmq.read('jobs', 30, 400)", "pgmq.receive('jobs', 400)"])
+def test_claim_across_two_segments_that_are_not_the_newest_gives_all(race: Race, call: str) -> None:
+    ids = [id_ for _ in range(3) for id_ in send_past(race)]
+    assert race.main.value("select log_lo from spanmq.queue where name = 'jobs'") > ids[400]
+    assert race.main.column(f"select msg_id from {call}") == ids[:400]

@@ -18,7 +18,7 @@ declare
     covered int;
 begin
     -- Skip what another receiver holds this instant: waiting for it would serialise them all.
-    select s.queue_id, s.lo, s.n, s.attempts, s.ids, q.log_hi,
+    select s.queue_id, s.lo, s.n, s.attempts, s.ids, q.log_lo, q.log_hi,
            case when s.lo between q.log_lo and q.log_hi then q.log_name
                 else (select g.log_name from spanmq.segment g where g.queue_id = q.queue_id and g.lo <= s.lo
                       order by g.queue_id desc, g.lo desc limit 1) end as log_name
@@ -56,7 +56,7 @@ begin
         set lease_id = lease, state = 'l', n = least(s.n, this.lo + quantity - s.lo), attempts = this.attempts + 1, vt = until,
             last_read_at = at_
         where s.queue_id = this.queue_id and s.lo >= this.lo and s.lo < this.lo + quantity and s.lease_id = 0;
-    if covered > this.n and this.lo + quantity > this.log_hi + 1 then
+    if covered > this.n and not (this.lo >= this.log_lo and this.lo + quantity <= this.log_hi + 1) then
         -- Perhaps in two segments.
         this.log_name := 'log_' || this.queue_id;
     end if;

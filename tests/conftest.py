@@ -1,11 +1,14 @@
 """What all tests share; the fixtures are in `spanmq.testing`, which pyproject.toml loads."""
 
+import faulthandler
 import ipaddress
 import os
 import signal
 import sys
+from collections.abc import Generator
 from typing import Any
 
+import pytest
 from hypothesis import settings
 
 # A shared machine may be slow at any moment; a real hang ends at pytest's own time limit.
@@ -14,6 +17,23 @@ settings.load_profile("spanmq")
 
 # Who starts the tests in the background may ignore Ctrl-C, and what is started here would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+TEARDOWN_SECONDS = 120.0
+# A copy made before pytest captures what tests write there.
+STDERR = os.dup(2)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, None, None]:
+    """End the process, with every thread's stack, when what a failed test left keeps its teardown waiting.
+
+    pytest-timeout fires once a test, and pytest's own faulthandler_timeout is off after a failure.
+    """
+    faulthandler.dump_traceback_later(TEARDOWN_SECONDS, exit=True, file=STDERR)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def refuse_network(event: str, arguments: tuple[Any, ...]) -> None:

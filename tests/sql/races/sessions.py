@@ -10,6 +10,7 @@ from typing import Any, Self
 import psycopg
 
 WAIT_SECONDS = 20.0
+LOCK_SECONDS = 40
 POLL_SECONDS = 0.002
 
 Rows = list[tuple[Any, ...]]
@@ -50,7 +51,8 @@ class Session:
     __slots__ = ("_connection", "_server", "_thread")
 
     def __init__(self, dsn: str, server: psycopg.Connection[Any]) -> None:
-        self._connection = psycopg.connect(dsn, autocommit=True)
+        # Longer than any wait that a test means: what a failed test left locked must not hang its teardown.
+        self._connection = psycopg.connect(dsn, autocommit=True, options=f"-c lock_timeout={LOCK_SECONDS}s")
         self._server = server
         self._thread = ThreadPoolExecutor(1)
 

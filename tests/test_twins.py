@@ -38,7 +38,8 @@ COMMANDS_WITHOUT_METHOD = {
 FUNCTIONS_OF_METHOD = {
     "create_queue": {"create", "create_unlogged", "create_partitioned"},
     "purge": {"purge_queue"},
-    "send_batch": {"send_batch", "copy_begin", "copy_publish"},
+    "send": {"send", "send_messages"},
+    "send_batch": {"send_batch", "send_messages", "copy_begin", "copy_publish"},
     "version": {"spanmq_version"},
     "ack_lease": {"ack"},
 }

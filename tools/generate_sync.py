@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 SOURCES = Path(__file__).parent.parent / "src" / "spanmq"
-MODULES = ("bulk", "categories", "client", "link", "listen", "maintenance", "policies")
+MODULES = ("bulk", "categories", "client", "link", "listen", "maintenance", "policies", "sending")
 
 WORDS = {
     "AbstractAsyncContextManager": "AbstractContextManager",
@@ -32,6 +32,7 @@ WORDS = {
     "AsyncMaintenance": "Maintenance",
     "AsyncPolicies": "Policies",
     "AsyncPoolLink": "PoolLink",
+    "AsyncSending": "Sending",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "adapt_async": "adapt",
@@ -44,6 +45,7 @@ WORDS = {
     "listen_async": "listen",
     "maintenance_async": "maintenance",
     "policies_async": "policies",
+    "sending_async": "sending",
 }
 
 RULES = {

@@ -221,6 +221,19 @@ def bigints(name: str, values: int | Iterable[int]) -> Argument:
     return Argument(name, f"{{{literal}}}", "cast({} as bigint[])")
 
 
+def boolean(name: str, value: bool) -> Argument:
+    """Pass a truth value."""
+    if not isinstance(value, bool):
+        raise InvalidArgumentError(f"{name} must be True or False, got {value!r}")
+    return Argument(name, str(value).lower(), "cast({} as boolean)")
+
+
+def texts(name: str, values: Iterable[str | None]) -> Argument:
+    """Pass an array of texts; None is SQL's null."""
+    elements = [text(name, value).value for value in values]
+    return Argument(name, jsons(name, elements).value, "cast({} as text[])")
+
+
 def json(name: str, encoded: str | None) -> Argument:
     """Pass JSON that is encoded already."""
     return Argument(name, encoded, "cast({} as jsonb)")
@@ -273,6 +286,18 @@ def moment(name: str, value: Delay) -> Argument:
     # As a clock face: PostgreSQL 14 reads no count beyond 32 bits, and a day may have 23 hours.
     face = f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}.{microseconds.microseconds:06}"
     return Argument(name, face, "pg_catalog.clock_timestamp() + cast({} as interval)")
+
+
+def seconds_from_now(name: str, value: Delay) -> Argument:
+    """Pass a delay, or a moment as one, by the server's clock."""
+    if not isinstance(value, datetime):
+        return seconds(name, value)
+    return Argument(
+        name,
+        moment(name, value).value,
+        "cast(greatest(0, extract(epoch from cast({} as timestamptz) - pg_catalog.clock_timestamp()))"
+        " as double precision)",
+    )
 
 
 def _has_encoding(value: str) -> bool:

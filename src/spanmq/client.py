@@ -19,9 +19,8 @@ import psycopg
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
-from spanmq import batch, bulk, calls, schema
-from spanmq.batch import EachGroup, EachHeaders
-from spanmq.body import Codec, Decoder, Encoder, Headers, encode_headers
+from spanmq import calls, schema
+from spanmq.body import Codec, Decoder, Encoder
 from spanmq.call import Call, Delay, Seconds, duration
 from spanmq.categories import Categories
 from spanmq.concurrency import Event, in_place
@@ -37,16 +36,16 @@ from spanmq.message import (
     Queue,
     QueueMetrics,
     QueueStorage,
-    Routed,
     Settled,
     TopicBinding,
 )
 from spanmq.outbox import adapt
 from spanmq.policies import Policies
 from spanmq.schema import Installed
+from spanmq.sending import Sending
 
 
-class Client(Policies, Categories):
+class Client(Sending, Policies, Categories):
     """Send and receive messages.
 
     Give it one of three things. A `dsn`: it keeps a pool of up to `pool_size` connections, which reconnects
@@ -218,69 +217,6 @@ class Client(Policies, Categories):
     def storage(self, queue: str) -> QueueStorage:
         """Measure what one queue takes on disk."""
         return self._link.run(calls.storage(queue))
-
-    # Sending.
-
-    def send(
-        self,
-        queue: str,
-        body: object,
-        *,
-        headers: Headers | None = None,
-        group: str | None = None,
-        delay: Delay | None = None,
-    ) -> int:
-        """Send a message; give its id.
-
-        Messages of one `group` are delivered in order to who receives in order. `delay` is seconds, a
-        timedelta or the moment itself. Raises InvalidBodyError or BodyTooLargeError before anything is sent.
-        """
-        encoded = self._codec.encode(body), encode_headers(headers, group)
-        return self._link.run(calls.send(queue, *encoded, delay))
-
-    def send_batch(
-        self,
-        queue: str,
-        bodies: Iterable[object],
-        *,
-        headers: EachHeaders = None,
-        group: EachGroup = None,
-        delay: Delay | None = None,
-    ) -> list[int]:
-        """Send any number of messages, all or none; give their ids in order.
-
-        Headers and group are one for all, or one for each. Over a pool, bodies may come from a generator:
-        they are taken ten thousand at a time, in one transaction that lasts as long as that takes. Large
-        batches go by COPY where the role may.
-        """
-        encoded = batch.encode(self._codec, bodies, headers, group)
-        return bulk.send_batch(self._link, queue, encoded, delay)
-
-    def send_topic(
-        self,
-        routing_key: str,
-        body: object,
-        *,
-        headers: Headers | None = None,
-        group: str | None = None,
-        delay: Seconds | None = None,
-    ) -> int:
-        """Send a message to every queue with a pattern that matches; give the number of these queues."""
-        encoded = self._codec.encode(body), encode_headers(headers, group)
-        return self._link.run(calls.send_topic(routing_key, *encoded, delay))
-
-    def send_batch_topic(
-        self,
-        routing_key: str,
-        bodies: Iterable[object],
-        *,
-        headers: EachHeaders = None,
-        group: EachGroup = None,
-        delay: Delay | None = None,
-    ) -> list[Routed]:
-        """Send any number of messages to every queue with a pattern that matches, all or none."""
-        chunks = batch.chunks(batch.encode(self._codec, bodies, headers, group))
-        return self._link.run_all(calls.send_batch_topic(routing_key, chunk, delay) for chunk in chunks)
 
     # Taking. What takes a `wait` waits at most so long for the first message, on this side of the wire.
 

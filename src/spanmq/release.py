@@ -14,7 +14,7 @@ import spanmq
 
 # The first 64 bits of the SHA-256 of "spanmq.schema": no other program is likely to lock the same number.
 LOCK_KEY = 1427365083163801878
-_TWINS = ("spanmq.span", "spanmq.lease", "spanmq.settled")
+_TWINS = ("spanmq.span", "spanmq.lease", "spanmq.settled", "spanmq.deduplication")
 
 
 @dataclass(frozen=True, slots=True)

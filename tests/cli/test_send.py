@@ -136,3 +136,14 @@ def test_topic_reaches_every_bound_queue(orders: str) -> None:
     assert records("unbind-topic", "sale.*", "orders", dsn=orders)[0]["unbound"] is True
     [binding] = records("list-topic-bindings", dsn=orders)
     assert (binding["pattern"], binding["queue"]) == ("sale.#", "invoices")
+
+
+def test_duplicates_are_told_by_their_id(orders: str) -> None:
+    sent = records("send", "orders", "1", "--dedup-id", "a", "--priority", 4, dsn=orders)
+    sent += records("send", "orders", "2", "--dedup-id", "a", "--dedup-for", 60, dsn=orders)
+    lines = '{"body": 3, "dedup_id": "b"}\n{"body": 4, "dedup_id": "a"}\n{"body": 5}\n'
+    more = "--messages", "--ordered", "--max-attempts", 2, "--expires-in", 5
+    sent += records("send", "orders", *more, dsn=orders, stdin=lines)
+    assert [each["message_id"] for each in sent] == [1, 1, 2, 1, 3]
+    assert bodies(orders) == [1, 3, 5]
+    assert spanmq("send", "orders", "--dedup-id", "a", dsn=orders, stdin="1\n").code == 2

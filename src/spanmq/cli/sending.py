@@ -49,6 +49,7 @@ class Outgoing:
 
     body: object
     headers: Headers | None = None
+    dedup_id: str | None = None
 
 
 @commands.command()
@@ -58,6 +59,26 @@ def send(
     headers: HeadersText = None,
     group: GroupName = None,
     delay: DelayText = None,
+    priority: Annotated[int, typer.Option(help="0 to 9; higher comes first.")] = 0,
+    expires_in: Annotated[
+        float | None,
+        typer.Option(help="Seconds after which it is not delivered any more.", show_default=False),
+    ] = None,
+    max_attempts: Annotated[
+        int | None,
+        typer.Option(help="After so many deliveries it is a dead letter.", show_default=False),
+    ] = None,
+    dedup_id: Annotated[
+        str | None,
+        typer.Option(
+            help="Don't send what was sent under this id already; lines of --messages have their own.",
+            show_default=False,
+        ),
+    ] = None,
+    dedup_for: Annotated[float, typer.Option(help="Seconds for which a dedup id stands.")] = 300.0,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="Commit after other ordered senders of the group.")
+    ] = False,
     is_text: IsText = False,
     is_message: IsMessage = False,
     batch: Batch = 1_000,
@@ -71,25 +92,41 @@ def send(
     """
     output = Output(as_json=as_json)
     own, until = object_of(headers, "headers"), None if delay is None else delay_of(delay)
+    options: dict[str, Any] = {
+        "group": group,
+        "delay": until,
+        "priority": priority,
+        "expires_in": expires_in,
+        "max_attempts": max_attempts,
+        "dedup_for": dedup_for,
+        "ordered": ordered,
+    }
     if body is not None and body != "-":
         outgoing = _from_argument(body, is_text=is_text, is_message=is_message)
         with client(dsn) as opened:
             message_id = opened.send(
-                queue, outgoing.body, headers=_merge(outgoing.headers, own), group=group, delay=until
+                queue,
+                outgoing.body,
+                headers=_merge(outgoing.headers, own),
+                dedup_id=dedup_id or outgoing.dedup_id,
+                **options,
             )
         output.done(f"sent message {message_id} to {queue}", queue=queue, message_id=message_id)
         return
+    if dedup_id is not None:
+        raise typer.BadParameter("--dedup-id is for one BODY; lines of --messages may have a dedup_id each")
     if body is None:
         refuse_terminal("give a BODY, or pipe lines of JSON into it; - reads the terminal")
     with client(dsn) as opened:
 
         def send_one_batch(messages: Sequence[Outgoing]) -> list[dict[str, Any]]:
+            dedup_ids = [message.dedup_id for message in messages]
             ids = opened.send_batch(
                 queue,
                 [message.body for message in messages],
                 headers=[_merge(message.headers, own) for message in messages],
-                group=group,
-                delay=until,
+                dedup_ids=dedup_ids if any(dedup_ids) else None,
+                **options,
             )
             return [{"queue": queue, "message_id": message_id} for message_id in ids]
 
@@ -212,7 +249,10 @@ def _outgoing(text: str, *, is_text: bool, is_message: bool) -> Outgoing:
     headers = json_of(members.get("headers", "null"))
     if headers is not None and not isinstance(headers, dict):
         raise ValueError("headers must be an object")
-    return Outgoing(RawJson(members["body"]), headers)
+    dedup_id = json_of(members.get("dedup_id", "null"))
+    if dedup_id is not None and not isinstance(dedup_id, str):
+        raise ValueError("dedup_id must be a string")
+    return Outgoing(RawJson(members["body"]), headers, dedup_id)
 
 
 def _merge(theirs: Headers | None, ours: Headers | None) -> Headers | None:

@@ -34,6 +34,7 @@ ADDED = {
     "peek",
     "peek_archive",
     "receive",
+    "send_messages",
     "set_category_rule",
     "set_policy",
     "spanmq_version",

@@ -206,9 +206,12 @@ begin
     execute format('drop table spanmq.log_%s', this.queue_id);
     if this.is_unlogged then
         perform spanmq.purge_unlogged(this.queue_id);
+        perform spanmq.forget_all_duplicates_unlogged(this.queue_id);
     else
         perform spanmq.purge(this.queue_id);
+        perform spanmq.forget_all_duplicates(this.queue_id);
     end if;
+    delete from spanmq.expiry e where e.queue_id = this.queue_id;
     execute format('drop sequence %s', this.ids);
     perform spanmq.drop_notify_clock(this.queue_id);
     delete from spanmq.queue q where q.queue_id = this.queue_id;

@@ -108,7 +108,8 @@ begin
 end $$;
 
 create or replace function spanmq.append_and_publish(
-    this spanmq.queue, ids bigint[], messages jsonb[], headers jsonb[], sent_at timestamptz, visible_at timestamptz
+    this spanmq.queue, ids bigint[], messages jsonb[], headers jsonb[], sent_at timestamptz, visible_at timestamptz,
+    priority int default null
 ) returns void
 language plpgsql as $$
 declare
@@ -129,9 +130,9 @@ begin
         end if;
     end if;
     if this.is_unlogged then
-        perform spanmq.insert_spans_unlogged(this.queue_id, first_id, last_id, ids, groups, visible_at, state);
+        perform spanmq.insert_spans_unlogged(this.queue_id, first_id, last_id, ids, groups, visible_at, state, priority);
     else
-        perform spanmq.insert_spans(this.queue_id, first_id, last_id, ids, groups, visible_at, state);
+        perform spanmq.insert_spans(this.queue_id, first_id, last_id, ids, groups, visible_at, state, priority);
     end if;
 end $$;
 

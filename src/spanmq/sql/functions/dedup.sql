@@ -1,0 +1,82 @@
+-- twin: unlogged
+-- Deduplication: what was sent under an id of the sender's own is not sent again for a while.
+
+-- Draws ids for messages of which each has an id of its sender's, or null. ids: of the message itself (is_first), or of the one that
+-- was sent first under the same dedup_id. Waits for whoever has sent under one of them and not committed yet: if that one rolls
+-- back, this one is the first. Raises 40001 where the snapshot of the transaction is too old to see the first.
+create or replace function spanmq.draw_once(this spanmq.queue, dedup_ids text[], dedup_for double precision)
+returns table (ids bigint[], is_first boolean[])
+language plpgsql as $$
+declare
+    at_ timestamptz := clock_timestamp();
+    expires_at timestamptz := at_ + make_interval(secs => dedup_for);
+    -- One for each message: itself where it has no dedup_id, or is the first with it in this batch; else that first one.
+    leader int[];
+    -- The messages that seem to be the first, by their places.
+    candidates int[];
+    drawn bigint[];
+    won text[];
+    found_id bigint;
+begin
+    leader := array(
+        select case when u.dedup_id is null then u.position else min(u.position) over (partition by u.dedup_id) end::int
+        from unnest(dedup_ids) with ordinality u (dedup_id, position) order by u.position);
+    ids := array(
+        select (select d.msg_id from spanmq.deduplication d
+                where d.queue_id = this.queue_id and d.dedup_id = u.dedup_id and d.until > at_)
+        from unnest(dedup_ids) with ordinality u (dedup_id, position) order by u.position);
+    is_first := array(select u.id is null and leader[u.position] = u.position
+                      from unnest(ids) with ordinality u (id, position) order by u.position);
+    -- What is sent already draws no id.
+    candidates := array(select u.position::int from unnest(is_first) with ordinality u (is_first, position) where u.is_first order by u.position);
+    drawn := spanmq.draw_ids(this.ids, cardinality(candidates));
+    for i in 1 .. cardinality(candidates) loop
+        ids[candidates[i]] := drawn[i];
+    end loop;
+    candidates := array(select c from unnest(candidates) c where dedup_ids[c] is not null);
+    while candidates <> '{}' loop
+        with entries as (
+            insert into spanmq.deduplication as d (queue_id, dedup_id, msg_id, until)
+                -- Everybody in one order: batches that have ids in common wait for each other, and don't deadlock.
+                select this.queue_id, dedup_ids[c], ids[c], expires_at from unnest(candidates) c order by dedup_ids[c] collate "C"
+                on conflict (queue_id, dedup_id) do update set msg_id = excluded.msg_id, until = excluded.until where d.until <= at_
+                returning d.dedup_id)
+            select array_agg(e.dedup_id) into won from entries e;
+        exit when cardinality(won) = cardinality(candidates);
+        -- Another was first, and has committed while we waited. A new statement sees it; if it has run out and is gone since, nobody was.
+        candidates := array(select c from unnest(candidates) c where dedup_ids[c] not in (select w from unnest(won) w));
+        for i in 1 .. cardinality(candidates) loop
+            select d.msg_id into found_id from spanmq.deduplication d
+                where d.queue_id = this.queue_id and d.dedup_id = dedup_ids[candidates[i]];
+            if found then
+                ids[candidates[i]] := found_id;
+                is_first[candidates[i]] := false;
+                candidates[i] := null;
+            end if;
+        end loop;
+        candidates := array_remove(candidates, null);
+    end loop;
+    ids := array(select ids[l] from unnest(leader) with ordinality u (l, position) order by position);
+    return next;
+end $$;
+
+-- Forgets up to `budget` entries of a queue that have run out, but none that a sender holds.
+create or replace function spanmq.forget_duplicates(this_queue int, budget int) returns bigint
+language plpgsql as $$
+declare
+    at_ timestamptz := clock_timestamp();
+    n bigint;
+begin
+    delete from spanmq.deduplication d
+        where d.ctid = any (array(select e.ctid from spanmq.deduplication e
+                                  where e.queue_id = this_queue and e.until <= at_ order by e.queue_id, e.until limit budget for update skip locked))
+          and d.until <= at_;
+    get diagnostics n = row_count;
+    return n;
+end $$;
+
+create or replace function spanmq.forget_all_duplicates(this_queue int) returns void
+language plpgsql as $$
+begin
+    delete from spanmq.deduplication d where d.queue_id = this_queue;
+end $$;

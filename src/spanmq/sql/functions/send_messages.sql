@@ -1,0 +1,180 @@
+-- Sending with what PGMQ's send doesn't know: priority, expiry, attempts of one's own, deduplication, order of commit in a group.
+--
+-- Lock order: groups of ordered sends, ascending → the queue's row, the first time that it is sent with a priority or with
+-- limits → deduplication, ascending. All to commit. Senders that ask for none of it wait for nobody.
+
+-- Sends messages, all or none, and returns their ids in the order of the messages: of a duplicate that of the message that was sent
+-- first. headers and dedup_ids are null, or hold one (or null) for each message; the rest is for all.
+--   delay, expires_in   seconds from now; expires_in null: never. What is not taken by then is dead-lettered, or dropped.
+--   priority            0 to 9, higher first within what is visible
+--   max_attempts        1 to 1000; null: as the queue's policy says
+--   dedup_for           seconds, up to 14 days, for which a dedup_id stands for the message that was sent first under it
+--   ordered             senders of one group (header x-pgmq-group, or none, which is one too) commit one after the other, so that
+--                       ids are in the order of commit within it. Waits until an ordered sender of the same group has ended its
+--                       transaction. 256 locks stand for all groups of a queue: two groups may happen to share one.
+-- Raises MQ002 for what no message can have, 42P01 and 42501 as send() does; then nothing has changed.
+create or replace function pgmq.send_messages(
+    queue text, messages jsonb[], headers jsonb[] default null, delay double precision default 0, priority integer default 0,
+    expires_in double precision default null, max_attempts integer default null, dedup_ids text[] default null,
+    dedup_for double precision default 300, ordered boolean default false
+) returns setof bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'insert');
+    n int := cardinality(messages);
+    expires_at timestamptz;
+    visible_at timestamptz;
+    transaction_id xid8;
+    sent_at timestamptz;
+    ids bigint[];
+    is_first boolean[];
+begin
+    perform spanmq.check_batch(messages, headers);
+    perform spanmq.check_sending(delay, priority, expires_in, max_attempts, ordered);
+    perform spanmq.check_dedup_ids(dedup_ids, n, dedup_for);
+    visible_at := case when delay > 0 then spanmq.after(delay, 'delay') end;
+    if expires_in is not null or max_attempts is not null then
+        expires_at := case when expires_in is not null then spanmq.after(expires_in, 'expires_in') end;
+        headers := spanmq.with_limits(headers, n, max_attempts, expires_at);
+    end if;
+    if ordered then
+        perform spanmq.lock_groups(this.queue_id, headers);
+    end if;
+    perform spanmq.note_use(this, priority > 0, expires_in is not null or max_attempts is not null);
+    -- Before the ids: see send.sql.
+    transaction_id := pg_current_xact_id();
+    if dedup_ids is null then
+        ids := spanmq.draw_ids(this.ids, n);
+        sent_at := clock_timestamp();
+        perform spanmq.append_and_publish(this, ids, messages, headers, sent_at, visible_at, priority);
+    else
+        if this.is_unlogged then
+            select d.ids, d.is_first into ids, is_first from spanmq.draw_once_unlogged(this, dedup_ids, dedup_for) d;
+        else
+            select d.ids, d.is_first into ids, is_first from spanmq.draw_once(this, dedup_ids, dedup_for) d;
+        end if;
+        sent_at := clock_timestamp();
+        messages := array(select u.message from unnest(messages, is_first) with ordinality u (message, is_first, position)
+                          where u.is_first order by u.position);
+        if headers is not null then
+            headers := array(select u.header from unnest(headers, is_first) with ordinality u (header, is_first, position)
+                             where u.is_first order by u.position);
+        end if;
+        if messages <> '{}' then
+            perform spanmq.append_and_publish(
+                this, array(select u.id from unnest(ids, is_first) with ordinality u (id, is_first, position) where u.is_first order by u.position),
+                messages, headers, sent_at, visible_at, priority);
+        end if;
+    end if;
+    if expires_at is not null then
+        insert into spanmq.expiry (queue_id, msg_id, expires_at)
+            select this.queue_id, u.id, expires_at
+            from unnest(ids, coalesce(is_first, array_fill(true, array[n]))) u (id, is_first) where u.is_first;
+    end if;
+    if this.notify_ms is not null and messages <> '{}' then
+        perform spanmq.notify(this);
+    end if;
+    return query select unnest(ids);
+end $$;
+
+create or replace function spanmq.check_sending(
+    delay double precision, priority int, expires_in double precision, max_attempts int, ordered boolean
+) returns void
+language plpgsql immutable as $$
+begin
+    if delay is null or delay < 0 then
+        raise exception 'delay cannot be negative or NULL, got: %', delay using errcode = 'MQ002';
+    end if;
+    if priority is null or priority not between 0 and 9 then
+        raise exception 'priority must be 0 to 9, got: %', priority using errcode = 'MQ002', hint = '9 is the highest.';
+    end if;
+    if expires_in <= 0 then
+        raise exception 'expires_in must be more than 0 seconds, got: %', expires_in using errcode = 'MQ002';
+    end if;
+    if max_attempts not between 1 and 1000 then
+        raise exception 'max_attempts must be 1 to 1000, got: %', max_attempts using errcode = 'MQ002';
+    end if;
+    if ordered is null then
+        raise exception 'ordered cannot be NULL' using errcode = 'MQ002';
+    end if;
+end $$;
+
+-- The headers with the limits of these messages; a limit that is null is not among them.
+create or replace function spanmq.with_limits(headers jsonb[], n int, max_attempts int, expires_at timestamptz) returns jsonb[]
+language plpgsql stable as $$
+declare
+    limits jsonb := jsonb_strip_nulls(jsonb_build_object('x-spanmq-max-attempts', max_attempts, 'x-spanmq-expires-at', expires_at));
+begin
+    if headers is null then
+        return array_fill(limits, array[n]);
+    end if;
+    if exists (select from unnest(headers) h where jsonb_typeof(h) not in ('object', 'null')) then
+        raise exception 'headers must be JSON objects where a message has limits of its own' using errcode = 'MQ002';
+    end if;
+    return array(select case when jsonb_typeof(u.h) = 'object' then u.h else '{}' end || limits
+                 from unnest(headers) with ordinality u (h, position) order by u.position);
+end $$;
+
+-- Serialises the senders of these groups to the end of their transactions.
+create or replace function spanmq.lock_groups(this_queue int, headers jsonb[]) returns void
+language plpgsql as $$
+declare
+    slot bigint;
+begin
+    -- A bounded number of locks: one for each of 100,000 groups would fill the lock table of the server.
+    for slot in
+        select distinct hashtextextended(coalesce(spanmq.group_of(h), ''), 0) & 255
+        from unnest(coalesce(headers, array[null]::jsonb[])) h order by 1
+    loop
+        perform pg_advisory_xact_lock(spanmq.lock_key('ordered.' || slot, this_queue));
+    end loop;
+end $$;
+
+-- Notes in the queue's row that messages have priorities or limits, so that receivers look for them. Once in a queue's life: this
+-- sender holds the row to its commit, and others that are first too wait for it.
+create or replace function spanmq.note_use(this spanmq.queue, of_priority boolean, of_limits boolean) returns void
+language plpgsql as $$
+begin
+    if of_priority and not this.uses_priority then
+        update spanmq.queue q set uses_priority = true where q.queue_id = this.queue_id and not q.uses_priority;
+    end if;
+    if of_limits and not this.uses_limits then
+        update spanmq.queue q set uses_limits = true where q.queue_id = this.queue_id and not q.uses_limits;
+    end if;
+end $$;
+
+create or replace function spanmq.check_dedup_ids(dedup_ids text[], n int, dedup_for double precision) returns void
+language plpgsql immutable as $$
+begin
+    if dedup_ids is null then
+        return;
+    end if;
+    if cardinality(dedup_ids) <> n then
+        raise exception 'dedup_ids array length (%) must match messages array length (%)', cardinality(dedup_ids), n using errcode = 'MQ002';
+    end if;
+    if dedup_for is null or not (dedup_for > 0 and dedup_for <= 1209600) then
+        raise exception 'dedup_for must be more than 0 and at most 1209600 seconds (14 days), got: %', dedup_for using errcode = 'MQ002';
+    end if;
+    if exists (select from unnest(dedup_ids) d where d = '' or octet_length(d) > 512) then
+        raise exception 'a dedup_id must have 1 to 512 bytes' using errcode = 'MQ002', hint = 'Use a hash of what is longer.';
+    end if;
+end $$;
+
+-- What maintain() does for deduplication: a bounded part.
+create or replace function spanmq.forget_sent(this spanmq.queue) returns table (action text, detail text)
+language plpgsql as $$
+declare
+    n bigint;
+begin
+    if this.is_unlogged then
+        n := spanmq.forget_duplicates_unlogged(this.queue_id, 10000);
+    else
+        n := spanmq.forget_duplicates(this.queue_id, 10000);
+    end if;
+    if n > 0 then
+        action := 'forgot deduplication ids';
+        detail := n;
+        return next;
+    end if;
+end $$;

@@ -1,0 +1,186 @@
+"""send_messages: what it notes with a message, what it refuses, and what counts as sent before."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+
+KINDS = ["create", "create_unlogged"]
+
+
+@pytest.fixture
+def orders(connection: Connection[Any]) -> Connection[Any]:
+    connection.execute("select pgmq.create('orders')")
+    return connection
+
+
+def send(connection: Connection[Any], arguments: str) -> list[int]:
+    text = f"select pgmq.send_messages('orders', {arguments})"
+    return [row[0] for row in connection.execute(text.encode()).fetchall()]
+
+
+def bodies(connection: Connection[Any]) -> list[tuple[int, Any]]:
+    return connection.execute("select msg_id, message from pgmq.q_orders order by msg_id").fetchall()
+
+
+def uses(connection: Connection[Any]) -> Any:
+    return connection.execute("select is_plain, uses_priority, uses_limits from spanmq.queue").fetchone()
+
+
+def later(connection: Connection[Any], seconds: int) -> None:
+    """Let so much time pass for what was sent before."""
+    connection.execute("update spanmq.deduplication set until = until - make_interval(secs => %s)", [seconds])
+
+
+def test_plain_messages_are_as_those_of_send(orders: Connection[Any]) -> None:
+    assert send(orders, "'{10,20,30}'") == [1, 2, 3]
+    orders.execute("select pgmq.send('orders', '40')")
+    assert bodies(orders) == [(1, 10), (2, 20), (3, 30), (4, 40)]
+    assert uses(orders) == (True, False, False)
+    spans = orders.execute("select n, state::text, vt, priority from spanmq.span order by lo").fetchall()
+    assert spans == [(3, "r", None, None), (1, "r", None, None)]
+
+
+def test_what_a_message_asks_for_stands_with_it(orders: Connection[Any]) -> None:
+    [message_id] = send(
+        orders,
+        """array['1'::jsonb], array['{"x-pgmq-group": "a", "own": 1}'::jsonb],
+           delay => 60, priority => 7, expires_in => 120, max_attempts => 3""",
+    )
+    [(headers, expires_at, is_delayed)] = orders.execute(
+        "select headers, expires_at, q.vt > clock_timestamp() + interval '50 seconds'"
+        " from pgmq.q_orders q join spanmq.expiry e using (msg_id)"
+    ).fetchall()
+    assert message_id == 1
+    assert is_delayed
+    same_time = orders.execute(
+        "select %s::timestamptz = %s", [headers.pop("x-spanmq-expires-at"), expires_at]
+    ).fetchone()
+    assert same_time == (True,)
+    assert headers == {"x-pgmq-group": "a", "own": 1, "x-spanmq-max-attempts": 3}
+    assert orders.execute("select priority, group_key from spanmq.span").fetchall() == [(7, "a")]
+    assert uses(orders) == (False, True, True)
+
+
+def test_headers_without_limits_stay_as_they_are(orders: Connection[Any]) -> None:
+    send(orders, """array['1','2']::jsonb[], array['{"a": 1}', null]::jsonb[], priority => 1""")
+    rows = orders.execute("select headers from pgmq.q_orders order by msg_id").fetchall()
+    assert rows == [({"a": 1},), (None,)]
+    assert uses(orders) == (False, True, False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "null",
+        "'{}'",
+        "'{1}', array['1','2']::jsonb[]",
+        "'{1}', delay => -1",
+        "'{1}', delay => null",
+        "'{1}', delay => 'NaN'",
+        "'{1}', delay => 1e300",
+        "'{1}', priority => -1",
+        "'{1}', priority => 10",
+        "'{1}', priority => null",
+        "'{1}', expires_in => 0",
+        "'{1}', expires_in => -5",
+        "'{1}', expires_in => 'infinity'",
+        "'{1}', expires_in => 'NaN'",
+        "'{1}', max_attempts => 0",
+        "'{1}', max_attempts => 1001",
+        "'{1}', array['3'::jsonb], max_attempts => 3",
+        "'{1}', ordered => null",
+        "'{1}', dedup_ids => '{a,b}'",
+        "'{1}', dedup_ids => '{}'",
+        "'{1}', dedup_ids => array['']",
+        "'{1}', dedup_ids => array[repeat('a', 513)]",
+        "'{1}', dedup_ids => '{a}', dedup_for => 0",
+        "'{1}', dedup_ids => '{a}', dedup_for => 'NaN'",
+        "'{1}', dedup_ids => '{a}', dedup_for => null",
+        "'{1}', dedup_ids => '{a}', dedup_for => 1209601",
+    ],
+)
+def test_what_no_message_can_have_is_refused_and_changes_nothing(
+    orders: Connection[Any], arguments: str
+) -> None:
+    with pytest.raises(psycopg.errors.Error) as error, orders.transaction():
+        send(orders, arguments)
+    assert error.value.sqlstate == "MQ002"
+    assert bodies(orders) == []
+    assert uses(orders) == (True, False, False)
+
+
+def test_unknown_queue_is_said(connection: Connection[Any]) -> None:
+    with pytest.raises(psycopg.errors.UndefinedTable), connection.transaction():
+        send(connection, "'{1}'")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_duplicate_is_not_sent_and_gives_the_first_id(connection: Connection[Any], kind: str) -> None:
+    connection.execute(f"select pgmq.{kind}('orders')".encode())
+    assert send(connection, "'{1,2}', dedup_ids => '{a,b}'") == [1, 2]
+    assert send(connection, "'{3,4,5}', dedup_ids => '{b,c,a}'") == [2, 3, 1]
+    assert bodies(connection) == [(1, 1), (2, 2), (3, 4)]
+
+
+def test_duplicates_within_one_batch_are_one_message(orders: Connection[Any]) -> None:
+    assert send(orders, "'{1,2,3,4,5}', dedup_ids => '{a,null,a,null,a}', expires_in => 9") == [1, 2, 1, 3, 1]
+    assert bodies(orders) == [(1, 1), (2, 2), (3, 4)]
+    assert orders.execute("select count(*) from spanmq.expiry").fetchone() == (3,)
+
+
+def test_each_of_many_keeps_its_headers(orders: Connection[Any]) -> None:
+    send(orders, "'{0}', dedup_ids => '{a2}'")
+    orders.execute(
+        """
+        select pgmq.send_messages(
+            'orders', array_agg(to_jsonb(i) order by i), array_agg(jsonb_build_object('n', i) order by i),
+            dedup_ids => array_agg('a' || i % 300 order by i))
+        from generate_series(1, 600) i
+        """
+    )
+    text = "select message, headers->'n' from pgmq.q_orders where headers is not null"
+    rows = orders.execute(text.encode()).fetchall()
+    assert sorted(rows) == [(i, i) for i in range(1, 301) if i != 2]
+
+
+def test_message_that_is_gone_still_stands_for_its_id(orders: Connection[Any]) -> None:
+    assert send(orders, "'{1}', dedup_ids => '{a}'") == [1]
+    orders.execute("select pgmq.delete('orders', 1)")
+    assert send(orders, "'{1}', dedup_ids => '{a}'") == [1]
+    assert bodies(orders) == []
+
+
+def test_id_is_free_again_after_its_time(orders: Connection[Any]) -> None:
+    assert send(orders, "'{1}', dedup_ids => '{a}', dedup_for => 60") == [1]
+    later(orders, 59)
+    assert send(orders, "'{2}', dedup_ids => '{a}', dedup_for => 60") == [1]
+    later(orders, 1)
+    assert send(orders, "'{3}', dedup_ids => '{a}', dedup_for => 60") == [2]
+    assert send(orders, "'{4}', dedup_ids => '{a}'") == [2]
+
+
+def test_same_id_in_another_queue_is_no_duplicate(orders: Connection[Any]) -> None:
+    orders.execute("select pgmq.create('invoices')")
+    send(orders, "'{1}', dedup_ids => '{a}'")
+    orders.execute("select pgmq.send_messages('invoices', '{1}', dedup_ids => '{a}')")
+    assert orders.execute("select message from pgmq.q_invoices").fetchall() == [(1,)]
+
+
+def test_dropped_queue_takes_its_ids_along(orders: Connection[Any]) -> None:
+    send(orders, "'{1}', dedup_ids => '{a}', expires_in => 60")
+    orders.execute("select pgmq.drop_queue('orders')")
+    for table in ("deduplication", "expiry"):
+        assert orders.execute(f"select count(*) from spanmq.{table}".encode()).fetchone() == (0,)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_maintain_forgets_ids_after_their_time(connection: Connection[Any], kind: str) -> None:
+    connection.execute(f"select pgmq.{kind}('orders')".encode())
+    send(connection, "'{1,2,3}', dedup_ids => '{a,b,c}', dedup_for => 60")
+    table = "deduplication" + kind.removeprefix("create")
+    connection.execute(f"update spanmq.{table} set until = clock_timestamp() where dedup_id <> 'b'".encode())
+    steps = connection.execute("select action, detail from pgmq.maintain(100)").fetchall()
+    assert ("forgot deduplication ids", "2") in steps
+    assert connection.execute(f"select dedup_id from spanmq.{table}".encode()).fetchall() == [("b",)]

@@ -1,0 +1,103 @@
+"""The options of send and send_batch, through the client and on the command line."""
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from spanmq import errors
+from spanmq.client import Client
+from spanmq.client_async import AsyncClient
+
+
+@pytest.fixture
+def client(database: str) -> Iterator[Client]:
+    with Client(database, maintain_interval=None) as opened:
+        opened.create_queue("orders")
+        yield opened
+
+
+def test_options_reach_the_server(client: Client) -> None:
+    message_id = client.send("orders", 1, priority=3, expires_in=timedelta(hours=1), max_attempts=2)
+    [message] = client.peek("orders")
+    assert message.message_id == message_id
+    assert message.headers is not None
+    assert message.headers["x-spanmq-max-attempts"] == 2
+    expires_at = datetime.fromisoformat(message.headers["x-spanmq-expires-at"])
+    assert timedelta(minutes=59) < expires_at - message.enqueued_at < timedelta(minutes=61)
+
+
+def test_duplicate_gives_the_first_id(client: Client) -> None:
+    first = client.send("orders", 1, dedup_id='a "quoted", \\ and é')
+    assert client.send("orders", 2, dedup_id='a "quoted", \\ and é') == first
+    assert client.send("orders", 2, dedup_id="NULL") == first + 1
+    assert client.send_batch("orders", [3, 4, 5], dedup_ids=["b", None, "NULL"]) == [3, 4, 2]
+
+
+def test_batch_of_many_calls_is_deduplicated_as_one(client: Client) -> None:
+    ids = client.send_batch("orders", range(2_500), dedup_ids=(f"n{i % 1_200}" for i in range(2_500)))
+    assert len(ids) == 2_500
+    assert len(set(ids)) == 1_200
+    assert ids[:1_200] == ids[1_200:2_400]
+    assert client.metrics("orders").length == 1_200
+
+
+@pytest.mark.parametrize("count", [1, 3, 1_001])
+def test_ids_that_don_t_match_the_bodies_are_refused(client: Client, count: int) -> None:
+    for bodies in (range(2), range(1_000)):
+        with pytest.raises(errors.InvalidArgumentError):
+            client.send_batch("orders", bodies, dedup_ids=["a"] * count)
+    assert client.peek("orders") == []
+
+
+def test_what_no_message_can_have_is_refused(client: Client) -> None:
+    for options in (
+        {"priority": 10},
+        {"priority": 1.5},
+        {"expires_in": 0.0},
+        {"expires_in": -1},
+        {"max_attempts": 0},
+        {"dedup_id": ""},
+        {"dedup_id": "a\0"},
+        {"dedup_id": "a", "dedup_for": 0},
+        {"ordered": 1},
+    ):
+        with pytest.raises(errors.InvalidArgumentError):
+            client.send("orders", 1, **options)
+    assert client.peek("orders") == []
+
+
+def test_delay_may_be_a_moment(client: Client) -> None:
+    at = datetime.now(UTC) + timedelta(minutes=5)
+    client.send("orders", 1, delay=at, priority=1)
+    client.send("orders", 2, delay=datetime.now(UTC) - timedelta(minutes=5), priority=1)
+    late, soon = client.peek("orders")
+    assert abs(late.leased_until - at) < timedelta(seconds=1)
+    assert soon.leased_until == soon.enqueued_at
+
+
+def test_ordered_sends_within_one_transaction(client: Client) -> None:
+    with client.transaction() as transaction:
+        ids = [transaction.send("orders", i, group="a", ordered=True) for i in range(3)]
+        ids += transaction.send_batch("orders", [3, 4], group=["a", "b"], ordered=True)
+    assert ids == [1, 2, 3, 4, 5]
+
+
+def test_asynchronous_client_knows_them_too(database: str) -> None:
+    async def run() -> list[int]:
+        async with AsyncClient(database, maintain_interval=None) as client:
+            await client.create_queue("orders")
+            first = await client.send("orders", 1, dedup_id="a")
+            return [first, *await client.send_batch("orders", [1, 2], dedup_ids=["a", "b"], ordered=True)]
+
+    assert asyncio.run(run()) == [1, 1, 2]
+
+
+def test_upstream_pgmq_goes_on_with_plain_sends(upstream_database: str) -> None:
+    with Client(upstream_database, maintain_interval=None) as client:
+        client.create_queue("orders")
+        assert client.send("orders", 1) == 1
+        assert client.send_batch("orders", [1, 2]) == [2, 3]
+        with pytest.raises(errors.NotSupportedByUpstreamError):
+            client.send("orders", 1, priority=1)

@@ -42,6 +42,9 @@ FUNCTIONS_OF_METHOD = {
     "send_batch": {"send_batch", "send_messages", "copy_begin", "copy_publish"},
     "version": {"spanmq_version"},
     "ack_lease": {"ack"},
+    "nack_lease": {"nack"},
+    "reject_lease": {"reject"},
+    "release_lease": {"release"},
 }
 METHODS_WITHOUT_FUNCTION = {
     "open": "makes connections",
@@ -78,6 +81,9 @@ CALLERS = [
 PARAMETERS_OF_COMMANDS = {"dsn", "as_json", "yes", "is_text", "is_message", "batch", "every", "help"}
 PARAMETERS_WITHOUT_OPTION = {
     ("ack", "messages"): "stdin",
+    ("nack", "messages"): "stdin",
+    ("reject", "messages"): "stdin",
+    ("release", "messages"): "stdin",
 }
 
 

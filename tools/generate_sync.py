@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 SOURCES = Path(__file__).parent.parent / "src" / "spanmq"
-MODULES = ("bulk", "categories", "client", "link", "listen", "maintenance", "policies", "sending")
+MODULES = ("bulk", "categories", "client", "deliveries", "link", "listen", "maintenance", "policies", "sending")
 
 WORDS = {
     "AbstractAsyncContextManager": "AbstractContextManager",
@@ -23,6 +23,7 @@ WORDS = {
     "AsyncConnectionLink": "ConnectionLink",
     "AsyncConnectionPool": "ConnectionPool",
     "AsyncCursor": "Cursor",
+    "AsyncDeliveries": "Deliveries",
     "AsyncEvent": "Event",
     "AsyncIterator": "Iterator",
     "AsyncJob": "Job",
@@ -40,6 +41,7 @@ WORDS = {
     "bulk_async": "bulk",
     "categories_async": "categories",
     "asynchronous client": "synchronous client",
+    "deliveries_async": "deliveries",
     "in_thread": "in_place",
     "link_async": "link",
     "listen_async": "listen",

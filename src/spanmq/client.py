@@ -24,6 +24,8 @@ from spanmq.body import Codec, Decoder, Encoder
 from spanmq.call import Call, Delay, Seconds, duration
 from spanmq.categories import Categories
 from spanmq.concurrency import Event, in_place
+from spanmq.deliveries import Deliveries
+from spanmq.delivery_calls import by_lease
 from spanmq.errors import InvalidArgumentError
 from spanmq.link import ConnectionLink, Link, PoolLink, check_alive
 from spanmq.listen import Listener, receive_until
@@ -45,7 +47,7 @@ from spanmq.schema import Installed
 from spanmq.sending import Sending
 
 
-class Client(Sending, Policies, Categories):
+class Client(Sending, Deliveries, Policies, Categories):
     """Send and receive messages.
 
     Give it one of three things. A `dsn`: it keeps a pool of up to `pool_size` connections, which reconnects
@@ -293,19 +295,9 @@ class Client(Sending, Policies, Categories):
 
     def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
         """Settle received messages; one that its lease no longer holds is "stale", and left alone."""
-        leases: dict[tuple[str, int], list[int]] = {}
-        for message in [messages] if isinstance(messages, Message) else messages:
-            if message.lease_id is None:
-                raise InvalidArgumentError(
-                    f"message {message.message_id} was not received under a lease",
-                    hint="Settle what `read` gave with delete or archive.",
-                    queue=message.queue,
-                )
-            leases.setdefault((message.queue, message.lease_id), []).append(message.message_id)
-        if not leases:
-            return []
         return self._link.run_all(
-            calls.ack(queue, lease_id, message_ids) for (queue, lease_id), message_ids in leases.items()
+            calls.ack(queue, lease_id, message_ids)
+            for (queue, lease_id), message_ids in by_lease(messages).items()
         )
 
     def ack_lease(self, queue: str, lease_id: int, message_ids: int | Iterable[int]) -> list[Settled]:

@@ -22,6 +22,8 @@ from spanmq.body import Codec, Decoder, Encoder
 from spanmq.call import Call, Delay, Seconds, duration
 from spanmq.categories_async import AsyncCategories
 from spanmq.concurrency import AsyncEvent, in_thread
+from spanmq.deliveries_async import AsyncDeliveries
+from spanmq.delivery_calls import by_lease
 from spanmq.errors import InvalidArgumentError
 from spanmq.link_async import AsyncConnectionLink, AsyncLink, AsyncPoolLink, check_alive
 from spanmq.listen_async import AsyncListener, receive_until
@@ -43,7 +45,7 @@ from spanmq.schema import Installed
 from spanmq.sending_async import AsyncSending
 
 
-class AsyncClient(AsyncSending, AsyncPolicies, AsyncCategories):
+class AsyncClient(AsyncSending, AsyncDeliveries, AsyncPolicies, AsyncCategories):
     """Send and receive messages.
 
     Give it one of three things. A `dsn`: it keeps a pool of up to `pool_size` connections, which reconnects
@@ -291,19 +293,9 @@ class AsyncClient(AsyncSending, AsyncPolicies, AsyncCategories):
 
     async def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
         """Settle received messages; one that its lease no longer holds is "stale", and left alone."""
-        leases: dict[tuple[str, int], list[int]] = {}
-        for message in [messages] if isinstance(messages, Message) else messages:
-            if message.lease_id is None:
-                raise InvalidArgumentError(
-                    f"message {message.message_id} was not received under a lease",
-                    hint="Settle what `read` gave with delete or archive.",
-                    queue=message.queue,
-                )
-            leases.setdefault((message.queue, message.lease_id), []).append(message.message_id)
-        if not leases:
-            return []
         return await self._link.run_all(
-            calls.ack(queue, lease_id, message_ids) for (queue, lease_id), message_ids in leases.items()
+            calls.ack(queue, lease_id, message_ids)
+            for (queue, lease_id), message_ids in by_lease(messages).items()
         )
 
     async def ack_lease(self, queue: str, lease_id: int, message_ids: int | Iterable[int]) -> list[Settled]:

@@ -117,7 +117,9 @@ class AsyncPoolLink:
 
     async def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
         """Run several calls in one transaction; the next is made only when the last has run."""
-        first = next(calls)
+        first = next(calls, None)
+        if first is None:
+            return []
         second = next(calls, None)
         if second is None:
             return await self.run(first)

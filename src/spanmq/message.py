@@ -58,14 +58,33 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What became of one message in a call to `ack` or `cancel`.
+    """What became of one message in a call that settles it.
 
-    `ack` gives "acked" or "stale" (this lease no longer holds it: nothing was done to it); `cancel` gives
+    `ack` gives "acked" or "stale" (this lease no longer holds it: nothing was done to it), `nack` "retrying",
+    "dead" or "stale", `reject` "dead" or "stale", `release` "released" or "stale"; `cancel` gives
     "cancelled", "processing" (somebody holds it) or "unknown".
     """
 
     message_id: int
     outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong in one attempt to handle a message.
+
+    `outcome` is "retrying" (it comes again at `retry_at`), "expired" (its lease ran out) or "dead".
+    """
+
+    attempt: int
+    failed_at: datetime
+    outcome: str
+    category: str
+    error: str | None
+    error_class: str | None
+    traceback: str | None
+    worker: str | None
+    retry_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import typer
 from spanmq import __version__
 from spanmq.cli import (
     categories,
+    delivering,
     demonstration,
     housekeeping,
     policies,
@@ -31,6 +32,7 @@ PANELS = {
     "Send": sending,
     "Take": taking,
     "Settle": settling,
+    "Fail, hold and pause": delivering,
     "Queues": queues,
     "Policies": policies,
     "Categories": categories,

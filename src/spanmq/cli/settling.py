@@ -23,12 +23,8 @@ def ack(
 
     A message that its lease no longer holds is "stale", and left alone.
     """
-    refuse_terminal("pipe messages into it, as receive --json prints them; ack-lease takes a lease and ids")
     output = Output(as_json=as_json)
-    leases: dict[tuple[str, int], list[int]] = {}
-    for line in stdin_lines():
-        queue, lease_id, message_id = _received(line)
-        leases.setdefault((queue, lease_id), []).append(message_id)
+    leases = received()
     settled: list[Settled] = []
     with client(dsn) as opened, opened.transaction() as transaction:
         for (queue, lease_id), message_ids in leases.items():
@@ -76,6 +72,16 @@ def archive(queue: QueueName, message_ids: MessageIds, dsn: Dsn = None, as_json:
     ids = ids_of(message_ids)
     with client(dsn) as opened:
         _print_ids(output, opened.archive(queue, ids))
+
+
+def received() -> dict[tuple[str, int], list[int]]:
+    """Read messages from stdin; give their ids by queue and lease."""
+    refuse_terminal("pipe messages into it, as receive --json prints them; …-lease takes a lease and ids")
+    leases: dict[tuple[str, int], list[int]] = {}
+    for line in stdin_lines():
+        queue, lease_id, message_id = _received(line)
+        leases.setdefault((queue, lease_id), []).append(message_id)
+    return leases
 
 
 def _print_ids(output: Output, ids: Sequence[int]) -> None:

@@ -142,6 +142,9 @@ begin
         raise exception 'lease_id must be one that receive gave and msg_ids an array, got: % and %', ack.lease_id, msg_ids using errcode = 'MQ002';
     end if;
     runs := spanmq.take_out_of(this, msg_ids, ack.lease_id);
+    if this.archive_on_ack and runs <> '{}' then
+        perform spanmq.copy_to_archive(this, runs);
+    end if;
     outcome := 'acked';
     if cardinality(msg_ids) = 1 and runs <> '{}' then
         msg_id := msg_ids[1];
@@ -164,27 +167,38 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'delete');
+    runs spanmq.run[];
     cancelled int8multirange;
     known bigint[];
 begin
     -- Fence 0: only from spans that no lease holds.
-    cancelled := coalesce(spanmq.ids_of_runs(spanmq.take_out_of(this, msg_ids, 0)), '{}');
+    runs := spanmq.take_out_of(this, msg_ids, 0);
+    cancelled := coalesce(spanmq.ids_of_runs(runs), '{}');
+    -- For status(): these are not completed.
+    perform spanmq.note_failure(this.queue_id, runs, clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq.reason);
     execute format('select array_agg(q.msg_id) from %s q where q.msg_id = any ($1)', this.queue_view) into known using msg_ids;
     return query
         select distinct id, case when id <@ cancelled then 'cancelled' when id = any (known) then 'processing' else 'unknown' end
         from unnest(msg_ids) id where id is not null order by id;
 end $$;
 
--- Deletes all messages of a queue, in work or not, and returns how many there were. The archive and the ids go on.
+-- Deletes all messages of a queue, in work or not, and returns how many there were. The archive, the dead letters and the ids go on.
 create or replace function pgmq.purge_queue(queue_name text) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue_name, 'truncate');
+    drawn bigint := coalesce(pg_sequence_last_value(this.ids), 0);
+    purged bigint;
 begin
     if this.is_unlogged then
-        return spanmq.purge_unlogged(this.queue_id);
+        purged := spanmq.purge_unlogged(this.queue_id);
+    else
+        purged := spanmq.purge(this.queue_id);
     end if;
-    return spanmq.purge(this.queue_id);
+    if purged > 0 then
+        perform spanmq.forget_failures(this.queue_id, drawn);
+    end if;
+    return purged;
 end $$;
 
 -- The first qty messages with an id over `after`, in any state, without taking them.

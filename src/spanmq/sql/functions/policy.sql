@@ -65,6 +65,8 @@ begin
         insert into spanmq.policy select policy.*;
         update spanmq.queue q set
             archive_on_ack = this.archive_on_ack,
+            lease = policy.lease,
+            max_attempts = policy.max_attempts,
             retention_interval = this.retention_interval,
             has_plain_policy = not (policy.ordered or policy.paused or policy.max_in_flight is not null
                                     or policy.max_in_flight_per_group is not null or policy.rate_limit is not null)

@@ -177,7 +177,7 @@ begin
     perform spanmq.set_retention(spanmq.find_queue(table_name, 'truncate'), '', retention_interval);
 end $$;
 
--- Drops a queue with its messages and its archive. False, with a notice, if there is none.
+-- Drops a queue with its messages, its archive, its failures and its dead letters. False, with a notice, if there is none.
 create or replace function pgmq.drop_queue(queue_name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -211,7 +211,8 @@ begin
         perform spanmq.purge(this.queue_id);
         perform spanmq.forget_all_duplicates(this.queue_id);
     end if;
-    delete from spanmq.expiry e where e.queue_id = this.queue_id;
+    perform spanmq.forget_failures(this.queue_id, 9223372036854775807);
+    perform spanmq.forget_dead_letters(this.queue_id);
     execute format('drop sequence %s', this.ids);
     perform spanmq.drop_notify_clock(this.queue_id);
     delete from spanmq.queue q where q.queue_id = this.queue_id;

@@ -100,3 +100,55 @@ language sql immutable as $$
                  min(r.ordinality) over (partition by r.group_key) as group_place
           from unnest(runs) with ordinality r, spanmq.expand(r.lo, r.n, r.ids) e (id)) m
 $$;
+
+-- A run as it was before it was delivered: visible, one attempt fewer.
+create or replace function spanmq.undelivered(this spanmq.run) returns spanmq.run
+language plpgsql immutable as $$
+begin
+    this.attempts := greatest(this.attempts - 1, 0);
+    this.vt := null;
+    if this.attempts = 0 then
+        this.last_read_at := null;
+    end if;
+    return this;
+end $$;
+
+-- Runs with those joined that go on where another ends, within a block, and are alike.
+create or replace function spanmq.join_runs(runs spanmq.run[]) returns spanmq.run[]
+language plpgsql immutable as $$
+declare
+    this spanmq.run;
+    joined spanmq.run;
+    all_joined spanmq.run[] := '{}';
+begin
+    foreach this in array runs loop
+        if this.lo = joined.lo + joined.n and this.lo & 255 <> 0 and this.ids is null and joined.ids is null
+           and this.attempts = joined.attempts and this.group_key is not distinct from joined.group_key
+           and this.priority is not distinct from joined.priority and this.vt is not distinct from joined.vt
+           and this.last_read_at is not distinct from joined.last_read_at then
+            joined.n := joined.n + this.n;
+        else
+            if joined.n > 0 then
+                all_joined := all_joined || joined;
+            end if;
+            joined := this;
+        end if;
+    end loop;
+    if joined.n > 0 then
+        all_joined := all_joined || joined;
+    end if;
+    return all_joined;
+end $$;
+
+-- The part of each run that is among the ids.
+create or replace function spanmq.runs_among(runs spanmq.run[], wanted int8multirange) returns spanmq.run[]
+language plpgsql immutable as $$
+declare
+    this spanmq.run;
+    part spanmq.run[] := '{}';
+begin
+    foreach this in array runs loop
+        part := part || spanmq.run_without(this, spanmq.ids_of(this.lo, this.n, this.ids) - wanted);
+    end loop;
+    return part;
+end $$;

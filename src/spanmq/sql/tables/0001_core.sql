@@ -18,6 +18,8 @@ create table spanmq.queue (
     retention_interval interval,           -- age at which archive rows go; null: never
     notify_ms int check (notify_ms >= 0),  -- least milliseconds between two notifications; null: none
     archive_on_ack boolean not null default false,  -- else what is acked is deleted
+    lease double precision not null default 30,     -- seconds; these two are copies of the policy's
+    max_attempts int,
     -- False where receiving must look further: the policy is ordered, paused or limits something, or messages were sent with a
     -- priority, or with an expiry or a number of attempts of their own. What every call reads anyway, so that the others pay nothing.
     is_plain boolean not null generated always as (has_plain_policy and not uses_priority and not uses_limits) stored,

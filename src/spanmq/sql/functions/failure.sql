@@ -1,0 +1,143 @@
+-- Failures: why messages were given back, a row for each call and block of 256 ids.
+
+-- Notes a failure of runs, which have been given back: their vt says until when they are hidden.
+create or replace function spanmq.note_failure(this_queue int, runs spanmq.run[], at_ timestamptz, outcome text, reason spanmq.reason) returns void
+language plpgsql as $$
+begin
+    reason := spanmq.bounded(reason);
+    insert into spanmq.failure (queue_id, block, lo, n, ids, attempt, failed_at, outcome, category, error, error_class, traceback, worker, retry_at)
+        select this_queue, r.lo / 256, r.lo, r.n, r.ids, r.attempts, at_, outcome, reason.category, reason.error, reason.error_class,
+               reason.traceback, reason.worker, case when outcome = 'retrying' then coalesce(r.vt, at_) end
+        from unnest(runs) r;
+end $$;
+
+-- The failures of one message that is in the queue, in order.
+create or replace function spanmq.failures_of(this_queue int, id bigint) returns setof spanmq.failure
+language sql stable rows 10 as $$
+    select f.* from spanmq.failure f
+    where f.queue_id = this_queue and f.block = id / 256 and f.lo <= id and case when f.ids is null then id < f.lo + f.n else f.ids @> id end
+    order by f.failed_at, f.attempt
+$$;
+
+-- What the last failure of a message said.
+create or replace function spanmq.last_error(this_queue int, id bigint) returns text
+language plpgsql stable as $$
+begin
+    return (select coalesce(f.error, f.error_class, f.category) from spanmq.failures_of(this_queue, id) f where f.outcome <> 'cancelled'
+            order by f.failed_at desc, f.attempt desc limit 1);
+end $$;
+
+-- The earlier failures of the messages of runs, for their dead letters. By blocks: looking each message up would read every
+-- failure of its block for each of its neighbours.
+create or replace function spanmq.stories(this_queue int, runs spanmq.run[])
+returns table (msg_id bigint, first_failed_at timestamptz, history jsonb)
+language sql stable rows 100 as $$
+    with wanted as (select e.id, e.id / 256 as block from unnest(runs) r, spanmq.expand(r.lo, r.n, r.ids) e (id)),
+    found_failures as (
+        select e.id, f.*
+        from (select distinct w.block from wanted w) b
+        join spanmq.failure f on f.queue_id = this_queue and f.block = b.block and f.outcome <> 'cancelled'
+        cross join lateral spanmq.expand(f.lo, f.n, f.ids) e (id))
+    select f.id, min(f.failed_at),
+           jsonb_agg(jsonb_build_object(
+               'attempt', f.attempt, 'failed_at', f.failed_at, 'outcome', f.outcome, 'category', f.category, 'error', f.error,
+               'error_class', f.error_class, 'traceback', f.traceback, 'worker', f.worker, 'retry_at', f.retry_at)
+               order by f.failed_at, f.attempt)
+    from found_failures f where f.id in (select w.id from wanted w)
+    group by f.id
+$$;
+
+-- The failures of a message, the first one first: of one that is in the queue, of one that is dead (the last has the outcome
+-- dead), and for a day after it was settled. Raises 42P01 for an unknown queue, 42501 without the right to look into it.
+create or replace function pgmq.failures(queue text, msg_id bigint)
+returns table (attempt integer, failed_at timestamptz, outcome text, category text, error text, error_class text, traceback text,
+               worker text, retry_at timestamptz)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'select');
+    dead spanmq.dead_letter;
+begin
+    if failures.msg_id is null then
+        raise exception 'msg_id cannot be NULL' using errcode = 'MQ002';
+    end if;
+    select * into dead from spanmq.dead_letter d where d.queue_id = this.queue_id and d.msg_id = failures.msg_id;
+    if not found then
+        return query
+            select f.attempt, f.failed_at, f.outcome, f.category, f.error, f.error_class, f.traceback, f.worker, f.retry_at
+            from spanmq.failures_of(this.queue_id, failures.msg_id) f where f.outcome <> 'cancelled';
+        return;
+    end if;
+    return query
+        select h.attempt, h.failed_at, h.outcome, h.category, h.error, h.error_class, h.traceback, h.worker, h.retry_at
+        from jsonb_to_recordset(dead.history) h (attempt int, failed_at timestamptz, outcome text, category text, error text,
+                                                 error_class text, traceback text, worker text, retry_at timestamptz);
+    return query select dead.attempts, dead.last_failed_at, 'dead', dead.category, dead.error, dead.error_class, dead.traceback, dead.worker,
+                        null::timestamptz;
+end $$;
+
+-- Deletes failures that nobody needs any more, at most 10,000 a call: those older than 30 days, and those older than a day of whose
+-- block of ids no message is left in the queue. Goes through them once a minute.
+create or replace function spanmq.tidy_failures(this spanmq.queue) returns bigint
+language plpgsql as $$
+declare
+    at_ timestamptz := clock_timestamp();
+    from_block bigint;
+    looked_at int;
+    last_block bigint;
+    doomed tid[];
+    n bigint;
+begin
+    select u.failures_to into from_block from spanmq.upkeep u where u.queue_id = this.queue_id and u.failures_at > at_ - interval '1 minute';
+    if found and from_block = 0 then
+        return 0;
+    end if;
+    from_block := coalesce(from_block, 0);
+    select count(*), max(f.block), array_agg(f.id) filter (where f.failed_at < at_ - interval '30 days' or f.failed_at < at_ - interval '1 day'
+                                                           and not spanmq.has_span_of(this, f.block * 256, f.block * 256 + 255))
+        into looked_at, last_block, doomed
+        from (select k.ctid as id, k.block, k.failed_at from spanmq.failure k
+              where k.queue_id = this.queue_id and k.block >= from_block order by k.queue_id, k.block limit 10000) f;
+    delete from spanmq.failure f where f.ctid = any (doomed) and f.queue_id = this.queue_id and f.failed_at < at_ - interval '1 day';
+    get diagnostics n = row_count;
+    -- A block with more failures than one look takes in is left to the next round.
+    last_block := case when looked_at = 10000 then greatest(last_block, from_block + 1) else 0 end;
+    if looked_at > 0 then
+        insert into spanmq.upkeep (queue_id, failures_to, failures_at) values (this.queue_id, last_block, at_)
+            on conflict (queue_id) do update set failures_to = excluded.failures_to, failures_at = excluded.failures_at;
+    end if;
+    return n;
+end $$;
+
+-- Forgets the failures and expiries of messages up to an id, which a purge has deleted, and that it has: for status().
+create or replace function spanmq.forget_failures(this_queue int, last_id bigint) returns void
+language plpgsql as $$
+begin
+    delete from spanmq.failure f where f.queue_id = this_queue and f.block <= last_id / 256;
+    delete from spanmq.expiry e where e.queue_id = this_queue and e.msg_id <= last_id;
+    insert into spanmq.upkeep (queue_id, purged_to) values (this_queue, last_id)
+        on conflict (queue_id) do update set purged_to = greatest(spanmq.upkeep.purged_to, excluded.purged_to);
+end $$;
+
+create or replace function spanmq.forget_dead_letters(this_queue int) returns void
+language plpgsql as $$
+begin
+    delete from spanmq.dead_letter d where d.queue_id = this_queue;
+    delete from spanmq.dead_letter_count c where c.queue_id = this_queue;
+end $$;
+
+-- What maintain() does about failures and dead letters.
+create or replace function spanmq.tidy_story(this spanmq.queue) returns table (action text, detail text)
+language plpgsql as $$
+begin
+    detail := spanmq.tidy_failures(this);
+    if detail <> '0' then
+        action := 'deleted old failures';
+        return next;
+    end if;
+    detail := spanmq.fold_dead_letter_counts(this.queue_id);
+    if detail <> '0' then
+        action := 'folded counts of dead letters';
+        return next;
+    end if;
+end $$;

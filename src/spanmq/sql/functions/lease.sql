@@ -1,0 +1,76 @@
+-- twin: unlogged
+-- What becomes of messages that a lease held: given back, held longer; and the leases that ran out.
+
+-- Puts runs back that take_out() took, each hidden until its own vt (null: visible at once), with the attempts that the run says.
+create or replace function spanmq.give_back(this_queue int, runs spanmq.run[]) returns void
+language plpgsql as $$
+declare
+    at_ timestamptz := clock_timestamp();
+begin
+    insert into spanmq.span (queue_id, lo, n, attempts, state, vt, last_read_at, ids, group_hash, group_key, priority)
+        select this_queue, r.lo, r.n, r.attempts, case when r.vt > at_ then 'w' else 'r' end::"char", r.vt, r.last_read_at, r.ids,
+               r.group_hash, r.group_key, r.priority
+        from unnest(runs) r;
+end $$;
+
+-- Holds the spans of a lease until then, at least: never shorter than before. Returns how many messages it holds. Locks the spans
+-- as everybody does, ascending; whoever settles one message waits as long as this takes.
+create or replace function spanmq.extend_lease(this_queue int, lease bigint, until timestamptz) returns bigint
+language plpgsql as $$
+declare
+    held bigint;
+begin
+    with locked as (
+        select s.lo from spanmq.span s
+            where s.queue_id = this_queue and s.lease_id = lease and s.state = 'l' order by s.lo for no key update),
+    extended as (
+        -- By the primary key: the row may have moved from the index of leases while we waited.
+        update spanmq.span s set vt = greatest(s.vt, until) from locked k
+            where s.queue_id = this_queue and s.lo = k.lo and s.lease_id = lease returning s.n)
+    select coalesce(sum(e.n), 0) into held from extended e;
+    -- A new statement: what left the lease one by one.
+    return held - (select count(*) from spanmq.settled x where x.queue_id = this_queue and x.lease_id = lease);
+end $$;
+
+-- Takes those messages of an ordered group out of their leases that come after `after_id`, and gives them back as if they had not
+-- been delivered: an earlier one goes back, so none of them may be handled before it.
+create or replace function spanmq.release_followers(this_queue int, key text, after_id bigint) returns int
+language plpgsql as $$
+declare
+    candidate record;
+    took spanmq.run;
+    runs spanmq.run[] := '{}';
+begin
+    for candidate in
+        select s.lo, s.lease_id, spanmq.ids_of(s.lo, s.n, s.ids) - int8multirange(int8range(null, after_id, '[]')) as ids
+        from spanmq.span s
+        where s.queue_id = this_queue and key is not null and s.group_hash = hashtextextended(key, 0) and s.group_hash is not null
+          and s.group_key = key and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1
+          and s.state = 'l' and coalesce(upper(s.ids), s.lo + s.n) > after_id + 1
+        union all
+        select s.lo, s.lease_id, spanmq.ids_of(s.lo, s.n, s.ids) - int8multirange(int8range(null, after_id, '[]'))
+        from spanmq.span s
+        where s.queue_id = this_queue and key is null and s.state = 'l' and s.group_hash is null
+          and coalesce(upper(s.ids), s.lo + s.n) > after_id + 1
+        order by 1, 2
+    loop
+        took := spanmq.cut_out(this_queue, candidate.lo, candidate.lease_id, candidate.ids);
+        if took.n > 0 then
+            runs := runs || spanmq.undelivered(took);
+        end if;
+    end loop;
+    perform spanmq.give_back(this_queue, runs);
+    return spanmq.count_runs(runs);
+end $$;
+
+-- The span that holds a message; none if it is in no span, or left a leased one.
+create or replace function spanmq.find_span(this_queue int, id bigint) returns setof spanmq.span
+language plpgsql stable rows 1 as $$
+begin
+    return query
+        select s.* from spanmq.span s
+        where s.queue_id = this_queue and s.lo between id - id % 256 and id and case when s.ids is null then id < s.lo + s.n else s.ids @> id end
+          and (s.lease_id = 0 or not exists (
+                select from spanmq.settled x where x.queue_id = this_queue and x.lease_id = s.lease_id and x.msg_id = id))
+        limit 1;
+end $$;

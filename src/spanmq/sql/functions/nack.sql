@@ -1,0 +1,246 @@
+-- Settling other than by ack: nack (again later, or given up), reject (given up), release (given back unhandled), extend (held longer).
+-- All are fenced by lease_id: a message that this lease no longer holds is reported stale and left alone.
+
+-- The reason that a caller gave, with its category: that which it names, else what the rules make of the error.
+-- Raises MQ002 for a category that is none.
+create or replace function spanmq.reason_of(
+    this_queue int, category text, error text, error_class text, traceback text, worker text
+) returns spanmq.reason
+language plpgsql stable as $$
+begin
+    if category is null then
+        category := spanmq.classify_error(this_queue, error_class, error);
+    else
+        perform spanmq.check_category(category);
+    end if;
+    return (category, error, error_class, traceback, worker)::spanmq.reason;
+end $$;
+
+-- What a category means for a queue: its own row, else that of all queues, else it is tried again.
+create or replace function spanmq.category_policy_of(this_queue int, category text) returns spanmq.category_policy
+language plpgsql stable as $$
+declare
+    this spanmq.category_policy;
+begin
+    select * into this from spanmq.category_policy c
+        where coalesce(c.queue_id, 0) in (this_queue, 0) and c.category = category_policy_of.category
+        order by c.queue_id nulls last limit 1;
+    this.retries := coalesce(this.retries, true);
+    return this;
+end $$;
+
+-- Those messages of runs that have used up their attempts: a message's own number, else `max_attempts`, null: endless. Reads the log
+-- only for queues where messages have numbers of their own.
+create or replace function spanmq.exhausted(this spanmq.queue, runs spanmq.run[], max_attempts int) returns int8multirange
+language plpgsql as $$
+declare
+    run spanmq.run;
+    ids int8multirange := '{}';
+begin
+    if this.uses_limits then
+        return (select coalesce(range_agg(int8range(m.msg_id, m.msg_id, '[]')), '{}')
+                from spanmq.fetch(this.queue_id, runs, 0, null, null, true) m
+                where m.read_ct >= coalesce(spanmq.own_max_attempts(m.headers), max_attempts));
+    end if;
+    if max_attempts is not null then
+        foreach run in array runs loop
+            if run.attempts >= max_attempts then
+                ids := ids + spanmq.ids_of(run.lo, run.n, run.ids);
+            end if;
+        end loop;
+    end if;
+    return ids;
+end $$;
+
+create or replace function spanmq.own_max_attempts(headers jsonb) returns int
+language sql immutable as $$
+    select case when jsonb_typeof(headers->'x-spanmq-max-attempts') = 'number'
+                then greatest(least((headers->>'x-spanmq-max-attempts')::numeric, 1000), 1)::int end
+$$;
+
+-- Seconds to wait after this many attempts: least(max, base * factor^(attempts - 1)), or with full jitter a random part of it.
+create or replace function spanmq.backoff(attempts int, base double precision, factor double precision, most double precision, jitter boolean)
+returns double precision
+language sql volatile as $$
+    select case
+        when base <= 0 then 0
+        -- In logarithms, for the power may be larger than any number.
+        when ln(base) + greatest(attempts - 1, 0) * ln(factor) >= ln(greatest(most, 1e-9)) then most
+        else base * power(factor, greatest(attempts - 1, 0)) end
+        * case when jitter then random() else 1 end
+$$;
+
+create or replace function spanmq.check_lease(lease_id bigint, msg_ids bigint[]) returns void
+language plpgsql immutable as $$
+begin
+    if lease_id is null or lease_id <= 0 or msg_ids is null then
+        raise exception 'lease_id must be one that receive gave and msg_ids an array, got: % and %', lease_id, msg_ids using errcode = 'MQ002';
+    end if;
+end $$;
+
+create or replace function spanmq.give_back_of(this spanmq.queue, runs spanmq.run[]) returns void
+language plpgsql as $$
+begin
+    if this.is_unlogged then
+        perform spanmq.give_back_unlogged(this.queue_id, runs);
+    else
+        perform spanmq.give_back(this.queue_id, runs);
+    end if;
+    perform spanmq.forget_hint(this.queue_id);
+end $$;
+
+-- In an ordered queue: gives back what is leased of the groups of these runs behind them. They have left their lease.
+create or replace function spanmq.release_behind(this spanmq.queue, runs spanmq.run[]) returns void
+language plpgsql as $$
+declare
+    first record;
+begin
+    if not (spanmq.policy_of(this.queue_id)).ordered then
+        return;
+    end if;
+    for first in select r.group_key, min(r.lo) as id from unnest(runs) r group by r.group_key order by 2 loop
+        if this.is_unlogged then
+            perform spanmq.release_followers_unlogged(this.queue_id, first.group_key, first.id);
+        else
+            perform spanmq.release_followers(this.queue_id, first.group_key, first.id);
+        end if;
+    end loop;
+end $$;
+
+-- One row for each distinct id, ascending: `held` of those in runs, dead of those in `dead`, stale of the rest.
+create or replace function spanmq.outcomes(msg_ids bigint[], runs spanmq.run[], dead int8multirange, held text)
+returns table (msg_id bigint, outcome text)
+language plpgsql as $$
+begin
+    if isempty(dead) and spanmq.count_runs(runs) = cardinality(msg_ids) then
+        return query select spanmq.expand_runs(runs), held;
+        return;
+    end if;
+    return query
+        select a.id, case when r.lo is null then 'stale' when a.id <@ dead then 'dead' else held end
+        from (select distinct id from unnest(msg_ids) id where id is not null) a
+        left join unnest(runs) r on a.id >= r.lo and case when r.ids is null then a.id < r.lo + r.n else r.ids @> a.id end
+        order by a.id;
+end $$;
+
+-- Gives messages back with a failure. They come again after retry_in seconds, or the backoff of their category or queue; those whose
+-- attempts are used up, or whose category is not tried again (PERMANENT and BUSINESS, unless set otherwise), become dead letters.
+-- One row for each distinct id, ascending: retrying, dead or stale. In an ordered queue, what is leased of the same group behind such
+-- a message goes back too, its attempt not counted. With a retry_in and no category it is tried again whatever the rules say.
+-- Raises MQ002 for a lease that is none, an unknown category or a negative retry_in; 42P01, 42501.
+create or replace function pgmq.nack(
+    queue text, lease_id bigint, msg_ids bigint[], error text default null, category text default null,
+    retry_in double precision default null, error_class text default null, traceback text default null, worker text default null
+) returns table (msg_id bigint, outcome text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'update');
+    at_ timestamptz := clock_timestamp();
+    reason spanmq.reason := spanmq.reason_of(this.queue_id, category, error, error_class, traceback, worker);
+    policy spanmq.policy := spanmq.policy_of(this.queue_id);
+    rule spanmq.category_policy := spanmq.category_policy_of(this.queue_id, reason.category);
+    retry_at timestamptz;
+    runs spanmq.run[];
+    retrying spanmq.run[];
+    dead int8multirange := '{}';
+    run spanmq.run;
+begin
+    perform spanmq.check_lease(lease_id, msg_ids);
+    if retry_in is not null then
+        retry_at := spanmq.after(retry_in, 'retry_in');
+        if retry_in < 0 then
+            raise exception 'retry_in cannot be negative, got: %', retry_in using errcode = 'MQ002';
+        end if;
+    end if;
+    runs := spanmq.join_runs(spanmq.take_out_of(this, msg_ids, lease_id));
+    if runs <> '{}' then
+        if rule.retries or retry_in is not null and category is null then
+            dead := spanmq.exhausted(this, runs, coalesce(rule.max_attempts, policy.max_attempts));
+        else
+            dead := spanmq.ids_of_runs(runs);
+        end if;
+        retrying := runs;
+        if not isempty(dead) then
+            perform spanmq.bury(this, spanmq.runs_among(runs, dead), at_, reason);
+            retrying := array(select r from unnest(runs) u, unnest(spanmq.run_without(u, spanmq.ids_of(u.lo, u.n, u.ids) * dead)) r);
+        end if;
+        if retrying <> '{}' then
+            -- One draw for each run: those who failed together come back together, and cost one span.
+            for i in 1 .. cardinality(retrying) loop
+                run := retrying[i];
+                run.vt := coalesce(retry_at, at_ + make_interval(secs => spanmq.backoff(
+                    run.attempts, coalesce(rule.backoff_base, policy.backoff_base), coalesce(rule.backoff_factor, policy.backoff_factor),
+                    coalesce(rule.backoff_max, policy.backoff_max), policy.jitter)));
+                retrying[i] := run;
+            end loop;
+            perform spanmq.give_back_of(this, retrying);
+            perform spanmq.note_failure(this.queue_id, retrying, at_, 'retrying', reason);
+        end if;
+        perform spanmq.release_behind(this, runs);
+    end if;
+    return query select * from spanmq.outcomes(msg_ids, runs, dead, 'retrying');
+end $$;
+
+-- Gives messages up: they become dead letters at once. One row for each distinct id, ascending: dead or stale. A category that is
+-- not named is what the rules make of the error, else PERMANENT. What is leased of the same ordered group behind them goes back.
+create or replace function pgmq.reject(
+    queue text, lease_id bigint, msg_ids bigint[], error text default null, category text default null,
+    error_class text default null, traceback text default null, worker text default null
+) returns table (msg_id bigint, outcome text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'delete');
+    reason spanmq.reason := spanmq.reason_of(this.queue_id, category, error, error_class, traceback, worker);
+    runs spanmq.run[];
+begin
+    perform spanmq.check_lease(lease_id, msg_ids);
+    if category is null and reason.category = 'UNKNOWN' then
+        reason.category := 'PERMANENT';
+    end if;
+    runs := spanmq.join_runs(spanmq.take_out_of(this, msg_ids, lease_id));
+    if runs <> '{}' then
+        perform spanmq.bury(this, runs, clock_timestamp(), reason);
+        perform spanmq.release_behind(this, runs);
+    end if;
+    return query select * from spanmq.outcomes(msg_ids, runs, '{}', 'dead');
+end $$;
+
+-- Gives messages back that were not handled: visible at once, and this delivery does not count as an attempt. For a worker that
+-- stops. One row for each distinct id, ascending: released or stale. What is leased of the same ordered group behind them goes back.
+create or replace function pgmq.release(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'update');
+    runs spanmq.run[];
+begin
+    perform spanmq.check_lease(lease_id, msg_ids);
+    runs := spanmq.join_runs(spanmq.take_out_of(this, msg_ids, lease_id));
+    if runs <> '{}' then
+        perform spanmq.give_back_of(this, array(select spanmq.undelivered(r) from unnest(runs) r));
+        perform spanmq.release_behind(this, runs);
+    end if;
+    return query select * from spanmq.outcomes(msg_ids, runs, '{}', 'released');
+end $$;
+
+-- Holds what a lease holds for `seconds` from now on, at least: never shorter than before. Returns how many messages that are; 0: the
+-- lease is stale, everything of it was settled or has gone to others. A lease that ran out is held again if nobody took its messages
+-- meanwhile: only what it still holds.
+create or replace function pgmq.extend(queue text, lease_id bigint, seconds double precision) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'update');
+    until timestamptz := spanmq.after(seconds, 'seconds');
+begin
+    perform spanmq.check_lease(lease_id, '{}');
+    if seconds <= 0 then
+        raise exception 'seconds must be more than 0, got: %', seconds using errcode = 'MQ002', hint = 'release() gives messages back.';
+    end if;
+    if this.is_unlogged then
+        return spanmq.extend_lease_unlogged(this.queue_id, lease_id, until);
+    end if;
+    return spanmq.extend_lease(this.queue_id, lease_id, until);
+end $$;

@@ -1,0 +1,73 @@
+-- One message as a person asks for it, and pausing a queue.
+
+-- The state of a message:
+--   pending      a receive may get it (also one whose lease ran out)
+--   processing   leased
+--   delayed      hidden until a time that it was sent with, or that set_vt set
+--   failed       waits for its backoff
+--   dead         among the dead letters
+--   completed    acked, archived or deleted (PGMQ's word for done); for as long as its row is in the log, or the archive has it
+--   unknown      never sent, cancelled, purged, or completed long ago
+-- What was redriven has the state of the message that it was sent again as.
+create or replace function spanmq.status_of(this spanmq.queue, id bigint) returns text
+language plpgsql as $$
+declare
+    at_ timestamptz := clock_timestamp();
+    found_span record;
+    dead spanmq.dead_letter;
+    is_there boolean;
+begin
+    if this.is_unlogged then
+        select * into found_span from spanmq.find_span_unlogged(this.queue_id, id);
+    else
+        select * into found_span from spanmq.find_span(this.queue_id, id);
+    end if;
+    if found_span.state = 'l' then
+        return case when found_span.vt > at_ then 'processing' else 'pending' end;
+    elsif found_span.state = 'w' and found_span.vt > at_ then
+        return case when found_span.attempts > 0 and exists (
+                        select from spanmq.failures_of(this.queue_id, id) f where f.outcome = 'retrying' and f.retry_at = found_span.vt)
+                    then 'failed' else 'delayed' end;
+    elsif found_span.state is not null then
+        return 'pending';
+    end if;
+    select * into dead from spanmq.dead_letter d where d.queue_id = this.queue_id and d.msg_id = id;
+    if found then
+        return case when dead.redriven_as is null or dead.redriven_as = id then 'dead' else spanmq.status_of(this, dead.redriven_as) end;
+    end if;
+    execute format('select exists (select from %s a where a.msg_id = $1)', this.archive) into is_there using id;
+    if is_there then
+        return 'completed';
+    end if;
+    execute format('select exists (select from spanmq.log_%s l where l.msg_id = $1)', this.queue_id) into is_there using id;
+    if is_there and id > coalesce((select u.purged_to from spanmq.upkeep u where u.queue_id = this.queue_id), 0)
+       and not exists (select from spanmq.failures_of(this.queue_id, id) f where f.outcome = 'cancelled') then
+        return 'completed';
+    end if;
+    return 'unknown';
+end $$;
+
+-- The state of a message (see status_of). Raises 42P01 for an unknown queue, 42501 without the right to look into it.
+create or replace function pgmq.status(queue text, msg_id bigint) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+begin
+    if msg_id is null then
+        raise exception 'msg_id cannot be NULL' using errcode = 'MQ002';
+    end if;
+    return spanmq.status_of(spanmq.find_queue(queue, 'select'), msg_id);
+end $$;
+
+-- Receivers get nothing from now on; senders go on, and what is leased can be settled. Wants the rights of set_policy.
+create or replace function pgmq.pause(queue text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform pgmq.set_policy(queue, '{"paused": true}');
+end $$;
+
+-- Receivers get messages again.
+create or replace function pgmq.resume(queue text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform pgmq.set_policy(queue, '{"paused": false}');
+end $$;

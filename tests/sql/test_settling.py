@@ -1,0 +1,399 @@
+"""nack, reject, release, extend: what becomes of a message, and what is known of it afterwards."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+
+KINDS = ("create", "create_unlogged")
+
+
+class Orders:
+    """A queue, in a transaction that is rolled back."""
+
+    def __init__(self, connection: Connection[Any], kind: str = "create") -> None:
+        self.connection = connection
+        self.rows(f"select pgmq.{kind}('orders')")
+
+    def rows(self, query: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        cursor = self.connection.execute(query.encode(), arguments or None)
+        return cursor.fetchall() if cursor.description else []
+
+    def value(self, query: str, *arguments: Any) -> Any:
+        return self.rows(query, *arguments)[0][0]
+
+    def policy(self, settings: str) -> None:
+        self.rows("select pgmq.set_policy('orders', %s::jsonb)", settings)
+
+    def send(self, n: int, headers: str | None = None) -> list[int]:
+        rows = self.rows(
+            "select pgmq.send_batch('orders', array(select to_jsonb(i) from generate_series(1, %s) i),"
+            " array_fill(%s::jsonb, array[%s]))",
+            n,
+            headers,
+            n,
+        )
+        return [message_id for (message_id,) in rows]
+
+    def receive(self, n: int = 100, lease: float = 60) -> tuple[int, list[int]]:
+        rows = self.rows("select lease_id, msg_id from pgmq.receive('orders', %s, %s)", n, lease)
+        return (rows[0][0] if rows else 0), [row[1] for row in rows]
+
+    def settle(self, call: str, lease: int, ids: list[int], *more: Any) -> dict[int, str]:
+        marks = ", %s" * len(more)
+        rows = self.rows(f"select * from pgmq.{call}('orders', %s, %s{marks})", lease, ids, *more)
+        assert [row[0] for row in rows] == sorted(set(ids))
+        return dict(rows)
+
+    def show(self, ids: list[int]) -> None:
+        """Let what waits for a retry be visible at once."""
+        self.rows("select pgmq.set_vt('orders', %s::bigint[], 0)", ids)
+
+    def statuses(self, ids: list[int]) -> list[str]:
+        return [self.value("select pgmq.status('orders', %s)", each) for each in ids]
+
+    def left(self) -> list[int]:
+        return [row[0] for row in self.rows("select msg_id from pgmq.q_orders order by msg_id")]
+
+    def dead(self) -> list[int]:
+        return [row[0] for row in self.rows("select msg_id from spanmq.dead_letter order by msg_id")]
+
+
+@pytest.fixture(params=KINDS)
+def orders(connection: Connection[Any], request: pytest.FixtureRequest) -> Orders:
+    return Orders(connection, request.param)
+
+
+def test_nacked_message_comes_again_with_its_story(orders: Orders) -> None:
+    (first,) = orders.send(1)
+    lease, _ = orders.receive()
+    assert orders.statuses([first]) == ["processing"]
+    assert orders.settle("nack", lease, [first], "refused", "DEPENDENCY", 60) == {first: "retrying"}
+    assert orders.statuses([first]) == ["failed"]
+    assert orders.receive() == (0, [])
+    story = orders.rows(
+        "select attempt, outcome, category, error, retry_at - failed_at < interval '61 s'"
+        " from pgmq.failures('orders', %s)",
+        first,
+    )
+    assert story == [(1, "retrying", "DEPENDENCY", "refused", True)]
+    orders.show([first])
+    assert orders.statuses([first]) == ["pending"]
+    rows = orders.rows("select attempt from pgmq.receive('orders')")
+    assert rows == [(2,)]
+
+
+def test_a_stale_lease_settles_nothing(orders: Orders) -> None:
+    ids = orders.send(3)
+    old, _ = orders.receive(lease=-1)
+    new, held = orders.receive()
+    assert held == ids
+    for call in ("nack", "reject", "release", "ack"):
+        assert orders.settle(call, old, ids) == dict.fromkeys(ids, "stale")
+    assert orders.value("select pgmq.extend('orders', %s, 60)", old) == 0
+    assert orders.settle("ack", new, ids) == dict.fromkeys(ids, "acked")
+
+
+def test_each_id_has_its_outcome_in_any_order(orders: Orders) -> None:
+    orders.policy('{"max_attempts": 2, "backoff_base": 0}')
+    ids = orders.send(6)
+    lease, _ = orders.receive(4)
+    assert set(orders.settle("nack", lease, ids[:2]).values()) == {"retrying"}
+    again, held = orders.receive(2)
+    assert held == ids[:2], "a backoff of 0 shows them at once"
+    asked = [ids[5], ids[1], ids[3], ids[1]]
+    assert orders.settle("nack", again, asked) == {ids[1]: "dead", ids[3]: "stale", ids[5]: "stale"}
+    assert orders.dead() == [ids[1]]
+
+
+def test_a_thousand_shuffled_ids_cost_a_row_a_block(orders: Orders) -> None:
+    ids = orders.send(1000)
+    lease, _ = orders.receive(1000)
+    shuffled = sorted(ids, key=lambda each: each * 7919 % 1000)
+    assert set(orders.settle("nack", lease, shuffled, "x", None, 60).values()) == {"retrying"}
+    spans = orders.value(
+        "select (select count(*) from spanmq.span) + (select count(*) from spanmq.span_unlogged)"
+    )
+    assert (spans, orders.value("select count(*) from spanmq.failure")) == (4, 4)
+
+
+@pytest.mark.parametrize("category", ["PERMANENT", "BUSINESS"])
+def test_what_can_not_succeed_is_dead_at_once(orders: Orders, category: str) -> None:
+    ids = orders.send(2)
+    lease, _ = orders.receive()
+    assert orders.settle("nack", lease, ids[:1], "no", category) == {ids[0]: "dead"}
+    assert orders.left() == ids[1:]
+    assert orders.statuses(ids) == ["dead", "processing"]
+
+
+def test_dead_letter_keeps_everything(orders: Orders) -> None:
+    orders.policy('{"max_attempts": 2}')
+    (first, _) = orders.send(2, '{"x-pgmq-group": "blue", "kind": "a"}')
+    lease, held = orders.receive()
+    orders.settle("nack", lease, held, "first error", "TRANSIENT")
+    orders.show(held)
+    lease, _ = orders.receive()
+    marks = ("second error", "UNKNOWN", None, "ValueError", "line 1", "worker 7")
+    assert orders.settle("nack", lease, [first], *marks) == {first: "dead"}
+    ((row),) = orders.rows(
+        "select msg_id, message, headers, group_key, attempts, category, error, error_class, traceback, worker,"
+        " history, redriven_at, first_failed_at <= last_failed_at, dead_at = last_failed_at"
+        " from spanmq.dead_letter"
+    )
+    assert row[:10] == (
+        first,
+        1,
+        {"x-pgmq-group": "blue", "kind": "a"},
+        "blue",
+        2,
+        "UNKNOWN",
+        "second error",
+        "ValueError",
+        "line 1",
+        "worker 7",
+    )
+    (earlier,) = row[10]
+    assert (earlier["attempt"], earlier["error"], earlier["category"]) == (1, "first error", "TRANSIENT")
+    assert row[11:] == (None, True, True)
+    story = orders.rows("select attempt, outcome, error from pgmq.failures('orders', %s)", first)
+    assert story == [(1, "retrying", "first error"), (2, "dead", "second error")]
+    assert orders.rows("select category, sum(n) from spanmq.dead_letter_count group by 1") == [("UNKNOWN", 1)]
+
+
+def test_reject_is_final(orders: Orders) -> None:
+    ids = orders.send(3)
+    lease, _ = orders.receive()
+    assert orders.settle("reject", lease, ids[:2], "bad") == {ids[0]: "dead", ids[1]: "dead"}
+    assert orders.rows("select distinct category from spanmq.dead_letter") == [("PERMANENT",)]
+    assert orders.settle("reject", lease, ids) == {ids[0]: "stale", ids[1]: "stale", ids[2]: "dead"}
+    assert orders.left() == []
+
+
+def test_released_message_was_not_tried(orders: Orders) -> None:
+    ids = orders.send(300)
+    lease, _ = orders.receive(300)
+    assert set(orders.settle("release", lease, ids).values()) == {"released"}
+    rows = orders.rows("select msg_id, attempt from pgmq.receive('orders', 300)")
+    assert rows == [(each, 1) for each in ids]
+
+
+def test_extend_holds_all_that_is_left_and_never_less(orders: Orders) -> None:
+    ids = orders.send(300)
+    lease, _ = orders.receive(300, 30)
+    orders.settle("ack", lease, ids[:10])
+    orders.rows("select pgmq.delete('orders', %s::bigint)", ids[20])
+    assert orders.value("select pgmq.extend('orders', %s, 600)", lease) == 289
+    least = "select min(vt) > now() + interval '590 s' from pgmq.q_orders"
+    assert orders.value(least)
+    assert orders.value("select pgmq.extend('orders', %s, 1)", lease) == 289
+    assert orders.value(least), "never shorter"
+
+
+def test_lease_that_ran_out_is_held_again_unless_taken(orders: Orders) -> None:
+    ids = orders.send(2)
+    lease, _ = orders.receive(lease=-1)
+    assert orders.statuses(ids) == ["pending"] * 2
+    assert orders.value("select pgmq.extend('orders', %s, 60)", lease) == 2
+    assert orders.receive() == (0, [])
+    assert orders.settle("ack", lease, ids) == dict.fromkeys(ids, "acked")
+
+
+def test_ack_archives_where_the_policy_says_so(orders: Orders) -> None:
+    orders.policy('{"archive_on_ack": true}')
+    ids = orders.send(3)
+    lease, _ = orders.receive()
+    assert orders.settle("ack", lease, ids[:2]) == dict.fromkeys(ids[:2], "acked")
+    assert orders.rows("select msg_id, read_ct, message from pgmq.a_orders order by 1") == [
+        (ids[0], 1, 1),
+        (ids[1], 1, 2),
+    ]
+    assert orders.statuses(ids) == ["completed", "completed", "processing"]
+
+
+def test_status_of_what_has_gone(orders: Orders) -> None:
+    ids = orders.send(4)
+    (delayed,) = (row[0] for row in orders.rows("select pgmq.send('orders', '1', 60)"))
+    lease, _ = orders.receive(2)
+    orders.settle("ack", lease, ids[:1])
+    orders.rows("select pgmq.cancel('orders', %s)", [ids[3]])
+    wanted = ["completed", "processing", "pending", "unknown", "delayed", "unknown"]
+    assert orders.statuses([*ids, delayed, delayed + 1]) == wanted
+    orders.rows("select pgmq.purge_queue('orders')")
+    assert orders.statuses([ids[1], ids[2]]) == ["unknown"] * 2
+    (later,) = orders.send(1)
+    assert orders.statuses([later]) == ["pending"]
+
+
+def test_category_may_have_attempts_and_a_backoff_of_its_own(orders: Orders) -> None:
+    orders.policy(
+        '{"max_attempts": 9, "jitter": false, "backoff_base": 7, "backoff_factor": 3, "backoff_max": 50}'
+    )
+    orders.rows(
+        "insert into spanmq.category_policy (queue_id, category, max_attempts, backoff_base, backoff_factor)"
+        " select queue_id, 'DEPENDENCY', 2, 100, 1 from spanmq.queue"
+    )
+    (first,) = orders.send(1)
+    waits = []
+    for category in ("UNKNOWN", "UNKNOWN", "UNKNOWN", "DEPENDENCY"):
+        lease, _ = orders.receive()
+        outcome = orders.settle("nack", lease, [first], "x", category)[first]
+        orders.show([first])
+        waits.append(outcome)
+    assert waits == ["retrying"] * 3 + ["dead"]
+    (history,) = orders.rows("select history from spanmq.dead_letter")
+    seconds = orders.rows(
+        "select round(extract(epoch from f.retry_at - f.failed_at)) from jsonb_to_recordset(%s::jsonb)"
+        " f (retry_at timestamptz, failed_at timestamptz)",
+        psycopg.types.json.Jsonb(history[0]),
+    )
+    assert [int(each) for (each,) in seconds] == [7, 21, 50]
+
+
+def test_backoff_is_bounded_and_jitter_is_full(connection: Connection[Any]) -> None:
+    rows = connection.execute(
+        "select min(w), max(w), avg(w) from (select spanmq.backoff(3, 10, 2, 3600, true) as w"
+        " from generate_series(1, 2000)) b"
+    ).fetchone()
+    assert rows is not None
+    assert 0 <= rows[0] < 4
+    assert 36 < rows[1] <= 40
+    assert 17 < rows[2] < 23
+    for arguments, wanted in {
+        "1000, 10, 10, 60, false": 60,
+        "1, 0, 2, 60, false": 0,
+        "1, 100, 2, 60, false": 60,
+        "2, 1, 1, 60, false": 1,
+        "5, 1, 2, 0, false": 0,
+    }.items():
+        row = connection.execute(f"select spanmq.backoff({arguments})".encode()).fetchone()
+        assert row == (pytest.approx(wanted),), arguments
+
+
+def test_messages_have_their_own_attempts(orders: Orders) -> None:
+    orders.rows("update spanmq.queue set uses_limits = true")
+    (first,) = orders.send(1, '{"x-spanmq-max-attempts": 1}')
+    (second,) = orders.send(1, '{"x-spanmq-max-attempts": "many"}')
+    lease, _ = orders.receive()
+    assert orders.settle("nack", lease, [first, second]) == {first: "dead", second: "retrying"}
+
+
+def test_ordered_queue_gives_back_what_is_behind(orders: Orders) -> None:
+    orders.policy('{"ordered": true}')
+    blue, red, plain = (orders.send(3, f'{{"x-pgmq-group": "{each}"}}') for each in ("blue", "red", ""))
+    none = orders.send(3)
+    # As a claim that takes several of each group gives them.
+    lease, held = orders.receive()
+    if held != [*blue, *red, *plain, *none]:
+        pytest.skip("receive gives the heads of groups only")
+    outcomes = orders.settle("nack", lease, [blue[1], none[0]], "x", None, 60)
+    assert set(outcomes.values()) == {"retrying"}
+    assert orders.settle("ack", lease, [*blue, *none[1:]]) == {
+        blue[0]: "acked",
+        blue[1]: "stale",
+        blue[2]: "stale",
+        none[1]: "stale",
+        none[2]: "stale",
+    }
+    rows = orders.rows(
+        "select msg_id, read_ct, vt <= clock_timestamp() from pgmq.q_orders where msg_id = any (%s)", [blue[2], *none]
+    )
+    assert sorted(rows) == [(blue[2], 0, True), (none[0], 1, False), (none[1], 0, True), (none[2], 0, True)]
+    assert set(orders.settle("ack", lease, [*red, *plain]).values()) == {"acked"}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "nack('orders', null, array[1])",
+        "nack('orders', 0, array[1])",
+        "nack('orders', 5, null)",
+        "nack('orders', 5, array[1], category => 'permanent')",
+        "nack('orders', 5, array[1], category => '')",
+        "nack('orders', 5, array[1], retry_in => -1)",
+        "nack('orders', 5, array[1], retry_in => 'NaN')",
+        "nack('orders', 5, array[1], retry_in => 1e10)",
+        "reject('orders', -1, array[1])",
+        "reject('orders', 5, array[1], category => 'BAD')",
+        "release('orders', null, array[1])",
+        "extend('orders', 5, 0)",
+        "extend('orders', 5, -1)",
+        "extend('orders', 5, null)",
+        "extend('orders', 5, 'Infinity')",
+        "extend('orders', null, 5)",
+        "status('orders', null)",
+        "failures('orders', null)",
+    ],
+)
+def test_bad_argument_is_refused(connection: Connection[Any], call: str) -> None:
+    orders = Orders(connection)
+    with pytest.raises(psycopg.errors.Error) as error, connection.transaction():
+        orders.rows(f"select pgmq.{call}")
+    assert error.value.sqlstate == "MQ002"
+
+
+def test_empty_and_unknown_ids(orders: Orders) -> None:
+    assert orders.settle("nack", 5, []) == {}
+    assert orders.rows("select * from pgmq.release('orders', 5, array[null, 3, -1]::bigint[])") == [
+        (-1, "stale"),
+        (3, "stale"),
+    ]
+    for call in ("nack('no', 1, array[1])", "extend('no', 1, 1)", "status('no', 1)", "pause('no')"):
+        with pytest.raises(psycopg.errors.UndefinedTable), orders.connection.transaction():
+            orders.rows(f"select pgmq.{call}")
+
+
+def test_long_texts_are_cut(orders: Orders) -> None:
+    (first,) = orders.send(1)
+    lease, _ = orders.receive()
+    orders.settle("nack", lease, [first], "e" * 20_000, None, 0, "c" * 1000, "t" * 200_000, "w" * 1000)
+    rows = orders.rows(
+        "select length(error), length(error_class), length(traceback), length(worker) from pgmq.failures('orders', %s)",
+        first,
+    )
+    assert rows == [(10_000, 500, 100_000, 500)]
+
+
+def test_purge_keeps_dead_letters_and_drop_removes_them(orders: Orders) -> None:
+    ids = orders.send(3)
+    lease, _ = orders.receive()
+    orders.settle("reject", lease, ids[:1])
+    orders.settle("nack", lease, ids[1:2], "x", None, 60)
+    assert orders.value("select pgmq.purge_queue('orders')") == 2
+    assert orders.value("select count(*) from spanmq.failure") == 0
+    assert orders.dead() == ids[:1]
+    orders.rows("select pgmq.drop_queue('orders')")
+    assert orders.dead() == []
+    assert orders.value("select count(*) from spanmq.dead_letter_count") == 0
+
+
+def test_pause_and_resume_are_the_policy(orders: Orders) -> None:
+    orders.rows("select pgmq.pause('orders')")
+    assert orders.value("select (pgmq.get_policy('orders')->>'paused')::boolean")
+    orders.rows("select pgmq.resume('orders')")
+    assert not orders.value("select (pgmq.get_policy('orders')->>'paused')::boolean")
+
+
+def test_old_failures_go(orders: Orders) -> None:
+    ids = orders.send(600)
+    lease, _ = orders.receive(600)
+    orders.settle("nack", lease, ids, "x", None, 60)
+    orders.rows("update spanmq.failure set failed_at = failed_at - interval '25 hours'")
+    tidy = "select spanmq.tidy_failures(q) from spanmq.queue q"
+    assert orders.value(tidy) == 0, "their messages are in the queue"
+    orders.rows("select pgmq.delete('orders', array(select generate_series(1, 255)::bigint))")
+    assert orders.value(tidy) == 0, "looked less than a minute ago"
+    orders.rows("update spanmq.upkeep set failures_at = '-infinity'")
+    assert orders.value(tidy) == 1
+    orders.rows("update spanmq.failure set failed_at = failed_at - interval '30 days'")
+    orders.rows("update spanmq.upkeep set failures_at = '-infinity'")
+    assert orders.value(tidy) == 2
+
+
+def test_counts_of_dead_letters_are_folded(orders: Orders) -> None:
+    orders.rows(
+        "insert into spanmq.dead_letter_count select queue_id, 'UNKNOWN', i from spanmq.queue, generate_series(1, 100) i"
+    )
+    assert orders.value("select spanmq.fold_dead_letter_counts(queue_id) from spanmq.queue") == 100
+    assert orders.rows("select category, n from spanmq.dead_letter_count") == [("UNKNOWN", 5050)]
+    assert orders.value("select spanmq.fold_dead_letter_counts(queue_id) from spanmq.queue") == 0

@@ -319,7 +319,12 @@ def test_every_dependency_has_its_reason() -> None:
 
 
 def test_no_file_is_long() -> None:
-    lengths = {path: len(path.read_text("utf-8").splitlines()) for path in FILES if path.parent != ROOT}
+    # The reference of commands is generated: nobody reads it from end to end.
+    lengths = {
+        path: len(path.read_text("utf-8").splitlines())
+        for path in FILES
+        if path.parent != ROOT and path.name != "cli-reference.md"
+    }
     assert {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > LINES_MAX} == {}
 
 

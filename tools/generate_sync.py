@@ -13,7 +13,17 @@ import sys
 from pathlib import Path
 
 SOURCES = Path(__file__).parent.parent / "src" / "spanmq"
-MODULES = ("bulk", "categories", "client", "deliveries", "link", "listen", "maintenance", "policies", "sending")
+MODULES = (
+    "bulk",
+    "categories",
+    "client",
+    "deliveries",
+    "link",
+    "listen",
+    "maintenance",
+    "policies",
+    "sending",
+)
 
 WORDS = {
     "AbstractAsyncContextManager": "AbstractContextManager",

@@ -1,6 +1,6 @@
 # Made of deliveries_async.py by tools/generate_sync.py: change that one.
 
-"""What a receiver says of the messages that it holds, other than that they are done; a part of Client."""
+"""What a receiver says of messages that it holds, but that they are done; a part of Client."""
 
 from __future__ import annotations
 

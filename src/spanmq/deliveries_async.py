@@ -1,4 +1,4 @@
-"""What a receiver says of the messages that it holds, other than that they are done; a part of AsyncClient."""
+"""What a receiver says of messages that it holds, but that they are done; a part of AsyncClient."""
 
 from __future__ import annotations
 

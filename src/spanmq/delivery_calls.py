@@ -1,4 +1,4 @@
-"""The SQL functions of settling under a lease: their arguments, and what becomes of their rows. No I/O here."""
+"""The SQL functions of settling under a lease: arguments, and what becomes of rows. No I/O here."""
 
 from __future__ import annotations
 

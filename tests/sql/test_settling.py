@@ -137,8 +137,8 @@ def test_dead_letter_keeps_everything(orders: Orders) -> None:
     marks = ("second error", "UNKNOWN", None, "ValueError", "line 1", "worker 7")
     assert orders.settle("nack", lease, [first], *marks) == {first: "dead"}
     ((row),) = orders.rows(
-        "select msg_id, message, headers, group_key, attempts, category, error, error_class, traceback, worker,"
-        " history, redriven_at, first_failed_at <= last_failed_at, dead_at = last_failed_at"
+        "select msg_id, message, headers, group_key, attempts, category, error, error_class, traceback,"
+        " worker, history, redriven_at, first_failed_at <= last_failed_at, dead_at = last_failed_at"
         " from spanmq.dead_letter"
     )
     assert row[:10] == (
@@ -296,7 +296,8 @@ def test_ordered_queue_gives_back_what_is_behind(orders: Orders) -> None:
         none[2]: "stale",
     }
     rows = orders.rows(
-        "select msg_id, read_ct, vt <= clock_timestamp() from pgmq.q_orders where msg_id = any (%s)", [blue[2], *none]
+        "select msg_id, read_ct, vt <= clock_timestamp() from pgmq.q_orders where msg_id = any (%s)",
+        [blue[2], *none],
     )
     assert sorted(rows) == [(blue[2], 0, True), (none[0], 1, False), (none[1], 0, True), (none[2], 0, True)]
     assert set(orders.settle("ack", lease, [*red, *plain]).values()) == {"acked"}
@@ -348,7 +349,8 @@ def test_long_texts_are_cut(orders: Orders) -> None:
     lease, _ = orders.receive()
     orders.settle("nack", lease, [first], "e" * 20_000, None, 0, "c" * 1000, "t" * 200_000, "w" * 1000)
     rows = orders.rows(
-        "select length(error), length(error_class), length(traceback), length(worker) from pgmq.failures('orders', %s)",
+        "select length(error), length(error_class), length(traceback), length(worker)"
+        " from pgmq.failures('orders', %s)",
         first,
     )
     assert rows == [(10_000, 500, 100_000, 500)]
@@ -392,7 +394,8 @@ def test_old_failures_go(orders: Orders) -> None:
 
 def test_counts_of_dead_letters_are_folded(orders: Orders) -> None:
     orders.rows(
-        "insert into spanmq.dead_letter_count select queue_id, 'UNKNOWN', i from spanmq.queue, generate_series(1, 100) i"
+        "insert into spanmq.dead_letter_count select queue_id, 'UNKNOWN', i"
+        " from spanmq.queue, generate_series(1, 100) i"
     )
     assert orders.value("select spanmq.fold_dead_letter_counts(queue_id) from spanmq.queue") == 100
     assert orders.rows("select category, n from spanmq.dead_letter_count") == [("UNKNOWN", 5050)]

@@ -5,6 +5,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import Connection
+from psycopg.types.json import Jsonb
 
 KINDS = ("create", "create_unlogged")
 
@@ -245,7 +246,7 @@ def test_category_may_have_attempts_and_a_backoff_of_its_own(orders: Orders) -> 
     seconds = orders.rows(
         "select round(extract(epoch from f.retry_at - f.failed_at)) from jsonb_to_recordset(%s::jsonb)"
         " f (retry_at timestamptz, failed_at timestamptz)",
-        psycopg.types.json.Jsonb(history[0]),
+        Jsonb(history[0]),
     )
     assert [int(each) for (each,) in seconds] == [7, 21, 50]
 

@@ -136,6 +136,22 @@ class IsolationLevelError(SpanmqError):
     """The call needs READ COMMITTED."""
 
 
+class WriteClosedError(SpanmqError):
+    """A bulk write was given up before it was published; nothing of it was sent."""
+
+
+class ReceiverSupersededError(SpanmqError):
+    """This reader of a stream is not the receiver any more: released, adopted, or opened by another driver."""
+
+
+class ReceiverInUseError(SpanmqError):
+    """A receiver's label is bound to another checkpoint."""
+
+
+class MessagesLostError(SpanmqError):
+    """A stream asked for messages that are gone: purged, or settled long ago."""
+
+
 class StatementCancelledError(SpanmqError):
     """Cancelled by a time-out or by somebody; nothing was changed."""
 
@@ -165,6 +181,10 @@ _CLASS_OF_SQLSTATE: Final[dict[str, type[SpanmqError]]] = {
     "MQ005": InvalidTopicError,
     "MQ006": SchemaVersionError,
     "MQ020": InvalidPatternError,
+    "MQ050": WriteClosedError,
+    "MQ051": ReceiverSupersededError,
+    "MQ052": ReceiverInUseError,
+    "MQ053": MessagesLostError,
     "22003": InvalidArgumentError,  # numeric_value_out_of_range
     "22008": InvalidArgumentError,  # datetime_field_overflow
     "2201W": InvalidArgumentError,  # invalid_row_count_in_limit_clause
@@ -310,6 +330,17 @@ class EmbeddedDiskFullError(EmbeddedError):
 
 class EmbeddedStartError(EmbeddedError):
     """The server did not start, or did not get ready in time; the message ends with what it said."""
+
+
+# The pipeline on Spark.
+
+
+class PipelineError(SpanmqError):
+    """A job of the pipeline can't run or has failed; the message says which queue, file or option."""
+
+
+class PipelineNotAvailableError(PipelineError):
+    """PySpark or Java is missing on this machine."""
 
 
 # The schema manager and the take-over of PGMQ.

@@ -164,6 +164,24 @@ class NotifyThrottle:
     last_notified_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receiver:
+    """A stream that consumes a queue: one checkpoint of it.
+
+    It has claimed batches up to `batch`, those up to `settled` are done, and it holds `held` messages.
+    """
+
+    queue: str
+    receiver_id: str
+    label: str | None
+    state: str
+    batch: int
+    settled: int
+    held: int
+    created_at: datetime
+    opened_at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class MaintenanceStep:
     """One thing that `maintain` did."""

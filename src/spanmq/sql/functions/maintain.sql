@@ -39,10 +39,14 @@ end $$;
 create or replace function spanmq.has_span_of(this spanmq.queue, first_id bigint, last_id bigint) returns boolean
 language plpgsql as $$
 begin
-    if this.is_unlogged then
-        return spanmq.has_span_unlogged(this.queue_id, first_id, last_id);
+    -- In this order, a statement each: see is_reserved().
+    if spanmq.is_reserved(this.queue_id, first_id, last_id) then
+        return true;
+    elsif this.is_unlogged and spanmq.has_span_unlogged(this.queue_id, first_id, last_id)
+            or not this.is_unlogged and spanmq.has_span(this.queue_id, first_id, last_id) then
+        return true;
     end if;
-    return spanmq.has_span(this.queue_id, first_id, last_id);
+    return spanmq.is_kept(this.queue_id, first_id, last_id);
 end $$;
 
 -- Locks a table of the log for this transaction, or gives up after the lock_timeout of maintain().
@@ -167,6 +171,12 @@ begin
         detail := n;
         return next;
     end if;
+    n := spanmq.close_abandoned(this.queue_id);
+    if n > 0 then
+        action := 'closed abandoned writes';
+        detail := n;
+        return next;
+    end if;
     -- Not the first blocks, where receivers are, nor the last, where senders are.
     select u.joined_to into from_id from spanmq.upkeep u where u.queue_id = this.queue_id;
     from_id := greatest(from_id, spanmq.first_ready(this) + 1024) / 256 * 256;
@@ -264,6 +274,8 @@ begin
             return;
         elsif has_span and segment.old_name is null and segment.passed_at_xid < horizon and segment.n_rows > 1000 then
             continue when spanmq.count_alive_of(this, segment.lo, segment.hi) * 10 >= segment.n_rows;
+            -- Rows that no span holds are needed too: the copy would not have them.
+            continue when spanmq.is_reserved(this.queue_id, segment.lo, segment.hi) or spanmq.is_kept(this.queue_id, segment.lo, segment.hi);
             -- Who has written here and not committed is not in the copy. This lock can be had only when there is nobody.
             continue when not spanmq.lock_log(segment.log_name, 'share');
             perform spanmq.copy_segment(this, segment);

@@ -36,7 +36,7 @@ declare
 begin
     if not this.is_unlogged then
         -- The usual case: the message is a span of its own.
-        delete from spanmq.span s where s.queue_id = this.queue_id and s.lo = msg_id and s.n = 1 and s.ids is null;
+        delete from spanmq.span s where s.queue_id = this.queue_id and s.lo = msg_id and s.n = 1 and s.ids is null and s.lease_id >= 0;
         if found then
             return true;
         end if;
@@ -190,6 +190,7 @@ declare
     drawn bigint := coalesce(pg_sequence_last_value(this.ids), 0);
     purged bigint;
 begin
+    perform spanmq.lose_batches(this.queue_id);
     if this.is_unlogged then
         purged := spanmq.purge_unlogged(this.queue_id);
     else

@@ -22,7 +22,7 @@ begin
         for run in
             delete from spanmq.span s
                 where s.queue_id = this_queue and s.lo >= first_id and s.lo <= last_id and s.lo + s.n - 1 <= last_id
-                  and s.ids is null and (s.lease_id = fence or fence is null)
+                  and s.ids is null and (s.lease_id = fence or fence is null and s.lease_id >= 0)
                 returning s.lo, s.n, s.ids, s.attempts, s.lease_id, s.vt, s.last_read_at, s.group_hash, s.group_key, s.priority
         loop
             runs := runs || run;
@@ -55,7 +55,7 @@ begin
         for run in
             delete from spanmq.span s using unnest(asked) a
                 where s.queue_id = this_queue and s.lo >= lower(a) and s.lo < upper(a) and s.lo + s.n <= upper(a)
-                  and s.ids is null and (s.lease_id = fence or fence is null)
+                  and s.ids is null and (s.lease_id = fence or fence is null and s.lease_id >= 0)
                 returning s.lo, s.n, s.ids, s.attempts, s.lease_id, s.vt, s.last_read_at, s.group_hash, s.group_key, s.priority
         loop
             runs := runs || run;
@@ -110,7 +110,7 @@ begin
             cross join lateral (
                 select * from spanmq.span s
                 where s.queue_id = this_queue and s.lo between a.id - a.id % 256 and a.id
-                  and (s.lease_id = fence or fence is null)
+                  and (s.lease_id = fence or fence is null and s.lease_id >= 0)
                   and case when s.ids is null then a.id < s.lo + s.n else s.ids @> a.id end
                   and (s.lease_id = 0 or not exists (
                         select from spanmq.settled x where x.queue_id = this_queue and x.lease_id = s.lease_id and x.msg_id = a.id))

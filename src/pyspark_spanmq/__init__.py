@@ -1,0 +1,64 @@
+"""The data source `spanmq`, in a package whose name lets Spark find it by itself.
+
+Spark imports this to see what there is, even when nobody uses it: so it imports nothing of ours until it is
+used. One such package that fails would take all others with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+
+class DefaultSource(DataSource):
+    """Queues of a PostgreSQL database with spanmq."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        # Not dict(options), which loses the keys' independence of case.
+        self.options = options
+
+    @classmethod
+    def name(cls) -> str:
+        """Give the name for `format`."""
+        return "spanmq"
+
+    def schema(self) -> str:
+        """Give the columns that the options ask for."""
+        from spanmq.spark import source
+
+        return source.schema(self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Give the reader of a batch."""
+        from spanmq.spark import source
+
+        return source.reader(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Give the reader of a stream."""
+        from spanmq.spark import source
+
+        return source.stream_reader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Give the writer of a batch."""
+        from spanmq.spark import source
+
+        return source.writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Give the writer of a stream."""
+        from spanmq.spark import source
+
+        return source.stream_writer(self.options, schema, overwrite=overwrite)

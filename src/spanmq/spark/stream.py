@@ -1,0 +1,221 @@
+"""The stream reader: a queue consumed as a receiver. An offset is the number of a batch that the server keeps.
+
+The protocol, each step against a failure:
+
+1. A checkpoint's first offset is empty, and the first call leases nothing: it gives the receiver's identity,
+   so that this lies in the checkpoint before the first message is held.
+2. Each call settles what lies up to `start`, which is in the checkpoint's commit log; then it gives a batch
+   that an earlier driver claimed and did not log; only then it claims a new one.
+3. Each start of a reader raises the receiver's incarnation. Calls of an older one are refused: two drivers
+   can't both run.
+4. A batch is read as the claim noted it, never from what the queue holds now: a replay reads the same rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import psycopg
+import pyarrow
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from spanmq import errors
+from spanmq.spark import rows
+from spanmq.spark.column import STREAM, chosen
+from spanmq.spark.options import Options
+from spanmq.spark.reader import RangePartition, queue_named
+
+VERSION: Final = 1
+# How long a call waits for messages: Spark asks again at once, some 80 times a second.
+WAIT_SECONDS: Final = 0.5
+PAUSE_SECONDS: Final = 0.02
+# The server's limit is that of an integer.
+UNLIMITED: Final = 2_000_000_000
+
+Offset = dict[str, Any]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a queue exactly once for a checkpoint."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        wrong = {each.name for each in chosen(options)} - {each.name for each in STREAM}
+        if wrong:
+            raise errors.InvalidArgumentError(f"a stream has no column {', '.join(sorted(wrong))}")
+        self._options = options
+        self._schema = schema
+        self._connection: psycopg.Connection[Any] | None = None
+        self._incarnation: int | None = None
+        self._identity: Offset = {}
+        self._last_id: int | None = None
+        self._is_bounded = False
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Give the offset of a new checkpoint."""
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Give the limit of a batch."""
+        return ReadMaxRows(self._options.max_messages)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Remember what is the newest message now: later ones are not for this run."""
+        self._is_bounded = True
+        with self._server() as server:
+            row = server.execute(
+                "select last_id from pgmq.receiver_log(queue => %s)", [self._options.queue]
+            ).fetchone()
+        assert row is not None
+        self._last_id = row[0]
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Settle what is up to `start`, and give the end of the next batch, or `start` if nothing waits."""
+        if not start:
+            return self._begin()
+        self._open(start)
+        quantity = UNLIMITED if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", UNLIMITED)
+        deadline = time.monotonic() + (0 if self._is_bounded else WAIT_SECONDS)
+        while True:
+            batch = self._claim(start, quantity)
+            if batch != start["lease"] or time.monotonic() >= deadline:
+                return {**start, "lease": batch}
+            time.sleep(PAUSE_SECONDS)
+
+    def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:  # type: ignore[override]
+        """Cut the batches after `start` up to `end` into ranges."""
+        if not end or not start or start["lease"] == end["lease"]:
+            return []
+        self._open(end)
+        with self._server() as server:
+            found = server.execute(
+                "select first_id, last_id, attempt from pgmq.receiver_ranges(queue => %s, receiver => %s, "
+                "incarnation => %s, after => %s, batch => %s, fail_on_loss => %s)",
+                [
+                    self._options.queue,
+                    end["receiver"],
+                    self._incarnation,
+                    start["lease"],
+                    end["lease"],
+                    self._options.fail_on_data_loss,
+                ],
+            ).fetchall()
+            log = server.execute(
+                "select log_table from pgmq.receiver_log(queue => %s)", [self._options.queue]
+            ).fetchone()
+            # Without the right to read the log: the view, which has what is not settled yet.
+            table = f"spanmq.{log[0]}" if log and log[0] else rows.view(server, self._options.queue)
+        return pack(found, self._options, table)
+
+    def read(self, partition: RangePartition) -> Iterator[pyarrow.RecordBatch]:  # type: ignore[override]
+        """Read the ranges of a partition."""
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        return rows.read(self._options, chosen(self._options), partition.ranges, schema)
+
+    def commit(self, end: Offset) -> None:
+        """Do nothing: Spark calls this a batch late, and not for the last one. See latestOffset."""
+
+    def stop(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _begin(self) -> Offset:
+        """Make the receiver, and hold nothing yet."""
+        with self._server() as server:
+            queue = queue_named(server, self._options.queue)
+            row = server.execute(
+                "select receiver_id::text, incarnation, settled, system_id "
+                "from pgmq.receiver_open(queue => %s, label => %s)",
+                [queue, self._options.receiver],
+            ).fetchone()
+        assert row is not None
+        self._incarnation = row[1]
+        self._identity = {"v": VERSION, "receiver": row[0], "queue": queue, "system": row[3]}
+        return {**self._identity, "lease": row[2]}
+
+    def _open(self, offset: Offset) -> None:
+        """Become the receiver of this checkpoint, once in this reader's life."""
+        if self._incarnation is not None:
+            return
+        if offset.get("v") != VERSION:
+            raise errors.PipelineError(
+                f"the checkpoint is of version {offset.get('v')}, this release knows {VERSION}",
+                hint="Go on with the release that wrote it, or use a new checkpoint.",
+            )
+        if offset["queue"].lower() != self._options.queue.lower():
+            raise errors.PipelineError(
+                f"the checkpoint is of queue {offset['queue']}, and the option queue is {self._options.queue}",
+                hint="Each queue needs a checkpoint of its own.",
+                queue=self._options.queue,
+            )
+        with self._server() as server:
+            row = server.execute(
+                "select incarnation, system_id from pgmq.receiver_open(queue => %s, receiver => %s)",
+                [self._options.queue, offset["receiver"]],
+            ).fetchone()
+        assert row is not None
+        if row[1] != offset["system"]:
+            raise errors.PipelineError(
+                f"the checkpoint of queue {offset['queue']} is of another server ({offset['system']}, not {row[1]})",
+                hint="Use a new checkpoint.",
+                queue=self._options.queue,
+            )
+        self._incarnation = row[0]
+
+    def _claim(self, start: Offset, quantity: int) -> int:
+        with self._server() as server:
+            row = server.execute(
+                "select result from pgmq.receiver_claim(queue => %s, receiver => %s, incarnation => %s, "
+                "settled => %s, qty => %s, last_id => %s) as result",
+                [
+                    self._options.queue,
+                    start["receiver"],
+                    self._incarnation,
+                    start["lease"],
+                    quantity,
+                    self._last_id,
+                ],
+            ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def _server(self) -> rows.Held:
+        """Give the connection that this reader keeps, a new one where it broke."""
+        if self._connection is None or self._connection.closed:
+            self._connection = rows.connect(self._options.dsn)
+        return rows.Held(self._connection)
+
+
+def pack(
+    found: list[tuple[int, int, int]], options: Options, table: str
+) -> list[RangePartition]:
+    """Put ranges into partitions of about as many rows each: small ones together, large ones cut."""
+    total = sum(last - first + 1 for first, last, _ in found)
+    count = max(options.min_partitions, -(-total // rows.ROWS_PER_PARTITION), 1)
+    room = size = -(-total // count) if total else 1
+    packed: list[list[rows.Range]] = [[]]
+    for first, last, attempt in found:
+        while first <= last:
+            if room == 0:
+                packed.append([])
+                room = size
+            end = min(last, first + room - 1)
+            packed[-1].append(
+                rows.Range(
+                    options.queue, table, first, end, attempt=attempt, expected=end - first + 1
+                )
+            )
+            room -= end - first + 1
+            first = end + 1
+    return [RangePartition(ranges) for ranges in packed if ranges]

@@ -1,0 +1,255 @@
+"""The writers: rows first, by every task into the log under reserved ids; then one call publishes them all.
+
+A stream does so for each epoch, and the server's ledger knows (query, epoch): a replay, however it is cut into
+tasks, finds its epoch published and sends nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+import pyarrow
+import pyarrow.compute
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StringType, StructType
+
+from spanmq import errors
+from spanmq.message import GROUP_HEADER
+from spanmq.spark import rows
+from spanmq.spark.options import Options
+
+# Rows of one reservation: what a task holds in memory.
+CHUNK: Final = 20_000
+COLUMNS: Final = ("body", "headers", "group")
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task tells the driver: which blocks to publish, under which name. None: published before."""
+
+    writer: str
+    write_id: int | None
+    block_ids: tuple[int, ...]
+    count: int
+
+
+class Writer(DataSourceArrowWriter):
+    """Sends a data frame: all of it becomes visible at one instant, or nothing does."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        check_columns(options, schema)
+        self._options = options
+        # With a writerId, a job that runs again after it was published sends nothing.
+        self._writer = f"job:{options.writer_id}" if options.writer_id else f"write:{uuid.uuid4()}"
+        with rows.connected(options.dsn) as server:
+            server.execute("select first_id from pgmq.receiver_log(queue => %s)", [options.queue])
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
+        """Write the rows of one task."""
+        return write_rows(self._options, self._writer, 0, iterator)
+
+    def commit(self, messages: Sequence[Written | None]) -> None:  # type: ignore[override]
+        """Publish what the tasks wrote."""
+        publish(self._options, self._writer, 0, messages)
+
+    def abort(self, messages: Sequence[Written | None]) -> None:  # type: ignore[override]  # noqa: ARG002
+        """Give the write up, unless it is published already."""
+        close(self._options, self._writer, 0)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Sends each epoch of a stream exactly once."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        check_columns(options, schema)
+        self._options = options
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
+        """Write the rows of one task of an epoch."""
+        writer, epoch = self._identity()
+        return write_rows(self._options, writer, epoch, iterator)
+
+    def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
+        """Publish the epoch, unless it was published before."""
+        writer = next((each.writer for each in messages if each is not None), None)
+        if writer is not None:
+            publish(self._options, writer, batchId, messages)
+
+    def abort(self, messages: Sequence[Written | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
+        """Give the epoch up, unless it is published already."""
+        writer = next((each.writer for each in messages if each is not None), None)
+        if writer is not None:
+            close(self._options, writer, batchId)
+
+    def _identity(self) -> tuple[str, int]:
+        """Give the query and its epoch, which Spark tells tasks under names that it does not document."""
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        query = task and task.getLocalProperty("sql.streaming.queryId")
+        epoch = task and task.getLocalProperty("streaming.sql.batchId")
+        if self._options.writer_id:
+            query = self._options.writer_id
+        if not query or epoch is None:
+            raise errors.PipelineError(
+                "this release of Spark does not tell its tasks which query and epoch they write",
+                hint="The option writerId names the query; the epoch is needed in any case.",
+            )
+        return f"query:{query}", int(epoch)
+
+
+def check_columns(options: Options, schema: StructType) -> None:
+    """Refuse a data frame whose columns can't be messages; raises InvalidArgumentError."""
+    names = {field.name: field.dataType for field in schema}
+    allowed = {*COLUMNS, options.group} - {None}
+    unknown = sorted(set(names) - {str(name) for name in allowed})
+    if "body" not in names or unknown:
+        what = f"it has no column {unknown[0]!r}" if unknown else "the column body is missing"
+        raise errors.InvalidArgumentError(
+            f"a message has the columns body, headers and group: {what}",
+            hint="Make a body of the others: to_json(struct(…)) as body.",
+        )
+    for name, kind in names.items():
+        if not isinstance(kind, StringType):
+            raise errors.InvalidArgumentError(
+                f"the column {name} must be a string, it is {kind.simpleString()}",
+                hint="Bodies and headers are JSON as text: to_json(…).",
+            )
+
+
+def write_rows(
+    options: Options, writer: str, epoch: int, batches: Iterator[pyarrow.RecordBatch]
+) -> Written:
+    """Write a task's rows under reserved ids, a chunk after the other; nobody sees them yet."""
+    from adbc_driver_postgresql import dbapi
+
+    write_id: int | None = None
+    block_ids: list[int] = []
+    count = 0
+    with rows.connected(options.dsn) as server, dbapi.connect(options.dsn) as connection:
+        for chunk in chunks(batches):
+            table = as_messages(chunk, options)
+            blocks = server.execute(
+                "select write_id, block_id, log_table, first_id, last_id, enqueued_at from "
+                "pgmq.bulk_reserve(queue => %s, writer => %s, epoch => %s, n => %s)",
+                [options.queue, writer, epoch, table.num_rows],
+            ).fetchall()
+            if not blocks:
+                return Written(writer, None, (), 0)
+            offset = 0
+            for write_id, _, log_table, first, last, enqueued_at in blocks:  # noqa: B007
+                copy(connection, options, log_table, table.slice(offset, last - first + 1), first, enqueued_at)
+                offset += last - first + 1
+            sealed = [block[1] for block in blocks]
+            server.execute(
+                "select result from pgmq.bulk_seal(queue => %s, block_ids => %s) as result",
+                [options.queue, sealed],
+            )
+            block_ids += sealed
+            count += table.num_rows
+    return Written(writer, write_id, tuple(block_ids), count)
+
+
+def chunks(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:
+    """Gather batches into tables of about CHUNK rows."""
+    held: list[pyarrow.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        for offset in range(0, batch.num_rows, CHUNK):
+            piece = batch.slice(offset, CHUNK)
+            held.append(piece)
+            count += piece.num_rows
+            if count >= CHUNK:
+                yield pyarrow.Table.from_batches(held)
+                held, count = [], 0
+    if count:
+        yield pyarrow.Table.from_batches(held)
+
+
+def as_messages(table: pyarrow.Table, options: Options) -> pyarrow.Table:
+    """Give body and headers as JSON, with the group among the headers."""
+    names = table.schema.names
+    headers = table.column("headers") if "headers" in names else None
+    group = options.group or "group"
+    if group in names and table.column(group).null_count < table.num_rows:
+        given = headers.to_pylist() if headers is not None else [None] * table.num_rows
+        headers = pyarrow.array(
+            [_with_group(text, key) for text, key in zip(given, table.column(group).to_pylist(), strict=True)],
+            pyarrow.string(),
+        )
+    if headers is None:
+        headers = pyarrow.nulls(table.num_rows, pyarrow.string())
+    return pyarrow.table({"message": _as_json(table.column("body")), "headers": _as_json(headers)})
+
+
+def copy(
+    connection: Any, options: Options, log_table: str, table: pyarrow.Table, first: int, enqueued_at: Any
+) -> None:
+    """Copy rows into the log under their ids, and commit."""
+    from adbc_driver_postgresql import dbapi
+
+    count = table.num_rows
+    ids = pyarrow.array(range(first, first + count), pyarrow.int64())
+    times = pyarrow.repeat(pyarrow.scalar(enqueued_at, pyarrow.timestamp("us", "UTC")), count)
+    whole = pyarrow.table(
+        {"msg_id": ids, "enqueued_at": times, "message": table.column(0), "headers": table.column(1)}
+    )
+    try:
+        with connection.cursor() as cursor:
+            cursor.adbc_ingest(log_table, whole, mode="append", db_schema_name="spanmq")
+        connection.commit()
+    except dbapi.Error as error:
+        connection.rollback()
+        kind = errors.InvalidBodyError if "json" in str(error).lower() else errors.ServerError
+        raise kind(f"writing {count} messages into queue {options.queue}: {error}", queue=options.queue) from error
+
+
+def publish(options: Options, writer: str, epoch: int, messages: Sequence[Written | None]) -> int:
+    """Make everything visible that the tasks wrote, and return how many messages; 0 if it was done before."""
+    known = [each for each in messages if each is not None and each.write_id is not None]
+    if not known:
+        return 0
+    blocks = [block for each in known for block in each.block_ids]
+    with rows.connected(options.dsn) as server:
+        row = server.execute(
+            "select result from pgmq.bulk_publish(queue => %s, writer => %s, epoch => %s, write_id => %s, "
+            "block_ids => %s) as result",
+            [options.queue, writer, epoch, known[0].write_id, blocks],
+        ).fetchone()
+    return max(row[0], 0) if row else 0
+
+
+def close(options: Options, writer: str, epoch: int) -> None:
+    """Give a write up. Where the server can't be reached the sweeper will."""
+    try:
+        with rows.connected(options.dsn) as server:
+            server.execute(
+                "select result from pgmq.bulk_close(queue => %s, writer => %s, epoch => %s) as result",
+                [options.queue, writer, epoch],
+            )
+    except (errors.SpanmqError, psycopg.Error):
+        return
+
+
+def _with_group(text: str | None, group: str | None) -> str | None:
+    if group is None:
+        return text
+    headers = json.loads(text) if text else {}
+    return json.dumps({**headers, GROUP_HEADER: group})
+
+
+def _as_json(column: Any) -> Any:
+    """Mark texts as JSON, which is how ADBC knows what to make of them."""
+    whole = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
+    if isinstance(whole, pyarrow.ChunkedArray):
+        whole = pyarrow.concat_arrays(whole.chunks)
+    return pyarrow.ExtensionArray.from_storage(pyarrow.json_(), whole.cast(pyarrow.string()))

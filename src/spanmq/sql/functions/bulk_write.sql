@@ -1,0 +1,214 @@
+-- Writing by many tasks: rows first, published by one transaction. Tasks reserve blocks of ids and copy their rows into the log
+-- under them; no span points at these rows, so nobody sees them. One call then makes the blocks that it names visible, all at
+-- one instant. What it does not name, of tasks that failed or ran twice, never becomes a message.
+
+-- Reserves n ids for a task of the write (writer, epoch), which the first such call opens. One row for each run of ids in one
+-- segment. Commit before the first row is written. No row: this epoch is published already, there is nothing to write.
+-- Raises 42P01 and 42501 as send does, 42501 too where the caller may not write into the log, MQ002 for an n out of range.
+create or replace function pgmq.bulk_reserve(queue text, writer text, epoch bigint, n integer)
+returns table (write_id bigint, block_id bigint, log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'insert');
+    this_write bigint;
+    transaction_id xid8;
+    segment spanmq.segment;
+    ids bigint[];
+    run record;
+begin
+    if n is null or n < 1 or n > 1000000 then
+        raise exception 'n must be between 1 and 1000000, got: %', n using errcode = 'MQ002';
+    end if;
+    if writer is null or bulk_reserve.epoch is null then
+        raise exception 'writer and epoch cannot be NULL' using errcode = 'MQ002';
+    end if;
+    -- Who finds the write keeps it open to the end of this transaction; who opens it may wait for another that does.
+    for attempt in 1 .. 100 loop
+        select w.write_id into this_write from spanmq.bulk_write w
+            where w.queue_id = this.queue_id and w.writer = bulk_reserve.writer and w.epoch = bulk_reserve.epoch for key share;
+        exit when found;
+        -- After the look above: who publishes deletes the write and writes the ledger in one transaction.
+        if exists (select from spanmq.bulk_ledger l
+                   where l.queue_id = this.queue_id and l.writer = bulk_reserve.writer and l.epoch = bulk_reserve.epoch) then
+            return;
+        end if;
+        insert into spanmq.bulk_write (queue_id, writer, epoch) values (this.queue_id, bulk_reserve.writer, bulk_reserve.epoch)
+            on conflict do nothing;
+    end loop;
+    -- Before the ids: see send.sql.
+    transaction_id := pg_current_xact_id();
+    ids := spanmq.draw_ids(this.ids, n);
+    enqueued_at := clock_timestamp();
+    write_id := this_write;
+    for run in
+        select min(d.id) as lo, max(d.id) as hi
+        from (select u.id, u.id - u.position as shift from unnest(ids) with ordinality u (id, position)) d
+        group by d.shift order by lo
+    loop
+        while run.lo <= run.hi loop
+            segment := spanmq.enter_segment(this.queue_id, run.lo, this.segment_size);
+            if not spanmq.may_copy(segment.log_name) then
+                raise exception 'permission denied for the log of queue %', this.name
+                    using errcode = '42501', hint = format('grant usage on schema spanmq to %1$I; grant insert on spanmq.%2$I to %1$I'
+                        ' (and on the segments to come, by alter default privileges)', spanmq.caller(), segment.log_name);
+            end if;
+            log_table := segment.log_name;
+            first_id := run.lo;
+            last_id := least(run.hi, segment.hi);
+            insert into spanmq.bulk_block (write_id, queue_id, lo, hi, log_name)
+                values (this_write, this.queue_id, first_id, last_id, log_table) returning bulk_block.block_id into block_id;
+            return next;
+            run.lo := segment.hi + 1;
+        end loop;
+    end loop;
+end $$;
+
+-- Notes that the rows of these blocks are written, and what their spans will be; returns how many rows they have.
+-- Raises MQ050 if the write was closed meanwhile.
+create or replace function pgmq.bulk_seal(queue text, block_ids bigint[]) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'insert');
+    block spanmq.bulk_block;
+    found_rows bigint;
+    sealed bigint := 0;
+begin
+    for i in 1 .. coalesce(cardinality(block_ids), 0) loop
+        select * into block from spanmq.bulk_block b where b.block_id = block_ids[i] and b.queue_id = this.queue_id for update;
+        if not found then
+            perform spanmq.raise_closed(this);
+        end if;
+        execute format('select count(*), coalesce(bool_or(spanmq.group_of(l.headers) is not null), false),'
+                       ' coalesce(bool_or(l.headers ?| array[''x-spanmq-max-attempts'', ''x-spanmq-expires-at'']), false)'
+                       ' from spanmq.%I l where l.msg_id between $1 and $2', block.log_name)
+            into found_rows, block.has_groups, block.has_limits using block.lo, block.hi;
+        if block.has_groups then
+            execute format('insert into spanmq.bulk_span (block_id, lo, n, ids, group_key)'
+                           ' select $1, min(l.msg_id), count(*), case when max(l.msg_id) - min(l.msg_id) + 1 > count(*)'
+                           ' then range_agg(int8range(l.msg_id, l.msg_id, ''[]'')) end, spanmq.group_of(l.headers)'
+                           ' from spanmq.%I l where l.msg_id between $2 and $3 group by l.msg_id / 256, spanmq.group_of(l.headers)', block.log_name)
+                using block.block_id, block.lo, block.hi;
+        end if;
+        update spanmq.bulk_block b set is_sealed = true, has_groups = block.has_groups, has_limits = block.has_limits
+            where b.block_id = block.block_id;
+        sealed := sealed + found_rows;
+    end loop;
+    return sealed;
+end $$;
+
+-- Makes the messages of these blocks visible, all at once, and notes in the ledger that (writer, epoch) is published. Returns how
+-- many it made visible; -1 if that epoch was published before, whoever asks and with whatever blocks. Raises MQ050, and publishes
+-- nothing, if the write was closed; MQ002 if a block is not sealed or misses a row (a crash empties unlogged queues).
+create or replace function pgmq.bulk_publish(queue text, writer text, epoch bigint, write_id bigint, block_ids bigint[]) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'insert');
+    block spanmq.bulk_block;
+    found_rows bigint;
+    published bigint := 0;
+    blocks int := 0;
+    has_limits boolean := false;
+begin
+    -- One publishes: the other waits here, and finds the ledger.
+    perform from spanmq.bulk_write w
+        where w.write_id = bulk_publish.write_id and w.queue_id = this.queue_id and w.writer = bulk_publish.writer
+          and w.epoch = bulk_publish.epoch for update;
+    if not found then
+        if exists (select from spanmq.bulk_ledger l
+                   where l.queue_id = this.queue_id and l.writer = bulk_publish.writer and l.epoch = bulk_publish.epoch) then
+            return -1;
+        end if;
+        perform spanmq.raise_closed(this);
+    end if;
+    for block in
+        select * from spanmq.bulk_block b where b.write_id = bulk_publish.write_id and b.block_id = any (block_ids) order by b.lo
+    loop
+        execute format('select count(*) from spanmq.%I l where l.msg_id between $1 and $2', block.log_name)
+            into found_rows using block.lo, block.hi;
+        if not block.is_sealed or found_rows <> block.hi - block.lo + 1 then
+            raise exception 'the log has % of the % messages % to %', found_rows, block.hi - block.lo + 1, block.lo, block.hi
+                using errcode = 'MQ002', hint = 'A crash of the server empties unlogged queues. Run the write again.';
+        end if;
+        if block.has_groups then
+            execute format('insert into spanmq.%I (queue_id, lo, n, ids, state, group_hash, group_key)'
+                           ' select $1, b.lo, b.n, b.ids, ''r'', hashtextextended(b.group_key, 0), b.group_key'
+                           ' from spanmq.bulk_span b where b.block_id = $2', case when this.is_unlogged then 'span_unlogged' else 'span' end)
+                using this.queue_id, block.block_id;
+        elsif this.is_unlogged then
+            perform spanmq.insert_spans_unlogged(this.queue_id, block.lo, block.hi, null, null, null, 'r');
+        else
+            perform spanmq.insert_spans(this.queue_id, block.lo, block.hi, null, null, null, 'r');
+        end if;
+        has_limits := has_limits or block.has_limits;
+        published := published + found_rows;
+        blocks := blocks + 1;
+    end loop;
+    if blocks <> coalesce(cardinality(block_ids), 0) then
+        raise exception 'the write has % of the % blocks that were named', blocks, cardinality(block_ids) using errcode = 'MQ002';
+    end if;
+    if has_limits then
+        update spanmq.queue q set uses_limits = true where q.queue_id = this.queue_id and not q.uses_limits;
+    end if;
+    insert into spanmq.bulk_ledger (queue_id, writer, epoch, n) values (this.queue_id, bulk_publish.writer, bulk_publish.epoch, published);
+    delete from spanmq.bulk_ledger l
+        where l.queue_id = this.queue_id and l.writer = bulk_publish.writer and l.epoch <= bulk_publish.epoch - 1000;
+    delete from spanmq.bulk_write w where w.write_id = bulk_publish.write_id;
+    if this.notify_ms is not null and published > 0 then
+        perform spanmq.notify(this);
+    end if;
+    return published;
+end $$;
+
+-- Gives a write up: its rows never become messages, and its blocks are free. Returns how many messages the epoch had if it was
+-- published already, which then stands (engines abort also what was committed, when the answer got lost); else null.
+create or replace function pgmq.bulk_close(queue text, writer text, epoch bigint) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'insert');
+begin
+    delete from spanmq.bulk_write w
+        where w.queue_id = this.queue_id and w.writer = bulk_close.writer and w.epoch = bulk_close.epoch;
+    return (select l.n from spanmq.bulk_ledger l
+            where l.queue_id = this.queue_id and l.writer = bulk_close.writer and l.epoch = bulk_close.epoch);
+end $$;
+
+create or replace function spanmq.raise_closed(this spanmq.queue) returns void
+language plpgsql as $$
+begin
+    raise exception 'the write into queue % was closed before it was published', this.name
+        using errcode = 'MQ050', hint = 'A write that reserves nothing for a day counts as abandoned. Nothing of it was sent: run it again.';
+end $$;
+
+-- Closes the writes of a queue that nobody has gone on with for a day; returns how many.
+create or replace function spanmq.close_abandoned(this_queue int) returns bigint
+language plpgsql as $$
+declare
+    n bigint;
+begin
+    with abandoned as (
+        select w.write_id from spanmq.bulk_write w
+        where w.queue_id = this_queue and w.opened_at < now() - interval '1 day'
+          and not exists (select from spanmq.bulk_block b where b.write_id = w.write_id and b.reserved_at > now() - interval '1 day')
+        for update skip locked)
+    delete from spanmq.bulk_write w using abandoned a where w.write_id = a.write_id;
+    get diagnostics n = row_count;
+    return n;
+end $$;
+
+-- Whether a write or a receiver still needs ids of this range in the log. Volatile, a statement each: what leaves a block is a
+-- span first, and what leaves a span is a batch first, so the one who looks in this order misses nothing.
+create or replace function spanmq.is_reserved(this_queue int, first_id bigint, last_id bigint) returns boolean
+language plpgsql as $$
+begin
+    return exists (select from spanmq.bulk_block b where b.queue_id = this_queue and b.lo <= last_id and b.hi >= first_id);
+end $$;
+
+create or replace function spanmq.is_kept(this_queue int, first_id bigint, last_id bigint) returns boolean
+language plpgsql as $$
+begin
+    return exists (select from spanmq.receiver_batch b
+                   where b.queue_id = this_queue and b.lo <= last_id and b.hi >= first_id and b.state in ('claimed', 'settled'));
+end $$;

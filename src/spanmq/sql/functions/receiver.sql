@@ -1,0 +1,281 @@
+-- Receivers: a data engine's streams. An offset is the number of a batch; what a batch holds never changes, so that a replay reads
+-- the same rows; it is settled when the engine shows, by the offset from which it goes on, that its checkpoint has it. The
+-- messages of a batch don't come back by themselves: a stream that is gone for good is released by hand.
+
+-- Finds or makes the receiver of a checkpoint and raises its incarnation: from now on calls of an earlier reader are refused.
+-- receiver null: a new checkpoint. Raises MQ052 if the label is another checkpoint's (adopt_receiver lets the next one go on in
+-- its place), MQ051 for a receiver that is not of this queue or this server.
+create or replace function pgmq.receiver_open(queue text, receiver uuid default null, label text default null)
+returns table (receiver_id uuid, incarnation bigint, settled bigint, newest_id bigint, system_id text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'update');
+    found_one spanmq.receiver;
+begin
+    perform spanmq.find_queue(queue, 'delete');
+    newest_id := coalesce(pg_sequence_last_value(this.ids), 0);
+    system_id := (select c.system_identifier::text from pg_control_system() c);
+    if receiver is null and label is not null then
+        select * into found_one from spanmq.receiver r
+            where r.queue_id = this.queue_id and r.label = receiver_open.label and r.state <> 'released' for update;
+        if found and found_one.state = 'active' then
+            raise exception 'the receiver % of queue % belongs to another checkpoint', label, this.name
+                using errcode = 'MQ052', detail = format('It is %s, last opened at %s.', found_one.receiver_id, found_one.opened_at),
+                    hint = format('`spanmq adopt-receiver %1$s %2$s` lets the next new checkpoint go on in its place,'
+                                  ' `spanmq release-receiver %1$s %2$s` gives back what it holds.', this.name, label);
+        end if;
+        receiver := found_one.receiver_id;
+    end if;
+    if receiver is null then
+        insert into spanmq.receiver (queue_id, label) values (this.queue_id, receiver_open.label) returning * into found_one;
+    else
+        update spanmq.receiver r
+            set incarnation = r.incarnation + 1, state = 'active', opened_at = clock_timestamp()
+            where r.receiver_id = receiver and r.queue_id = this.queue_id returning * into found_one;
+        if not found then
+            raise exception 'the queue % has no receiver %', this.name, receiver
+                using errcode = 'MQ051', hint = 'The checkpoint belongs to another queue or server, or the queue was dropped since. Use a new checkpoint.';
+        end if;
+    end if;
+    receiver_id := found_one.receiver_id;
+    incarnation := found_one.incarnation;
+    settled := found_one.settled;
+    return next;
+end $$;
+
+-- Locks a receiver for this transaction. Raises MQ051 unless the call is of its newest incarnation.
+create or replace function spanmq.lock_receiver(this spanmq.queue, receiver uuid, incarnation bigint) returns spanmq.receiver
+language plpgsql as $$
+declare
+    found_one spanmq.receiver;
+begin
+    select * into found_one from spanmq.receiver r where r.receiver_id = receiver and r.queue_id = this.queue_id for update;
+    if found_one.incarnation is distinct from lock_receiver.incarnation then
+        raise exception 'this reader of queue % is no longer the receiver %: it was %', this.name, receiver,
+                case found_one.state when 'released' then 'released by hand' when 'adoptable' then 'given to another checkpoint'
+                     else 'opened by another driver' end
+            using errcode = 'MQ051', hint = 'Nothing is lost: what it held and had not settled is with the queue or with the newer reader.';
+    end if;
+    return found_one;
+end $$;
+
+-- Settles all batches up to `settled`, which the engine's checkpoint has; then gives the batch after it: one that an earlier
+-- driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any). Returns its number, or
+-- `settled` itself where nothing waits. Raises MQ051 for a reader that is not the newest.
+create or replace function pgmq.receiver_claim(
+    queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint default null
+) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'update');
+    reader spanmq.receiver := spanmq.lock_receiver(this, receiver, receiver_claim.incarnation);
+    at_ timestamptz := clock_timestamp();
+    lease bigint;
+    held record;
+    pending bigint;
+begin
+    perform spanmq.check_quantity(qty);
+    perform spanmq.settle_batches(this, receiver, receiver_claim.settled);
+    select min(b.batch) into pending from spanmq.receiver_batch b
+        where b.receiver_id = receiver and b.batch > receiver_claim.settled and b.state <> 'released';
+    if pending is not null then
+        return pending;
+    end if;
+    lease := -spanmq.new_lease(at_);
+    -- A time that every driver can read, and no lease lives to see.
+    perform spanmq.claim_of(this, qty, lease, '9999-12-30 00:00+00', at_, 1, null);
+    for step in 1 .. 2 loop
+        if this.is_unlogged then
+            select * into held from spanmq.list_held_unlogged(this.queue_id, lease);
+        else
+            select * into held from spanmq.list_held(this.queue_id, lease);
+        end if;
+        exit when last_id is null or held.his[cardinality(held.his)] <= last_id;
+        exit when held.n = 0;
+        if this.is_unlogged then
+            perform spanmq.free_held_unlogged(this.queue_id, lease, last_id);
+        else
+            perform spanmq.free_held(this.queue_id, lease, last_id);
+        end if;
+    end loop;
+    if held.n = 0 then
+        return receiver_claim.settled;
+    end if;
+    update spanmq.receiver r set batch = greatest(r.batch, receiver_claim.settled) + 1
+        where r.receiver_id = receiver returning r.batch into reader.batch;
+    insert into spanmq.receiver_batch (receiver_id, batch, queue_id, lease_id, n, lo, hi, los, his, attempts)
+        values (receiver, reader.batch, this.queue_id, lease, held.n, held.los[1], held.his[cardinality(held.his)], held.los, held.his, held.attempts);
+    return reader.batch;
+end $$;
+
+-- Takes what the batches up to `settled` hold out of the queue (into the archive, where the policy says so). The newest of them
+-- stays for a replay until a later one is settled.
+create or replace function spanmq.settle_batches(this spanmq.queue, receiver uuid, settled bigint) returns void
+language plpgsql as $$
+declare
+    batch spanmq.receiver_batch;
+    runs spanmq.run[];
+begin
+    for batch in
+        select * from spanmq.receiver_batch b
+        where b.receiver_id = receiver and b.batch <= settle_batches.settled and b.state = 'claimed' order by b.batch
+    loop
+        if this.archive_on_ack then
+            if this.is_unlogged then
+                runs := spanmq.take_held_unlogged(this.queue_id, batch.lease_id);
+            else
+                runs := spanmq.take_held(this.queue_id, batch.lease_id);
+            end if;
+            if runs <> '{}' then
+                perform spanmq.copy_to_archive(this, runs);
+            end if;
+        elsif this.is_unlogged then
+            perform spanmq.drop_held_unlogged(this.queue_id, batch.lease_id);
+        else
+            perform spanmq.drop_held(this.queue_id, batch.lease_id);
+        end if;
+        update spanmq.receiver_batch b set state = 'settled' where b.receiver_id = receiver and b.batch = batch.batch;
+    end loop;
+    if found then
+        delete from spanmq.receiver_batch b where b.receiver_id = receiver and b.batch < settle_batches.settled;
+        update spanmq.receiver r set settled = settle_batches.settled
+            where r.receiver_id = receiver and r.settled < settle_batches.settled;
+    end if;
+end $$;
+
+-- What the batches after `after` up to `batch` hold, as ranges of ids; the same at every call. Raises MQ051 for a reader that is
+-- not the newest and for a batch that was released by hand, MQ053 for one that is gone or that a purge took, if fail_on_loss.
+create or replace function pgmq.receiver_ranges(
+    queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean default true
+)
+returns table (first_id bigint, last_id bigint, attempt integer)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'update');
+    last spanmq.receiver_batch;
+begin
+    perform spanmq.lock_receiver(this, receiver, receiver_ranges.incarnation);
+    if batch = after then
+        return;
+    end if;
+    select * into last from spanmq.receiver_batch b where b.receiver_id = receiver and b.batch = receiver_ranges.batch;
+    if last.state = 'released' then
+        raise exception 'batch % of queue % was released by hand: its messages are back in the queue', batch, this.name
+            using errcode = 'MQ051', hint = 'Use a new checkpoint. What the sink has of this batch it will get again.';
+    elsif fail_on_loss and (last.batch is null or exists (
+            select from spanmq.receiver_batch b
+            where b.receiver_id = receiver and b.batch > after and b.batch <= receiver_ranges.batch and b.state = 'lost')) then
+        raise exception 'messages of batch % of queue % are gone: purged, or settled long ago', batch, this.name
+            using errcode = 'MQ053', hint = 'With the option failOnDataLoss=false the stream goes on without them.';
+    end if;
+    return query
+        select u.lo, u.hi, u.attempts from spanmq.receiver_batch b, unnest(b.los, b.his, b.attempts) u (lo, hi, attempts)
+        where b.receiver_id = receiver and b.batch > after and b.batch <= receiver_ranges.batch and b.state in ('claimed', 'settled')
+        order by b.batch, u.lo;
+end $$;
+
+-- The parent of the queue's log, which holds every row that a batch may ask for; null if the caller may not read it. first_id and
+-- last_id bound the ids of what waits in the queue.
+create or replace function pgmq.receiver_log(queue text) returns table (log_table text, first_id bigint, last_id bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'select');
+    name text := format('log_%s', this.queue_id);
+begin
+    log_table := case when has_schema_privilege(spanmq.caller(), 'spanmq', 'usage')
+                           and has_table_privilege(spanmq.caller(), format('spanmq.%I', name), 'select') then name end;
+    execute format('select min(s.lo) from spanmq.%I s where s.queue_id = $1', case when this.is_unlogged then 'span_unlogged' else 'span' end)
+        into first_id using this.queue_id;
+    last_id := coalesce(pg_sequence_last_value(this.ids), 0);
+    first_id := coalesce(first_id, last_id + 1);
+    return next;
+end $$;
+
+-- The receivers of a queue, or of all (null): what each holds, and since when it has been open.
+create or replace function pgmq.list_receivers(queue text default null)
+returns table (queue_name text, receiver uuid, label text, state text, batch bigint, settled bigint, held bigint,
+               created_at timestamptz, opened_at timestamptz)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue;
+begin
+    if queue is not null then
+        this := spanmq.find_queue(queue, 'select');
+    end if;
+    return query
+        select q.name::text, r.receiver_id, r.label, r.state, r.batch, r.settled,
+               coalesce((select sum(b.n) from spanmq.receiver_batch b where b.receiver_id = r.receiver_id and b.state = 'claimed'), 0)::bigint,
+               r.created_at, r.opened_at
+        from spanmq.receiver r join spanmq.queue q on q.queue_id = r.queue_id
+        where (queue is null or r.queue_id = this.queue_id) and has_table_privilege(spanmq.caller(), q.queue_view, 'select')
+        order by q.name, r.created_at;
+end $$;
+
+-- The receiver of that label or id. Raises MQ002 for one that there isn't.
+create or replace function spanmq.find_receiver(this spanmq.queue, receiver text) returns spanmq.receiver
+language plpgsql as $$
+declare
+    found_one spanmq.receiver;
+begin
+    select * into found_one from spanmq.receiver r
+        where r.queue_id = this.queue_id and (r.label = receiver and r.state <> 'released' or r.receiver_id::text = receiver)
+        order by r.state limit 1 for update;
+    if not found then
+        raise exception 'the queue % has no receiver %', this.name, receiver
+            using errcode = 'MQ002', hint = 'list_receivers shows what there is.';
+    end if;
+    return found_one;
+end $$;
+
+-- Lets the next new checkpoint that names this receiver's label go on in its place, with what it holds. A stream that still runs
+-- under it stops with an error.
+create or replace function pgmq.adopt_receiver(queue text, receiver text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'update');
+    reader spanmq.receiver := spanmq.find_receiver(this, receiver);
+begin
+    if reader.label is null or reader.state = 'released' then
+        raise exception 'the receiver % has no label under which another checkpoint could find it', receiver using errcode = 'MQ002';
+    end if;
+    update spanmq.receiver r set state = 'adoptable', incarnation = r.incarnation + 1 where r.receiver_id = reader.receiver_id;
+end $$;
+
+-- Gives what a receiver holds back to the queue and frees its label; returns how many messages. First settles the batches up to
+-- `settled`, which a checkpoint proves to be done: what a sink has and no checkpoint proves is delivered again. A stream that
+-- still runs under it stops with an error.
+create or replace function pgmq.release_receiver(queue text, receiver text, settled bigint default null) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'update');
+    reader spanmq.receiver := spanmq.find_receiver(this, receiver);
+    batch spanmq.receiver_batch;
+    released bigint := 0;
+begin
+    if settled is not null then
+        perform spanmq.settle_batches(this, reader.receiver_id, release_receiver.settled);
+    end if;
+    for batch in
+        select * from spanmq.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed' order by b.batch
+    loop
+        if this.is_unlogged then
+            perform spanmq.free_held_unlogged(this.queue_id, batch.lease_id, 0);
+        else
+            perform spanmq.free_held(this.queue_id, batch.lease_id, 0);
+        end if;
+        update spanmq.receiver_batch b set state = 'released' where b.receiver_id = reader.receiver_id and b.batch = batch.batch;
+        released := released + batch.n;
+    end loop;
+    update spanmq.receiver r set state = 'released', incarnation = r.incarnation + 1 where r.receiver_id = reader.receiver_id;
+    perform spanmq.forget_hint(this.queue_id);
+    return released;
+end $$;
+
+-- A purge takes what batches hold: their streams shall hear of it.
+create or replace function spanmq.lose_batches(this_queue int) returns void
+language plpgsql as $$
+begin
+    update spanmq.receiver_batch b set state = 'lost' where b.queue_id = this_queue and b.state = 'claimed';
+end $$;

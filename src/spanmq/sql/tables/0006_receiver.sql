@@ -1,0 +1,36 @@
+-- since 0.1.0
+-- What a stream of a data engine consumes, and what its tasks write. An offset there is the number of a batch here.
+
+-- A receiver is one checkpoint of one stream. A batch that it has claimed stays as it is until a later one is settled: the
+-- checkpoint may be less durable than this database.
+create table spanmq.receiver (
+    receiver_id uuid primary key default gen_random_uuid(),
+    queue_id int not null references spanmq.queue on delete cascade,
+    label text,                            -- a name that a person gave it; one at a time bears it
+    state text not null default 'active' check (state in ('active', 'adoptable', 'released')),
+    incarnation bigint not null default 1, -- raised at every start of its reader: calls with an older one are refused
+    batch bigint not null default 0,       -- the newest that it has claimed: a counter under the row's lock, in commit order
+    settled bigint not null default 0,     -- up to which batch all is settled
+    created_at timestamptz not null default clock_timestamp(),
+    opened_at timestamptz not null default clock_timestamp()
+);
+create unique index receiver_label on spanmq.receiver (queue_id, label) where label is not null and state <> 'released';
+
+-- Which messages a batch holds: los[i] to his[i], for the attempts[i]-th time. Their spans are leased under lease_id, which is
+-- negative: no call but the receiver's own takes messages out of such a span.
+create table spanmq.receiver_batch (
+    receiver_id uuid not null references spanmq.receiver on delete cascade,
+    batch bigint not null,
+    queue_id int not null,
+    lease_id bigint not null,
+    state text not null default 'claimed' check (state in ('claimed', 'settled', 'released', 'lost')),
+    n bigint not null,
+    lo bigint not null,
+    hi bigint not null,
+    los bigint[] not null,
+    his bigint[] not null,
+    attempts int[] not null,
+    claimed_at timestamptz not null default clock_timestamp(),
+    primary key (receiver_id, batch)
+);
+create index receiver_batch_ids on spanmq.receiver_batch (queue_id, lo);

@@ -1,0 +1,47 @@
+-- since 0.1.0
+-- Writes of many tasks that become visible at one instant: an open write, the blocks of ids that its tasks reserved, and what was
+-- published. A write that is not here is published (then the ledger has it) or closed.
+create table spanmq.bulk_write (
+    write_id bigint generated always as identity primary key,
+    queue_id int not null references spanmq.queue on delete cascade,
+    writer text not null,                  -- a streaming query, a job, or a name made up for one write
+    epoch bigint not null,
+    opened_at timestamptz not null default clock_timestamp(),
+    unique (queue_id, writer, epoch)
+);
+
+-- Reserved and committed before the first row is written, so that no segment goes from under it.
+create table spanmq.bulk_block (
+    block_id bigint generated always as identity primary key,
+    write_id bigint not null references spanmq.bulk_write on delete cascade,
+    queue_id int not null,
+    lo bigint not null,
+    hi bigint not null,
+    log_name text not null,
+    is_sealed boolean not null default false,      -- its task wrote it to the end
+    has_groups boolean not null default false,     -- then its spans are in bulk_span
+    has_limits boolean not null default false,     -- a message has an expiry or attempts of its own
+    reserved_at timestamptz not null default clock_timestamp()
+);
+create index bulk_block_ids on spanmq.bulk_block (queue_id, lo);
+create index bulk_block_write on spanmq.bulk_block (write_id);
+
+-- The spans of a block, as publishing will insert them.
+create table spanmq.bulk_span (
+    block_id bigint not null references spanmq.bulk_block on delete cascade,
+    lo bigint not null,
+    n int not null,
+    ids int8multirange,
+    group_key text
+);
+create index bulk_span_block on spanmq.bulk_span (block_id);
+
+-- What was published, so that it is not published again. Of a writer the newest thousand epochs are kept.
+create table spanmq.bulk_ledger (
+    queue_id int not null references spanmq.queue on delete cascade,
+    writer text not null,
+    epoch bigint not null,
+    n bigint not null,
+    published_at timestamptz not null default clock_timestamp(),
+    primary key (queue_id, writer, epoch)
+);

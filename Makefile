@@ -50,11 +50,11 @@ demo: setup
 	$(VENV)/bin/spanmq demo $(ARGS)
 
 test: setup
-	$(RUN) -m pytest -n $(WORKERS) $(ARGS)
+	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 	@$(MAKE) --no-print-directory test-sql-16
 
 test-quick: setup
-	$(RUN) -m pytest -n $(WORKERS) -m 'not slow' $(ARGS)
+	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup -m 'not slow' $(ARGS)
 
 test-sql-16: setup
 	SPANMQ_TEST_POSTGRES=16 $(RUN) -m pytest -n $(WORKERS) tests/sql tests/schema $(ARGS)

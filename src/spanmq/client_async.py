@@ -41,11 +41,12 @@ from spanmq.message import (
 )
 from spanmq.outbox import adapt_async
 from spanmq.policies_async import AsyncPolicies
+from spanmq.receivers_async import AsyncReceivers
 from spanmq.schema import Installed
 from spanmq.sending_async import AsyncSending
 
 
-class AsyncClient(AsyncSending, AsyncDeliveries, AsyncPolicies, AsyncCategories):
+class AsyncClient(AsyncSending, AsyncDeliveries, AsyncPolicies, AsyncCategories, AsyncReceivers):
     """Send and receive messages.
 
     Give it one of three things. A `dsn`: it keeps a pool of up to `pool_size` connections, which reconnects

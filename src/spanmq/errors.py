@@ -141,7 +141,7 @@ class WriteClosedError(SpanmqError):
 
 
 class ReceiverSupersededError(SpanmqError):
-    """This reader of a stream is not the receiver any more: released, adopted, or opened by another driver."""
+    """This reader of a stream is no longer the receiver: released, adopted, or opened by another driver."""
 
 
 class ReceiverInUseError(SpanmqError):

@@ -1,4 +1,4 @@
-"""Bodies parsed by a schema, as Spark's JSON reader would: by Arrow's parser, and one by one where that gives up."""
+"""Bodies parsed by a schema, as Spark's JSON reader would: by Arrow, and one by one where that gives up."""
 
 from __future__ import annotations
 

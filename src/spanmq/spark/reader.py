@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -63,7 +63,7 @@ class Reader(DataSourceReader):
             queues = _queues(connection, self._options.queue)
             for queue in queues:
                 table, first, last = _extent(connection, queue, self._options.table)
-                where = " and ".join(self._where).replace("{queue}", _literal(queue))
+                where = " and ".join(self._where).replace("{queue}", "'" + queue.replace("'", "''") + "'")
                 at_least = max(1, self._options.min_partitions // len(queues))
                 for a, b in rows.split(first, last, at_least=at_least):
                     found.append(RangePartition([rows.Range(queue, table, a, b, where=where)]))
@@ -92,7 +92,7 @@ class FilteringReader(Reader):
 
 def _condition(given: Filter, options: Options) -> str | None:
     named = {each.name: each for each in COLUMNS[options.table]}
-    attribute = getattr(given, "attribute", ())
+    attribute: tuple[str, ...] = getattr(given, "attribute", ())
     if len(attribute) != 1 or attribute[0] not in named or (attribute[0] == "body" and options.body_schema):
         return None
     name = attribute[0]
@@ -123,7 +123,7 @@ def _literal(value: Any) -> str | None:
         return str(value)
     if isinstance(value, datetime):
         return f"'{value.astimezone(UTC).isoformat()}'::timestamptz"
-    if isinstance(value, str) and not isinstance(value, date) and "\0" not in value and "{" not in value:
+    if isinstance(value, str) and "\0" not in value and "{" not in value:
         # E'' is not needed: standard_conforming_strings is on since 9.1.
         return "'" + value.replace("'", "''") + "'"
     return None

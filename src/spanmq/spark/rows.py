@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import TracebackType
 from typing import Any, Final
 
@@ -88,7 +89,7 @@ def split(first: int, last: int, *, at_least: int) -> list[tuple[int, int]]:
         return []
     count = min(max(-(-width // ROWS_PER_PARTITION), at_least), PARTITIONS_MAX, width)
     edges = [first + width * i // count for i in range(count + 1)]
-    return [(a, b - 1) for a, b in zip(edges, edges[1:], strict=False)]
+    return [(a, b - 1) for a, b in pairwise(edges)]
 
 
 def bounds(connection: psycopg.Connection[Any], table: str) -> tuple[int, int]:

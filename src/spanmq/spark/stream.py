@@ -1,4 +1,4 @@
-"""The stream reader: a queue consumed as a receiver. An offset is the number of a batch that the server keeps.
+"""The stream reader: a queue consumed as a receiver. An offset is the number of a batch on the server.
 
 The protocol, each step against a failure:
 
@@ -91,7 +91,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return {**start, "lease": batch}
             time.sleep(PAUSE_SECONDS)
 
-    def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:  # type: ignore[override]
+    def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
         """Cut the batches after `start` up to `end` into ranges."""
         if not end or not start or start["lease"] == end["lease"]:
             return []
@@ -155,7 +155,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         if offset["queue"].lower() != self._options.queue.lower():
             raise errors.PipelineError(
-                f"the checkpoint is of queue {offset['queue']}, and the option queue is {self._options.queue}",
+                f"the checkpoint is of queue {offset['queue']}, the option queue is {self._options.queue}",
                 hint="Each queue needs a checkpoint of its own.",
                 queue=self._options.queue,
             )
@@ -167,7 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert row is not None
         if row[1] != offset["system"]:
             raise errors.PipelineError(
-                f"the checkpoint of queue {offset['queue']} is of another server ({offset['system']}, not {row[1]})",
+                f"the checkpoint of queue {offset['queue']} is of another server: {offset['system']}",
                 hint="Use a new checkpoint.",
                 queue=self._options.queue,
             )
@@ -197,25 +197,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows.Held(self._connection)
 
 
-def pack(
-    found: list[tuple[int, int, int]], options: Options, table: str
-) -> list[RangePartition]:
+def pack(found: list[tuple[int, int, int]], options: Options, table: str) -> list[RangePartition]:
     """Put ranges into partitions of about as many rows each: small ones together, large ones cut."""
     total = sum(last - first + 1 for first, last, _ in found)
-    count = max(options.min_partitions, -(-total // rows.ROWS_PER_PARTITION), 1)
-    room = size = -(-total // count) if total else 1
+    count = max(options.min_partitions, -(-total // rows.ROWS_PER_PARTITION))
+    room = size = max(1, -(-total // count))
     packed: list[list[rows.Range]] = [[]]
-    for first, last, attempt in found:
+    for lowest, last, attempt in found:
+        first = lowest
         while first <= last:
             if room == 0:
                 packed.append([])
                 room = size
-            end = min(last, first + room - 1)
-            packed[-1].append(
-                rows.Range(
-                    options.queue, table, first, end, attempt=attempt, expected=end - first + 1
-                )
-            )
-            room -= end - first + 1
-            first = end + 1
+            n = min(last - first + 1, room)
+            piece = rows.Range(options.queue, table, first, first + n - 1, attempt=attempt, expected=n)
+            packed[-1].append(piece)
+            room -= n
+            first += n
     return [RangePartition(ranges) for ranges in packed if ranges]

@@ -1,7 +1,7 @@
 """The writers: rows first, by every task into the log under reserved ids; then one call publishes them all.
 
-A stream does so for each epoch, and the server's ledger knows (query, epoch): a replay, however it is cut into
-tasks, finds its epoch published and sends nothing.
+A stream does so for each epoch, and the server's ledger knows (query, epoch): a replay, however it is cut
+into tasks, finds its epoch published and sends nothing.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         from pyspark import TaskContext
 
         task = TaskContext.get()
-        query = task and task.getLocalProperty("sql.streaming.queryId")
-        epoch = task and task.getLocalProperty("streaming.sql.batchId")
+        query = task.getLocalProperty("sql.streaming.queryId") if task else None
+        epoch = task.getLocalProperty("streaming.sql.batchId") if task else None
         if self._options.writer_id:
             query = self._options.writer_id
         if not query or epoch is None:
@@ -126,9 +126,7 @@ def check_columns(options: Options, schema: StructType) -> None:
             )
 
 
-def write_rows(
-    options: Options, writer: str, epoch: int, batches: Iterator[pyarrow.RecordBatch]
-) -> Written:
+def write_rows(options: Options, writer: str, epoch: int, batches: Iterator[pyarrow.RecordBatch]) -> Written:
     """Write a task's rows under reserved ids, a chunk after the other; nobody sees them yet."""
     from adbc_driver_postgresql import dbapi
 
@@ -147,7 +145,8 @@ def write_rows(
                 return Written(writer, None, (), 0)
             offset = 0
             for write_id, _, log_table, first, last, enqueued_at in blocks:  # noqa: B007
-                copy(connection, options, log_table, table.slice(offset, last - first + 1), first, enqueued_at)
+                rows_of_block = table.slice(offset, last - first + 1)
+                copy(connection, options, log_table, rows_of_block, first, enqueued_at)
                 offset += last - first + 1
             sealed = [block[1] for block in blocks]
             server.execute(
@@ -182,10 +181,9 @@ def as_messages(table: pyarrow.Table, options: Options) -> pyarrow.Table:
     group = options.group or "group"
     if group in names and table.column(group).null_count < table.num_rows:
         given = headers.to_pylist() if headers is not None else [None] * table.num_rows
-        headers = pyarrow.array(
-            [_with_group(text, key) for text, key in zip(given, table.column(group).to_pylist(), strict=True)],
-            pyarrow.string(),
-        )
+        keys = table.column(group).to_pylist()
+        texts = [_with_group(text, key) for text, key in zip(given, keys, strict=True)]
+        headers = pyarrow.array(texts, pyarrow.string())
     if headers is None:
         headers = pyarrow.nulls(table.num_rows, pyarrow.string())
     return pyarrow.table({"message": _as_json(table.column("body")), "headers": _as_json(headers)})
@@ -210,7 +208,8 @@ def copy(
     except dbapi.Error as error:
         connection.rollback()
         kind = errors.InvalidBodyError if "json" in str(error).lower() else errors.ServerError
-        raise kind(f"writing {count} messages into queue {options.queue}: {error}", queue=options.queue) from error
+        what = f"writing {count} messages into queue {options.queue}: {error}"
+        raise kind(what, queue=options.queue) from error
 
 
 def publish(options: Options, writer: str, epoch: int, messages: Sequence[Written | None]) -> int:

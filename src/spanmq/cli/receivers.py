@@ -1,0 +1,86 @@
+"""Receivers: the streams that consume queues."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spanmq.cli.connect import client
+from spanmq.cli.option import AsJson, Dsn, QueueName
+from spanmq.cli.output import Output
+
+commands = typer.Typer()
+
+ReceiverName = Annotated[str, typer.Argument(metavar="RECEIVER", help="Its label or id.", show_default=False)]
+
+
+@commands.command()
+def list_receivers(
+    queue: Annotated[
+        str | None, typer.Argument(metavar="QUEUE", help="Of this queue only.", show_default=False)
+    ] = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the streams that consume queues, and how many messages each holds."""
+    output = Output(as_json=as_json)
+    with client(dsn) as opened:
+        output.records(opened.list_receivers(queue), empty="no receivers")
+
+
+@commands.command()
+def adopt_receiver(
+    queue: QueueName, receiver: ReceiverName, dsn: Dsn = None, as_json: AsJson = False
+) -> None:
+    """Let the next new checkpoint with this label go on in its place, with what it holds."""
+    output = Output(as_json=as_json)
+    with client(dsn) as opened:
+        opened.adopt_receiver(queue, receiver)
+    output.done(
+        f"the next checkpoint with the label of {receiver} goes on in its place",
+        queue=queue,
+        receiver=receiver,
+    )
+
+
+@commands.command()
+def release_receiver(
+    queue: QueueName,
+    receiver: ReceiverName,
+    settled: Annotated[
+        int | None,
+        typer.Option(help="Settle the batches up to this one first.", show_default=False),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            help="Settle what this checkpoint's commit log proves to be done first.", show_default=False
+        ),
+    ] = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give what a stream holds back to the queue.
+
+    What its sink has and no checkpoint proves is delivered again.
+    """
+    output = Output(as_json=as_json)
+    if checkpoint is not None:
+        settled = _proved(checkpoint)
+    with client(dsn) as opened:
+        count = opened.release_receiver(queue, receiver, settled)
+    output.done(
+        f"gave {count} messages back to queue {queue}", queue=queue, receiver=receiver, released=count
+    )
+
+
+def _proved(checkpoint: Path) -> int:
+    """Give the batch up to which a checkpoint's commit log says that all is done."""
+    try:
+        commits = [int(each.name) for each in (checkpoint / "commits").iterdir() if each.name.isdigit()]
+        lines = (checkpoint / "offsets" / str(max(commits))).read_text("utf-8").splitlines()
+        offsets = [json.loads(line) for line in lines[2:] if line != "-"]
+        return max(int(each["lease"]) for each in offsets if "lease" in each)
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"{checkpoint} is no checkpoint of a stream from a queue") from error

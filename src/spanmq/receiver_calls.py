@@ -1,0 +1,45 @@
+"""The SQL functions for who looks after streams: arguments, and what becomes of rows. No I/O here."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from spanmq import call as argument
+from spanmq.call import Call
+from spanmq.message import Receiver
+from spanmq.rows import nothing, number, records
+
+
+def list_receivers(queue: str | None) -> Call[list[Receiver]]:
+    """List receivers."""
+    arguments = () if queue is None else (argument.queue_name("queue", queue),)
+    return Call("list_receivers", arguments, partial(records, _receiver), queue, native=True)
+
+
+def adopt_receiver(queue: str, receiver: str) -> Call[None]:
+    """Let another checkpoint go on under a label."""
+    arguments = (argument.queue_name("queue", queue), argument.text("receiver", receiver))
+    return nothing("adopt_receiver", queue, *arguments)
+
+
+def release_receiver(queue: str, receiver: str, settled: int | None) -> Call[int]:
+    """Give back what a receiver holds."""
+    arguments = [argument.queue_name("queue", queue), argument.text("receiver", receiver)]
+    if settled is not None:
+        arguments.append(argument.bigint("settled", settled))
+    return Call("release_receiver", tuple(arguments), number, queue, native=True)
+
+
+def _receiver(row: dict[str, Any]) -> Receiver:
+    return Receiver(
+        queue=row["queue_name"],
+        receiver_id=str(row["receiver"]),
+        label=row["label"],
+        state=row["state"],
+        batch=row["batch"],
+        settled=row["settled"],
+        held=row["held"],
+        created_at=row["created_at"],
+        opened_at=row["opened_at"],
+    )

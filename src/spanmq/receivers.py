@@ -1,0 +1,35 @@
+# Made of receivers_async.py by tools/generate_sync.py: change that one.
+
+"""What a client does with the receivers of streams; a part of Client."""
+
+from __future__ import annotations
+
+from spanmq import receiver_calls
+from spanmq.link import Link
+from spanmq.message import Receiver
+
+
+class Receivers:
+    """Streams that consume queues."""
+
+    _link: Link
+
+    def list_receivers(self, queue: str | None = None) -> list[Receiver]:
+        """List the receivers of a queue, or of all, and what each holds."""
+        return self._link.run(receiver_calls.list_receivers(queue))
+
+    def adopt_receiver(self, queue: str, receiver: str) -> None:
+        """Let the next new checkpoint with this receiver's label go on in its place, with what it holds.
+
+        A stream that still runs under it stops with an error; what it has written and not settled is written
+        again by the next.
+        """
+        self._link.run(receiver_calls.adopt_receiver(queue, receiver))
+
+    def release_receiver(self, queue: str, receiver: str, settled: int | None = None) -> int:
+        """Give what a receiver (its label or id) holds back to the queue; returns how many messages.
+
+        First settles the batches up to `settled`, which its checkpoint proves to be done. A stream that still
+        runs under it stops with an error.
+        """
+        return self._link.run(receiver_calls.release_receiver(queue, receiver, settled))

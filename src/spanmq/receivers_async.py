@@ -1,0 +1,33 @@
+"""What a client does with the receivers of streams; a part of AsyncClient."""
+
+from __future__ import annotations
+
+from spanmq import receiver_calls
+from spanmq.link_async import AsyncLink
+from spanmq.message import Receiver
+
+
+class AsyncReceivers:
+    """Streams that consume queues."""
+
+    _link: AsyncLink
+
+    async def list_receivers(self, queue: str | None = None) -> list[Receiver]:
+        """List the receivers of a queue, or of all, and what each holds."""
+        return await self._link.run(receiver_calls.list_receivers(queue))
+
+    async def adopt_receiver(self, queue: str, receiver: str) -> None:
+        """Let the next new checkpoint with this receiver's label go on in its place, with what it holds.
+
+        A stream that still runs under it stops with an error; what it has written and not settled is written
+        again by the next.
+        """
+        await self._link.run(receiver_calls.adopt_receiver(queue, receiver))
+
+    async def release_receiver(self, queue: str, receiver: str, settled: int | None = None) -> int:
+        """Give what a receiver (its label or id) holds back to the queue; returns how many messages.
+
+        First settles the batches up to `settled`, which its checkpoint proves to be done. A stream that still
+        runs under it stops with an error.
+        """
+        return await self._link.run(receiver_calls.release_receiver(queue, receiver, settled))

@@ -1,0 +1,76 @@
+"""One Spark session for all of these tests, and a database of its own for each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spanmq.client import Client
+from spanmq.errors import PipelineNotAvailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Batch = Callable[..., "DataFrame"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give all of these to one worker: a session takes seconds to start, and a gigabyte."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    pytest.importorskip("pyspark")
+    from spanmq.spark.session import session
+
+    # Local[2,4]: two tasks at once, four attempts each.
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        "spark.python.worker.reuse": "true",
+        # Ended children must not write into the tests' output.
+        "spark.executorEnv.PYTHONWARNINGS": "ignore",
+    }
+    os.environ.pop("SPANMQ_DSN", None)
+    try:
+        opened = session("local[2,4]", name="spanmq tests", settings=settings)
+    except PipelineNotAvailableError as error:
+        pytest.skip(str(error))
+    yield opened
+    opened.stop()
+
+
+@pytest.fixture
+def client(database: str) -> Iterator[Client]:
+    with Client(database, maintain_interval=None) as client:
+        client.create_queue("orders")
+        yield client
+
+
+@pytest.fixture
+def batch(spark: SparkSession, database: str) -> Batch:
+    """Read a queue as a batch, with options."""
+
+    def load(queue: str = "orders", **options: Any) -> DataFrame:
+        reader = spark.read.format("spanmq").option("dsn", database).option("queue", queue)
+        return reader.options(**options).load()
+
+    return load
+
+
+@pytest.fixture
+def stream(spark: SparkSession, database: str) -> Batch:
+    """Read a queue as a stream, with options."""
+
+    def load(queue: str = "orders", **options: Any) -> DataFrame:
+        reader = spark.readStream.format("spanmq").option("dsn", database).option("queue", queue)
+        return reader.options(**options).load()
+
+    return load

@@ -1,0 +1,167 @@
+"""Bulk writes: rows first, published by one transaction; what is not published never was."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from spanmq.client import Client
+from spanmq.testing import wait_until_waiting
+
+Connection = psycopg.Connection[Any]
+
+
+@pytest.fixture(params=["logged", "unlogged"])
+def client(connection: Connection, request: pytest.FixtureRequest) -> Client:
+    client = Client(connection=connection)
+    client.create_queue("orders", unlogged=request.param == "unlogged")
+    return client
+
+
+def one(connection: Connection, query: str, *parameters: object) -> Any:
+    row = connection.execute(query.encode(), parameters).fetchone()
+    return None if row is None else row[0]
+
+
+def write(
+    connection: Connection, n: int, epoch: int = 0, headers: str | None = None, skip: int = 0
+) -> tuple[int | None, list[int]]:
+    """Do what a task does; returns the write and its blocks."""
+    blocks = connection.execute(
+        "select * from pgmq.bulk_reserve('orders', 'w', %s, %s)", [epoch, n]
+    ).fetchall()
+    for _, _, log_table, first, last, at in blocks:
+        statement = sql.SQL(
+            "insert into spanmq.{} select id, %s, to_jsonb(id), cast(%s as jsonb)"
+            " from generate_series(%s::bigint, %s) id"
+        )
+        connection.execute(statement.format(sql.Identifier(log_table)), [at, headers, first + skip, last])
+    ids = [block[1] for block in blocks]
+    assert one(connection, "select pgmq.bulk_seal('orders', %s)", ids) == (n - skip if blocks else 0)
+    return (blocks[0][0] if blocks else None), ids
+
+
+def publish(connection: Connection, write_id: int | None, blocks: list[int], epoch: int = 0) -> int:
+    return int(
+        one(connection, "select pgmq.bulk_publish('orders', 'w', %s, %s, %s)", epoch, write_id, blocks)
+    )
+
+
+def code(connection: Connection, act: Any) -> str | None:
+    with pytest.raises(psycopg.Error) as caught, connection.transaction():
+        act()
+    return caught.value.sqlstate
+
+
+def test_nothing_is_seen_before_it_is_published(client: Client, connection: Connection) -> None:
+    write_id, first = write(connection, 300)
+    _, second = write(connection, 20)
+    assert client.metrics("orders").length == 0
+    assert publish(connection, write_id, first + second) == 320
+    assert len(client.receive("orders", 1000)) == 320
+
+
+def test_blocks_that_are_not_named_are_never_published(client: Client, connection: Connection) -> None:
+    write_id, first = write(connection, 10)
+    write(connection, 10)  # a task that failed, or ran twice
+    assert publish(connection, write_id, first) == 10
+    assert client.metrics("orders").length == 10
+
+
+def test_epoch_is_published_once_however_it_is_cut(client: Client, connection: Connection) -> None:
+    write_id, blocks = write(connection, 10)
+    assert publish(connection, write_id, blocks) == 10
+    assert publish(connection, write_id, blocks) == -1
+    # A replay asks the server before it writes anything, and with any number of tasks.
+    assert write(connection, 3) == (None, [])
+    assert client.metrics("orders").length == 10
+    write_id, blocks = write(connection, 5, epoch=1)
+    assert publish(connection, write_id, blocks, epoch=1) == 5
+
+
+def test_closed_write_is_not_published(client: Client, connection: Connection) -> None:
+    write_id, blocks = write(connection, 10)
+    assert one(connection, "select pgmq.bulk_close('orders', 'w', 0)") is None
+    assert code(connection, lambda: publish(connection, write_id, blocks)) == "MQ050"
+    # The epoch runs again, under another write: the late publish of the first still fails.
+    again, more = write(connection, 4)
+    assert code(connection, lambda: publish(connection, write_id, blocks)) == "MQ050"
+    assert publish(connection, again, more) == 4
+
+
+def test_abort_of_what_is_published_changes_nothing(client: Client, connection: Connection) -> None:
+    write_id, blocks = write(connection, 10)
+    assert publish(connection, write_id, blocks) == 10
+    assert one(connection, "select pgmq.bulk_close('orders', 'w', 0)") == 10
+    assert client.metrics("orders").length == 10
+
+
+def test_missing_rows_are_noticed(client: Client, connection: Connection) -> None:
+    write_id, blocks = write(connection, 10, skip=1)
+    assert code(connection, lambda: publish(connection, write_id, blocks)) == "MQ002"
+    assert client.metrics("orders").length == 0
+
+
+def test_groups_come_with_their_spans(client: Client, connection: Connection) -> None:
+    write_id, blocks = write(connection, 300, headers='{"x-pgmq-group": "a"}')
+    _, more = write(connection, 3)
+    assert publish(connection, write_id, blocks + more) == 303
+    received = client.read_grouped_head("orders", 10, lease=30)
+    assert [(message.message_id, message.group) for message in received] == [(1, "a"), (301, None)]
+
+
+def test_abandoned_write_is_swept(database: str) -> None:
+    with (
+        Client(database, maintain_interval=None) as client,
+        psycopg.connect(database, autocommit=True) as own,
+    ):
+        client.create_queue("orders")
+        write_id, blocks = write(own, 10)
+        while client.maintain():
+            pass
+        assert one(own, "select count(*) from spanmq.bulk_block") == 1
+        own.execute("update spanmq.bulk_write set opened_at = now() - interval '2 days'")
+        own.execute("update spanmq.bulk_block set reserved_at = now() - interval '2 days'")
+        while client.maintain():
+            pass
+        assert one(own, "select count(*) from spanmq.bulk_block") == 0
+        assert code(own, lambda: publish(own, write_id, blocks)) == "MQ050"
+
+
+def test_two_who_publish_one_epoch_send_it_once(database: str) -> None:
+    with (
+        Client(database, maintain_interval=None) as client,
+        psycopg.connect(database) as first,
+        psycopg.connect(database, autocommit=True) as second,
+        psycopg.connect(database, autocommit=True) as observer,
+    ):
+        client.create_queue("orders")
+        write_id, blocks = write(second, 10)
+        assert publish(first, write_id, blocks) == 10
+        results: list[int] = []
+        thread = threading.Thread(target=lambda: results.append(publish(second, write_id, blocks)))
+        thread.start()
+        wait_until_waiting(observer, second.info.backend_pid)
+        first.commit()
+        thread.join()
+        assert results == [-1]
+        assert client.metrics("orders").length == 10
+
+
+def test_segment_with_a_reserved_block_stays(database: str) -> None:
+    with (
+        Client(database, maintain_interval=None) as client,
+        psycopg.connect(database, autocommit=True) as own,
+    ):
+        client.create_queue("orders", partition_interval=256)
+        own.execute("select setval('pgmq.q_orders_msg_id_seq', 16100)")
+        write_id, blocks = write(own, 50)
+        client.delete("orders", client.send_batch("orders", range(2000)))
+        for _ in range(40):
+            client.maintain()
+        assert publish(own, write_id, blocks) == 50
+        assert len(client.receive("orders", 100)) == 50

@@ -1,0 +1,242 @@
+"""Receivers, as a stream's reader calls them: each step of the protocol answers a failure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from spanmq import errors
+from spanmq.client import Client
+
+Connection = psycopg.Connection[Any]
+
+
+class Reader:
+    """One start of a stream's reader."""
+
+    def __init__(self, connection: Connection, receiver: str | None = None, label: str | None = None) -> None:
+        self.connection = connection
+        row = connection.execute(
+            "select receiver_id, incarnation, settled from pgmq.receiver_open('orders', %s, %s)",
+            [receiver, label],
+        ).fetchone()
+        assert row is not None
+        self.receiver, self.incarnation, self.settled = row
+
+    def claim(self, settled: int, quantity: int = 1000, last_id: int | None = None) -> int:
+        row = self.connection.execute(
+            "select pgmq.receiver_claim('orders', %s, %s, %s, %s, %s)",
+            [self.receiver, self.incarnation, settled, quantity, last_id],
+        ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def ranges(self, after: int, batch: int, *, fail: bool = True) -> list[tuple[int, int, int]]:
+        return self.connection.execute(
+            "select * from pgmq.receiver_ranges('orders', %s, %s, %s, %s, %s)",
+            [self.receiver, self.incarnation, after, batch, fail],
+        ).fetchall()
+
+
+@pytest.fixture(params=["logged", "unlogged"])
+def client(connection: Connection, request: pytest.FixtureRequest) -> Client:
+    client = Client(connection=connection)
+    client.create_queue("orders", unlogged=request.param == "unlogged")
+    return client
+
+
+def fails(connection: Connection, code: str, act: Any) -> None:
+    with pytest.raises(psycopg.Error) as caught, connection.transaction():
+        act()
+    assert caught.value.sqlstate == code
+
+
+def test_batch_holds_what_waits_until_it_is_settled(client: Client, connection: Connection) -> None:
+    client.send_batch("orders", range(700))
+    reader = Reader(connection)
+    assert reader.claim(0, 600) == 1
+    assert reader.ranges(0, 1) == [(1, 600, 1)]
+    assert client.metrics("orders").visible_length == 100
+    assert reader.claim(1) == 2
+    assert client.metrics("orders").length == 100
+    assert reader.claim(2) == 2
+    assert client.metrics("orders").length == 0
+
+
+def test_replay_of_a_batch_reads_the_same(client: Client, connection: Connection) -> None:
+    client.send_batch("orders", range(10))
+    reader = Reader(connection)
+    assert reader.claim(0, 5) == 1
+    client.send_batch("orders", range(10))
+    again = Reader(connection, reader.receiver)
+    assert again.ranges(0, 1) == [(1, 5, 1)]
+    # Also when it is settled: the checkpoint may be less durable than this server.
+    assert again.claim(1) == 2
+    assert again.ranges(0, 1) == [(1, 5, 1)]
+
+
+def test_batch_that_a_dead_driver_claimed_comes_next(client: Client, connection: Connection) -> None:
+    client.send_batch("orders", range(10))
+    assert Reader(connection).claim(0, 5) == 1
+    first = Reader(connection)
+    assert first.claim(0, 5) == 1
+    again = Reader(connection, first.receiver)
+    assert again.claim(0, 1000) == 1
+    assert again.ranges(0, 1) == [(6, 10, 1)]
+
+
+def test_older_incarnation_is_refused(client: Client, connection: Connection) -> None:
+    client.send("orders", 1)
+    old = Reader(connection)
+    new = Reader(connection, old.receiver)
+    fails(connection, "MQ051", lambda: old.claim(0))
+    assert new.claim(0) == 1
+    fails(connection, "MQ051", lambda: old.ranges(0, 1))
+
+
+def test_label_is_bound_to_one_checkpoint(client: Client, connection: Connection) -> None:
+    client.send_batch("orders", range(3))
+    first = Reader(connection, label="lake")
+    assert first.claim(0) == 1
+    fails(connection, "MQ052", lambda: Reader(connection, label="lake"))
+    client.adopt_receiver("orders", "lake")
+    fails(connection, "MQ051", lambda: first.claim(1))
+    second = Reader(connection, label="lake")
+    assert (second.receiver, second.settled) == (first.receiver, 0)
+    assert second.claim(0) == 1
+
+
+def test_released_messages_come_back_as_they_were(client: Client, connection: Connection) -> None:
+    client.send_batch("orders", range(300))
+    reader = Reader(connection, label="lake")
+    assert reader.claim(0) == 1
+    assert client.release_receiver("orders", "lake") == 300
+    fails(connection, "MQ051", lambda: reader.claim(1))
+    restarted = Reader(connection, reader.receiver)
+    fails(connection, "MQ051", lambda: restarted.ranges(0, 1))
+    received = client.receive("orders", 300)
+    assert [message.attempt for message in received] == [1] * 300
+    assert client.list_receivers("orders")[0].held == 0
+
+
+def test_release_settles_what_the_checkpoint_proves(client: Client, connection: Connection) -> None:
+    client.send_batch("orders", range(10))
+    reader = Reader(connection)
+    assert reader.claim(0, 4) == 1
+    assert client.release_receiver("orders", str(reader.receiver), settled=1) == 0
+    assert client.metrics("orders").length == 6
+
+
+def test_nobody_else_settles_or_moves_what_a_batch_holds(client: Client, connection: Connection) -> None:
+    client.send_batch("orders", range(3))
+    client.send("orders", 4)
+    reader = Reader(connection)
+    assert reader.claim(0) == 1
+    assert not client.delete("orders", 4)
+    assert client.delete("orders", [1, 2]) == []
+    assert client.archive("orders", [1, 2, 3]) == []
+    assert client.set_vt("orders", [1, 4], 0) == []
+    assert {each.outcome for each in client.cancel("orders", [1, 4])} == {"processing"}
+    assert client.metrics("orders").length == 4
+    assert reader.claim(1) == 1
+    assert client.metrics("orders").length == 0
+
+
+def test_purged_batch_is_lost_and_said_to_be(client: Client, connection: Connection) -> None:
+    client.send_batch("orders", range(3))
+    reader = Reader(connection)
+    assert reader.claim(0) == 1
+    assert client.purge("orders") == 3
+    fails(connection, "MQ053", lambda: reader.ranges(0, 1))
+    assert reader.ranges(0, 1, fail=False) == []
+    client.send("orders", 1)
+    assert reader.claim(1) == 2
+
+
+def test_claim_takes_nothing_above_the_frozen_id(client: Client, connection: Connection) -> None:
+    client.send_batch("orders", range(10))
+    reader = Reader(connection)
+    assert reader.claim(0, 1000, 7) == 1
+    assert reader.ranges(0, 1) == [(1, 7, 1)]
+    assert reader.claim(1, 1000, 7) == 1
+    assert [message.attempt for message in client.receive("orders", 10)] == [1, 1, 1]
+
+
+def test_settled_batches_are_archived_where_the_policy_says_so(
+    client: Client, connection: Connection
+) -> None:
+    client.set_policy("orders", {"archive_on_ack": True})
+    client.send_batch("orders", range(300))
+    reader = Reader(connection)
+    assert reader.claim(0) == 1
+    assert client.peek_archive("orders") == []
+    assert reader.claim(1) == 1
+    archived = client.peek_archive("orders", 1000)
+    assert [message.body for message in archived] == list(range(300))
+    assert {message.attempt for message in archived} == {1}
+
+
+def test_gaps_and_attempts_stay_with_their_messages(client: Client, connection: Connection) -> None:
+    client.send_batch("orders", range(6))
+    client.receive("orders", 2, lease=0)
+    client.delete("orders", 4)
+    reader = Reader(connection)
+    assert reader.claim(0) == 1
+    assert reader.ranges(0, 1) == [(1, 2, 2), (3, 3, 1), (5, 6, 1)]
+
+
+def test_receiver_of_another_queue_is_refused(client: Client, connection: Connection) -> None:
+    client.create_queue("others")
+    row = connection.execute("select receiver_id from pgmq.receiver_open('others')").fetchone()
+    assert row is not None
+    fails(connection, "MQ051", lambda: Reader(connection, row[0]))
+
+
+def test_streams_error_classes() -> None:
+    assert isinstance(errors.from_server("MQ051", "x"), errors.ReceiverSupersededError)
+    assert isinstance(errors.from_server("MQ052", "x"), errors.ReceiverInUseError)
+    assert isinstance(errors.from_server("MQ053", "x"), errors.MessagesLostError)
+    assert isinstance(errors.from_server("MQ050", "x"), errors.WriteClosedError)
+
+
+def test_unknown_receiver_is_named(client: Client) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match="no receiver lake"):
+        client.release_receiver("orders", "lake")
+
+
+def test_segment_stays_until_a_later_batch_is_settled(database: str) -> None:
+    with (
+        Client(database, maintain_interval=None) as client,
+        psycopg.connect(database, autocommit=True) as own,
+    ):
+        client.create_queue("orders", partition_interval=256)
+        # All segments but the first hold 256 messages, and the first is nearly full.
+        own.execute("select setval('pgmq.q_orders_msg_id_seq', 16100)")
+        client.send_batch("orders", range(200))
+        reader = Reader(own)
+        assert reader.claim(0) == 1
+        client.delete("orders", client.send_batch("orders", range(1000)))
+        client.send_batch("orders", range(10))
+        assert reader.claim(1) == 2
+        keep_house(client)
+        assert first_segments(own) == 1
+        assert reader.ranges(0, 1) == [(16101, 16300, 1)]
+        assert own.execute("select count(*) from spanmq.log_1 where msg_id < 16301").fetchone() == (200,)
+        assert reader.claim(2) == 2
+        keep_house(client)
+        assert first_segments(own) == 0
+
+
+def first_segments(connection: Connection) -> int:
+    """Count the first segment, if it is there and not truncated."""
+    row = connection.execute("select count(*) from spanmq.segment where lo = 0 and state = 'open'").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def keep_house(client: Client) -> None:
+    # A call that only notes something for the next one says nothing.
+    for _ in range(40):
+        client.maintain()

@@ -43,11 +43,12 @@ from spanmq.message import (
 )
 from spanmq.outbox import adapt
 from spanmq.policies import Policies
+from spanmq.receivers import Receivers
 from spanmq.schema import Installed
 from spanmq.sending import Sending
 
 
-class Client(Sending, Deliveries, Policies, Categories):
+class Client(Sending, Deliveries, Policies, Categories, Receivers):
     """Send and receive messages.
 
     Give it one of three things. A `dsn`: it keeps a pool of up to `pool_size` connections, which reconnects

@@ -50,7 +50,8 @@ def until(observer: Connection, query: str) -> None:
 
 
 SOMEBODY_LISTENS = (
-    "select count(*) > 0 from pg_stat_activity where datname = current_database() and query like 'listen %'"
+    "select count(*) > 0 from pg_stat_activity"
+    " where datname = current_database() and query like '%pgmq.await_messages%' and pid <> pg_backend_pid()"
 )
 
 
@@ -113,7 +114,8 @@ def test_many_waiters_share_one_listening_connection(client: Client, observer: C
         until(observer, SOMEBODY_LISTENS)
         listening = observer.execute(
             "select count(*) from pg_stat_activity"
-            " where datname = current_database() and query like 'listen %'"
+            " where datname = current_database() and query like '%pgmq.await_messages%'"
+            " and pid <> pg_backend_pid()"
         ).fetchone()
         client.send_batch("orders", range(12))
         client.send_batch("events", range(12))
@@ -124,8 +126,6 @@ def test_many_waiters_share_one_listening_connection(client: Client, observer: C
 
 def test_announced_message_wakes_who_listens(database: str, client: Client) -> None:
     client.create_queue("Mixed")
-    client.enable_notify_insert("Mixed", throttle=0)
-    client.enable_notify_insert("orders", throttle=0)
     listener = Listener(lambda: psycopg.connect(database, autocommit=True))
     try:
         with listener.announcements("Mixed") as mixed, listener.announcements("orders") as orders:
@@ -144,6 +144,60 @@ def test_announced_message_wakes_who_listens(database: str, client: Client) -> N
         listener.join()
 
 
+@pytest.fixture
+def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing but an announcement end a wait."""
+    monkeypatch.setattr("spanmq.listen.FIRST_POLL_SECONDS", 1000.0)
+
+
+@pytest.mark.usefixtures("no_polls")
+def test_message_ends_a_wait_without_anything_switched_on(
+    database: str, client: Client, observer: Connection
+) -> None:
+    for queue in ("orders", "Mixed"):
+        client.create_queue(queue)
+        with (
+            Client(database, maintain_interval=None, poll_interval=1000) as waiter,
+            ThreadPoolExecutor() as threads,
+        ):
+            waiting = threads.submit(waiter.receive, queue, wait=60)
+            until(observer, f"select waiting is not null from spanmq.queue where name = '{queue}'")
+            until(
+                observer,
+                "select count(*) > 0 from pg_stat_activity where state = 'idle'"
+                " and query like '%await_messages%' and datname = current_database()",
+            )
+            client.send(queue, 1)
+            assert len(waiting.result(30)) == 1
+
+
+@pytest.mark.usefixtures("no_polls")
+def test_message_that_came_before_listening_began_is_found(client: Client) -> None:
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(client.receive, "orders", wait=60)
+        client.send("orders", 1)
+        assert len(waiting.result(30)) == 1
+
+
+@pytest.mark.usefixtures("no_polls")
+def test_upstream_announces_where_it_is_switched_on(upstream_database: str) -> None:
+    with (
+        Client(upstream_database, poll_interval=1000) as client,
+        psycopg.connect(upstream_database, autocommit=True) as observer,
+        ThreadPoolExecutor() as threads,
+    ):
+        client.create_queue("orders")
+        client.enable_notify_insert("orders", throttle=0)
+        waiting = threads.submit(client.read, "orders", wait=60)
+        until(
+            observer,
+            "select count(*) > 0 from pg_stat_activity where state = 'idle' and query like 'listen %'"
+            " and datname = current_database()",
+        )
+        client.send("orders", 1)
+        assert len(waiting.result(30)) == 1
+
+
 def test_broken_listener_leaves_polls_and_is_logged_once(
     database: str, client: Client, observer: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -155,7 +209,8 @@ def test_broken_listener_leaves_polls_and_is_logged_once(
         until(observer, SOMEBODY_LISTENS)
         observer.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity"
-            " where datname = current_database() and query like 'listen %'"
+            " where datname = current_database() and query like '%await_messages%'"
+            " and pid <> pg_backend_pid()"
         )
         until(observer, SOMEBODY_LISTENS.replace("> 0", "= 0"))
         client.send("orders", 1)
@@ -189,8 +244,6 @@ def test_listener_that_never_connects_is_logged_once(
 def test_asynchronous_waits_share_one_connection_too(
     database: str, client: Client, observer: Connection
 ) -> None:
-    client.enable_notify_insert("orders")
-
     async def scenario() -> None:
         async with AsyncClient(database, maintain_interval=None) as waiter:
             waits = [asyncio.create_task(waiter.receive("orders", wait=60)) for _ in range(20)]

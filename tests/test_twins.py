@@ -39,6 +39,7 @@ FUNCTIONS_OF_METHOD = {
     "create_queue": {"create", "create_unlogged", "create_partitioned"},
     "purge": {"purge_queue"},
     "send": {"send", "send_messages"},
+    "receive": {"receive", "await_messages"},
     "send_batch": {"send_batch", "send_messages", "copy_begin", "copy_publish"},
     "version": {"spanmq_version"},
     "ack_lease": {"ack"},

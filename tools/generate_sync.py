@@ -28,6 +28,7 @@ MODULES = (
 
 WORDS = {
     "AbstractAsyncContextManager": "AbstractContextManager",
+    "AsyncAnnouncement": "Announcement",
     "AsyncCategories": "Categories",
     "AsyncClient": "Client",
     "AsyncConnection": "Connection",

@@ -145,6 +145,12 @@ def receive(codec: Codec, queue: str, quantity: int, lease: Seconds, slots: int)
     return Call("receive", arguments, read, queue, Shape.MESSAGES, native=True, volatile=True)
 
 
+def await_messages(queue: str, seconds: Seconds) -> Call[str]:
+    """Say that somebody waits, and learn where it is announced; what a crash forgets is said again."""
+    arguments = (argument.queue_name("queue", queue), argument.seconds("seconds", seconds))
+    return Call("await_messages", arguments, Rows.scalar, queue, native=True, volatile=True)
+
+
 def peek(codec: Codec, queue: str, quantity: int, after: int) -> Call[list[Message]]:
     """Look at messages without taking them."""
     arguments = (

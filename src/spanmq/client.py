@@ -23,12 +23,12 @@ from spanmq import calls, schema
 from spanmq.body import Codec, Decoder, Encoder
 from spanmq.call import Call, Delay, Seconds, duration
 from spanmq.categories import Categories
-from spanmq.concurrency import Event, in_place
+from spanmq.concurrency import in_place
 from spanmq.deliveries import Deliveries
 from spanmq.delivery_calls import by_lease
 from spanmq.errors import InvalidArgumentError
 from spanmq.link import ConnectionLink, Link, PoolLink, check_alive
-from spanmq.listen import Listener, receive_until
+from spanmq.listen import Announcement, Listener, receive_until
 from spanmq.maintenance import Maintenance
 from spanmq.message import (
     Flavour,
@@ -361,7 +361,7 @@ class Client(Sending, Deliveries, Policies, Categories, Receivers):
             return messages
         look = partial(self._link.run, call)
         if self._listener is None:
-            return receive_until(look, Event(), deadline, self._poll_interval)
+            return receive_until(look, Announcement(), deadline, self._poll_interval)
         with self._listener.announcements(call.queue) as announced:
             return receive_until(look, announced, deadline, self._poll_interval)
 

@@ -21,12 +21,12 @@ from spanmq import calls, schema
 from spanmq.body import Codec, Decoder, Encoder
 from spanmq.call import Call, Delay, Seconds, duration
 from spanmq.categories_async import AsyncCategories
-from spanmq.concurrency import AsyncEvent, in_thread
+from spanmq.concurrency import in_thread
 from spanmq.deliveries_async import AsyncDeliveries
 from spanmq.delivery_calls import by_lease
 from spanmq.errors import InvalidArgumentError
 from spanmq.link_async import AsyncConnectionLink, AsyncLink, AsyncPoolLink, check_alive
-from spanmq.listen_async import AsyncListener, receive_until
+from spanmq.listen_async import AsyncAnnouncement, AsyncListener, receive_until
 from spanmq.maintenance_async import AsyncMaintenance
 from spanmq.message import (
     Flavour,
@@ -359,7 +359,7 @@ class AsyncClient(AsyncSending, AsyncDeliveries, AsyncPolicies, AsyncCategories,
             return messages
         look = partial(self._link.run, call)
         if self._listener is None:
-            return await receive_until(look, AsyncEvent(), deadline, self._poll_interval)
+            return await receive_until(look, AsyncAnnouncement(), deadline, self._poll_interval)
         async with self._listener.announcements(call.queue) as announced:
             return await receive_until(look, announced, deadline, self._poll_interval)
 

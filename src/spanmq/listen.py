@@ -2,9 +2,9 @@
 
 """Waiting for messages: in the client, never in a statement, which would pin a snapshot and a connection.
 
-A wait ends at the queue's NOTIFY, if the queue announces its messages, and else at the next poll. Polls go
-on either way: a delayed message, a lease that ran out and whatever came within the throttle's interval are
-announced by nobody.
+Who waits says so in the database, and a sender that sees it notifies. A wait ends there, or else at the next
+look: looks go on either way, for a delayed message, a lease that ran out and a sender that looked too early
+are announced by nobody. See docs/design/wake-up.md.
 """
 
 from __future__ import annotations
@@ -19,24 +19,66 @@ from typing import Any, Final
 import psycopg
 from psycopg import Connection, sql
 
+from spanmq import calls
+from spanmq.call import is_missing_function
 from spanmq.concurrency import Event, Job
-from spanmq.errors import ConnectionFailedError
+from spanmq.errors import ConnectionFailedError, ConnectionLostError, SpanmqError
+from spanmq.link import execute
 from spanmq.message import Message
 
 logger = logging.getLogger("spanmq")
 
-# The first poll follows soon, each further one after twice the time, up to the client's interval.
-FIRST_POLL_SECONDS: Final = 0.01
+# The first look follows soon, when the server's throttle of notifications is over, each further one after
+# twice the time, up to the client's interval.
+FIRST_POLL_SECONDS: Final = 0.005
 # How long a new queue's LISTEN may wait for its turn on the connection: psycopg's wait can't be interrupted.
 SLICE_SECONDS: Final = 0.1
+# That somebody waits is said for so long, and again when a third of it is over.
+AWAIT_SECONDS: Final = 3.0
 # After the last waiter the connection is kept for the next one.
 LINGER_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 5.0
 
 
+class Announcement:
+    """An event that knows whether somebody waits for it; while nobody does, senders need not notify."""
+
+    __slots__ = ("_event", "_waiting", "_woke_at")
+
+    def __init__(self) -> None:
+        self._event = Event()
+        self._waiting = 0
+        self._woke_at = float("-inf")
+
+    def set(self) -> None:
+        """End the waits."""
+        self._event.set()
+
+    def clear(self) -> None:
+        """Let `wait` wait again."""
+        self._event.clear()
+
+    def is_set(self) -> bool:
+        """Tell whether `set` was called last."""
+        return self._event.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until set, at most `timeout` seconds; tell whether it is set."""
+        self._waiting += 1
+        try:
+            return self._event.wait(timeout)
+        finally:
+            self._waiting -= 1
+            self._woke_at = monotonic()
+
+    def is_awaited(self) -> bool:
+        """Tell whether somebody waits, or did a moment ago."""
+        return self._waiting > 0 or monotonic() - self._woke_at < SLICE_SECONDS
+
+
 def receive_until(
     receive: Callable[[], list[Message]],
-    announced: Event,
+    announced: Announcement,
     deadline: float,
     poll_interval: float,
 ) -> list[Message]:
@@ -66,7 +108,7 @@ class Listener:
 
     def __init__(self, connect: Callable[[], AbstractContextManager[Connection[Any]]]) -> None:
         self._connect = connect
-        self._events: dict[str, set[Event]] = {}
+        self._events: dict[str, set[Announcement]] = {}
         self._lock = Lock()  # of _events and _job; held for no longer than a look
         self._job: Job | None = None
         self._wanted = Event()
@@ -74,12 +116,16 @@ class Listener:
         self._warned = False
 
     @contextmanager
-    def announcements(self, queue: str) -> Iterator[Event]:
-        """Give an event that is set when a message of the queue is announced, and when listening begins."""
-        channel = channel_of(queue)
-        event = Event()
+    def announcements(self, queue: str) -> Iterator[Announcement]:
+        """Give an event that is set when a message of the queue is announced, and when listening begins.
+
+        Clear it, look for messages, and wait for it: in this order, and never longer than a poll's interval.
+        Senders announce while somebody is in its `wait`: it may be kept through times of work.
+        """
+        name = queue.lower()
+        event = Announcement()
         with self._lock:
-            self._events.setdefault(channel, set()).add(event)
+            self._events.setdefault(name, set()).add(event)
             if self._job is None and not self._stopped.is_set():
                 self._job = Job(self._run, "spanmq listener")
         self._wanted.set()
@@ -87,9 +133,9 @@ class Listener:
             yield event
         finally:
             with self._lock:
-                self._events[channel].discard(event)
-                if not self._events[channel]:
-                    del self._events[channel]
+                self._events[name].discard(event)
+                if not self._events[name]:
+                    del self._events[name]
 
     def stop(self) -> None:
         """Stop listening; who still waits goes on polling."""
@@ -106,7 +152,7 @@ class Listener:
             try:
                 with self._connect() as connection:
                     self._listen(connection)
-            except (psycopg.Error, ConnectionFailedError) as error:
+            except (psycopg.Error, ConnectionFailedError, ConnectionLostError) as error:
                 if not self._warned:
                     logger.warning("listening_failed error=%s; polling goes on", error)
                 self._warned = True
@@ -117,27 +163,85 @@ class Listener:
                     return
 
     def _listen(self, connection: Connection[Any]) -> None:
-        heard: set[str] = set()
+        channels = _Channels(connection)
         try:
             while not self._stopped.is_set():
                 self._wanted.clear()
                 with self._lock:
-                    channels = [channel for channel in self._events if channel not in heard]
+                    # A queue that is new here has just been waited for, or is about to be.
+                    wanted = [
+                        name
+                        for name, events in self._events.items()
+                        if channels.is_new(name) or any(event.is_awaited() for event in events)
+                    ]
                     idle = not self._events
-                for channel in channels:
-                    connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
-                    heard.add(channel)
-                    # What came between the last look and this was announced to nobody: look again.
-                    self._announce(channel)
-                if idle and not self._wanted.wait(LINGER_SECONDS):
-                    return
+                for name in wanted:
+                    if channels.attend(name):
+                        # What came between the last look and this was announced to nobody: look again.
+                        self._announce(name)
+                if idle:
+                    if not self._wanted.wait(LINGER_SECONDS):
+                        return
+                    continue
                 for notification in connection.notifies(timeout=SLICE_SECONDS):
-                    self._announce(notification.channel)
+                    self._announce(channels.queue_of(notification.channel))
         finally:
             if not connection.closed:  # it may go back to a pool
                 connection.execute("unlisten *")
 
-    def _announce(self, channel: str) -> None:
+    def _announce(self, name: str) -> None:
         with self._lock:
-            for event in self._events.get(channel, ()):
+            for event in self._events.get(name, ()):
                 event.set()
+
+
+class _Channels:
+    """What one connection listens to, and until when it has said so."""
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+        self._queues: dict[str, str] = {}  # by channel
+        self._awaited_until: dict[str, float] = {}
+        self._is_native = True
+
+    def is_new(self, queue: str) -> bool:
+        """Tell whether nothing has been said about a queue yet."""
+        return queue not in self._awaited_until
+
+    def queue_of(self, channel: str) -> str:
+        """Give the queue that a channel is of."""
+        return self._queues.get(channel, "")
+
+    def attend(self, queue: str) -> bool:
+        """Listen and say so, unless that was done a moment ago; tell whether senders did not know."""
+        until = self._awaited_until.get(queue, 0.0)
+        now = monotonic()
+        if until - now > AWAIT_SECONDS * 2 / 3:
+            return False
+        self._awaited_until[queue] = now + AWAIT_SECONDS
+        channel = channel_of(queue)
+        if self._is_native:
+            call = calls.await_messages(queue, AWAIT_SECONDS)
+            try:
+                # The first time only to learn the channel: nobody listens yet.
+                channel = execute(self._connection, call, relaxed=True)
+                if channel not in self._queues:
+                    self._hear(queue, channel)
+                    execute(self._connection, call, relaxed=True)
+            except ConnectionLostError:
+                raise
+            except SpanmqError as error:
+                # Upstream PGMQ, or a schema of an older release; else `receive` says what is wrong.
+                self._is_native = not is_missing_function(error, call)
+                self._awaited_until[queue] = now + RETRY_SECONDS
+                channel = channel_of(queue)
+        if self._is_native:
+            return until < now
+        if channel in self._queues:
+            return False
+        self._hear(queue, channel)
+        return True
+
+    def _hear(self, queue: str, channel: str) -> None:
+        self._connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+        self._queues[channel] = queue

@@ -24,6 +24,7 @@ NOT_OFFERED = {
 ADDED = {
     "ack",
     "adopt_receiver",
+    "await_messages",
     "bulk_close",
     "bulk_publish",
     "bulk_reserve",

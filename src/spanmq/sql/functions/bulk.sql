@@ -96,8 +96,8 @@ begin
             perform spanmq.insert_spans(this.queue_id, first_ids[i], last_ids[i], null, groups, visible_at, state);
         end if;
     end loop;
-    if this.notify_ms is not null then
-        perform spanmq.notify(this);
+    if this.notify_ms is not null or this.waiting is not null then
+        perform spanmq.announce(this, visible_at);
     end if;
     return query select generate_series(u.lo, u.hi) from unnest(first_ids, last_ids) with ordinality u (lo, hi, position)
         order by u.position;

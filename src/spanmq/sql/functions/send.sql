@@ -29,6 +29,7 @@ declare
     this record;
 begin
     select q.queue_id, q.is_unlogged, q.notify_ms, q.log_name, q.log_lo, q.log_hi, clock_timestamp() as sent_at,
+           pg_sequence_last_value(q.waiting) > extract(epoch from clock_timestamp()) * 1000 as is_awaited,
            case when pg_current_xact_id() is not null then nextval(q.ids) end as id into this
         from spanmq.queue q
         where q.folded_name = lower(queue_name)
@@ -44,8 +45,8 @@ begin
     else
         perform spanmq.publish_one(this.queue_id, this.is_unlogged, this.id, this.sent_at, spanmq.group_of(headers), visible_at);
     end if;
-    if this.notify_ms is not null then
-        perform spanmq.notify(spanmq.find_queue(queue_name, 'insert'));
+    if this.notify_ms is not null or this.is_awaited then
+        perform spanmq.announce(spanmq.find_queue(queue_name, 'insert'), visible_at);
     end if;
     return this.id;
 end $$;
@@ -101,8 +102,8 @@ begin
     else
         perform spanmq.append_and_publish(this, ids, messages, headers, sent_at, visible_at);
     end if;
-    if this.notify_ms is not null then
-        perform spanmq.notify(this);
+    if this.notify_ms is not null or this.waiting is not null then
+        perform spanmq.announce(this, visible_at);
     end if;
     return ids;
 end $$;

@@ -72,8 +72,8 @@ begin
             select this.queue_id, u.id, expires_at
             from unnest(ids, coalesce(is_first, array_fill(true, array[n]))) u (id, is_first) where u.is_first;
     end if;
-    if this.notify_ms is not null and messages <> '{}' then
-        perform spanmq.notify(this);
+    if messages <> '{}' then
+        perform spanmq.announce(this, visible_at);
     end if;
     return query select unnest(ids);
 end $$;

@@ -1,5 +1,8 @@
 -- since 0.1.0
--- What a send may ask for beyond PGMQ's: deduplication, and an expiry.
+-- What a send may ask for beyond PGMQ's: that nothing is sent twice; and whom it wakes.
+
+-- The sequence that says until when somebody waits for messages, spanmq.waiting_<queue_id>; null: nobody ever has. See wake.sql.
+alter table spanmq.queue add column waiting regclass;
 
 -- What was sent under an id of the sender's own: the same id again before `until` is not sent, but gives msg_id. The message itself
 -- may be gone long since. No foreign key: checking it would lock the queue's row at each send.
@@ -14,12 +17,3 @@ create index deduplication_until on spanmq.deduplication (queue_id, until);
 
 -- An unlogged queue forgets these together with its messages.
 create unlogged table spanmq.deduplication_unlogged (like spanmq.deduplication including all);
-
--- Messages that expire, and when; a message that is gone leaves its row until it is due.
-create table if not exists spanmq.expiry (
-    queue_id int not null,
-    msg_id bigint not null,
-    expires_at timestamptz not null,
-    primary key (queue_id, msg_id)
-);
-create index if not exists expiry_due on spanmq.expiry (expires_at);

@@ -1,0 +1,90 @@
+-- Waking who waits. A receiver that found nothing says so (await_messages) and listens; a send notifies its channel only while
+-- somebody waits, and at most once in 5 ms: a commit that notifies takes a lock of the whole cluster.
+--
+-- Until when somebody waits, and when the queue was last woken, stand in two sequences, spanmq.waiting_<queue_id> and
+-- spanmq.woken_<queue_id>, in milliseconds since 1970. They are read and set without a lock that lasts, at once and whatever becomes of the
+-- transaction. queue.waiting names the first; it is null as long as nobody has ever waited, and then a send pays nothing.
+--
+-- What this can't see: a sender that looked before the receiver had said that it waits, and commits after the receiver has looked
+-- again; and one that leaves the notification to another, less than 5 ms before it, which commits late or not at all. So who waits
+-- looks again by itself, at growing intervals: see docs/design/wake-up.md.
+
+-- Says that somebody waits for messages of this queue for so many seconds (at most 60), and returns the channel to listen to. Say it again before they are
+-- over; listen before you say it, and look for messages after. Takes effect at once, not at the commit. Raises MQ002 for seconds that are null or out of
+-- range, 42P01 and 42501 as receive() does.
+create or replace function pgmq.await_messages(queue text, seconds double precision default 3) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'update');
+    now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
+begin
+    if seconds is null or not (seconds > 0 and seconds <= 60) then
+        raise exception 'seconds must be more than 0 and at most 60, got: %', seconds using errcode = 'MQ002';
+    end if;
+    if this.waiting is null then
+        this.waiting := spanmq.make_wake_clocks(this);
+    end if;
+    perform setval(this.waiting, now_ms + ceil(seconds * 1000)::bigint);
+    return spanmq.wake_channel(this);
+end $$;
+
+create or replace function spanmq.wake_channel(this spanmq.queue) returns text
+language sql immutable as $$ select 'spanmq.q_' || this.folded_name $$;
+
+-- The sequences of a queue for which nobody has waited before.
+create or replace function spanmq.make_wake_clocks(this spanmq.queue) returns regclass
+language plpgsql as $$
+declare
+    made regclass;
+begin
+    perform pgmq.acquire_queue_lock(this.name);
+    -- A new statement: the one who held the lock may have made them.
+    select q.waiting into made from spanmq.queue q where q.queue_id = this.queue_id;
+    if made is null then
+        execute format('create sequence spanmq.waiting_%s minvalue 0', this.queue_id);
+        execute format('create sequence spanmq.woken_%s minvalue 0', this.queue_id);
+        made := format('spanmq.waiting_%s', this.queue_id)::regclass;
+        update spanmq.queue q set waiting = made where q.queue_id = this.queue_id;
+    end if;
+    return made;
+end $$;
+
+create or replace function spanmq.drop_wake_clocks(this spanmq.queue) returns void
+language plpgsql as $$
+begin
+    if this.waiting is not null then
+        execute format('drop sequence spanmq.waiting_%1$s, spanmq.woken_%1$s', this.queue_id);
+    end if;
+end $$;
+
+-- Notifies at the commit, if somebody waits and nobody has notified a moment ago. Times in the future (the clock was set back) neither silence a
+-- queue nor make it notify for ever.
+create or replace function spanmq.wake(this spanmq.queue) returns void
+language plpgsql as $$
+declare
+    now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
+    woken regclass;
+    woken_ms bigint;
+begin
+    if this.waiting is null or (pg_sequence_last_value(this.waiting) between now_ms and now_ms + 60000) is not true then
+        return;
+    end if;
+    woken := format('spanmq.woken_%s', this.queue_id)::regclass;
+    woken_ms := pg_sequence_last_value(woken);
+    if woken_ms is null or now_ms - woken_ms >= 5 or woken_ms > now_ms then
+        perform setval(woken, now_ms);
+        perform pg_notify(spanmq.wake_channel(this), '');
+    end if;
+end $$;
+
+-- What a send says about its messages: PGMQ's notification, where it is switched on, and ours to who waits, unless they come later.
+create or replace function spanmq.announce(this spanmq.queue, visible_at timestamptz) returns void
+language plpgsql as $$
+begin
+    if this.notify_ms is not null then
+        perform spanmq.notify(this);
+    end if;
+    if this.waiting is not null and (visible_at > clock_timestamp()) is not true then
+        perform spanmq.wake(this);
+    end if;
+end $$;

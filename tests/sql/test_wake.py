@@ -1,0 +1,206 @@
+"""Senders notify while somebody waits, and only then."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from tests.sql.conformance.listening import Listener, listening
+from tests.sql.races.sessions import Race
+
+CHANNEL = "spanmq.q_myorders"
+SENDS = {
+    "send": "select pgmq.send('MyOrders', '1')",
+    "send with headers": "select pgmq.send('MyOrders', '1', '{}'::jsonb)",
+    "send_batch": "select pgmq.send_batch('MyOrders', '{1,2}')",
+    "send_messages": "select pgmq.send_messages('MyOrders', '{1,2}', priority => 1)",
+    "send_topic": "select pgmq.send_topic('a', '1')",
+    "copy": "select pgmq.copy_publish('MyOrders', array[first_id], array[last_id]) from copied",
+}
+
+Connection = psycopg.Connection[Any]
+
+
+@pytest.fixture
+def session(database: str) -> Iterator[Connection]:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("select pgmq.create('MyOrders')")
+        yield connection
+
+
+@pytest.fixture
+def race(database: str) -> Iterator[Race]:
+    with Race(database) as opened:
+        yield opened
+
+
+@pytest.fixture
+def listener(database: str, session: Connection) -> Iterator[Listener]:
+    with listening(database, CHANNEL, "pgmq.q_myorders.INSERT") as opened:
+        yield opened
+
+
+def wait(session: Connection, seconds: float = 60) -> Any:
+    """Say that somebody waits."""
+    row = session.execute("select pgmq.await_messages('MYORDERS', %s)", [seconds]).fetchone()
+    return None if row is None else row[0]
+
+
+def forget_last(session: Connection) -> None:
+    """Let the throttle's time pass."""
+    session.execute("select setval('spanmq.woken_1', pg_sequence_last_value('spanmq.woken_1') - 5)")
+
+
+def clock(session: Connection, name: str, seconds: float) -> None:
+    """Set one of the queue's clocks to so many seconds from now."""
+    session.execute(
+        f"select setval('spanmq.{name}_1', (extract(epoch from now()) * 1000)::bigint + %s)".encode(),
+        [round(seconds * 1000)],
+    )
+
+
+@pytest.mark.parametrize("kind", SENDS)
+def test_every_send_wakes_who_waits(session: Connection, listener: Listener, kind: str) -> None:
+    session.execute("select pgmq.bind_topic('a', 'MyOrders')")
+    session.execute("create temporary table copied (first_id bigint, last_id bigint)")
+
+    def send() -> None:
+        with session.transaction():
+            if kind == "copy":
+                rows = session.execute("select * from pgmq.copy_begin('MyOrders', 3)").fetchall()
+                [(log, first, last, at)] = rows
+                session.execute("delete from copied")
+                session.execute("insert into copied values (%s, %s)", [first, last])
+                for msg_id in range(first, last + 1):
+                    text = f"insert into spanmq.{log} (msg_id, enqueued_at) values (%s, %s)"
+                    session.execute(text.encode(), [msg_id, at])
+            session.execute(SENDS[kind].encode())
+
+    send()
+    assert listener.heard(session) == []
+    assert wait(session) == CHANNEL
+    send()
+    assert listener.heard(session) == [(CHANNEL, "")]
+
+
+def test_nobody_is_woken_after_the_wait(session: Connection, listener: Listener) -> None:
+    wait(session)
+    clock(session, "waiting", -0.001)
+    session.execute(SENDS["send"].encode())
+    session.execute(SENDS["send_batch"].encode())
+    assert listener.heard(session) == []
+
+
+def test_message_for_later_wakes_nobody(session: Connection, listener: Listener) -> None:
+    wait(session)
+    session.execute("select pgmq.send('MyOrders', '1', 60)")
+    session.execute("select pgmq.send_batch('MyOrders', '{1}', clock_timestamp() + interval '1 minute')")
+    session.execute("select pgmq.send_messages('MyOrders', '{1}', delay => 60)")
+    assert listener.heard(session) == []
+    session.execute("select pgmq.send('MyOrders', '1', clock_timestamp() - interval '1 minute')")
+    assert listener.heard(session) == [(CHANNEL, "")]
+
+
+def test_duplicate_wakes_nobody(session: Connection, listener: Listener) -> None:
+    session.execute("select pgmq.send_messages('MyOrders', '{1}', dedup_ids => '{a}')")
+    wait(session)
+    session.execute("select pgmq.send_messages('MyOrders', '{1}', dedup_ids => '{a}')")
+    assert listener.heard(session) == []
+
+
+def test_notifications_are_throttled_and_go_on(session: Connection, listener: Listener) -> None:
+    wait(session)
+    started = time.monotonic()
+    for _ in range(100):
+        session.execute(SENDS["send"].encode())
+    most = (time.monotonic() - started) / 0.005 + 2
+    assert 1 <= len(listener.heard(session)) <= most
+    forget_last(session)
+    session.execute(SENDS["send"].encode())
+    assert listener.heard(session) == [(CHANNEL, "")]
+
+
+def test_sender_that_rolls_back_wakes_nobody(session: Connection, listener: Listener) -> None:
+    wait(session)
+    with session.transaction(force_rollback=True):
+        session.execute(SENDS["send"].encode())
+    assert listener.heard(session) == []
+    forget_last(session)
+    session.execute(SENDS["send"].encode())
+    assert listener.heard(session) == [(CHANNEL, "")]
+
+
+def test_clock_that_was_set_back_neither_silences_nor_wakes_for_ever(
+    session: Connection, listener: Listener
+) -> None:
+    wait(session)
+    clock(session, "woken", 3600)
+    session.execute(SENDS["send"].encode())
+    assert listener.heard(session) == [(CHANNEL, "")]
+    clock(session, "woken", -1)
+    clock(session, "waiting", 3600)
+    session.execute(SENDS["send"].encode())
+    assert listener.heard(session) == []
+
+
+def test_both_kinds_of_notification_go_side_by_side(session: Connection, listener: Listener) -> None:
+    session.execute("select pgmq.enable_notify_insert('MyOrders', 0)")
+    session.execute(SENDS["send"].encode())
+    assert listener.heard(session) == [("pgmq.q_myorders.INSERT", "")]
+    wait(session)
+    session.execute(SENDS["send"].encode())
+    assert sorted(listener.heard(session)) == [("pgmq.q_myorders.INSERT", ""), (CHANNEL, "")]
+
+
+def test_senders_do_not_wait_for_each_other(session: Connection, database: str) -> None:
+    wait(session)
+    with psycopg.connect(database) as other:
+        other.execute("set lock_timeout = '100ms'")
+        with session.transaction():
+            session.execute(SENDS["send"].encode())
+            other.execute(SENDS["send"].encode())
+            other.execute("select pgmq.await_messages('MyOrders')")
+
+
+def test_who_says_it_in_a_transaction_is_heard_at_once(
+    session: Connection, listener: Listener, database: str
+) -> None:
+    wait(session, 0.001)
+    with psycopg.connect(database) as other:
+        other.execute("select pgmq.await_messages('MyOrders', 60)")
+        session.execute(SENDS["send"].encode())
+        assert listener.heard(session) == [(CHANNEL, "")]
+        other.rollback()
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "61", "'NaN'", "null"])
+def test_seconds_out_of_range_are_refused(session: Connection, seconds: str) -> None:
+    with pytest.raises(psycopg.errors.Error) as error:
+        session.execute(f"select pgmq.await_messages('MyOrders', {seconds})".encode())
+    assert error.value.sqlstate == "MQ002"
+    assert session.execute("select waiting from spanmq.queue").fetchone() == (None,)
+
+
+def test_unknown_queue_is_said(session: Connection) -> None:
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        session.execute("select pgmq.await_messages('nothing')")
+
+
+def test_dropped_queue_leaves_no_sequences(session: Connection) -> None:
+    wait(session)
+    session.execute("select pgmq.drop_queue('MyOrders')")
+    left = "select count(*) from pg_class where relname in ('waiting_1', 'woken_1')"
+    assert session.execute(left.encode()).fetchone() == (0,)
+    session.execute("select pgmq.create('MyOrders')")
+    assert wait(session) == CHANNEL
+
+
+def test_two_who_are_the_first_to_wait_may_come_at_once(race: Race) -> None:
+    one, two = race.open(), race.open()
+    one.begin()
+    one.value("select pgmq.await_messages(%s)", race.queue)
+    later = two.later("select pgmq.await_messages(%s)", race.queue)
+    assert later.waits()
+    one.commit()
+    assert later.rows() == [("spanmq.q_jobs",)]

@@ -62,11 +62,11 @@ class Announcement:
         """Tell whether `set` was called last."""
         return self._event.is_set()
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until set, at most `timeout` seconds; tell whether it is set."""
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until set, at most so many seconds; tell whether it is set."""
         self._waiting += 1
         try:
-            return self._event.wait(timeout)
+            return self._event.wait(seconds)
         finally:
             self._waiting -= 1
             self._woke_at = monotonic()

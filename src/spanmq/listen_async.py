@@ -60,11 +60,11 @@ class AsyncAnnouncement:
         """Tell whether `set` was called last."""
         return self._event.is_set()
 
-    async def wait(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109, the twin of threading's
-        """Wait until set, at most `timeout` seconds; tell whether it is set."""
+    async def wait(self, seconds: float | None = None) -> bool:
+        """Wait until set, at most so many seconds; tell whether it is set."""
         self._waiting += 1
         try:
-            return await self._event.wait(timeout)
+            return await self._event.wait(seconds)
         finally:
             self._waiting -= 1
             self._woke_at = monotonic()

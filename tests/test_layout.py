@@ -43,6 +43,10 @@ RULES = {
     "outbox": Rule(packages_lazily=frozenset({"sqlalchemy", "django", "asyncpg"}), not_ours=UPPER),
     "cli": Rule(packages=DRIVER | {"typer", "rich", "click"}, not_ours_at_the_top=UPPER[1:]),
     "demo": Rule(packages=DRIVER | {"rich"}, not_ours=("service", "dashboard", "spark")),
+    "simulate.plot": Rule(
+        packages=frozenset({"matplotlib"}), not_ours=("service", "dashboard", "spark", "cli")
+    ),
+    "simulate": Rule(packages=DRIVER | {"rich"}, not_ours=("service", "dashboard", "spark", "cli")),
     "testing": Rule(packages=DRIVER | {"pytest"}, not_ours_at_the_top=("*",)),
     "spark": Rule(
         packages=DRIVER

@@ -33,6 +33,7 @@ COMMANDS_WITHOUT_METHOD = {
     "uninstall": "spanmq.schema, for who keeps house",
     "adopt": "spanmq.adopt, once in a lifetime",
     "demo": "spanmq.demo",
+    "simulate": "spanmq.simulate",
 }
 # The client's word, where PGMQ's is another, and where one method stands for several functions.
 FUNCTIONS_OF_METHOD = {

@@ -16,6 +16,7 @@ from spanmq.cli import (
     schema,
     sending,
     settling,
+    simulation,
     taking,
     topics,
 )
@@ -42,6 +43,7 @@ PANELS = {
     "The database": schema,
     "Housekeeping": housekeeping,
     "Demo": demonstration,
+    "Load simulator": simulation,
 }
 
 for panel, module in PANELS.items():

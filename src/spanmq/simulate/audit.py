@@ -1,0 +1,316 @@
+"""Whether it was processed in order, each message and none twice: from the log of the run alone.
+
+What counts as wrong:
+
+- lost: sent, and neither handled nor given up, though the run went on until nothing was left. A run that was
+  stopped leaves messages: then the queue must hold as many. Of a log alone, where nobody asked the queue,
+  those that were passed over: a later message of the key was handled.
+- duplicated: handled again without cause. Cause is a failure, a lease that ran out (by the server's clock),
+  or, in an engine without leases, the death of its worker.
+- out of order: begun before an earlier message of the same producer and key was settled.
+- given up without cause, handled but never sent, a key at which nobody works though workers are idle.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from spanmq.simulate.options import Options
+from spanmq.simulate.record import Record
+from spanmq.simulate.story import Line, Story
+
+# A key stands still when nothing happened at it for so long, and for this part of the run.
+STILL_SECONDS: Final = 2.0
+STILL_SHARE: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must be so; `ids` are the offending messages, or keys."""
+
+    name: str
+    ids: tuple[str, ...] = ()
+    detail: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether it is so."""
+        return not self.ids
+
+
+class Audit:
+    """Takes the records as they come; `checks` is the judgement at the end."""
+
+    def __init__(self, options: Options) -> None:
+        self.stories: dict[int, Story] = {}
+        self.counts: Counter[str] = Counter()
+        self.failures: list[str] = []
+        self.sent = self.handled = self.dead = 0
+        self.began_at: float | None = None
+        self.ending: str | None = None
+        self.last_at = 0.0
+        # By worker, and since when.
+        self.in_work: dict[int, tuple[Story, float]] = {}
+        # By type: how long something was in work, when it began first and when it was done last.
+        self.busy: defaultdict[str, float] = defaultdict(float)
+        self.first_at: dict[str, float] = {}
+        self.done_at: dict[str, float] = {}
+        self._options = options
+        self._lines: dict[tuple[object, ...], Line] = {}
+        self._last_of_worker: dict[int, Story] = {}
+        self._idle: dict[int, tuple[int, float]] = {}
+        self._usage: dict[tuple[int, int], Record] = {}
+        self._lives: Counter[int] = Counter()
+        self._unknown: list[int] = []
+        self._duplicated: list[int] = []
+        self._disordered: list[tuple[Story, Story]] = []
+        self._doubtful: list[tuple[Story, Story]] = []
+        self._without_cause: list[int] = []
+        self._sent_twice: list[int] = []
+        self._takers: dict[str, Callable[[Record], None]] = {
+            "sending": self._sending,
+            "sent": self._sent,
+            "started": self._started,
+            "done": self._done,
+            "failed": self._failed,
+            "settled": self._settled,
+            "dead": self._dead,
+            "worker": self._worker,
+            "worker_killed": self._orphaned,
+            "failure": self._failure,
+            "workers_started": self._workers_started,
+            "producer_ended": self._producer_ended,
+            "run_stopped": self._run_stopped,
+        }
+
+    @property
+    def waiting(self) -> int:
+        """Count what is sent and neither handled nor given up."""
+        return self.sent - self.handled - self.dead
+
+    def add(self, record: Record) -> None:
+        """Take the next record of the log."""
+        event = record["event"]
+        self.counts[event] += 1
+        if (take := self._takers.get(event)) is not None:
+            take(record)
+
+    def checks(self, *, is_complete: bool, left: int | None, torn: int, ended_at: float) -> tuple[Check, ...]:
+        """Judge: `left` is what the engine says that it still holds, None if it was not asked."""
+        return (
+            self._check_lost(is_complete=is_complete, left=left),
+            check("nothing duplicated", self._duplicated),
+            self._check_order(),
+            check("nothing handled that was not sent", self._unknown),
+            check("nothing sent twice under one number", self._sent_twice),
+            check("nothing given up without cause", self._without_cause),
+            self._check_still(ended_at),
+            check("every line of the log is a record", [f"{torn} lines"] if torn else []),
+        )
+
+    def usage(self) -> tuple[int, int, float]:
+        """Give the questions for messages, those in vain, and the CPU seconds of workers and producers."""
+        records = self._usage.values()
+        return (
+            sum(record.get("polls", 0) for record in records),
+            sum(record.get("idle_polls", 0) for record in records),
+            sum(record.get("cpu_seconds", 0.0) for record in records),
+        )
+
+    def _sending(self, record: Record) -> None:
+        if record["id"] in self.stories:
+            self._sent_twice.append(record["id"])
+            return
+        place = record["producer"], record["type"], record["key"]
+        line = self._lines.get(place)
+        if line is None:
+            line = self._lines[place] = Line(record["type"], record["key"], record["producer"])
+        story = Story(record["id"], line, record["number"], bool(record.get("poison")))
+        line.stories.append(story)
+        self.stories[story.id] = story
+        if len(line.stories) != story.number:
+            self._sent_twice.append(story.id)
+            story.number = len(line.stories)
+
+    def _sent(self, record: Record) -> None:
+        for message in record["ids"]:
+            story = self.stories.get(message)
+            if story is not None and story.sent_at is None:
+                story.sent_at = record["at"]
+                self.sent += 1
+
+    def _started(self, record: Record) -> None:
+        story = self._known(record["id"])
+        if story is None:
+            return
+        self.last_at = story.line.last_at = record["at"]
+        if story.starts and not self._has_cause(story, record):
+            self._duplicated.append(story.id)
+        for earlier in story.line.unsettled_before(story):
+            (self._doubtful if earlier.may_be_given_up else self._disordered).append((story, earlier))
+        if story.starts:
+            self.counts["again"] += 1
+        else:
+            story.started_at = record["at"]
+        story.starts += 1
+        story.until = record.get("until")
+        story.has_failed = story.is_orphan = False
+        self.first_at.setdefault(story.line.type, record["at"])
+        self._last_of_worker[record["worker"]] = story
+        self.in_work[record["worker"]] = story, record["at"]
+
+    def _has_cause(self, story: Story, record: Record) -> bool:
+        if story.has_failed:
+            return True
+        if story.until is None:
+            return story.is_orphan
+        return record.get("taken_at") is not None and record["taken_at"] >= story.until
+
+    def _done(self, record: Record) -> None:
+        story = self._ended(record)
+        if story is None:
+            return
+        story.dones += 1
+        if story.dones > story.starts:
+            self._duplicated.append(story.id)
+        if story.dones == 1:
+            story.done_at = record["at"]
+            self.handled += not story.is_dead
+            self.dead -= story.is_dead
+            story.is_dead = False
+        else:
+            self.counts["handled_again"] += 1
+        story.line.advance()
+
+    def _failed(self, record: Record) -> None:
+        story = self._ended(record)
+        if story is not None:
+            story.has_failed = True
+            story.failures += 1
+
+    def _ended(self, record: Record) -> Story | None:
+        story = self._known(record["id"])
+        held = self.in_work.pop(record["worker"], None)
+        if story is not None:
+            at = self.last_at = story.line.last_at = self.done_at[story.line.type] = record["at"]
+            if held is not None and held[0] is story:
+                self.busy[story.line.type] += at - held[1]
+        return story
+
+    def _settled(self, record: Record) -> None:
+        self.counts[f"settled {record['outcome']}"] += len(record["ids"])
+        if record["outcome"] == "dead":
+            self._dead(record)
+
+    def _dead(self, record: Record) -> None:
+        for story in filter(None, map(self._known, record["ids"])):
+            if story.is_dead:
+                continue
+            is_final = self._options.failure_category in ("PERMANENT", "BUSINESS")
+            if not (
+                story.is_poison
+                or (story.failures and (is_final or story.failures >= self._options.max_attempts))
+            ):
+                self._without_cause.append(story.id)
+            story.is_dead = True
+            self.dead += not story.dones
+            story.line.advance()
+
+    def _worker(self, record: Record) -> None:
+        worker = record["worker"]
+        self._usage[self._lives[worker], worker] = record
+        before, _ = self._idle.get(worker, (0, 0.0))
+        if record["idle_polls"] != before:
+            self._idle[worker] = record["idle_polls"], record["at"]
+
+    def _failure(self, record: Record) -> None:
+        self.failures.append(str(record["error"]))
+        self.counts["failure is final"] += bool(record.get("is_final"))
+        self._orphaned(record)
+
+    def _workers_started(self, record: Record) -> None:
+        self.began_at = record["at"]
+
+    def _producer_ended(self, record: Record) -> None:
+        self._usage[-1, record["producer"]] = record
+
+    def _run_stopped(self, record: Record) -> None:
+        self.ending = str(record["ending"])
+
+    def _orphaned(self, record: Record) -> None:
+        worker = record.get("worker", -1)
+        self._lives[worker] += 1
+        self.in_work.pop(worker, None)
+        if (story := self._last_of_worker.get(worker)) is not None:
+            story.is_orphan = True
+
+    def _known(self, message: int) -> Story | None:
+        story = self.stories.get(message)
+        if story is None:
+            self._unknown.append(message)
+        return story
+
+    def _check_lost(self, *, is_complete: bool, left: int | None) -> Check:
+        missing = [
+            story for story in self.stories.values() if story.sent_at is not None and not story.is_settled
+        ]
+        if is_complete:
+            return check("nothing lost", [story.id for story in missing])
+        if left is None:
+            return check(
+                "nothing lost", [story.id for story in missing if story.line.was_settled_after(story)]
+            )
+        if left < len(missing):
+            detail = f"{len(missing):,} were not handled, but only {left:,} are left: some of these are lost"
+            return check("nothing lost", [story.id for story in missing], detail)
+        return Check("nothing lost", detail=f"{len(missing):,} were left when it was stopped")
+
+    def _check_order(self) -> Check:
+        wrong = [
+            *self._disordered,
+            *((story, earlier) for story, earlier in self._doubtful if not earlier.is_dead),
+        ]
+        return check(
+            "order kept in each key",
+            [f"{story.id} before {earlier.id}" for story, earlier in wrong],
+            f"of {len({(line.type, line.key) for line in self._lines.values()}):,} keys",
+        )
+
+    def _check_still(self, ended_at: float) -> Check:
+        began_at = self.began_at or 0.0
+        pause = max(STILL_SECONDS, STILL_SHARE * (ended_at - began_at), 2 * self._options.lease)
+        since = ended_at - pause
+        if since < began_at:
+            return Check("no key stood still")
+        idle_types = {
+            f"type{number + 1}"
+            for worker, (_, at) in self._idle.items()
+            if at > since
+            for number in self._options.types_of_worker(worker)
+        }
+        still: dict[tuple[str, str], list[Line]] = {}
+        for line in self._lines.values():
+            still.setdefault((line.type, line.key), []).append(line)
+        names = [
+            f"{kind}/{key}"
+            for (kind, key), lines in still.items()
+            if kind in idle_types
+            and all(line.last_at < since for line in lines)
+            and any(waits(line.stories[line.settled :][:1], since) for line in lines)
+        ]
+        return check(
+            "no key stood still", names, f"nothing happened there for {pause:.0f} s, and workers idled"
+        )
+
+
+def check(name: str, found: Sequence[object], detail: str = "") -> Check:
+    """Make a check of what was found to be wrong."""
+    return Check(name, tuple(map(str, found)), detail)
+
+
+def waits(first: Sequence[Story], since: float) -> bool:
+    """Tell whether there is a message, and waits since then."""
+    return any(story.sent_at is not None and story.sent_at < since for story in first)

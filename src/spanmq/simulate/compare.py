@@ -1,0 +1,68 @@
+"""All engines on the same load, in the same run, one after the other, twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from statistics import mean
+from typing import Final
+
+from spanmq.simulate.options import ENGINES, Options
+from spanmq.simulate.report import Report, duration_text, known
+
+ROUNDS: Final = 2
+
+
+def rounds(options: Options) -> Iterator[Options]:
+    """Give what is run: the second time the other way round, so that none always comes first."""
+    for number in range(ROUNDS):
+        for engine in ENGINES if number % 2 == 0 else reversed(ENGINES):
+            yield replace(options, engine=engine)
+
+
+def comparison(reports: Sequence[Report]) -> tuple[list[str], list[list[object]]]:
+    """Give a table: a row an engine, with the mean of its runs and its ratio to polling."""
+    by_engine = {engine: [each for each in reports if each.engine == engine] for engine in ENGINES}
+    classic = handled_in_time(by_engine["polling"])
+    rows: list[list[object]] = []
+    for engine, runs in by_engine.items():
+        if not runs:
+            continue
+        handled = handled_in_time(runs)
+        rows.append(
+            [
+                engine,
+                ", ".join(f"{each.handled:,}" for each in runs),
+                ", ".join(f"{each.seconds:.1f}" for each in runs),
+                f"{mean(each.rate for each in runs):,.1f}",
+                f"{handled / classic:.1f}" if classic else "-",
+                ", ".join(duration_text(each.send_to_done.p99) for each in runs),
+                f"{mean(each.utilisation for each in runs):.0%}",
+                sum(each.idle_polls for each in runs),
+                ", ".join(known(each.server_cpu_seconds, "{:.1f}") for each in runs),
+                "yes" if all(each.passed for each in runs) else faults(runs),
+            ]
+        )
+    names = [
+        "engine",
+        "handled",
+        "seconds",
+        "a second",
+        "to polling",
+        "send to done p99",
+        "busy",
+        "idle polls",
+    ]
+    return [*names, "server CPU", "order held"], rows
+
+
+def handled_in_time(runs: Sequence[Report]) -> float:
+    """Give the messages handled a second, over all runs of an engine."""
+    seconds = sum(each.seconds for each in runs)
+    return sum(each.handled for each in runs) / seconds if seconds else 0.0
+
+
+def faults(runs: Sequence[Report]) -> str:
+    """Name the checks that failed."""
+    failed = dict.fromkeys(check.name for each in runs for check in each.checks if not check.passed)
+    return f"NO: not {', not '.join(failed)}"

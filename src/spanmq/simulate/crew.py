@@ -1,0 +1,121 @@
+"""The processes of a run: they are started, killed at random, started again, and stopped."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import time
+from multiprocessing.context import ForkServerProcess
+from typing import Final
+
+from spanmq.simulate.engine import Site
+from spanmq.simulate.producer_process import produce
+from spanmq.simulate.record import Recorder
+from spanmq.simulate.worker_process import work
+
+STOP_SECONDS: Final = 10.0
+# So many ends in a row, none of which was asked for and before which nothing was handled, end the run.
+DEATHS_MAX: Final = 5
+
+
+class CrewError(Exception):
+    """The run can't go on, since nobody can work; why stands in the log."""
+
+
+class Crew:
+    """Producers and workers. Workers that end are replaced; `killed` counts those that were killed here."""
+
+    def __init__(self, site: Site, recorder: Recorder) -> None:
+        self.killed = 0
+        self.restarted = 0
+        self._site = site
+        self._recorder = recorder
+        # Not fork: this process has connections and threads. The server imports everything once.
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(
+            [f"spanmq.simulate.{name}" for name in ("worker_process", "producer_process", "engine_spanmq")]
+            + ["spanmq.simulate.engine_polling"]
+        )
+        self._producers: list[ForkServerProcess] = []
+        self._workers: dict[int, ForkServerProcess] = {}
+        self._chance = random.Random(f"{site.options.seed}/kill")
+        self._kill_at = float("inf")
+        self._deaths = 0
+        self._handled = 0
+
+    def start_producers(self) -> None:
+        """Start all producers."""
+        for number in range(self._site.options.producers):
+            process = self._context.Process(target=produce, args=(self._site, number), daemon=True)
+            process.start()
+            self._producers.append(process)
+
+    def start_workers(self) -> None:
+        """Start all workers."""
+        for number in range(self._site.options.workers):
+            self._start_worker(number)
+        self._set_next_kill()
+
+    def producers_ended(self) -> bool:
+        """Tell whether all producers did their work; raises CrewError if one failed."""
+        if any(process.exitcode for process in self._producers):
+            raise CrewError("a producer failed")
+        return all(process.exitcode == 0 for process in self._producers)
+
+    def watch(self, handled: int) -> None:
+        """Kill whoever is due, replace who is gone. Raises CrewError when no worker stays alive."""
+        if time.monotonic() >= self._kill_at:
+            self._set_next_kill()
+            self._kill_one()
+        if handled > self._handled:
+            self._handled, self._deaths = handled, 0
+        for number, process in self._workers.items():
+            if process.exitcode is not None:
+                if process.exitcode > 0:
+                    self._deaths += 1
+                if self._deaths >= DEATHS_MAX:
+                    raise CrewError(f"{DEATHS_MAX} workers in a row failed before they handled anything")
+                self.restarted += 1
+                self._start_worker(number)
+
+    def stop_producers(self) -> None:
+        """Let producers end."""
+        _stop(self._producers)
+
+    def stop(self) -> None:
+        """Let all end what they do; kill whoever does not."""
+        _stop([*self._producers, *self._workers.values()])
+
+    def kill(self) -> None:
+        """Kill all at once."""
+        for process in (*self._producers, *self._workers.values()):
+            process.kill()
+
+    def _start_worker(self, number: int) -> None:
+        process = self._context.Process(target=work, args=(self._site, number), daemon=True)
+        process.start()
+        self._workers[number] = process
+
+    def _set_next_kill(self) -> None:
+        if mean := self._site.options.kill_every:
+            self._kill_at = time.monotonic() + self._chance.expovariate(1 / mean)
+
+    def _kill_one(self) -> None:
+        number = self._chance.choice(sorted(self._workers))
+        # Before it is done: what it held may be delivered again before we could say so.
+        self._recorder.write("worker_killed", worker=number)
+        self._workers[number].kill()
+        self._workers[number].join()
+        self.killed += 1
+
+
+def _stop(processes: list[ForkServerProcess]) -> None:
+    deadline = time.monotonic() + STOP_SECONDS
+    for process in processes:
+        if process.exitcode is None:
+            process.terminate()
+    for process in processes:
+        process.join(max(deadline - time.monotonic(), 0.1))
+        if process.exitcode is None:
+            process.kill()
+            process.join()

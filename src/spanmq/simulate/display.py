@@ -1,0 +1,167 @@
+"""What is seen while it runs: a panel on a terminal, a line now and then elsewhere; always on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+from spanmq.simulate.audit import Audit
+from spanmq.simulate.options import Options
+
+if TYPE_CHECKING:
+    from rich.panel import Panel
+
+LINE_SECONDS: Final = 2.0
+# The rate that is shown is that of the last seconds.
+RATE_SECONDS: Final = 2.0
+BARS: Final = " ▁▂▃▄▅▆▇█"
+BAR_WIDTH: Final = 48
+
+
+class Display(Protocol):
+    """Shows how a run goes."""
+
+    def show(self, what: str, audit: Audit, now: float) -> None:
+        """Show how far it is, so many seconds after its beginning."""
+
+    def say(self, text: str) -> None:
+        """Say something that stays."""
+
+    def close(self) -> None:
+        """Show nothing more."""
+
+
+def display_of(options: Options) -> Display:
+    """Give what suits the place."""
+    return TerminalDisplay(options) if sys.stderr.isatty() else LineDisplay(options)
+
+
+class Speed:
+    """The rate of the last seconds, and what it was before."""
+
+    def __init__(self) -> None:
+        self.history: deque[float] = deque(maxlen=BAR_WIDTH)
+        self._looks: deque[tuple[float, int]] = deque()
+
+    def note(self, now: float, count: int) -> float:
+        """Take a count; give the rate."""
+        self._looks.append((now, count))
+        while len(self._looks) > 2 and now - self._looks[0][0] > RATE_SECONDS:
+            self._looks.popleft()
+        first_at, first = self._looks[0]
+        rate = (count - first) / max(now - first_at, 1e-3) if count > first else 0.0
+        self.history.append(rate)
+        return rate
+
+    def drawn(self) -> str:
+        """Draw the rates as bars."""
+        top = max(self.history, default=0.0) or 1.0
+        return "".join(BARS[round(rate / top * (len(BARS) - 1))] for rate in self.history)
+
+
+class LineDisplay:
+    """Plain lines."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._speed = Speed()
+        self._shown_at = time.monotonic()
+        self._what = ""
+
+    def show(self, what: str, audit: Audit, now: float) -> None:
+        """Say how far it is every two seconds."""
+        if what != self._what:
+            self._what, self._speed = what, Speed()
+        rate = self._speed.note(now, audit.sent if what == "writing" else audit.handled)
+        if time.monotonic() - self._shown_at < LINE_SECONDS:
+            return
+        self._shown_at = time.monotonic()
+        if what == "writing":
+            self.say(f"{now:.0f} s: {audit.sent:,} messages written ({rate:,.0f}/s)")
+            return
+        self.say(
+            f"{now:.0f} s: {audit.handled:,} handled ({rate:,.0f}/s), {audit.waiting:,} waiting,"
+            f" {len(audit.in_work)} of {self._options.workers} workers busy, {audit.usage()[1]:,} idle polls"
+        )
+
+    def say(self, text: str) -> None:
+        """Write a line."""
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class TerminalDisplay:
+    """A panel that is drawn anew four times a second, and goes away at the end."""
+
+    def __init__(self, options: Options) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._options = options
+        self._speed = Speed()
+        self._what = ""
+        self._console = Console(stderr=True)
+        self._live = Live(console=self._console, transient=True, auto_refresh=False)
+
+    def show(self, what: str, audit: Audit, now: float) -> None:
+        """Draw the panel."""
+        if what != self._what:
+            self._what, self._speed = what, Speed()
+        if not self._live.is_started:
+            self._live.start()
+        rate = self._speed.note(now, audit.sent if what == "writing" else audit.handled)
+        self._live.update(self._panel(what, audit, now, rate), refresh=True)
+
+    def say(self, text: str) -> None:
+        """Write a line above the panel."""
+        self._console.print(text, markup=False, highlight=False)
+
+    def close(self) -> None:
+        """Remove the panel."""
+        self._live.stop()
+
+    def _panel(self, what: str, audit: Audit, now: float, rate: float) -> Panel:
+        from rich.panel import Panel
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        options = self._options
+        total = options.fill_db
+        done = audit.sent if what == "writing" else audit.handled + audit.dead
+        rows = Table.grid(padding=(0, 2))
+        rows.add_column(style="dim", no_wrap=True)
+        rows.add_column(no_wrap=True)
+        of = f" of {total:,}" if total else ""
+        rows.add_row("written" if what == "writing" else "handled", f"[bold]{done:,}[/bold]{of}")
+        if total:
+            rows.add_row("", ProgressBar(total=total, completed=done, width=BAR_WIDTH))
+        rows.add_row("rate", f"[bold]{rate:,.0f}[/bold] a second")
+        rows.add_row("", f"[cyan]{self._speed.drawn()}[/cyan]")
+        if what != "writing":
+            rows.add_row("waiting", f"{audit.waiting:,}")
+            rows.add_row("workers", self._workers(audit))
+            _, idle_polls, _ = audit.usage()
+            rows.add_row("idle polls", f"{idle_polls:,}")
+            rows.add_row("failed", f"{audit.counts['failed']:,}, {audit.dead:,} given up")
+            rows.add_row(
+                "killed", f"{audit.counts['worker_killed']:,}, {audit.counts['again']:,} delivered again"
+            )
+        return Panel(
+            rows,
+            title=f"{options.engine}: {what}",
+            subtitle=f"{now:.0f} s" + (f" of {options.duration:.0f}" if options.duration else ""),
+            title_align="left",
+            subtitle_align="right",
+            width=BAR_WIDTH + 32,
+            padding=(0, 1),
+        )
+
+    def _workers(self, audit: Audit) -> str:
+        workers = range(self._options.workers)
+        drawn = "".join("●" if worker in audit.in_work else "[dim]○[/dim]" for worker in workers[:BAR_WIDTH])
+        return f"{drawn} {len(audit.in_work)} of {len(workers)} busy"

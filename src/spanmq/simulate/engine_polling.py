@@ -1,0 +1,199 @@
+"""The classic queue: a table, a statement that claims one row, a transaction that stays open meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+from psycopg import Connection, RawCursor
+
+from spanmq.errors import ConnectionFailedError, InvalidArgumentError
+from spanmq.simulate import statement
+from spanmq.simulate.engine import Site, Taken
+from spanmq.simulate.load import Item
+from spanmq.simulate.options import Options, type_name
+
+COLUMNS: Final = {"msg_id", "queue_type", "status", "order_id", "time_added", "time_processed"}
+SCHEMA_FILE: Final = Path("schema.sql")
+NEXT_MSG_FILE: Final = Path("next_msg.sql")
+
+
+class PollingStage:
+    """The table, in a schema of its own, so that nobody's `msg_queue` is touched."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._connection = connect(site)
+        self._connection.autocommit = True
+        self.tables = (f"{site.name}.",)
+        self.places = (f"{site.name}.msg_queue",)
+
+    def prepare(self) -> None:
+        """Make it from the schema file; raises InvalidArgumentError for one that makes no such table."""
+        path = self._site.options.schema_file
+        source = path or "our own schema.sql"
+        self._connection.execute(statement.composed("create_schema", schema=self._site.name))
+        try:
+            self._connection.execute(schema_text(self._site.options))
+        except psycopg.Error as error:
+            raise InvalidArgumentError(f"the schema in {source} is refused: {error}") from error
+        rows = self._connection.execute(statement.read("columns")).fetchall()
+        if missing := COLUMNS - {name for (name,) in rows}:
+            raise InvalidArgumentError(
+                f"the schema in {source} makes no table msg_queue with {', '.join(sorted(missing))}"
+            )
+
+    def begin(self) -> None:
+        """Tell the planner how much there is."""
+        self._connection.execute(statement.read("analyze"))
+
+    def left(self) -> int:
+        """Count the new ones."""
+        row = self._connection.execute(statement.read("count_msg")).fetchone()
+        return int(row[0]) if row else 0
+
+    def drop(self) -> None:
+        """Drop the schema."""
+        self._connection.execute(statement.composed("drop_schema", schema=self._site.name))
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._connection.close()
+
+
+class PollingSender:
+    """Inserts rows."""
+
+    def __init__(self, site: Site) -> None:
+        self._connection = connect(site)
+        self._connection.autocommit = True
+        self._insert = statement.read("insert_msg_same_time" if site.options.same_time else "insert_msg")
+
+    @contextmanager
+    def transaction(self) -> Iterator[object]:
+        """Make one transaction of all that is sent in the block."""
+        with self._connection.transaction():
+            yield None
+
+    def send(self, items: Sequence[Item]) -> None:
+        """Insert messages, all or none."""
+        rows = [(item.id, type_name(item.type), item.key_number) for item in items]
+        with self._connection.transaction(), RawCursor(self._connection) as cursor:
+            cursor.executemany(self._insert, rows)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._connection.close()
+
+
+class PollingReceiver:
+    """Claims one row, and holds it in the transaction until it is handled."""
+
+    def __init__(self, site: Site, types: Sequence[int]) -> None:
+        self.polls = 0
+        self.idle_polls = 0
+        self._connection = connect(site)
+        self._types = [type_name(number) for number in types]
+        self._idle_sleep = site.options.idle_sleep
+        self._claim = next_msg_text(site.options)
+        self._settle = statement.read("delete_msg" if site.options.delmsg else "mark_msg")
+        self._attempts: dict[int, int] = {}
+
+    def take(self) -> Sequence[Taken]:
+        """Claim a row of one of the types, each of which comes first in turn."""
+        self._types.append(self._types.pop(0))
+        for kind in self._types:
+            self.polls += 1
+            message = self._next(kind)
+            if message is not None:
+                attempt = self._attempts.get(message, 0) + 1
+                return [Taken(message, attempt)]
+            self._connection.rollback()
+        self.idle_polls += 1
+        return []
+
+    def holds(self, taken: Taken) -> bool:  # noqa: ARG002
+        """Tell that it is, always: the transaction is the lease."""
+        return True
+
+    def done(self, taken: Taken) -> None:
+        """Mark or delete the row, and commit."""
+        self._attempts.pop(taken.id, None)
+        self._execute(self._settle, (taken.id,))
+        self._connection.commit()
+
+    def fail(self, taken: Taken, *, category: str) -> str:  # noqa: ARG002
+        """Roll back: it is new again, at once and for ever."""
+        self._attempts[taken.id] = taken.attempt
+        self._connection.rollback()
+        return "retrying"
+
+    def finish(self) -> None:
+        """Nothing runs in the background."""
+
+    def give_back(self, rest: Sequence[Taken]) -> None:  # noqa: ARG002
+        """Let go of the row."""
+        self._connection.rollback()
+
+    def wait(self) -> None:
+        """Sleep, as the classic tool does."""
+        time.sleep(self._idle_sleep)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._connection.close()
+
+    def _next(self, kind: str) -> int | None:
+        try:
+            cursor = self._execute(self._claim, (kind,))
+        except (psycopg.ProgrammingError, psycopg.DataError) as error:
+            raise InvalidArgumentError(f"the statement in next_msg.sql is refused: {error}") from error
+        if cursor.description is None or cursor.description[0].name != "msg_id":
+            raise InvalidArgumentError("the statement in next_msg.sql returns no msg_id in its first column")
+        row = cursor.fetchone()
+        return None if row is None else int(row[0])
+
+    def _execute(self, text: bytes, parameters: tuple[object, ...]) -> RawCursor[Any]:
+        cursor = RawCursor(self._connection)
+        cursor.execute(text, parameters, prepare=True)
+        return cursor
+
+
+def connect(site: Site) -> Connection[Any]:
+    """Connect, where unqualified names are the run's own."""
+    try:
+        return psycopg.connect(
+            site.dsn, options=f"-c search_path={site.name},public", application_name=site.name
+        )
+    except psycopg.OperationalError as error:
+        raise ConnectionFailedError(str(error).strip()) from error
+
+
+def schema_text(options: Options) -> bytes:
+    """Give the statements that make the table: the user's, else ours."""
+    if options.schema_file is not None:
+        return statement.read_file(options.schema_file)
+    return statement.read("schema" if options.engine == "polling" else "schema_indexed")
+
+
+def next_msg_text(options: Options) -> bytes:
+    """Give the statement that claims."""
+    if options.next_msg_file is not None:
+        return statement.read_file(options.next_msg_file)
+    return statement.read("next_msg" if options.engine == "polling" else "next_msg_indexed")
+
+
+def with_files_found(options: Options) -> Options:
+    """Take the files that lie where the program was started, for what was not named."""
+    if not options.is_polling:
+        return options
+    return replace(
+        options,
+        schema_file=options.schema_file or (SCHEMA_FILE if SCHEMA_FILE.is_file() else None),
+        next_msg_file=options.next_msg_file or (NEXT_MSG_FILE if NEXT_MSG_FILE.is_file() else None),
+    )

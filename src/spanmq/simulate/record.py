@@ -1,0 +1,100 @@
+"""The log of a run: lines of JSON, appended by every producer and worker with one write each.
+
+A line that was written is there whatever happens to its writer, and the lines of all stand in the order in
+which things happened: what a worker does after it learnt of something stands below it. So the audit needs no
+clock. The events, by who writes them:
+
+    run_started, workers_started, worker_killed, run_stopped               the run
+    sending (before the call), sent (after the commit), producer_ended     producers
+    started, done (before it is settled), settled, failed, released        workers
+    worker (once a second: what it used so far), failure (an error)        both
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from spanmq.errors import InvalidArgumentError
+
+Record = dict[str, Any]
+
+READ_BYTES: Final = 1 << 20
+
+
+class Recorder:
+    """Appends to the log; `at` is seconds since the run began, by the clock that all processes share."""
+
+    def __init__(self, path: Path, *, began: float, **whose: object) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._began = began
+        self._whose = whose
+
+    def now(self) -> float:
+        """Give the seconds since the run began."""
+        return round(time.monotonic() - self._began, 6)
+
+    def write(self, event: str, *, at: float | None = None, **values: object) -> None:
+        """Append one record, with one write."""
+        record = {"event": event, "at": self.now() if at is None else at, **self._whose, **values}
+        os.write(self._descriptor, (json.dumps(record, separators=(",", ":")) + "\n").encode())
+
+    def close(self) -> None:
+        """Write no more."""
+        os.close(self._descriptor)
+
+
+class Reader:
+    """Reads a log while it grows; `torn` counts lines that are no record."""
+
+    def __init__(self, path: Path) -> None:
+        self.torn = 0
+        self._path = path
+        self._offset = 0
+        self._rest = b""
+
+    def lines(self) -> Iterator[bytes]:
+        """Give the complete lines that came since the last look."""
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            while piece := file.read(READ_BYTES):
+                self._offset += len(piece)
+                *complete, self._rest = (self._rest + piece).split(b"\n")
+                yield from complete
+
+    def records(self) -> Iterator[Record]:
+        """Give the records that came since the last look."""
+        for line in self.lines():
+            if (record := self.parse(line)) is not None:
+                yield record
+
+    def parse(self, line: bytes) -> Record | None:
+        """Read a line, and count it if it is no record."""
+        record = parse(line)
+        self.torn += record is None
+        return record
+
+    def has_rest(self) -> bool:
+        """Tell whether the last line has no end."""
+        return bool(self._rest)
+
+
+def parse(line: bytes) -> Record | None:
+    """Read a line; None if it is no record."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and "event" in record and "at" in record else None
+
+
+def begin_log(path: Path) -> None:
+    """Make the log, empty; raises InvalidArgumentError where that can't be."""
+    try:
+        path.open("wb").close()
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"the log file {path} can't be written: {error.strerror}", hint="Name another: --logfile FILE."
+        ) from error

@@ -1,0 +1,259 @@
+"""What a run showed: numbers, checks, and how it went over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from spanmq.simulate.audit import Audit, Check
+from spanmq.simulate.options import Options, type_name
+from spanmq.simulate.server import Look, Table
+from spanmq.simulate.timeline import Step, percentile, timeline
+
+IDS_SHOWN: Final = 8
+ENDINGS: Final = {
+    "complete": "everything was handled",
+    "time": "the time was over",
+    "interrupted": "it was stopped",
+    "stalled": "nothing happened any more",
+    "failed": "it failed",
+    "log": "a log was read",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Percentiles, in seconds."""
+
+    p50: float | None
+    p90: float | None
+    p99: float | None
+    max: float | None
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Latency:
+        """Compute them."""
+        return cls(*(percentile(seconds, percent) for percent in (50, 90, 99, 100)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The outcome of a run; times are in seconds, `rate` is messages handled a second.
+
+    `ideal_share` compares the messages in work with as many as could have been all the time, one a key and
+    worker; `idle_polls_per_second` is how often one idle worker asked in vain. None: not known.
+    """
+
+    engine: str
+    ending: str
+    options: dict[str, Any]
+    server_version: str
+    seconds: float
+    sent: int
+    handled: int
+    dead: int
+    left: int
+    failed: int
+    delivered_again: int
+    handled_again: int
+    killed: int
+    restarted: int
+    rate: float
+    send_to_start: Latency
+    send_to_done: Latency
+    utilisation: float
+    ideal_share: float | None
+    polls: int
+    idle_polls: int
+    idle_polls_per_second: float
+    client_cpu_seconds: float
+    server_cpu_seconds: float | None
+    wal_bytes: int | None
+    dead_tuples: int
+    table_bytes: int
+    tables: tuple[Table, ...]
+    checks: tuple[Check, ...]
+    errors: tuple[str, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether all checks passed."""
+        return all(each.passed for each in self.checks)
+
+    @property
+    def backlog_at_first(self) -> int:
+        """Count what waited when the workers were started."""
+        first = self.steps[0]
+        return round(first.backlog - (first.sent_rate - first.handled_rate) * first.seconds)
+
+    def record(self) -> dict[str, Any]:
+        """Give everything as JSON can hold it."""
+        checks = [{**asdict(each), "passed": each.passed} for each in self.checks]
+        return {"passed": self.passed, **asdict(self), "checks": checks}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Give names and values for a table."""
+        options = self.options
+        load = (
+            f"{options['types']} types of {options['keys']:,} keys"
+            if options["source"] is None
+            else "real data"
+        )
+        ideal = "" if self.ideal_share is None else f", {self.ideal_share:.1%} of the ideal in work"
+        return [
+            ("engine", f"{self.engine}, {options['workers']} workers, {load}"),
+            ("ended", ENDINGS[self.ending]),
+            (
+                "handled",
+                f"{self.handled:,} of {self.sent:,} in {self.seconds:.1f} s, {self.rate:,.1f} a second",
+            ),
+            ("left, given up", f"{self.left:,}, {self.dead:,}"),
+            ("failed, delivered again", f"{self.failed:,}, {self.delivered_again:,}"),
+            ("workers killed, restarted", f"{self.killed:,}, {self.restarted:,}"),
+            ("send to start", latency_text(self.send_to_start)),
+            ("send to done", latency_text(self.send_to_done)),
+            ("workers busy", f"{self.utilisation:.1%}{ideal}"),
+            ("idle polls", f"{self.idle_polls:,} of {self.polls:,}"),
+            ("idle polls of an idle worker", f"{self.idle_polls_per_second:.2f} a second"),
+            (
+                "CPU of clients, server",
+                f"{self.client_cpu_seconds:.1f} s, {known(self.server_cpu_seconds, '{:.1f} s')}",
+            ),
+            ("tables, WAL", f"{megabytes(self.table_bytes)}, {megabytes(self.wal_bytes)}"),
+            ("dead tuples", f"{self.dead_tuples:,}"),
+            *(("error of a process", text) for text in self.errors),
+            *((each.name, verdict_text(each)) for each in self.checks),
+        ]
+
+
+def make_report(
+    audit: Audit,
+    options: Options,
+    *,
+    ending: str,
+    ended_at: float,
+    left: int | None = None,
+    torn: int = 0,
+    before: Look | None = None,
+    after: Look | None = None,
+    killed: int = 0,
+    restarted: int = 0,
+) -> Report:
+    """Sum up what the log told; without looks at the server what it had to do is not known."""
+    began_at = audit.began_at or 0.0
+    complete = audit.ending == "complete"
+    # When all is handled the run is over, whenever that was noticed.
+    until = audit.last_at if complete else ended_at
+    seconds = max(until - began_at, 1e-3)
+    handled = [
+        story for story in audit.stories.values() if story.done_at is not None and story.sent_at is not None
+    ]
+    polls, idle_polls, cpu = audit.usage()
+    busy = sum(audit.busy.values())
+    idle_seconds = max(options.workers * seconds - busy, 1e-3)
+    tables = after.tables if after else ()
+    return Report(
+        engine=options.engine,
+        ending=ending,
+        options=options.as_record(),
+        server_version=after.version if after else "",
+        seconds=seconds,
+        sent=audit.sent,
+        handled=audit.handled,
+        dead=audit.dead,
+        left=audit.waiting,
+        failed=audit.counts["failed"],
+        delivered_again=audit.counts["again"],
+        handled_again=audit.counts["handled_again"],
+        killed=killed,
+        restarted=restarted,
+        rate=audit.handled / seconds,
+        send_to_start=Latency.of(
+            [
+                max(s.started_at - s.sent_at, 0)
+                for s in handled
+                if s.started_at is not None and s.sent_at is not None
+            ]
+        ),
+        send_to_done=Latency.of(
+            [
+                max(s.done_at - s.sent_at, 0)
+                for s in handled
+                if s.done_at is not None and s.sent_at is not None
+            ]
+        ),
+        utilisation=busy / (options.workers * seconds),
+        ideal_share=share_of_ideal(audit, options),
+        polls=polls,
+        idle_polls=idle_polls,
+        idle_polls_per_second=idle_polls / idle_seconds,
+        client_cpu_seconds=cpu,
+        server_cpu_seconds=difference(before and before.cpu_seconds, after and after.cpu_seconds),
+        wal_bytes=difference(before and before.wal_bytes, after and after.wal_bytes),
+        dead_tuples=sum(table.dead_tuples for table in tables),
+        table_bytes=sum(table.bytes for table in tables),
+        tables=tables,
+        checks=audit.checks(is_complete=complete, left=left, torn=torn, ended_at=ended_at),
+        errors=tuple(dict.fromkeys(audit.failures)),
+        steps=timeline(audit.stories.values(), began_at=began_at, ended_at=until),
+    )
+
+
+def share_of_ideal(audit: Audit, options: Options) -> float | None:
+    """Compare what was in work with what could have been; None at a rate, where there was not always work."""
+    if options.rate is not None or options.source is not None:
+        return None
+    possible = 0.0
+    for number in range(options.types):
+        name = type_name(number)
+        span = audit.done_at.get(name, 0.0) - audit.first_at.get(name, 0.0)
+        possible += span * min(options.keys, options.workers_of_type(number))
+    return sum(audit.busy.values()) / possible if possible > 0 else None
+
+
+def difference(before: Any, after: Any) -> Any:
+    """Subtract, if both are known."""
+    return None if before is None or after is None else after - before
+
+
+def latency_text(latency: Latency) -> str:
+    """Write percentiles."""
+    if latency.p50 is None:
+        return "-"
+    return ", ".join(
+        f"{name} {duration_text(value)}"
+        for name, value in (
+            ("p50", latency.p50),
+            ("p90", latency.p90),
+            ("p99", latency.p99),
+            ("max", latency.max),
+        )
+    )
+
+
+def duration_text(seconds: float | None) -> str:
+    """Write a time."""
+    if seconds is None:
+        return "-"
+    return f"{seconds * 1_000:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def verdict_text(check: Check) -> str:
+    """Write yes, or NO and what is wrong."""
+    if check.passed:
+        return "yes"
+    shown = ", ".join(check.ids[:IDS_SHOWN])
+    more = f" and {len(check.ids) - IDS_SHOWN:,} more" if len(check.ids) > IDS_SHOWN else ""
+    return f"NO: {shown}{more}" + (f" ({check.detail})" if check.detail else "")
+
+
+def megabytes(count: int | None) -> str:
+    """Write a number of bytes for a person."""
+    return known(None if count is None else count / 1e6, "{:,.1f} MB")
+
+
+def known(value: float | None, form: str) -> str:
+    """Write a number, or that it is not known."""
+    return "unknown" if value is None else form.format(value)

@@ -1,0 +1,214 @@
+"""One run from its beginning to its audit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from spanmq.errors import InvalidArgumentError, SpanmqError
+from spanmq.simulate.audit import Audit
+from spanmq.simulate.crew import Crew, CrewError
+from spanmq.simulate.display import Display
+from spanmq.simulate.engine import Site, Stage, stage_of
+from spanmq.simulate.load import read_source
+from spanmq.simulate.options import Options
+from spanmq.simulate.record import Reader, Recorder, begin_log
+from spanmq.simulate.report import Report, make_report
+from spanmq.simulate.server import Server
+
+TICK_SECONDS: Final = 0.05
+SHOW_SECONDS: Final = 0.25
+
+# Takes a line of the log.
+Echo = Callable[[bytes], None]
+
+
+class Run:
+    """A run of one engine on a database; `stop` is asked whether to end early."""
+
+    def __init__(
+        self,
+        site: Site,
+        stage: Stage,
+        server: Server,
+        *,
+        display: Display,
+        stop: Callable[[], bool],
+        echo: Echo | None,
+    ) -> None:
+        self._site = site
+        self._options = site.options
+        self._stage = stage
+        self._server = server
+        self._display = display
+        self._stop = stop
+        self._echo = echo
+        self._recorder = Recorder(site.log, began=site.began)
+        self._reader = Reader(site.log)
+        self._audit = Audit(site.options)
+        self._crew = Crew(site, self._recorder)
+        self._shown_at = 0.0
+        self._moved_at = 0.0
+        self._began_at = 0.0
+        self._dead_at = 0.0
+
+    def run(self) -> Report:
+        """Run, and judge it. Raises SpanmqError where it could not be begun, or nobody could work."""
+        self._recorder.write("run_started", options=self._options.as_record())
+        try:
+            ending = self._work()
+        except KeyboardInterrupt:
+            self._crew.kill()
+            raise
+        except CrewError as error:
+            self._read()
+            why = self._audit.failures[-1] if self._audit.failures else "killed from outside?"
+            raise SpanmqError(
+                f"{error}: {why}", hint=f"What happened until then is in {self._site.log}."
+            ) from error
+        finally:
+            self._display.close()
+            self._crew.stop()
+        ended_at = self._recorder.now()
+        self._note_dead()
+        self._recorder.write("run_stopped", ending=ending)
+        self._read()
+        left = self._stage.left()
+        after = self._server.look(self._stage.tables)
+        return make_report(
+            self._audit,
+            self._options,
+            ending=ending,
+            ended_at=ended_at,
+            left=left,
+            torn=self._reader.torn + self._reader.has_rest(),
+            before=self._before,
+            after=after,
+            killed=self._crew.killed,
+            restarted=self._crew.restarted,
+        )
+
+    def _work(self) -> str:
+        self._before = self._server.look(self._stage.tables)
+        if self._options.hold_snapshot:
+            self._server.hold_snapshot()
+        if self._options.rate is None:
+            self._crew.start_producers()
+            while not self._crew.producers_ended():
+                if self._stop():
+                    return "interrupted"
+                self._step("writing")
+            self._read()
+        self._stage.begin()
+        self._recorder.write("workers_started")
+        self._moved_at = self._began_at = self._recorder.now()
+        self._crew.start_workers()
+        if self._options.rate is not None:
+            self._crew.start_producers()
+        while (ending := self._ending()) is None:
+            self._crew.watch(self._audit.handled)
+            if self._audit.counts["failure is final"]:
+                raise InvalidArgumentError(self._audit.failures[-1])
+        return ending
+
+    def _ending(self) -> str | None:
+        # In this order: what is sent in between is seen in the next round.
+        all_sent = self._crew.producers_ended()
+        self._step("handling")
+        now = self._recorder.now()
+        if all_sent and self._audit.waiting <= 0:
+            return "complete"
+        if self._stop():
+            return "interrupted"
+        if self._options.duration is not None and now - self._began_at >= self._options.duration:
+            return "time"
+        # A lease that runs out is no standstill.
+        patience = max(self._options.patience, 3 * self._options.lease)
+        return "stalled" if now - self._moved_at > patience else None
+
+    def _step(self, what: str) -> None:
+        time.sleep(TICK_SECONDS)
+        self._read()
+        now = self._recorder.now()
+        if now - self._shown_at >= SHOW_SECONDS:
+            self._shown_at = now
+            self._display.show(what, self._audit, now)
+
+    def _read(self) -> None:
+        before = self._audit.last_at
+        for line in self._reader.lines():
+            if self._echo is not None:
+                self._echo(line + b"\n")
+            if (record := self._reader.parse(line)) is not None:
+                self._audit.add(record)
+        if self._audit.last_at != before or self._audit.waiting <= 0:
+            self._moved_at = self._recorder.now()
+
+    def _note_dead(self) -> None:
+        """Nothing yet."""
+
+
+@contextlib.contextmanager
+def staged(dsn: str, options: Options, log: Path) -> Iterator[tuple[Site, Stage, Server]]:
+    """Make what a run needs in the database, and remove it at the end, unless it is to be kept."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spanmq-simulate-")))
+        site = Site(dsn, f"simulate_{secrets.token_hex(3)}", folder, log, time.monotonic(), options)
+        server = Server(dsn)
+        stack.callback(server.close)
+        stage = stage_of(site)
+        stack.callback(stage.close)
+        if not options.keep:
+            stack.callback(stage.drop)
+        stage.prepare()
+        yield site, stage, server
+
+
+def run(
+    dsn: str,
+    options: Options,
+    *,
+    log: Path,
+    display: Display,
+    stop: Callable[[], bool] = lambda: False,
+    echo: Echo | None = None,
+) -> Report:
+    """Run once on the database of `dsn`; the log is written anew."""
+    if options.source is not None:
+        check_source(options)
+    begin_log(log)
+    with staged(dsn, options, log) as (site, stage, server):
+        report = Run(site, stage, server, display=display, stop=stop, echo=echo).run()
+        if options.keep:
+            display.say(f"kept: {', '.join(stage.places)}")
+        return report
+
+
+def check_source(options: Options) -> None:
+    """Raise InvalidArgumentError for a source of which not even the first row can be read."""
+    if next(read_source(options), None) is None:
+        raise InvalidArgumentError(f"there is no row in {options.source}")
+
+
+def read_log(log: Path) -> Report:
+    """Audit the log of an earlier run."""
+    if not os.access(log, os.R_OK):
+        raise InvalidArgumentError(f"the log {log} can't be read")
+    reader = Reader(log)
+    records = reader.records()
+    first = next(records, None)
+    if first is None or first["event"] != "run_started":
+        raise SpanmqError(f"{log} is not the log of a run")
+    options = Options.from_record(first["options"])
+    audit = Audit(options)
+    ended_at = 0.0
+    for record in records:
+        audit.add(record)
+        ended_at = record["at"]
+    return make_report(audit, options, ending="log", ended_at=ended_at, torn=reader.torn + reader.has_rest())

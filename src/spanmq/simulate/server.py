@@ -1,0 +1,106 @@
+"""What the server had to do for it: WAL, dead rows, sizes, CPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import IsolationLevel, RawCursor
+from psycopg.rows import namedtuple_row
+
+from spanmq.errors import ConnectionFailedError
+from spanmq.simulate import statement
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table with its indexes."""
+
+    name: str
+    bytes: int
+    dead_tuples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at the server gives; sums since the server started. None: can't be known from here."""
+
+    version: str
+    wal_bytes: int | None
+    cpu_seconds: float | None
+    tables: tuple[Table, ...]
+
+
+class Server:
+    """A connection that looks, and another that holds a snapshot if that is asked for."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._connection = connect(dsn)
+        self._connection.autocommit = True
+        self._holder: psycopg.Connection[Any] | None = None
+
+    def look(self, prefixes: Sequence[str]) -> Look:
+        """Look at the server, and at the tables whose names begin so."""
+        with RawCursor(self._connection, row_factory=namedtuple_row) as cursor:
+            said = cursor.execute(statement.read("server")).fetchone()
+            tables = cursor.execute(statement.read("tables"), [list(prefixes)]).fetchall()
+        wal = getattr(said, "wal_bytes", None)
+        return Look(
+            version=getattr(said, "version", ""),
+            wal_bytes=None if wal is None else int(wal),
+            cpu_seconds=cpu_of_server(getattr(said, "process_id", 0)),
+            tables=tuple(Table(name, int(size), int(dead)) for name, size, dead in tables),
+        )
+
+    def hold_snapshot(self) -> None:
+        """Let nothing be cleaned up from now on."""
+        self._holder = connect(self._dsn)
+        self._holder.isolation_level = IsolationLevel.REPEATABLE_READ
+        self._holder.execute(statement.read("hold_snapshot"))
+
+    def close(self) -> None:
+        """Disconnect."""
+        if self._holder is not None:
+            self._holder.close()
+        self._connection.close()
+
+
+def connect(dsn: str) -> psycopg.Connection[Any]:
+    """Connect; raises ConnectionFailedError."""
+    try:
+        return psycopg.connect(dsn)
+    except psycopg.OperationalError as error:
+        raise ConnectionFailedError(str(error).strip()) from error
+
+
+def cpu_of_server(backend: int) -> float | None:
+    """Sum the CPU of all processes of a server on this machine, also of those that ended; None elsewhere.
+
+    Linux tells of a process what it used, and what its ended children used: so nothing is missing.
+    """
+    try:
+        if not Path(f"/proc/{backend}/comm").read_text().startswith("postgres"):
+            return None
+        postmaster = int(stat_of(str(backend))[1])
+        ticks = sum(map(int, stat_of(str(postmaster))[11:15]))
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit():
+                fields = stat_of(folder.name)
+                if fields and int(fields[1]) == postmaster:
+                    ticks += sum(map(int, fields[11:13]))
+    except (OSError, IndexError, ValueError):
+        return None
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def stat_of(process: str) -> list[str]:
+    """Give the fields of /proc/…/stat after the name, which may hold anything; [] if it is gone."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []

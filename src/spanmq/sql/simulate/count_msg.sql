@@ -1,0 +1,1 @@
+select count(*) from msg_queue where status = 'N'

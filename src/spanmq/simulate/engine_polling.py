@@ -50,7 +50,7 @@ class PollingStage:
 
     def begin(self) -> None:
         """Tell the planner how much there is."""
-        self._connection.execute(statement.read("analyze"))
+        self._connection.execute(statement.read("planner"))
 
     def left(self) -> int:
         """Count the new ones."""

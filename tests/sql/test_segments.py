@@ -96,6 +96,16 @@ def test_messages_go_on_being_read_from_a_segment_of_which_the_rest_is_settled(r
     assert race.main.rows("select msg_id, message from pgmq.read('jobs', 30, 10)") == [(ids[0], {"i": 1})]
 
 
+@pytest.mark.parametrize("call", ["read('jobs', 30, %s)", "receive('jobs', %s)", "pop('jobs', %s)"])
+def test_one_call_takes_from_many_segments(race: Race, call: str) -> None:
+    # The queue's row names a later segment than the first of these.
+    ids = send_past(race, 3 * SIZE)
+    maintain(race)
+    taken = race.main.rows(f"select msg_id, (message->>'i')::int from pgmq.{call}", 2 * SIZE)
+    assert taken == list(zip(ids[: 2 * SIZE], range(1, 2 * SIZE + 1), strict=True))
+    assert len(race.main.rows(f"select msg_id from pgmq.{call}", 2 * SIZE)) == SIZE
+
+
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
 def test_old_snapshot_reads_to_its_end(race: Race, isolation: str) -> None:
     ids = send_past(race, 2 * SIZE)

@@ -5,21 +5,47 @@
 create or replace function spanmq.count_messages(this_queue int, at_ timestamptz, out total bigint, out visible bigint, out oldest_id bigint, out newest_id bigint)
 language plpgsql as $$
 declare
+    hidden bigint;
     noted bigint;
     noted_due bigint;
 begin
-    select coalesce(sum(s.n), 0), coalesce(sum(s.n) filter (where s.state = 'r' or s.vt <= at_), 0)
-        into total, visible from spanmq.span s where s.queue_id = this_queue;
+    -- Of a ready span vt is past: so one comparison a span tells what is hidden, which is what a million messages cost here.
+    select sum(s.n), sum(s.n) filter (where s.vt > at_), min(s.lo), max(s.lo)
+        into total, hidden, oldest_id, newest_id from spanmq.span s where s.queue_id = this_queue;
+    if total is null then
+        total := 0;
+        visible := 0;
+        return;
+    end if;
     select count(*), count(*) filter (where exists (
             select from spanmq.span s where s.queue_id = this_queue and s.lo between x.msg_id - x.msg_id % 256 and x.msg_id
                 and s.lease_id = x.lease_id and s.vt <= at_ and case when s.ids is null then x.msg_id < s.lo + s.n else s.ids @> x.msg_id end))
         into noted, noted_due from spanmq.settled x where x.queue_id = this_queue;
+    visible := total - coalesce(hidden, 0) - noted_due;
     total := total - noted;
-    visible := visible - noted_due;
-    select coalesce(lower(s.ids), s.lo) into oldest_id from spanmq.span s where s.queue_id = this_queue order by s.queue_id, s.lo limit 1;
-    -- The newest may stand in any span of the last block.
-    select max(coalesce(upper(s.ids), s.lo + s.n)) - 1 into newest_id from (
-        select * from spanmq.span s where s.queue_id = this_queue order by s.queue_id desc, s.lo desc limit 256) s;
+    -- The lowest id may be over its span's lo, where that is leased; the newest may stand in any span of the last block.
+    select min(coalesce(lower(s.ids), s.lo)) into oldest_id from spanmq.span s where s.queue_id = this_queue and s.lo between oldest_id and oldest_id | 255;
+    select max(coalesce(upper(s.ids), s.lo + s.n)) - 1 into newest_id
+        from spanmq.span s where s.queue_id = this_queue and s.lo between newest_id / 256 * 256 and newest_id;
+end $$;
+
+-- Where the first span at or over first_id's block begins, and up to where, in whole blocks, the spans from there on hold
+-- `quantity` ids over first_id. Null: there is no span.
+create or replace function spanmq.reach(this_queue int, first_id bigint, quantity int, out from_id bigint, out to_id bigint)
+language plpgsql as $$
+declare
+    this record;
+    n bigint := 0;
+begin
+    for this in
+        select s.lo, s.n from spanmq.span s where s.queue_id = this_queue and s.lo >= first_id / 256 * 256 order by s.queue_id, s.lo
+    loop
+        -- Within a block spans may lie between each other: it counts as a whole.
+        exit when n >= quantity and this.lo > to_id;
+        from_id := coalesce(from_id, greatest(this.lo, first_id));
+        to_id := this.lo | 255;
+        n := n + case when this.lo >= first_id then this.n else 0 end;
+    end loop;
 end $$;
 
 create or replace function spanmq.has_span(this_queue int, first_id bigint, last_id bigint) returns boolean

@@ -266,11 +266,31 @@ end $$;
 create or replace function spanmq.enqueued_at(this_queue int, id bigint) returns timestamptz
 language plpgsql stable as $$
 declare
+    segment spanmq.segment := spanmq.segment_of(this_queue, id);
     found_at timestamptz;
 begin
-    execute format('select enqueued_at from spanmq.log_%s where msg_id = $1', this_queue)
-        into found_at using id;
+    -- Of its segment: a plan for the whole log opens every segment.
+    if segment.lo is not null then
+        execute format('select enqueued_at from spanmq.%I where msg_id = $1', segment.log_name) into found_at using id;
+    end if;
     return found_at;
+end $$;
+
+-- The first `quantity` unsettled messages with first_id <= msg_id <= last_id, which lie in one segment. Span by span, by force
+-- (offset 0): the view would join and sort whatever the queue holds.
+create or replace function spanmq.look(this spanmq.queue, first_id bigint, last_id bigint, quantity int) returns setof pgmq.message_record
+language plpgsql rows 10 as $$
+begin
+    return query execute format(
+        'select l.msg_id, s.attempts, l.enqueued_at, s.last_read_at, coalesce(s.vt, l.enqueued_at), l.message, l.headers'
+        ' from spanmq.span%1$s s cross join lateral (select * from spanmq.%2$I l'
+        '  where l.msg_id >= s.lo and l.msg_id < coalesce(upper(s.ids), s.lo + s.n) and (s.ids is null or s.ids @> l.msg_id) offset 0) l'
+        ' where s.queue_id = $1 and s.lo >= $2 / 256 * 256 and s.lo <= $3 and l.msg_id >= $2'
+        '  and (s.lease_id = 0 or not exists (select from spanmq.settled%1$s x'
+        '       where x.queue_id = $1 and x.lease_id = s.lease_id and x.msg_id = l.msg_id))'
+        ' order by l.msg_id limit $4',
+        case when this.is_unlogged then '_unlogged' end, (spanmq.segment_of(this.queue_id, first_id)).log_name)
+        using this.queue_id, first_id, last_id, quantity;
 end $$;
 
 -- Settles those messages of runs that have no row in the log, and records them. Never seen in practice: they would come back for ever.

@@ -254,21 +254,13 @@ begin
         elsif not has_span and segment.settled_at_xid is null then
             update spanmq.segment s set settled_at_xid = pg_current_xact_id() where s.queue_id = this.queue_id and s.lo = segment.lo;
         elsif not has_span and segment.settled_at_xid < horizon and segment.old_name is null and segment.copy_name is null then
-            continue when not spanmq.lock_log(segment.log_name, 'access exclusive');
-            -- A new statement under the lock.
-            continue when spanmq.has_span_of(this, segment.lo, segment.hi);
-            execute format('truncate spanmq.%I', segment.log_name);
-            update spanmq.segment s set state = 'truncated', settled_at_xid = pg_current_xact_id()
-                where s.queue_id = this.queue_id and s.lo = segment.lo;
+            continue when not spanmq.truncate_segment(this, segment);
             action := 'truncated segment';
             return next;
             return;
         elsif segment.copy_name is not null then
             continue when segment.copied_at_xid >= horizon;
-            -- The parent first, which needs no more than a sender that makes a segment: readers must not wait while we wait for it.
-            continue when not spanmq.lock_log(format('log_%s', this.queue_id), 'share update exclusive');
-            continue when not spanmq.lock_log(segment.log_name, 'access exclusive');
-            perform spanmq.swap_segment(segment);
+            continue when not spanmq.swap_segment(segment);
             action := 'rewrote segment';
             return next;
             return;
@@ -334,13 +326,38 @@ begin
         where s.queue_id = this.queue_id and s.lo = segment.lo;
 end $$;
 
--- Second half, when every snapshot sees the copy, under the lock of the old table. That one stays until nobody has its name.
-create or replace function spanmq.swap_segment(segment spanmq.segment) returns void
+-- Second half, when every snapshot sees the copy. The table that it replaces stays until nobody has its name. False: somebody
+-- has a lock, and nothing has changed; what was locked meanwhile is free again, for the sub-block is rolled back.
+create or replace function spanmq.swap_segment(segment spanmq.segment) returns boolean
 language plpgsql as $$
 begin
+    -- The parent first, which needs no more than a sender that makes a segment: readers must not wait while we wait for it.
+    execute format('lock table spanmq.log_%s in share update exclusive mode', segment.queue_id);
+    execute format('lock table spanmq.%I in access exclusive mode', segment.log_name);
     execute format('alter table spanmq.%I no inherit spanmq.log_%s', segment.log_name, segment.queue_id);
     execute format('alter table spanmq.%I inherit spanmq.log_%s', segment.copy_name, segment.queue_id);
     update spanmq.segment s
         set log_name = segment.copy_name, copy_name = null, old_name = segment.log_name, swapped_at_xid = pg_current_xact_id()
         where s.queue_id = segment.queue_id and s.lo = segment.lo;
+    return true;
+exception when lock_not_available then
+    return false;
+end $$;
+
+-- Empties a segment in which no span is left. False: somebody has a lock on it, or a span has come. Then it is not locked either:
+-- the sub-block is rolled back, else readers would wait for the end of maintain().
+create or replace function spanmq.truncate_segment(this spanmq.queue, segment spanmq.segment) returns boolean
+language plpgsql as $$
+begin
+    execute format('lock table spanmq.%I in access exclusive mode', segment.log_name);
+    -- A new statement under the lock.
+    if spanmq.has_span_of(this, segment.lo, segment.hi) then
+        raise exception 'a span has come' using errcode = '55P03';
+    end if;
+    execute format('truncate spanmq.%I', segment.log_name);
+    update spanmq.segment s set state = 'truncated', settled_at_xid = pg_current_xact_id()
+        where s.queue_id = this.queue_id and s.lo = segment.lo;
+    return true;
+exception when lock_not_available then
+    return false;
 end $$;

@@ -202,12 +202,30 @@ begin
     return purged;
 end $$;
 
--- The first qty messages with an id over `after`, in any state, without taking them.
+-- The first qty messages with an id over `after`, in any state, without taking them. Walks along the spans: what it costs grows
+-- with qty and not with the queue.
 create or replace function pgmq.peek(queue text, qty integer default 10, after bigint default 0) returns setof pgmq.message_record
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'select');
+    from_id bigint := least(greatest(after, 0), 9223372036854775550) + 1;
+    to_id bigint;
+    n int;
 begin
     perform spanmq.check_quantity(qty);
-    return query execute format('select * from %s q where q.msg_id > $1 order by q.msg_id limit $2', this.queue_view) using after, qty;
+    while qty > 0 loop
+        if this.is_unlogged then
+            select r.from_id, r.to_id into from_id, to_id from spanmq.reach_unlogged(this.queue_id, from_id, qty) r;
+        else
+            select r.from_id, r.to_id into from_id, to_id from spanmq.reach(this.queue_id, from_id, qty) r;
+        end if;
+        exit when from_id is null;
+        -- One segment at a time.
+        to_id := least(to_id, (spanmq.segment_of(this.queue_id, from_id)).hi);
+        return query select * from spanmq.look(this, from_id, to_id, qty);
+        get diagnostics n = row_count;
+        qty := qty - n;
+        from_id := to_id + 1;
+    end loop;
 end $$;

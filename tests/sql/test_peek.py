@@ -1,0 +1,50 @@
+"""peek shows what the view shows, in order, and walks along the spans for it."""
+
+import random
+from typing import Any
+
+import pytest
+from psycopg import Connection
+from tests.sql.faults.conftest import pages_touched
+
+
+def mix(connection: Connection[Any], kind: str) -> None:
+    """Fill a queue over two segments with messages in every state, some of them settled one by one."""
+    chance = random.Random(5)
+    connection.execute(f"select pgmq.{kind}('jobs')")
+    connection.execute("select setval('pgmq.q_jobs_msg_id_seq', 15900)")
+    for _ in range(40):
+        connection.execute(
+            "select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[%s]), %s)",
+            [chance.randint(1, 60), chance.choice([0, 0, 3600])],
+        )
+    for _ in range(6):
+        connection.execute("select pgmq.read('jobs', 600, %s)", [chance.randint(1, 90)])
+        taken = [row[0] for row in connection.execute("select msg_id from pgmq.q_jobs").fetchall()]
+        connection.execute(
+            "select pgmq.delete('jobs', %s::bigint[])", [chance.sample(taken, len(taken) // 10)]
+        )
+        connection.execute("select pgmq.set_vt('jobs', %s::bigint[], 0)", [chance.sample(taken, 5)])
+
+
+@pytest.mark.parametrize("kind", ["create", "create_unlogged"])
+def test_peek_shows_what_the_view_shows(connection: Connection[Any], kind: str) -> None:
+    mix(connection, kind)
+    expected = connection.execute("select * from pgmq.q_jobs order by msg_id").fetchall()
+    ids = [row[0] for row in expected]
+    assert len(ids) > 400
+    assert ids[0] < 16384 < ids[-1]
+    for after in (-1, 0, ids[0] - 1, ids[0], ids[100], ids[200] + 1, ids[-2], ids[-1], 1 << 62):
+        for quantity in (0, 1, 7, 300, 100_000):
+            rows = connection.execute("select * from pgmq.peek('jobs', %s, %s)", [quantity, after]).fetchall()
+            assert rows == [row for row in expected if row[0] > after][:quantity]
+
+
+def test_peek_costs_the_same_whatever_waits(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('jobs')")
+    connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[300]))")
+    few = pages_touched(connection, "select * from pgmq.peek('jobs', 5, 10)")
+    connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[20000]))")
+    many = pages_touched(connection, "select * from pgmq.peek('jobs', 5, 10)")
+    assert many < few + 20, (few, many)
+    assert pages_touched(connection, "select * from pgmq.peek('jobs', 5, 20000)") < few + 40

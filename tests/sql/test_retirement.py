@@ -1,0 +1,200 @@
+"""Segments on their way out against what no snapshot tells of: late spans, prepared transactions, copied names."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from tests.sql.model.invariants import broken_invariants
+from tests.sql.races.sessions import Race
+from tests.sql.test_segments import (
+    SIZE,
+    delete,
+    did,
+    maintain,
+    make_queue,
+    make_sparse,
+    send_past,
+    state_of,
+)
+
+from spanmq import embedded, schema
+
+# has_span() tells of no span at its first look at these ids, as if a span had come between that and the lock.
+SPAN_COMES_BETWEEN = """
+create sequence public.looks;
+create or replace function spanmq.has_span(this_queue int, first_id bigint, last_id bigint) returns boolean
+language plpgsql as $$
+begin
+    if last_id <> {last_id} then
+        return exists (select from spanmq.span s where s.queue_id = this_queue and s.lo between first_id and last_id);
+    end if;
+    return nextval('public.looks') > 1;
+end $$;
+"""
+
+
+@pytest.fixture
+def race(database: str) -> Iterator[Race]:
+    with Race(database) as opened:
+        opened.main.rows("select pgmq.drop_queue('jobs')")
+        make_queue(opened, SIZE)
+        yield opened
+        assert broken_invariants(opened.main.connection) == []
+
+
+def noted_as_settled(race: Race) -> int:
+    """Make a segment that is settled and noted as such, not yet truncated; return its last id."""
+    delete(race, send_past(race, 1))
+    maintain(race)  # the first segment of all goes
+    ids = send_past(race)
+    last_id = ids[0] | (SIZE - 1)
+    delete(race, ids)
+    send_past(race)
+    reader = race.open()
+    reader.begin("repeatable read")
+    reader.rows("select 1")
+    maintain(race)
+    reader.commit()
+    assert state_of(race, last_id) == "open"
+    return last_id
+
+
+def test_segment_is_looked_at_again_under_its_lock(race: Race) -> None:
+    last_id = noted_as_settled(race)
+    race.main.rows(SPAN_COMES_BETWEEN.format(last_id=last_id))
+    worker, reader = race.open(), race.open()
+    worker.begin()
+    worker.rows("select * from pgmq.maintain()")
+    assert race.main.value("select last_value from public.looks") == 2
+    assert state_of(race, last_id) == "open"
+    # It was locked for that look; nobody waits for the end of maintain()'s transaction.
+    reader.rows("set lock_timeout = '5s'")
+    assert len(reader.rows("select * from pgmq.q_jobs")) == SIZE
+    worker.commit()
+
+
+def test_table_goes_only_when_nobody_can_have_its_name(race: Race) -> None:
+    # A reader that looked a segment up before it was truncated may still be about to read its table.
+    last_id = noted_as_settled(race)
+    reader = race.open()
+    reader.begin("repeatable read")
+    reader.rows("select 1")
+    # The reader began after the segment was noted as settled: it does not stand in the way of a truncation.
+    assert did(maintain(race), "truncated segment") == 1
+    assert state_of(race, last_id) == "truncated"
+    log_name = reader.value(
+        "select log_name from spanmq.segment where queue_id = %s and %s between lo and hi",
+        race.queue_id,
+        last_id,
+    )
+    assert reader.rows(f"select * from spanmq.{log_name}") == []
+    reader.commit()
+    maintain(race)
+    assert state_of(race, last_id) is None
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_segment_that_the_queue_s_row_names_is_not_swapped(race: Race, is_copied: bool) -> None:
+    # Receivers take the name of the table from the queue's row. maintain() passes over a row that others lock; a row that
+    # claims to hold all later ids too is passed over as well.
+    stay, others = make_sparse(race)
+    delete(race, others)
+    while is_copied and not did(
+        race.main.rows("select action, detail from pgmq.maintain()"), "copied segment"
+    ):
+        pass
+    race.main.rows(
+        "update spanmq.queue q set log_lo = s.lo, log_hi = 1 << 30, log_name = s.log_name"
+        " from spanmq.segment s where q.queue_id = s.queue_id and %s between s.lo and s.hi",
+        stay[0],
+    )
+    maintain(race)
+    got = race.main.column("select msg_id from pgmq.receive('jobs', 1)")
+    got += race.main.column("select msg_id from pgmq.read('jobs', 30, 1)")
+    assert got == stay[:2]
+    race.main.rows("update spanmq.queue set log_lo = 0, log_hi = -1, log_name = null")
+    assert did(maintain(race), "rewrote segment") == 1
+    assert race.main.column("select msg_id from pgmq.read('jobs', 30, 1)") == stay[2:3]
+
+
+# Transactions that were prepared: no session has their snapshot, and a restart does not end them.
+
+
+@pytest.fixture(scope="module")
+def preparing_server() -> Iterator[embedded.TemporaryServer]:
+    settings = {"max_prepared_transactions": "5", "fsync": "off"}
+    with embedded.temporary(settings=settings) as server:
+        with psycopg.connect(server.dsn) as connection:
+            schema.install(connection)
+        yield server
+
+
+@pytest.fixture
+def prepared(preparing_server: embedded.TemporaryServer) -> Iterator[Race]:
+    with Race(preparing_server.dsn) as opened:
+        opened.main.rows("select pgmq.drop_queue('jobs')")
+        make_queue(opened, SIZE)
+        yield opened
+        opened.main.rows("select pgmq.drop_queue('jobs')")
+        assert broken_invariants(opened.main.connection) == []
+
+
+@pytest.mark.parametrize("fate", ["commit prepared", "rollback prepared"])
+def test_prepared_send_keeps_its_segment(prepared: Race, fate: str) -> None:
+    sender = prepared.open()
+    sender.begin()
+    (late,) = send_past(prepared, 1, sender)
+    sender.rows("prepare transaction 'late'")
+    delete(prepared, send_past(prepared, 3 * SIZE))
+    maintain(prepared)
+    assert state_of(prepared, late) == "open"
+    prepared.main.rows(f"{fate} 'late'")
+    assert prepared.left() == ([late] if fate == "commit prepared" else [])
+    delete(prepared, prepared.left())
+    assert did(maintain(prepared), "truncated segment") >= 1
+    assert state_of(prepared, late) is None
+
+
+@pytest.mark.parametrize("fate", ["commit prepared", "rollback prepared"])
+def test_prepared_settlement_keeps_its_segment(prepared: Race, fate: str) -> None:
+    ids = send_past(prepared, 2 * SIZE)
+    settler = prepared.open()
+    settler.begin()
+    settler.rows("select pgmq.delete('jobs', %s::bigint[])", ids)
+    settler.rows("prepare transaction 'settlement'")
+    send_past(prepared, 1)
+    maintain(prepared)
+    assert did(maintain(prepared), "truncated segment") == 0
+    prepared.main.rows(f"{fate} 'settlement'")
+    bodies = prepared.main.rows(
+        "select msg_id, (message->>'i')::int from pgmq.read('jobs', 30, %s)", len(ids)
+    )
+    expected = (
+        list(enumerate(range(1, len(ids) + 1), ids[0])) if fate == "rollback prepared" else [(ids[-1] + 1, 1)]
+    )
+    assert bodies == expected
+
+
+def test_prepared_transaction_holds_the_horizon_back(prepared: Race) -> None:
+    # It has touched nothing of the queue: only its number tells that a snapshot may not see it.
+    other = prepared.open()
+    other.begin()
+    number = other.value("select pg_current_xact_id()::text::bigint")
+    other.rows("prepare transaction 'other'")
+    prepared.main.rows("select pg_current_xact_id()")
+    assert prepared.main.value("select spanmq.horizon()::text::bigint") <= number
+    prepared.main.rows("commit prepared 'other'")
+    assert prepared.main.value("select spanmq.horizon()::text::bigint") > number
+
+
+def test_queue_of_a_prepared_send_is_not_dropped(prepared: Race) -> None:
+    sender = prepared.open()
+    sender.begin()
+    (late,) = send_past(prepared, 1, sender)
+    sender.rows("prepare transaction 'late'")
+    dropper = prepared.open()
+    dropper.rows("set lock_timeout = '50ms'")
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        dropper.rows("select pgmq.drop_queue('jobs')")
+    prepared.main.rows("commit prepared 'late'")
+    assert prepared.left() == [late]

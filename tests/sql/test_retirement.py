@@ -1,4 +1,4 @@
-"""Segments on their way out against what no snapshot tells of: late spans, prepared transactions, copied names."""
+"""Segments on their way out, against late spans, prepared transactions and copied names."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,8 @@ create or replace function spanmq.has_span(this_queue int, first_id bigint, last
 language plpgsql as $$
 begin
     if last_id <> {last_id} then
-        return exists (select from spanmq.span s where s.queue_id = this_queue and s.lo between first_id and last_id);
+        return exists (
+            select from spanmq.span s where s.queue_id = this_queue and s.lo between first_id and last_id);
     end if;
     return nextval('public.looks') > 1;
 end $$;
@@ -95,8 +96,8 @@ def test_table_goes_only_when_nobody_can_have_its_name(race: Race) -> None:
 
 @pytest.mark.parametrize("is_copied", [False, True])
 def test_segment_that_the_queue_s_row_names_is_not_swapped(race: Race, is_copied: bool) -> None:
-    # Receivers take the name of the table from the queue's row. maintain() passes over a row that others lock; a row that
-    # claims to hold all later ids too is passed over as well.
+    # Receivers take the name of the table from the queue's row. maintain() passes over a row that others
+    # lock; a row that claims to hold all later ids too is passed over as well.
     stay, others = make_sparse(race)
     delete(race, others)
     while is_copied and not did(

@@ -53,7 +53,7 @@ def _send(batch: int, clients: int) -> Experiment:
                 messages=batch,
                 clients=clients,
                 settling=False,
-                seconds=stage.plan.seconds,
+                seconds=stage.plan.send_seconds,
             )
             database.drop_queue()
             database.calm()

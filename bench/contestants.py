@@ -36,8 +36,8 @@ class Contestant:
     def receive(self, quantity: int) -> str:
         """Give the call that takes messages, to stand in a FROM clause."""
         if self.name == NATIVE:
-            # As the client does: a claim need not wait for the disk, since a lease id that a crash forgets never
-            # comes again. Without such a token this would be unsafe, so the others do wait.
+            # As the client does: a claim need not wait for the disk, since a lease id that a crash forgets
+            # never comes again. Without such a token this would be unsafe, so the others do wait.
             relaxed = "pg_catalog.set_config('synchronous_commit', 'off', true) relaxed"
             return f"pgmq.receive('{QUEUE}', {quantity}, {LEASE_SECONDS}, 1), {relaxed}"
         return f"pgmq.read('{QUEUE}', {LEASE_SECONDS}, {quantity})"

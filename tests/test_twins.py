@@ -25,6 +25,11 @@ METHODS_WITHOUT_COMMAND = {
     "send_batch": "`send` reads many from stdin",
     "send_batch_topic": "`send-topic` reads many from stdin",
     "metrics_all": "`metrics` without a queue",
+    "get_shards": "ShardedQueue's: `list-shards`",
+    "set_shards": "ShardedQueue's: `change-shards`",
+    "forget_shards": "ShardedQueue's: `drop-shards`",
+    "enter_shards": "ShardedQueue's, within a transaction",
+    "shard_groups": "ShardedQueue's: `finish-shards`",
 }
 COMMANDS_WITHOUT_METHOD = {
     "upgrade": "spanmq.schema, for who keeps house",
@@ -34,6 +39,11 @@ COMMANDS_WITHOUT_METHOD = {
     "adopt": "spanmq.adopt, once in a lifetime",
     "demo": "spanmq.demo",
     "simulate": "spanmq.simulate",
+    "create_shards": "ShardedQueue.create",
+    "list_shards": "ShardedQueue.shards",
+    "change_shards": "ShardedQueue.change",
+    "finish_shards": "ShardedQueue.finish",
+    "drop_shards": "ShardedQueue.drop",
 }
 # The client's word, where PGMQ's is another, and where one method stands for several functions.
 FUNCTIONS_OF_METHOD = {
@@ -153,8 +163,8 @@ def test_method_and_command_are_twins() -> None:
 def test_parameter_and_option_are_twins() -> None:
     methods = methods_of(Client)
     for name, command in commands().items():
-        if name not in COMMANDS_WITHOUT_METHOD:
-            method = name.replace("-", "_")
+        method = name.replace("-", "_")
+        if method not in COMMANDS_WITHOUT_METHOD:
             wanted = set(inspect.signature(methods[method]).parameters) - {"self"}
             wanted -= {parameter for owner, parameter in PARAMETERS_WITHOUT_OPTION if owner == method}
             assert {each.name for each in command.params} - PARAMETERS_OF_COMMANDS == wanted, name

@@ -24,6 +24,8 @@ MODULES = (
     "policies",
     "receivers",
     "sending",
+    "shard_maps",
+    "shards",
 )
 
 WORDS = {
@@ -47,6 +49,8 @@ WORDS = {
     "AsyncPoolLink": "PoolLink",
     "AsyncSending": "Sending",
     "AsyncReceivers": "Receivers",
+    "AsyncShardMaps": "ShardMaps",
+    "AsyncShardedQueue": "ShardedQueue",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "adapt_async": "adapt",
@@ -59,6 +63,8 @@ WORDS = {
     "link_async": "link",
     "listen_async": "listen",
     "maintenance_async": "maintenance",
+    "client_async": "client",
+    "shard_maps_async": "shard_maps",
     "policies_async": "policies",
     "sending_async": "sending",
     "receivers_async": "receivers",

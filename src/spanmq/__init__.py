@@ -12,16 +12,29 @@ if TYPE_CHECKING:
     from spanmq.client_async import AsyncClient
     from spanmq.errors import SpanmqError
     from spanmq.message import Message, Settled
+    from spanmq.shards import ShardedQueue
+    from spanmq.shards_async import AsyncShardedQueue
 
 __version__ = "0.1.0"
-__all__ = ["AsyncClient", "Client", "Message", "RawJson", "Settled", "SpanmqError"]
+__all__ = [
+    "AsyncClient",
+    "AsyncShardedQueue",
+    "Client",
+    "Message",
+    "RawJson",
+    "Settled",
+    "ShardedQueue",
+    "SpanmqError",
+]
 
 _HOMES = {
     "AsyncClient": "client_async",
+    "AsyncShardedQueue": "shards_async",
     "Client": "client",
     "Message": "message",
     "RawJson": "body",
     "Settled": "message",
+    "ShardedQueue": "shards",
     "SpanmqError": "errors",
 }
 

@@ -46,9 +46,17 @@ from spanmq.policies import Policies
 from spanmq.receivers import Receivers
 from spanmq.schema import Installed
 from spanmq.sending import Sending
+from spanmq.shard_maps import ShardMaps
 
 
-class Client(Sending, Deliveries, Policies, Categories, Receivers):
+class Client(
+    Sending,
+    Deliveries,
+    Policies,
+    Categories,
+    Receivers,
+    ShardMaps,
+):
     """Send and receive messages.
 
     Give it one of three things. A `dsn`: it keeps a pool of up to `pool_size` connections, which reconnects

@@ -44,9 +44,17 @@ from spanmq.policies_async import AsyncPolicies
 from spanmq.receivers_async import AsyncReceivers
 from spanmq.schema import Installed
 from spanmq.sending_async import AsyncSending
+from spanmq.shard_maps_async import AsyncShardMaps
 
 
-class AsyncClient(AsyncSending, AsyncDeliveries, AsyncPolicies, AsyncCategories, AsyncReceivers):
+class AsyncClient(
+    AsyncSending,
+    AsyncDeliveries,
+    AsyncPolicies,
+    AsyncCategories,
+    AsyncReceivers,
+    AsyncShardMaps,
+):
     """Send and receive messages.
 
     Give it one of three things. A `dsn`: it keeps a pool of up to `pool_size` connections, which reconnects

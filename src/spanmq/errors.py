@@ -152,6 +152,10 @@ class MessagesLostError(SpanmqError):
     """A stream asked for messages that are gone: purged, or settled long ago."""
 
 
+class ShardsChangedError(SpanmqError):
+    """The map of a logical queue's shards is another one than the caller knew; look at it again."""
+
+
 class StatementCancelledError(SpanmqError):
     """Cancelled by a time-out or by somebody; nothing was changed."""
 
@@ -185,6 +189,7 @@ _CLASS_OF_SQLSTATE: Final[dict[str, type[SpanmqError]]] = {
     "MQ051": ReceiverSupersededError,
     "MQ052": ReceiverInUseError,
     "MQ053": MessagesLostError,
+    "MQ030": ShardsChangedError,
     "22003": InvalidArgumentError,  # numeric_value_out_of_range
     "22008": InvalidArgumentError,  # datetime_field_overflow
     "2201W": InvalidArgumentError,  # invalid_row_count_in_limit_clause

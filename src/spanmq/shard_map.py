@@ -1,0 +1,73 @@
+"""Which shard a message goes to. No I/O here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import count
+from typing import Final, Literal
+
+from spanmq.errors import InvalidArgumentError
+
+Routing = Literal["group", "key", "turn"]
+ROUTINGS: Final = ("group", "key", "turn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardMap:
+    """The shards of a logical queue, each with the name of its server, at one `epoch`.
+
+    `former` are the shards before a change that is under way: a group stays where it has messages.
+    """
+
+    queue: str
+    epoch: int
+    routing: Routing
+    shards: Mapping[str, str]
+    former: Mapping[str, str] | None = None
+
+    @property
+    def all(self) -> dict[str, str]:
+        """All queues that may hold messages, with their servers."""
+        return {**(self.former or {}), **self.shards}
+
+    def shard_of(self, group: str | None, key: str | int | None, turn: Iterator[int]) -> str:
+        """Give the shard that a message belongs to.
+
+        By group: the one of highest weight for this group, so that a change moves as few groups as can be;
+        a message without a group goes by turn. By key: an integer modulo the number of shards, or so the
+        hash of a text. By turn: each message to the next.
+        """
+        if self.routing == "key":
+            if key is None:
+                raise InvalidArgumentError("these shards are chosen by a key: give one", queue=self.queue)
+            names = list(self.shards)
+            return names[(key if isinstance(key, int) else _weight("", key)) % len(names)]
+        if self.routing == "group" and group is not None:
+            return heaviest(self.shards, group)
+        names = list(self.shards)
+        return names[next(turn) % len(names)]
+
+    def former_shard_of(self, group: str | None) -> str | None:
+        """Give the shard where a group may still have messages, if a change is taking it elsewhere."""
+        if self.former is None or group is None or self.routing != "group":
+            return None
+        before = heaviest(self.former, group)
+        return None if before == heaviest(self.shards, group) else before
+
+
+def heaviest(shards: Mapping[str, str], group: str) -> str:
+    """Choose by rendezvous hashing (Thaler and Ravishankar, 1996)."""
+    return max(shards, key=lambda name: (_weight(name, group), name))
+
+
+def _weight(name: str, group: str) -> int:
+    # A length before the name, so that no two pairs make the same text.
+    text = f"{len(name)}:{name}{group}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(text, digest_size=8).digest())
+
+
+def turns() -> Iterator[int]:
+    """Count for ever."""
+    return count()

@@ -1,0 +1,32 @@
+-- twin: unlogged
+-- What the change of a map of shards must know of the groups in one of them.
+
+-- Tells whether a message of this group is not settled, committed or of this transaction.
+create or replace function spanmq.has_group(this_queue int, key text) returns boolean
+language plpgsql as $$
+begin
+    return exists (
+        select from spanmq.span s
+        where s.queue_id = this_queue and s.group_hash = hashtextextended(key, 0) and s.group_hash is not null and s.group_key = key
+          and spanmq.holds_any(s));
+end $$;
+
+-- A loose scan of the index: a step a group, however many messages it has.
+create or replace function spanmq.groups_after(this_queue int, after text, qty int) returns setof text
+language plpgsql as $$
+declare
+    place bigint := coalesce(hashtextextended(after, 0), -9223372036854775808);
+    is_first boolean := after is null;
+begin
+    for step in 1 .. qty loop
+        select s.group_hash into place from spanmq.span s
+            where s.queue_id = this_queue and s.group_hash is not null and (s.group_hash > place or is_first and s.group_hash = place)
+            order by s.queue_id, s.group_hash limit 1;
+        exit when place is null;
+        is_first := false;
+        -- Two groups of one hash are both told.
+        return query
+            select distinct s.group_key from spanmq.span s
+            where s.queue_id = this_queue and s.group_hash = place and s.group_hash is not null and spanmq.holds_any(s);
+    end loop;
+end $$;

@@ -44,6 +44,7 @@ COMMANDS_WITHOUT_METHOD = {
     "change_shards": "ShardedQueue.change",
     "finish_shards": "ShardedQueue.finish",
     "drop_shards": "ShardedQueue.drop",
+    "worker": "spanmq.worker",
 }
 # The client's word, where PGMQ's is another, and where one method stands for several functions.
 FUNCTIONS_OF_METHOD = {

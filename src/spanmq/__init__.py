@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from spanmq.message import Message, Settled
     from spanmq.shards import ShardedQueue
     from spanmq.shards_async import AsyncShardedQueue
+    from spanmq.worker import Reject, Retry, Worker
 
 __version__ = "0.1.0"
 __all__ = [
@@ -22,9 +23,12 @@ __all__ = [
     "Client",
     "Message",
     "RawJson",
+    "Reject",
+    "Retry",
     "Settled",
     "ShardedQueue",
     "SpanmqError",
+    "Worker",
 ]
 
 _HOMES = {
@@ -33,9 +37,12 @@ _HOMES = {
     "Client": "client",
     "Message": "message",
     "RawJson": "body",
+    "Reject": "worker",
+    "Retry": "worker",
     "Settled": "message",
     "ShardedQueue": "shards",
     "SpanmqError": "errors",
+    "Worker": "worker",
 }
 
 

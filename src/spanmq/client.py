@@ -9,7 +9,7 @@ The modules without `_async` in their names are made of their twins by tools/gen
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from time import monotonic
 from types import TracebackType
@@ -376,6 +376,15 @@ class Client(
     def _begin_maintenance(self) -> None:
         if self._maintain_interval and self._pool_link is not None:
             self._maintenance = Maintenance(self._pool_link, self._maintain_interval)
+
+
+def announcements(client: Client, queue: str) -> AbstractContextManager[Announcement]:
+    """Give, for a block, an event that is set when a message of the queue is announced.
+
+    For who waits himself. Of a client that doesn't listen nobody ever sets it.
+    """
+    listener = client._listener
+    return nullcontext(Announcement()) if listener is None else listener.announcements(queue)
 
 
 def install_at(dsn: str) -> Installed:

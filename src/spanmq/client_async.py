@@ -7,7 +7,7 @@ The modules without `_async` in their names are made of their twins by tools/gen
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from time import monotonic
 from types import TracebackType
@@ -374,6 +374,15 @@ class AsyncClient(
     def _begin_maintenance(self) -> None:
         if self._maintain_interval and self._pool_link is not None:
             self._maintenance = AsyncMaintenance(self._pool_link, self._maintain_interval)
+
+
+def announcements(client: AsyncClient, queue: str) -> AbstractAsyncContextManager[AsyncAnnouncement]:
+    """Give, for a block, an event that is set when a message of the queue is announced.
+
+    For who waits himself. Of a client that doesn't listen nobody ever sets it.
+    """
+    listener = client._listener
+    return nullcontext(AsyncAnnouncement()) if listener is None else listener.announcements(queue)
 
 
 def install_at(dsn: str) -> Installed:

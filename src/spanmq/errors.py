@@ -72,6 +72,10 @@ class BodyTooLargeError(InvalidBodyError):
     """A body over the 255 MB that a `jsonb` can hold; nothing was sent."""
 
 
+class InvalidHandlerError(InvalidArgumentError):
+    """A worker's handler that can't be imported, or called, or takes other arguments."""
+
+
 class QueueNotFoundError(SpanmqError):
     """No queue of this name; `queue` is the name."""
 
@@ -304,6 +308,13 @@ def lost(*, function: str | None, queue: str | None) -> ConnectionLostError:
 def _text(holder: object, name: str) -> str | None:
     value = getattr(holder, name, None)
     return value if isinstance(value, str) and value else None
+
+
+# The worker.
+
+
+class HandlerStuckError(SpanmqError):
+    """More handlers overran and don't end than the worker has slots: it gives up, to be started again."""
 
 
 # The embedded server.

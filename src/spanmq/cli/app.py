@@ -20,6 +20,7 @@ from spanmq.cli import (
     simulation,
     taking,
     topics,
+    work,
 )
 from spanmq.cli.failure import Group
 
@@ -36,6 +37,7 @@ PANELS = {
     "Take": taking,
     "Settle": settling,
     "Fail, hold and pause": delivering,
+    "Work": work,
     "Queues": queues,
     "Policies": policies,
     "Streams": receivers,

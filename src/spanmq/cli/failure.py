@@ -19,6 +19,8 @@ LABELS: Final[dict[type[errors.SpanmqError], str]] = {
     errors.SpanmqError: "error",
     errors.InvalidArgumentError: "bad argument",
     errors.InvalidQueueNameError: "bad queue name",
+    errors.InvalidHandlerError: "bad handler",
+    errors.HandlerStuckError: "handlers are stuck",
     errors.InvalidTopicError: "bad topic",
     errors.InvalidBodyError: "bad body",
     errors.BodyTooLargeError: "body too large",

@@ -1,0 +1,95 @@
+"""The circuit breaker of a queue: while what its handlers depend on is down, nothing is received.
+
+Decides only; the time is told to it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal
+
+from spanmq.errors import InvalidArgumentError
+
+Change = Literal["opened", "tried", "closed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerPolicy:
+    """When it opens: a share `rate` of the last `window` messages failed in category DEPENDENCY.
+
+    Then nothing is received for `pause` seconds, twice as long each time that the one message of a trial
+    fails too, up to `pause_max`.
+    """
+
+    rate: float = 0.5
+    window: int = 20
+    pause: float = 5.0
+    pause_max: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Refuse what would never open, or never close."""
+        if not 0 < self.rate <= 1:
+            raise InvalidArgumentError(f"the breaker's rate must be above 0 and at most 1, got {self.rate}")
+        if self.window < 1:
+            raise InvalidArgumentError(f"the breaker's window must be at least 1, got {self.window}")
+        if not 0 < self.pause <= self.pause_max:
+            raise InvalidArgumentError(
+                f"the breaker's pause must be above 0 and at most pause_max, got {self.pause}"
+            )
+
+
+class Breaker:
+    """Closed: everything passes. Open: nothing, until a time. On trial: one message, whose fate decides."""
+
+    __slots__ = ("_failures", "_last", "_opens_at", "_pause", "_policy", "state")
+
+    def __init__(self, policy: BreakerPolicy) -> None:
+        self.state: Literal["closed", "open", "trial"] = "closed"
+        self._policy = policy
+        self._last: deque[bool] = deque()
+        self._failures = 0
+        self._pause = policy.pause
+        self._opens_at = 0.0
+
+    @property
+    def pause_seconds(self) -> float:
+        """How long the pause is that goes on, or that would come next."""
+        return self._pause
+
+    def record(self, failed: bool, now: float) -> Change | None:
+        """Note the end of a message; `failed` says that the dependency was the reason."""
+        if self.state == "open":
+            return None  # begun before it opened
+        if self.state == "trial":
+            if failed:
+                self._pause = min(self._pause * 2, self._policy.pause_max)
+                return self._open(now)
+            self.state = "closed"
+            self._pause = self._policy.pause
+            return "closed"
+        self._last.append(failed)
+        self._failures += failed
+        if len(self._last) > self._policy.window:
+            self._failures -= self._last.popleft()
+        if len(self._last) == self._policy.window and self._failures >= self._policy.rate * len(self._last):
+            return self._open(now)
+        return None
+
+    def look(self, now: float) -> Change | None:
+        """Go on trial when the pause is over."""
+        if self.state == "open" and now >= self._opens_at:
+            self.state = "trial"
+            return "tried"
+        return None
+
+    def remaining(self, now: float) -> float:
+        """Give the seconds until the trial."""
+        return max(self._opens_at - now, 0.0)
+
+    def _open(self, now: float) -> Change:
+        self.state = "open"
+        self._last.clear()
+        self._failures = 0
+        self._opens_at = now + self._pause
+        return "opened"

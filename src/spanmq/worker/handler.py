@@ -1,0 +1,89 @@
+"""The user's function: found by its name, and looked at for what it takes and where it runs."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from spanmq.errors import InvalidHandlerError
+
+HINT = "A handler is `handler(message)` or `handler(message, connection)`, with `def` or `async def`."
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A function and how it is called."""
+
+    function: Callable[..., Any]
+    name: str
+    is_async: bool
+    takes_connection: bool
+    takes_batches: bool
+
+
+def load(path: str) -> Callable[..., Any]:
+    """Import a handler by `module:name`; raises InvalidHandlerError that says what is wrong."""
+    module_name, _, name = path.partition(":")
+    if not module_name or not name:
+        raise InvalidHandlerError(
+            f"a handler is named as module:function, got {path!r}", hint="For example shop.jobs:ship."
+        )
+    try:
+        found: Any = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:  # a module may do anything when it is imported
+        missing = isinstance(error, ModuleNotFoundError) and error.name in (module_name, *_above(module_name))
+        raise InvalidHandlerError(
+            f"there is no module {module_name!r}"
+            if missing
+            else f"the module {module_name!r} raised {type(error).__name__} when it was imported: {error}",
+            hint="Modules are looked for in the current folder and in Python's path." if missing else None,
+        ) from error
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError as error:
+            raise InvalidHandlerError(f"the module {module_name!r} has no {name!r}") from error
+    if not callable(found):
+        raise InvalidHandlerError(f"{path!r} can't be called, it is {type(found).__qualname__}", hint=HINT)
+    function: Callable[..., Any] = found
+    return function
+
+
+def look_at(function: Callable[..., Any], *, takes_batches: bool) -> Handler:
+    """Tell what a handler takes and where it runs; raises InvalidHandlerError."""
+    if inspect.isclass(function) or not callable(function):
+        raise InvalidHandlerError(f"the handler can't be called, it is {function!r}", hint=HINT)
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    plain = function
+    while isinstance(plain, partial):
+        plain = plain.func
+        name = getattr(plain, "__qualname__", name)
+    body = plain if inspect.isroutine(plain) else type(plain).__call__
+    if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
+        raise InvalidHandlerError(f"the handler {name!r} is a generator: nothing would run it", hint=HINT)
+    return Handler(
+        function, name, inspect.iscoroutinefunction(body), _takes_connection(function, name), takes_batches
+    )
+
+
+def _takes_connection(function: Callable[..., Any], name: str) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of a function written in C
+        return False
+    places = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    needed = [each for each in places if each.default is each.empty]
+    has_rest = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    by_name = [each for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
+    if by_name or len(needed) > 2 or (not places and not has_rest):
+        raise InvalidHandlerError(f"the handler {name!r} takes other arguments than it is given", hint=HINT)
+    return len(needed) == 2 or (len(places) > 1 and places[1].name == "connection")
+
+
+def _above(module_name: str) -> list[str]:
+    parts = module_name.split(".")
+    return [".".join(parts[:length]) for length in range(1, len(parts))]

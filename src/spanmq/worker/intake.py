@@ -1,0 +1,217 @@
+"""One queue: receives as many messages as there is room for, and hands them on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+from spanmq.client_async import AsyncClient, announcements
+from spanmq.concurrency import AsyncEvent
+from spanmq.errors import (
+    ConnectionFailedError,
+    ConnectionLostError,
+    MissingPrivilegeError,
+    SpanmqError,
+)
+from spanmq.listen_async import FIRST_POLL_SECONDS, AsyncAnnouncement
+from spanmq.message import Message
+from spanmq.worker.appetite import Appetite
+from spanmq.worker.breaker import Breaker, Change
+from spanmq.worker.event import (
+    BreakerClosed,
+    BreakerOpened,
+    BreakerTried,
+    CallFailed,
+    MessagesReceived,
+    Seam,
+)
+from spanmq.worker.failure import Failure, storable
+from spanmq.worker.job import Holding, Job, Undecodable, Verdict
+from spanmq.worker.line import Line
+from spanmq.worker.session import Session, backoff
+
+# Without any event to wait for: only so that nothing could be missed for ever.
+ROOM_SECONDS: Final = 1.0
+# A receive that is still under way then waits for a server that is away.
+STOP_SECONDS: Final = 3.0
+# How soon a queue that becomes ordered is noticed.
+POLICY_SECONDS: Final = 30.0
+
+
+class Intake:
+    """The receiving end of a queue; `on_jobs` is called with each new lease before its jobs are in line."""
+
+    def __init__(
+        self,
+        queue: str,
+        session: Session,
+        *,
+        lease: float,
+        batch: int,
+        takes_batches: bool,
+        one_each: bool,
+        poll_interval: float,
+        appetite: Appetite,
+        breaker: Breaker,
+        line: Line,
+        seam: Seam,
+        on_lease: Callable[[Holding], None],
+        on_bad: Callable[[Job, Verdict], None],
+    ) -> None:
+        self.queue = queue
+        self.appetite = appetite
+        self.breaker = breaker
+        self.line = line
+        self.held = 0
+        self._session = session
+        self._lease = lease
+        self._batch = batch
+        self._takes_batches = takes_batches
+        self._one_each = one_each
+        self._poll_interval = poll_interval
+        self._seam = seam
+        self._on_lease = on_lease
+        self._on_bad = on_bad
+        self._announced = AsyncAnnouncement()
+        # Apart from that: who has no room does not wait for messages, and senders need not notify.
+        self._room_made = AsyncEvent()
+        self._is_stopping = False
+        self._is_receiving = False
+        self._is_ordered = False
+        self._policy_is_due_at = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self.is_held_up: Callable[[], bool] = lambda: False
+
+    async def start(self) -> asyncio.Task[None]:
+        """Begin to receive; raises if there is no such queue, or no right to it."""
+        await self._session.run(self._look_at_policy)
+        self._task = asyncio.create_task(self._run(), name=f"spanmq intake {self.queue}")
+        return self._task
+
+    async def stop(self) -> None:
+        """Receive no more. A receive that is under way is waited for, so that nothing is leased in vain."""
+        self._is_stopping = True
+        self.wake()
+        self._announced.set()
+        if self._task is not None:
+            if self._is_receiving:
+                await asyncio.wait([self._task], timeout=STOP_SECONDS)
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def wake(self) -> None:
+        """Look again: there is room."""
+        self._room_made.set()
+
+    def tell(self, change: Change | None) -> None:
+        """Report what the breaker did."""
+        if change == "opened":
+            self._seam.emit(BreakerOpened(self.queue, self.breaker.pause_seconds))
+        elif change == "closed":
+            self._seam.emit(BreakerClosed(self.queue))
+        elif change == "tried":
+            self._seam.emit(BreakerTried(self.queue))
+
+    async def _run(self) -> None:
+        while not self._is_stopping:
+            client = await self._session.client()
+            async with announcements(client, self.queue) as self._announced:
+                await self._receive_with(client)
+
+    async def _receive_with(self, client: AsyncClient) -> None:
+        """Receive until the client is no good any more."""
+        interval = FIRST_POLL_SECONDS
+        failures = 0
+        while not self._is_stopping:
+            # In this order: what is announced during the look ends the next wait.
+            self._announced.clear()
+            self._room_made.clear()
+            quantity = self._room()
+            if not quantity:
+                await self._room_made.wait(self._patience())
+                continue
+            try:
+                if monotonic() >= self._policy_is_due_at:
+                    await self._session.run(self._look_at_policy)
+                count = await self._receive(quantity)
+            except (ConnectionFailedError, ConnectionLostError):
+                return
+            except (SpanmqError, ValueError) as error:
+                failures += 1
+                pause = backoff(failures)
+                self._seam.emit(CallFailed(self.queue, " ".join(str(error).split()), pause))
+                await asyncio.sleep(pause)
+                continue
+            failures = 0
+            if count:
+                interval = FIRST_POLL_SECONDS
+                continue
+            if not self._is_stopping:
+                await self._announced.wait(interval)
+            interval = min(interval * 2, self._poll_interval)
+            if await self._session.client() is not client:
+                return
+
+    async def _receive(self, quantity: int) -> int:
+        self._is_receiving = True
+        try:
+            now = monotonic()
+            slots = quantity if self._one_each else 1
+            messages = await self._session.run(
+                lambda client: client.receive(self.queue, quantity, lease=self._lease, slots=slots)
+            )
+            # In this task, without an await between: a lease is never received and forgotten.
+            if messages:
+                self._take(messages, now)
+        finally:
+            self._is_receiving = False
+        return len(messages)
+
+    def _take(self, messages: list[Message], now: float) -> None:
+        lease_id = messages[0].lease_id or 0
+        holding = Holding(self.queue, lease_id, len(messages), now, now + self._lease)
+        self.held += len(messages)
+        self._on_lease(holding)
+        self._seam.emit(MessagesReceived(self.queue, lease_id, len(messages)))
+        good = []
+        for message in messages:
+            if type(message.body) is Undecodable:
+                self._on_bad(Job([message], holding, None), undecodable(message.body.error))
+            else:
+                good.append(message)
+        if not self._takes_batches:
+            for message in good:
+                self.line.add(Job([message], holding, message.group if self._is_ordered else None))
+        elif good:
+            # In an ordered queue one batch after the other.
+            self.line.add(Job(good, holding, "" if self._is_ordered else None))
+
+    def _room(self) -> int:
+        if self.is_held_up():
+            return 0
+        self.tell(self.breaker.look(monotonic()))
+        if self.breaker.state == "open":
+            return 0
+        if self.breaker.state == "trial":
+            return 0 if self.held else 1
+        return self.appetite.quantity(self.held)
+
+    def _patience(self) -> float:
+        if self.breaker.state == "open":
+            return max(self.breaker.remaining(monotonic()), 0.001)
+        return ROOM_SECONDS
+
+    async def _look_at_policy(self, client: AsyncClient) -> None:
+        try:
+            self._is_ordered = bool((await client.get_policy(self.queue)).get("ordered"))
+        except MissingPrivilegeError:
+            self._is_ordered = True  # nobody may say that it is not
+        self._policy_is_due_at = monotonic() + POLICY_SECONDS
+
+
+def undecodable(error: Exception) -> Failure:
+    """Give the verdict on a body that nobody can read."""
+    text = storable(f"the body can't be decoded: {error}")[:2_000]
+    return Failure("reject", text, "PERMANENT", error_class=type(error).__qualname__)

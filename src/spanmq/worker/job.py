@@ -1,0 +1,67 @@
+"""What a worker holds: a job is what one call of the handler gets, a holding the lease that it came under."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spanmq.message import Message
+from spanmq.worker.failure import Failure
+
+
+class Holding:
+    """A lease. Its times are of this process' monotonic clock, never of the calendar.
+
+    `undecided` messages are waiting or being handled, `unsettled` ones are these and those whose settlement
+    the database has not confirmed.
+    """
+
+    __slots__ = ("ends_at", "is_lost", "lease_id", "queue", "received_at", "undecided", "unsettled")
+
+    def __init__(self, queue: str, lease_id: int, count: int, received_at: float, ends_at: float) -> None:
+        self.queue = queue
+        self.lease_id = lease_id
+        self.received_at = received_at
+        self.ends_at = ends_at
+        self.undecided = self.unsettled = count
+        self.is_lost = False
+
+
+class Job:
+    """One call of the handler. It is decided once: by its end, by its overrun, or by being dropped."""
+
+    __slots__ = ("group", "holding", "is_decided", "messages", "seconds")
+
+    def __init__(self, messages: list[Message], holding: Holding, group: str | None) -> None:
+        self.messages = messages
+        self.holding = holding
+        self.group = group
+        self.is_decided = False
+        self.seconds = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The job was not handled, or its transaction was lost; the attempt does not count.
+
+    `is_doubtful` says that the transaction may have been committed after all.
+    """
+
+    is_doubtful: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Nothing is to be told to the database: it is settled already, or another's."""
+
+    outcome: str
+
+
+# How a job ended: None is a success.
+Verdict = Failure | Release | Gone | None
+
+
+@dataclass(frozen=True, slots=True)
+class Undecodable:
+    """Stands for a body that the decoder refused."""
+
+    error: Exception

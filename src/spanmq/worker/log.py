@@ -1,0 +1,59 @@
+"""Events as log lines: `message_settled queue=orders message_id=17 outcome=acked attempt=1`."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import fields
+from typing import Final
+
+from spanmq.worker import event as events
+from spanmq.worker.event import Event, name_of
+
+logger = logging.getLogger("spanmq.worker")
+
+# What happens for each message or each batch is for who looks for something.
+LEVELS: Final = {
+    events.MessagesReceived: logging.DEBUG,
+    events.MessageHandled: logging.DEBUG,
+    events.SettlingStarted: logging.DEBUG,
+    events.LeaseExtended: logging.DEBUG,
+    events.LeaseLost: logging.WARNING,
+    events.HandlerOverran: logging.WARNING,
+    events.BreakerOpened: logging.WARNING,
+    events.ConnectionBroken: logging.WARNING,
+    events.CallFailed: logging.WARNING,
+}
+LEVELS_OF_OUTCOMES: Final = {"acked": logging.DEBUG, "released": logging.DEBUG}
+LENGTH_MAX: Final = 500
+
+
+def level_of(event: Event) -> int:
+    """Give the level at which an event is logged."""
+    if type(event) is events.MessageSettled:
+        return LEVELS_OF_OUTCOMES.get(event.outcome, logging.WARNING)
+    return LEVELS.get(type(event), logging.INFO)
+
+
+def write(event: Event) -> None:
+    """Log an event; an observer of every worker unless it is told otherwise."""
+    level = level_of(event)
+    if logger.isEnabledFor(level):
+        logger.log(level, "%s", line_of(event))
+
+
+def line_of(event: Event) -> str:
+    """Give an event as its name and its fields that are not None; texts with spaces in quotes."""
+    values = ((field.name, getattr(event, field.name)) for field in fields(event))
+    parts = [f"{name}={_shown(value)}" for name, value in values if value is not None]
+    return " ".join([name_of(event), *parts])
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    text = ",".join(value) if isinstance(value, tuple) else str(value)
+    # Quotes and line breaks would make two lines or two fields of one.
+    if isinstance(value, str) and (not text or not all(c.isprintable() and c not in ' "=' for c in text)):
+        return json.dumps(text[:LENGTH_MAX], ensure_ascii=False)
+    return text

@@ -1,0 +1,190 @@
+"""The worker's way to the database: clients that are thrown away when the server stops to answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+from spanmq.body import Decoder
+from spanmq.client import Client
+from spanmq.client_async import AsyncClient
+from spanmq.errors import ConnectionFailedError, ConnectionLostError, ServerExhaustedError, SpanmqError
+from spanmq.worker.event import ConnectionBroken, ConnectionRestored, Seam
+
+logger = logging.getLogger("spanmq.worker")
+
+FIRST_RETRY_SECONDS: Final = 0.05
+RETRY_SECONDS_MAX: Final = 5.0
+# A pool that has nothing to give for so long is a pool to replace.
+POOL_SECONDS: Final = 5.0
+
+Result = TypeVar("Result")
+Call = Callable[[AsyncClient], Awaitable[Result]]
+
+
+def backoff(attempt: int) -> float:
+    """Give the seconds before the next try, with full jitter: workers must not come back all at once."""
+    longest = min(FIRST_RETRY_SECONDS * 2.0 ** min(attempt, 20), RETRY_SECONDS_MAX)
+    return random.uniform(0.2, 1.0) * longest
+
+
+class Session:
+    """Gives the client that works, and makes another one when it doesn't.
+
+    A call that has no answer within `patience` seconds counts as a broken connection: a network that
+    swallows everything says nothing at all, and the call may never return.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        decoder: Decoder,
+        pool_size: int,
+        threads: int,
+        patience: float,
+        poll_interval: float,
+        seam: Seam,
+    ) -> None:
+        self._dsn = dsn
+        self._decoder = decoder
+        self._pool_size = pool_size
+        self._threads = threads
+        self._patience = patience
+        self._poll_interval = poll_interval
+        self._seam = seam
+        self._client: AsyncClient | None = None
+        self._thread_client: Client | None = None
+        self._mending: asyncio.Task[None] | None = None
+        self._is_whole = asyncio.Event()
+        self._leftovers: set[asyncio.Future[Any]] = set()
+        self.generation = 0
+
+    async def start(self) -> None:
+        """Connect; raises ConnectionFailedError if no server answers."""
+        await self._install(await self._connect())
+
+    async def stop(self) -> None:
+        """Close what is open."""
+        if self._mending is not None:
+            self._mending.cancel()
+            await asyncio.wait([self._mending])
+        self._is_whole.clear()
+        await self._discard()
+        if self._leftovers:
+            await asyncio.wait(self._leftovers, timeout=1.0)
+
+    async def client(self) -> AsyncClient:
+        """Give the client, as soon as there is one that works."""
+        while self._client is None:
+            await self._is_whole.wait()
+        return self._client
+
+    def thread_client(self) -> Client:
+        """Give the client of plain functions that take a connection."""
+        if self._thread_client is None:
+            raise ConnectionFailedError("the worker has no connection now")
+        return self._thread_client
+
+    async def run(self, call: Call[Result]) -> Result:
+        """Make one call, with a client that works; raises what it raises."""
+        client = await self.client()
+        task = asyncio.ensure_future(call(client))
+        try:
+            await asyncio.wait([task], timeout=self._patience)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if not task.done():
+            # Not cancelled: psycopg would wait for the server to confirm that.
+            self._keep(task)
+            error: SpanmqError = ConnectionLostError(f"no answer for {self._patience:g} s")
+            self.broken(client, error)
+            raise error
+        try:
+            return task.result()
+        except (ConnectionFailedError, ConnectionLostError) as lost:
+            self.broken(client, lost)
+            raise
+
+    def broken(self, client: AsyncClient, error: BaseException) -> None:
+        """Replace this client, unless that is done or under way."""
+        if client is self._client:
+            self._client = None
+            self._is_whole.clear()
+            self._mending = asyncio.create_task(self._mend(client, error), name="spanmq mending")
+
+    async def _mend(self, old: AsyncClient, error: BaseException) -> None:
+        self._keep(asyncio.ensure_future(old.close()))
+        attempt = 0
+        while True:
+            if attempt:
+                pause = backoff(attempt)
+                self._seam.emit(ConnectionBroken(" ".join(str(error).split()), pause))
+                await asyncio.sleep(pause)
+            attempt += 1
+            try:
+                client = await self._connect()
+            except (ConnectionFailedError, ConnectionLostError, ServerExhaustedError, TimeoutError) as again:
+                error = again
+                continue
+            await self._install(client)
+            self._seam.emit(ConnectionRestored(attempt))
+            return
+
+    async def _connect(self) -> AsyncClient:
+        client = AsyncClient(
+            self._dsn,
+            decoder=self._decoder,
+            pool_size=self._pool_size,
+            timeout=POOL_SECONDS,
+            poll_interval=self._poll_interval,
+        )
+        try:
+            # Its first call too: a pooler answers before its server does.
+            async with asyncio.timeout(self._patience):
+                await client.open()
+                await client.version()
+        except BaseException:
+            self._keep(asyncio.ensure_future(client.close()))
+            raise
+        return client
+
+    async def _install(self, client: AsyncClient) -> None:
+        before = self._thread_client
+        if self._threads:
+            self._thread_client = Client(
+                self._dsn,
+                decoder=self._decoder,
+                pool_size=self._threads,
+                timeout=POOL_SECONDS,
+                maintain_interval=None,
+                listen=False,
+            )
+        self._client = client
+        self.generation += 1
+        self._is_whole.set()
+        if before is not None:
+            self._keep(asyncio.ensure_future(asyncio.to_thread(before.close)))
+
+    async def _discard(self) -> None:
+        client, thread_client = self._client, self._thread_client
+        self._client = self._thread_client = None
+        if client is not None:
+            await client.close()
+        if thread_client is not None:
+            await asyncio.to_thread(thread_client.close)
+
+    def _keep(self, future: asyncio.Future[Any]) -> None:
+        """Let something end by itself, and look at its error so that asyncio need not report it."""
+
+        def ended(done: asyncio.Future[Any]) -> None:
+            self._leftovers.discard(done)
+            if not done.cancelled() and (error := done.exception()) is not None:
+                logger.debug("leftover_failed error=%s", error)
+
+        self._leftovers.add(future)
+        future.add_done_callback(ended)

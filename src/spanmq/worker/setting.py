@@ -1,0 +1,88 @@
+"""What a worker is told, and what of it makes no sense. No I/O here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from spanmq.body import Decoder
+from spanmq.errors import InvalidArgumentError
+from spanmq.timeouts import Timeouts
+from spanmq.worker.breaker import BreakerPolicy
+from spanmq.worker.failure import checked_category
+from spanmq.worker.job import Undecodable
+
+_json_decoder: Final = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that a worker is told beside its queues and its handler; times are in seconds."""
+
+    concurrency: int = 10
+    batch: int = 100
+    in_batches: bool = False
+    lease: float = 30.0
+    lease_max: float = 3600.0
+    handler_timeout: float | None = None
+    gather: float = 0.003
+    grace: float = 25.0
+    poll_interval: float = 0.5
+    breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
+    categories: Mapping[type[BaseException], str] = field(default_factory=dict)
+    timeouts: Timeouts | None = field(default_factory=Timeouts)
+    patience: float | None = None
+    decoder: Decoder | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InvalidArgumentError for what no worker could do."""
+        for name, least in (("concurrency", 1), ("batch", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 10_000:
+                raise InvalidArgumentError(f"{name} must be an integer from 1 to 10,000, got {value!r}")
+        for name, least_seconds in LEAST.items():
+            value = getattr(self, name)
+            if value is None and name in ("handler_timeout", "patience"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least_seconds:
+                raise InvalidArgumentError(f"{name} must be at least {least_seconds:g} s, got {value!r}")
+        if self.lease_max < self.lease:
+            raise InvalidArgumentError(f"lease_max must be at least the lease, {self.lease:g} s")
+        for kind, category in self.categories.items():
+            given: object = kind
+            if not (isinstance(given, type) and issubclass(given, BaseException)):
+                raise InvalidArgumentError(f"categories are by classes of exceptions, got {kind!r}")
+            checked_category(category)
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long a call may go without an answer: a little longer than the server lets it run."""
+        if self.patience is not None:
+            return self.patience
+        statement = self.timeouts.statement if self.timeouts is not None else 0
+        return (statement or 30.0) + 5.0
+
+
+LEAST: Final = {
+    "lease": 0.1,
+    "lease_max": 0.1,
+    "handler_timeout": 0.001,
+    "gather": 0.0,
+    "grace": 0.0,
+    "poll_interval": 0.01,
+    "patience": 0.1,
+}
+
+
+def forgiving(decoder: Decoder | None) -> Callable[[bytes], Any]:
+    """Give a decoder that never raises: one body that can't be read must not stop those beside it."""
+
+    def decode(raw: bytes) -> Any:
+        try:
+            return _json_decoder.decode(raw.decode()) if decoder is None else decoder(raw)
+        except Exception as error:  # noqa: BLE001, the user's decoder may raise anything
+            return Undecodable(error)
+
+    return decode

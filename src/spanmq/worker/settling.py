@@ -1,0 +1,200 @@
+"""Gathers for a few milliseconds what handlers decided, and tells it to the database, a call a lease."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from spanmq.client_async import AsyncClient
+from spanmq.errors import (
+    ConnectionFailedError,
+    ConnectionLostError,
+    SpanmqError,
+    StatementCancelledError,
+    TransactionConflictError,
+)
+from spanmq.message import Message, Settled
+from spanmq.worker.event import CallFailed, MessageSettled, Seam, SettlingStarted
+from spanmq.worker.failure import Failure
+from spanmq.worker.job import Gone, Holding, Job, Release, Verdict
+from spanmq.worker.session import Session, backoff
+
+# Calls at the same time.
+CALLS_MAX: Final = 3
+
+Bundle = tuple[Holding, Failure | Release | None]
+
+
+class Settler:
+    """Takes verdicts; each reaches the database, unless the worker ends before it can be reached."""
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        worker: str,
+        gather: float,
+        seam: Seam,
+        on_settled: Callable[[Holding], None],
+    ) -> None:
+        self._session = session
+        self._worker = worker
+        self._gather = gather
+        self._seam = seam
+        self._on_settled = on_settled
+        self._pending: dict[Bundle, list[Job]] = {}
+        self._waiting = 0
+        self._wanted = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._calls: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        self.settled = 0
+        self.crash: Callable[[BaseException], None] = lambda _: None
+
+    @property
+    def backlog(self) -> int:
+        """How many messages wait to be settled, or are being settled."""
+        return self._waiting
+
+    async def start(self) -> asyncio.Task[None]:
+        """Begin to settle."""
+        self._task = asyncio.create_task(self._run(), name="spanmq settling")
+        return self._task
+
+    async def stop(self, seconds: float) -> None:
+        """Settle what is there, at most so long."""
+        self._is_stopping = True
+        self._wanted.set()
+        self._urgent.set()
+        tasks = [task for task in (self._task, *self._calls) if task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+        for task in (self._task, *self._calls):
+            if task is not None:
+                task.cancel()
+
+    def settle(self, job: Job, verdict: Verdict) -> None:
+        """Take a verdict; the job is decided by it."""
+        job.is_decided = True
+        holding = job.holding
+        count = len(job.messages)
+        holding.undecided -= count
+        if isinstance(verdict, Gone):
+            holding.unsettled -= count
+            for message in job.messages:
+                self._tell(message, verdict.outcome, job.seconds, None)
+            self._on_settled(holding)
+            return
+        self._pending.setdefault((holding, verdict), []).append(job)
+        self._waiting += count
+        self._wanted.set()
+        if holding.undecided == 0:
+            self._urgent.set()  # the lease as a whole is the cheapest to settle
+
+    async def _run(self) -> None:
+        while not (self._is_stopping and not self._pending):
+            await self._wanted.wait()
+            if self._gather and not self._urgent.is_set():
+                try:
+                    async with asyncio.timeout(self._gather):
+                        await self._urgent.wait()
+                except TimeoutError:
+                    pass
+            self._wanted.clear()
+            self._urgent.clear()
+            taken, self._pending = self._pending, {}
+            for bundle, jobs in taken.items():
+                while len(self._calls) >= CALLS_MAX:
+                    await asyncio.wait(self._calls, return_when=asyncio.FIRST_COMPLETED)
+                call = asyncio.create_task(self._settle(*bundle, jobs), name="spanmq settlement")
+                self._calls.add(call)
+                call.add_done_callback(self._ended)
+            if self._is_stopping:
+                self._wanted.set()
+        while self._calls:
+            await asyncio.wait(self._calls)
+
+    def _ended(self, call: asyncio.Task[None]) -> None:
+        self._calls.discard(call)
+        # What is no error of the database is one of ours: the worker must not go on as if nothing was.
+        if not call.cancelled() and (error := call.exception()) is not None:
+            self.crash(error)
+
+    async def _settle(self, holding: Holding, verdict: Failure | Release | None, jobs: list[Job]) -> None:
+        messages = {message.message_id: (message, job) for job in jobs for message in job.messages}
+        ids = list(messages)
+        self._seam.emit(SettlingStarted(holding.queue, holding.lease_id, len(ids)))
+        # A call before this one may have taken effect.
+        is_doubtful = isinstance(verdict, Release) and verdict.is_doubtful
+        attempt = 0
+        while True:
+            try:
+                settled = await self._session.run(self._call(holding, ids, verdict))
+                break
+            except (ConnectionLostError, ConnectionFailedError) as error:
+                is_doubtful = is_doubtful or isinstance(error, ConnectionLostError)
+            except (StatementCancelledError, TransactionConflictError):
+                pass
+            except SpanmqError as error:
+                # The queue is gone, a right is missing: another try would meet the same.
+                self._seam.emit(CallFailed(holding.queue, " ".join(str(error).split()), None))
+                settled = [Settled(message_id, "stale") for message_id in ids]
+                break
+            attempt += 1
+            await asyncio.sleep(backoff(attempt))
+        self._waiting -= len(ids)
+        holding.unsettled -= len(ids)
+        failure = verdict if isinstance(verdict, Failure) else None
+        for each in settled:
+            message, job = messages[each.message_id]
+            outcome = "unknown" if is_doubtful and each.outcome == "stale" else each.outcome
+            self._tell(message, outcome, job.seconds, failure)
+        self._on_settled(holding)
+
+    def _call(
+        self, holding: Holding, ids: list[int], verdict: Failure | Release | None
+    ) -> Callable[[AsyncClient], Awaitable[list[Settled]]]:
+        queue, lease_id = holding.queue, holding.lease_id
+        if verdict is None:
+            return lambda client: client.ack_lease(queue, lease_id, ids)
+        if isinstance(verdict, Release):
+            return lambda client: client.release_lease(queue, lease_id, ids)
+        failure = verdict
+        if failure.verb == "reject":
+            return lambda client: client.reject_lease(
+                queue,
+                lease_id,
+                ids,
+                failure.error,
+                category=failure.category,
+                error_class=failure.error_class,
+                traceback=failure.traceback,
+                worker=self._worker,
+            )
+        return lambda client: client.nack_lease(
+            queue,
+            lease_id,
+            ids,
+            failure.error,
+            category=failure.category,
+            retry_in=failure.retry_in,
+            error_class=failure.error_class,
+            traceback=failure.traceback,
+            worker=self._worker,
+        )
+
+    def _tell(self, message: Message, outcome: str, seconds: float, failure: Failure | None) -> None:
+        self.settled += 1
+        self._seam.emit(
+            MessageSettled(
+                message.queue,
+                message.message_id,
+                outcome,
+                message.attempt,
+                seconds,
+                failure.category if failure else None,
+                failure.error if failure else None,
+            )
+        )

@@ -1,0 +1,207 @@
+"""Where handlers run: a fixed number of slots, tasks of the event loop or threads.
+
+Both kinds have the same face: start, add, take_back, running, abandon, stop. A slot whose handler overran is
+abandoned: it ends when its handler does, and its successor works on. Verdicts are given in the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import Final
+
+from spanmq.worker.job import Job, Release, Verdict
+from spanmq.worker.performing import Performer
+
+OnEnd = Callable[[Job, Verdict], None]
+
+# How long handlers that never wait may keep the event loop for themselves.
+TURN_SECONDS: Final = 0.005
+
+
+class Slot:
+    """One handler at a time."""
+
+    __slots__ = ("is_abandoned", "job", "started_at", "task")
+
+    def __init__(self) -> None:
+        self.job: Job | None = None
+        self.started_at = 0.0
+        self.is_abandoned = False
+        self.task: asyncio.Task[None] | None = None
+
+
+class TaskSlots:
+    """Slots for async handlers."""
+
+    def __init__(self, performer: Performer, on_end: OnEnd) -> None:
+        self._performer = performer
+        self._on_end = on_end
+        self._jobs: asyncio.Queue[Job] = asyncio.Queue()
+        self._slots: set[Slot] = set()
+
+    async def start(self, count: int) -> None:
+        """Make the slots."""
+        for _ in range(count):
+            self._open()
+
+    def add(self, job: Job) -> None:
+        """Have a job performed as soon as a slot is free."""
+        self._jobs.put_nowait(job)
+
+    def take_back(self) -> list[Job]:
+        """Give the jobs that nobody has begun."""
+        return [self._jobs.get_nowait() for _ in range(self._jobs.qsize())]
+
+    def running(self) -> Iterator[tuple[Slot, Job, float]]:
+        """Give the jobs that are being performed, and since when."""
+        for slot in tuple(self._slots):
+            if (job := slot.job) is not None and not job.is_decided:
+                yield slot, job, slot.started_at
+
+    def abandon(self, slot: Slot, *, replace: bool) -> int:
+        """Cancel a handler, whose job is decided; give the number of handlers that don't end."""
+        slot.is_abandoned = True
+        if slot.task is not None:
+            slot.task.cancel()
+        if replace:
+            self._open()
+        return sum(each.is_abandoned for each in self._slots)
+
+    async def stop(self) -> None:
+        """Cancel what still runs."""
+        tasks = [slot.task for slot in self._slots if slot.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1.0)
+
+    def _open(self) -> None:
+        slot = Slot()
+        self._slots.add(slot)
+        slot.task = asyncio.create_task(self._run(slot), name="spanmq slot")
+
+    async def _run(self, slot: Slot) -> None:
+        try:
+            turn_began_at = monotonic()
+            while not slot.is_abandoned:
+                job = await self._jobs.get()
+                started_at = monotonic()
+                slot.started_at = started_at
+                slot.job = job
+                verdict = await self._perform(slot, job) if may_begin(job, started_at) else Release()
+                slot.job = None
+                now = monotonic()
+                if not job.is_decided:
+                    job.seconds = now - started_at
+                    self._on_end(job, verdict)
+                if now - turn_began_at > TURN_SECONDS:
+                    await asyncio.sleep(0)
+                    turn_began_at = monotonic()
+        finally:
+            self._slots.discard(slot)
+
+    async def _perform(self, slot: Slot, job: Job) -> Verdict:
+        try:
+            return await self._performer.perform(job)
+        except asyncio.CancelledError as error:
+            if slot.task is not None and slot.task.cancelling():
+                raise
+            return self._performer.judge(error)  # the handler's own doing
+        except BaseException as error:  # noqa: BLE001, SystemExit too is only this handler's
+            return self._performer.judge(error)
+
+
+class ThreadSlots:
+    """Slots for plain functions, a daemon thread each: one that never returns does not keep the process."""
+
+    def __init__(self, performer: Performer, on_end: OnEnd) -> None:
+        self._performer = performer
+        self._on_end = on_end
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._slots: set[Slot] = set()
+        self._ended: deque[tuple[Job, Verdict]] = deque()
+        self._is_woken = False
+        self._loop = asyncio.get_running_loop()
+
+    async def start(self, count: int) -> None:
+        """Make the slots."""
+        for _ in range(count):
+            self._open()
+
+    def add(self, job: Job) -> None:
+        """Have a job performed as soon as a slot is free."""
+        self._jobs.put(job)
+
+    def take_back(self) -> list[Job]:
+        """Give the jobs that nobody has begun."""
+        jobs = []
+        with contextlib.suppress(Empty):
+            while True:
+                if (job := self._jobs.get_nowait()) is not None:
+                    jobs.append(job)
+        return jobs
+
+    def running(self) -> Iterator[tuple[Slot, Job, float]]:
+        """Give the jobs that are being performed, and since when."""
+        for slot in tuple(self._slots):
+            if (job := slot.job) is not None and not job.is_decided:
+                yield slot, job, slot.started_at
+
+    def abandon(self, slot: Slot, *, replace: bool) -> int:
+        """Leave a thread to itself, whose job is decided; give the number of threads that don't end."""
+        slot.is_abandoned = True
+        if replace:
+            self._open()
+        return sum(each.is_abandoned for each in self._slots)
+
+    async def stop(self) -> None:
+        """Let the threads that wait end."""
+        for _ in self._slots:
+            self._jobs.put(None)
+
+    def _open(self) -> None:
+        slot = Slot()
+        self._slots.add(slot)
+        threading.Thread(target=self._run, args=(slot,), name="spanmq slot", daemon=True).start()
+
+    def _run(self, slot: Slot) -> None:
+        call, judge = self._performer.call, self._performer.judge
+        while not slot.is_abandoned and (job := self._jobs.get()) is not None:
+            started_at = monotonic()
+            slot.started_at = started_at
+            slot.job = job
+            verdict: Verdict = Release()
+            if may_begin(job, started_at):
+                try:
+                    verdict = call(job)
+                except BaseException as error:  # noqa: BLE001, SystemExit too is only this handler's
+                    verdict = judge(error)
+            if not job.is_decided:
+                job.seconds = monotonic() - started_at
+            slot.job = None
+            self._ended.append((job, verdict))
+            # One call for all that end before the loop has come round.
+            if not self._is_woken:
+                self._is_woken = True
+                with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has ended
+                    self._loop.call_soon_threadsafe(self._collect)
+        self._slots.discard(slot)
+
+    def _collect(self) -> None:
+        # First this: what is appended from now on wakes again.
+        self._is_woken = False
+        while self._ended:
+            job, verdict = self._ended.popleft()
+            if not job.is_decided:
+                self._on_end(job, verdict)
+
+
+def may_begin(job: Job, now: float) -> bool:
+    """Tell whether a job is still to be handled, and its lease holds."""
+    return not (job.is_decided or job.holding.is_lost or now >= job.holding.ends_at)

@@ -1,0 +1,55 @@
+"""Looks for handlers that take longer than they may."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+
+from spanmq.worker.job import Job
+from spanmq.worker.slots import Slot, TaskSlots, ThreadSlots
+
+TICK_SECONDS_MAX = 1.0
+
+
+class Watch:
+    """Calls `on_overrun` for a handler beyond its own limit, or beyond that of its message's lease."""
+
+    def __init__(
+        self,
+        slots: TaskSlots | ThreadSlots,
+        *,
+        handler_timeout: float | None,
+        lease_max: float,
+        on_overrun: Callable[[Slot, Job, float], None],
+    ) -> None:
+        self._slots = slots
+        self._limit = handler_timeout
+        self._lease_max = lease_max
+        self._on_overrun = on_overrun
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> asyncio.Task[None]:
+        """Begin."""
+        self._task = asyncio.create_task(self._run(), name="spanmq watch")
+        return self._task
+
+    async def stop(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        shortest = min(self._lease_max, self._limit or self._lease_max)
+        tick = max(min(shortest / 20, TICK_SECONDS_MAX), 0.005)
+        # While the lease still holds, so that the nack counts.
+        lease_limit = self._lease_max - min(2 * tick, self._lease_max / 4)
+        while True:
+            await asyncio.sleep(tick)
+            now = monotonic()
+            for slot, job, started_at in self._slots.running():
+                seconds = now - started_at
+                is_over = self._limit is not None and seconds >= self._limit
+                if is_over or now - job.holding.received_at >= lease_limit:
+                    self._on_overrun(slot, job, seconds)

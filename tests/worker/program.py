@@ -1,0 +1,79 @@
+"""A worker in a process of its own, for tests that kill it or set its clock: `program.py DSN LOG …`.
+
+Each delivery is written to the log before it is handled, each outcome when it is known. With a seam the
+process writes its name there and kills itself at its n-th event.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import signal
+import time
+from typing import Any
+
+
+def shift_clock(seconds: float) -> None:
+    """Set the calendar of this process, before anything reads it; the monotonic clock goes as ever."""
+    real_time, real_time_ns, real_now = time.time, time.time_ns, datetime.datetime.now
+
+    class Shifted(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Any:
+            return real_now(tz) + datetime.timedelta(seconds=seconds)
+
+    time.time = lambda: real_time() + seconds
+    time.time_ns = lambda: real_time_ns() + int(seconds * 1e9)
+    datetime.datetime = Shifted  # type: ignore[misc]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("dsn")
+    parser.add_argument("log")
+    parser.add_argument("--seam", default="")
+    parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--lease", type=float, default=30.0)
+    parser.add_argument("--work-ms", type=float, default=0.0)
+    parser.add_argument("--clock", type=float, default=0.0)
+    options = parser.parse_args()
+    if options.clock:
+        shift_clock(options.clock)
+
+    from spanmq import Message, Worker
+    from spanmq.worker.event import Event, MessageSettled, WorkerStarted, name_of
+
+    log = os.open(options.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def write(*words: object) -> None:
+        os.write(log, (" ".join(map(str, words)) + "\n").encode())
+
+    seen = 0
+
+    def at_seam(name: str) -> None:
+        nonlocal seen
+        seen += name == options.seam
+        if name == options.seam and seen == options.count:
+            write("seam", name)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def handle(message: Message) -> None:
+        write("handled", message.message_id, message.attempt, message.leased_until.timestamp())
+        if options.work_ms:
+            time.sleep(options.work_ms / 1000)
+        at_seam("handler")
+
+    def observe(event: Event) -> None:
+        at_seam(name_of(event))
+        if isinstance(event, MessageSettled):
+            write("settled", event.message_id, event.attempt, event.outcome)
+        elif isinstance(event, WorkerStarted):
+            write("started")
+
+    settings = {"concurrency": 4, "batch": 20, "lease": options.lease, "handler_timeout": 20.0}
+    Worker("orders", handle, dsn=options.dsn, observers=[observe], **settings).run()
+
+
+if __name__ == "__main__":
+    main()

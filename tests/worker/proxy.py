@@ -1,0 +1,90 @@
+"""A TCP proxy before a server's socket, which can pass, swallow everything, or hang up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Literal
+
+Mode = Literal["pass", "stall", "drop"]
+
+
+class Proxy:
+    """`port` on this machine leads to a unix socket."""
+
+    def __init__(self, socket: str) -> None:
+        self._socket = socket
+        self._mode: Mode = "pass"
+        self._loop = asyncio.new_event_loop()
+        self._passing = asyncio.Event()
+        self._passing.set()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.port = 0
+        self.connections = 0
+
+    def set(self, mode: Mode) -> None:
+        """Change what happens to all connections, those that are there and new ones."""
+
+        async def change() -> None:
+            self._mode = mode
+            if mode == "stall":
+                self._passing.clear()
+            else:
+                self._passing.set()
+            if mode == "drop":
+                for writer in tuple(self._writers):
+                    writer.transport.abort()
+
+        asyncio.run_coroutine_threadsafe(change(), self._loop).result(10)
+
+    async def _serve(self, ready: threading.Event, end: asyncio.Event) -> None:
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        ready.set()
+        await end.wait()
+        server.close()
+        for writer in tuple(self._writers):
+            writer.transport.abort()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        if self._mode == "drop":
+            writer.transport.abort()
+            return
+        self._writers.add(writer)
+        with suppress(OSError):
+            await self._passing.wait()
+            server_reader, server_writer = await asyncio.open_unix_connection(self._socket)
+            self._writers.add(server_writer)
+            await asyncio.gather(self._pump(reader, server_writer), self._pump(server_reader, writer))
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while piece := await reader.read(1 << 16):
+                await self._passing.wait()
+                writer.write(piece)
+                await writer.drain()
+        writer.close()
+        self._writers.discard(writer)
+
+
+@contextmanager
+def proxying(socket: str) -> Iterator[Proxy]:
+    """Run a proxy for the length of a block."""
+    proxy = Proxy(socket)
+    ready, end = threading.Event(), asyncio.Event()
+    thread = threading.Thread(target=proxy._loop.run_until_complete, args=(proxy._serve(ready, end),))
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield proxy
+    finally:
+        proxy.set("pass")
+        proxy._loop.call_soon_threadsafe(end.set)
+        thread.join(10)
+        for task in asyncio.all_tasks(proxy._loop):
+            task.cancel()
+        proxy._loop.run_until_complete(asyncio.sleep(0.01))
+        proxy._loop.close()

@@ -1,0 +1,90 @@
+"""A worker in a thread of its own, and what it tells."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from spanmq.worker import Worker
+from spanmq.worker.event import Event, MessageSettled, WorkerStarted
+
+WAIT_SECONDS = 30.0
+
+Kind = TypeVar("Kind")
+
+
+class Record:
+    """Every event of a worker, in order; a test waits for what it needs."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, event: Event) -> None:
+        with self._changed:
+            self.events.append(event)
+            self._changed.notify_all()
+
+    def of(self, kind: type[Kind], where: Callable[[Kind], bool] = lambda _: True) -> list[Kind]:
+        """Give the events of a kind so far."""
+        return [event for event in self.events if isinstance(event, kind) and where(event)]
+
+    def wait(
+        self, kind: type[Kind], count: int = 1, *, where: Callable[[Kind], bool] = lambda _: True
+    ) -> list[Kind]:
+        """Wait until there are so many."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self.of(kind, where)) >= count, WAIT_SECONDS):
+                raise AssertionError(f"{len(self.of(kind, where))} of {count} {kind.__name__}: {self.events}")
+            return self.of(kind, where)
+
+    def outcomes(self, count: int) -> list[str]:
+        """Wait until so many messages are settled; give their outcomes."""
+        return [event.outcome for event in self.wait(MessageSettled, count)]
+
+
+class Running:
+    """A worker at work; `error` is what it ended with."""
+
+    def __init__(self, worker: Worker, record: Record) -> None:
+        self.worker = worker
+        self.record = record
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop it, wait for its end, and raise what it raised."""
+        self.worker.stop()
+        self.join()
+
+    def join(self) -> None:
+        """Wait for its end, and raise what it raised."""
+        self._thread.join(WAIT_SECONDS)
+        assert not self._thread.is_alive(), f"the worker does not end: {self.record.events[-5:]}"
+        if self.error is not None:
+            raise self.error
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self.worker.work(signals=False))
+        except BaseException as error:  # noqa: BLE001, a test raises it again
+            self.error = error
+
+
+@contextmanager
+def working(
+    dsn: str, handler: Callable[..., Any], *, queues: Any = "orders", **settings: Any
+) -> Iterator[Record]:
+    """Have a worker work while the block runs."""
+    record = Record()
+    observers = [*settings.pop("observers", ()), record]
+    running = Running(Worker(queues, handler, dsn=dsn, observers=observers, **settings), record)
+    try:
+        record.wait(WorkerStarted)
+        yield record
+    finally:
+        running.stop()

@@ -1,0 +1,191 @@
+"""The database goes away, the network is cut, sessions end, others hold snapshots: the worker goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from tests.worker.proxy import Mode, proxying
+from tests.worker.running import Record, working
+
+from spanmq import Client, Message, embedded
+from spanmq.worker.event import ConnectionBroken, ConnectionRestored, MessageHandled, MessageSettled
+
+# What an earlier delivery of a message may have come to, if there was a later one.
+UNDONE = {"stale", "unknown", "released"}
+
+
+class Handled:
+    """A handler that notes what it gets, and takes a moment."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+    async def __call__(self, message: Message) -> None:
+        self.numbers.append(message.message_id)
+        await asyncio.sleep(0.001)
+
+
+def faults(record: Record, handled: Handled, sent: list[int]) -> list[str]:
+    """Give what is wrong: a message lost, acked twice, or handled again though its first ack counted."""
+    found = [f"message {number} was never handled" for number in set(sent) - set(handled.numbers)]
+    outcomes: dict[int, list[str]] = {number: [] for number in sent}
+    for event in record.of(MessageSettled):
+        outcomes[event.message_id].append(event.outcome)
+    times = Counter(handled.numbers)
+    for number, each in outcomes.items():
+        if each.count("acked") > 1:
+            found.append(f"message {number} was acked twice: {each}")
+        if not set(each[:-1]) <= UNDONE or each[-1:] not in (["acked"], ["unknown"]):
+            found.append(f"message {number} came to {each}")
+        if times[number] > len(each):
+            found.append(f"message {number} was handled {times[number]} times and came to {each}")
+    return found
+
+
+def wait_for_more(record: Record, messages: int) -> None:
+    record.wait(MessageHandled, len(record.of(MessageHandled)) + messages)
+
+
+def wait_until_empty(client: Client) -> None:
+    deadline = time.monotonic() + 60
+    while client.metrics("orders").length:
+        assert time.monotonic() < deadline, client.metrics("orders")
+        time.sleep(0.01)
+
+
+def test_worker_goes_on_when_its_sessions_are_terminated(client: Client, database: str) -> None:
+    sent = client.send_batch("orders", range(2_000))
+    handled, chosen = Handled(), random.Random(1)
+    terminated = 0
+    with psycopg.connect(database, autocommit=True) as other, working(database, handled, lease=2.0) as record:
+        while len(record.of(MessageHandled)) < 1_800:
+            wait_for_more(record, 50)
+            sessions = other.execute(
+                "select pid from pg_stat_activity"
+                " where datname = current_database() and application_name = 'spanmq worker'"
+            ).fetchall()
+            for (pid,) in sessions:
+                if chosen.random() < 0.5:
+                    other.execute("select pg_terminate_backend(%s)", [pid])
+                    terminated += 1
+        wait_until_empty(client)
+    assert terminated > 10
+    assert record.of(ConnectionRestored)
+    assert faults(record, handled, sent) == []
+
+
+def test_every_session_is_terminated_at_once_again_and_again(client: Client, database: str) -> None:
+    sent = client.send_batch("orders", range(600))
+    handled = Handled()
+    with psycopg.connect(database, autocommit=True) as other, working(database, handled, lease=2.0) as record:
+        for number in range(1, 6):
+            record.wait(MessageHandled, 100 * number)
+            (count,) = other.execute(
+                "select count(pg_terminate_backend(pid)) from pg_stat_activity"
+                " where datname = current_database() and application_name = 'spanmq worker'"
+            ).fetchone() or (0,)
+            assert count > 0
+        wait_until_empty(client)
+    assert faults(record, handled, sent) == []
+
+
+@pytest.mark.crash
+@pytest.mark.slow
+def test_worker_survives_restarts_of_the_database() -> None:
+    with embedded.temporary() as server:
+        with Client(server.dsn, maintain_interval=None) as client:
+            client.install()
+            client.create_queue("orders")
+            sent = client.send_batch("orders", range(4_000))
+        handled = Handled()
+        with working(server.dsn, handled, lease=3.0, concurrency=4) as record:
+            for number, how in enumerate(("fast", "immediate", "kill"), start=1):
+                wait_for_more(record, 200)
+                if how == "immediate":
+                    postmaster = server.postmaster_id()
+                    assert postmaster is not None
+                    os.kill(postmaster, signal.SIGQUIT)
+                    wait_until_gone(postmaster)
+                elif how == "kill":
+                    server.kill()
+                server.restart()  # one that runs is stopped first, "fast"
+                record.wait(ConnectionRestored, number)
+            with Client(server.dsn, maintain_interval=None) as client:
+                wait_until_empty(client)
+        assert record.of(ConnectionBroken)
+        assert faults(record, handled, sent) == []
+
+
+def wait_until_gone(process: int) -> None:
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{process}").exists() and time.monotonic() < deadline:
+        if "Z" in Path(f"/proc/{process}/stat").read_text().split(")")[-1].split()[0]:
+            return
+        time.sleep(0.01)
+
+
+def socket_of(dsn: str) -> tuple[str, dict[str, Any]]:
+    parts = conninfo_to_dict(dsn)
+    folder = parts.get("host") or parse_qs(urlsplit(dsn).query)["host"][0]
+    return f"{folder}/.s.PGSQL.{parts.get('port', 5432)}", parts
+
+
+@pytest.mark.parametrize("mode", ["drop", "stall"])
+def test_worker_survives_a_cut_network(client: Client, database: str, mode: Mode) -> None:
+    socket, parts = socket_of(database)
+    if not socket.startswith("/"):
+        pytest.skip("the server is not reached through a unix socket")
+    sent = client.send_batch("orders", range(1_000))
+    handled = Handled()
+    with proxying(socket) as proxy:
+        dsn = make_conninfo(**{**parts, "host": "127.0.0.1", "port": proxy.port})
+        with working(dsn, handled, lease=3.0, concurrency=4, patience=0.5) as record:
+            for number in (1, 2):
+                wait_for_more(record, 100)
+                before = proxy.connections
+                proxy.set(mode)
+                # It notices, and its next tries meet the same.
+                record.wait(ConnectionBroken, number)
+                assert proxy.connections > before
+                proxy.set("pass")
+                record.wait(ConnectionRestored, number)
+            wait_until_empty(client)
+    assert faults(record, handled, sent) == []
+
+
+def test_held_snapshot_and_idle_transactions_hold_nobody_up(client: Client, database: str) -> None:
+    with (
+        psycopg.connect(database) as snapshot,
+        psycopg.connect(database) as sender,
+        working(database, Handled(), poll_interval=0.05) as record,
+    ):
+        snapshot.execute("set transaction isolation level repeatable read")
+        snapshot.execute("select count(*) from pgmq.q_orders")
+        sender.execute("select pgmq.send('orders', '0')")
+        for number in range(10):
+            client.send_batch("orders", range(50))
+            record.wait(MessageSettled, 50 * (number + 1), where=lambda event: event.outcome == "acked")
+        assert client.metrics("orders").length == 0
+        sender.commit()
+        record.wait(MessageSettled, 501, where=lambda event: event.outcome == "acked")
+
+
+def test_queue_that_is_dropped_and_made_again_goes_on(client: Client, database: str) -> None:
+    with working(database, Handled(), poll_interval=0.05) as record:
+        client.send("orders", 1)
+        record.outcomes(1)
+        client.drop_queue("orders")
+        client.create_queue("orders")
+        client.send("orders", 2)
+        record.outcomes(2)

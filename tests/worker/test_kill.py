@@ -1,0 +1,88 @@
+"""Workers killed with SIGKILL at named seams: nothing is lost, nothing comes again before its time."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.worker import audit
+
+from spanmq import Client
+
+PROGRAM = Path(__file__).with_name("program.py")
+# `make soak-worker` kills fifty times.
+KILLS = int(os.environ.get("SPANMQ_TEST_KILLS", "5"))
+SEAMS = ("messages_received", "handler", "message_handled", "settling_started", "message_settled")
+LEASE_SECONDS = 0.5
+WAIT_SECONDS = 60.0
+
+
+@contextmanager
+def process(dsn: str, log: Path, *options: object) -> Iterator[subprocess.Popen[bytes]]:
+    root = Path(__file__).parents[2]
+    started = subprocess.Popen([sys.executable, str(PROGRAM), dsn, str(log), *map(str, options)], cwd=root)
+    try:
+        yield started
+    finally:
+        started.kill()
+        started.wait()
+
+
+def wait_until_acked(log: Path, wanted: int, worker: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while len(audit.read(log).acked) < wanted:
+        assert worker.poll() is None, "the worker ended"
+        assert time.monotonic() < deadline, f"{len(audit.read(log).acked)} of {wanted} are acked"
+        time.sleep(0.01)
+
+
+def wait_until_empty(client: Client, worker: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while client.metrics("orders").length:
+        assert worker.poll() is None, "the worker ended"
+        assert time.monotonic() < deadline, client.metrics("orders")
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_when_workers_are_killed(client: Client, database: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    chosen = random.Random(KILLS)
+    wanted = [SEAMS[number % len(SEAMS)] for number in range(KILLS)]
+    sent = client.send_batch("orders", range(100 * KILLS))
+    for seam in wanted:
+        options = ("--lease", LEASE_SECONDS, "--work-ms", 1, "--seam", seam, "--count", chosen.randint(1, 3))
+        with process(database, log, *options) as worker:
+            assert worker.wait(WAIT_SECONDS) == -signal.SIGKILL
+    with process(database, log, "--lease", LEASE_SECONDS) as worker:
+        wait_until_empty(client, worker)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(WAIT_SECONDS) == 0
+    found = audit.read(log)
+    assert found.seams == wanted
+    assert audit.faults(found, sent, lease=LEASE_SECONDS) == []
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_clock_of_the_worker_does_not_matter(
+    client: Client, database: str, tmp_path: Path, hours: int
+) -> None:
+    log = tmp_path / "log"
+    sent = client.send_batch("orders", range(4))
+    # The handlers take three leases, so that each depends on being extended in time.
+    options = ("--clock", hours * 3600, "--lease", LEASE_SECONDS, "--work-ms", 3 * LEASE_SECONDS * 1000)
+    with process(database, log, *options) as worker:
+        wait_until_acked(log, 4, worker)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(WAIT_SECONDS) == 0
+    stories = audit.read(log).stories
+    assert sorted(stories) == sent
+    assert {len(story.deliveries) for story in stories.values()} == {1}

@@ -1,0 +1,160 @@
+"""Pieces that decide or order, without a database: settings, appetite, line, log lines, time limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from spanmq import Worker
+from spanmq.errors import InvalidArgumentError, InvalidHandlerError
+from spanmq.timeouts import Timeouts, with_timeouts
+from spanmq.worker.appetite import Appetite
+from spanmq.worker.event import BreakerClosed, MessageSettled, Seam, WorkerStarted, name_of
+from spanmq.worker.job import Holding, Job
+from spanmq.worker.line import Line
+from spanmq.worker.log import line_of
+from spanmq.worker.setting import Settings
+
+
+def ignore(message: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"concurrency": 0},
+        {"concurrency": True},
+        {"concurrency": 10_001},
+        {"batch": 0},
+        {"batch": 1.5},
+        {"lease": 0},
+        {"lease": "30"},
+        {"lease": float("nan")},
+        {"lease": 60, "lease_max": 30},
+        {"handler_timeout": 0},
+        {"grace": -1},
+        {"gather": -1},
+        {"poll_interval": 0},
+        {"patience": 0},
+        {"categories": {ValueError: "BAD"}},
+        {"categories": {"ValueError": "PERMANENT"}},
+        {"no_such_setting": 1},
+    ],
+    ids=str,
+)
+def test_setting_that_makes_no_sense_is_refused(setting: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgumentError):
+        Worker("orders", ignore, dsn="", **setting)
+
+
+def test_worker_needs_queues_each_once_and_a_handler() -> None:
+    for queues in ([], ["orders", "orders"]):
+        with pytest.raises(InvalidArgumentError, match="queues"):
+            Worker(queues, ignore, dsn="")
+    with pytest.raises(InvalidHandlerError):
+        Worker("orders", "ignore", dsn="")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="DSN"):
+        Worker("orders", ignore, dsn="no dsn at all")
+
+
+def test_defaults_make_sense() -> None:
+    assert Settings().patience_seconds > Timeouts().statement
+
+
+def test_connections_bring_their_time_limits_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PGOPTIONS", raising=False)
+    made = conninfo_to_dict(with_timeouts("host=a", Timeouts(), application_name="x"))
+    assert made["options"] == (
+        "-c lock_timeout=5000 -c statement_timeout=30000 -c idle_in_transaction_session_timeout=60000"
+    )
+    # What the user says comes last, and so counts.
+    own = conninfo_to_dict(
+        with_timeouts("options='-c lock_timeout=1' application_name=y", Timeouts(), application_name="x")
+    )
+    assert str(own["options"]).endswith(" -c lock_timeout=1")
+    assert own["application_name"] == "y"
+    monkeypatch.setenv("PGOPTIONS", "-c jit=off")
+    assert str(conninfo_to_dict(with_timeouts("", Timeouts(), application_name="x"))["options"]).endswith(
+        "jit=off"
+    )
+    assert "options" not in conninfo_to_dict(with_timeouts("host=a", None, application_name="x"))
+    with pytest.raises(InvalidArgumentError, match="lock"):
+        Timeouts(lock=-1)
+
+
+def test_slow_handlers_get_one_message_each_and_quick_ones_a_batch() -> None:
+    appetite = Appetite(concurrency=4, batch=100, call=100)
+    assert appetite.quantity(0) == 4
+    for _ in range(200):
+        appetite.record(0.00001)
+    assert appetite.quantity(0) == 100
+    # All handlers have something to do: wait until half of the lot is gone.
+    assert appetite.quantity(60) == 0
+    assert appetite.quantity(50) == 50
+    for _ in range(200):
+        appetite.record(1.0)
+    assert [appetite.quantity(held) for held in (0, 3, 4)] == [4, 1, 0]
+
+
+def test_free_slot_is_filled_at_once() -> None:
+    appetite = Appetite(concurrency=10, batch=100, call=100)
+    for _ in range(200):
+        appetite.record(0.02)
+    assert 48 <= appetite.wanted() <= 50
+    assert appetite.quantity(9) == appetite.wanted() - 9
+    assert appetite.quantity(30) == 0
+
+
+def job(group: str | None, holding: Holding) -> Job:
+    return Job([], holding, group)
+
+
+def test_jobs_of_a_group_go_one_after_the_other() -> None:
+    begun: list[Job] = []
+    line = Line(begun.append)
+    holding = Holding("orders", 1, 4, 0.0, 30.0)
+    first, second, other, free = (job(group, holding) for group in ("a", "a", "b", None))
+    for each in (first, second, other, free):
+        line.add(each)
+    assert begun == [first, other, free]
+    assert line.done(first, succeeded=True) == []
+    assert begun[-1] is second
+    line.done(second, succeeded=True)
+    line.add(again := job("a", holding))
+    assert begun[-1] is again
+
+
+def test_failure_drops_what_the_same_lease_holds_of_the_group() -> None:
+    begun: list[Job] = []
+    line = Line(begun.append)
+    lease, later = Holding("orders", 1, 2, 0.0, 30.0), Holding("orders", 2, 1, 0.0, 30.0)
+    first, second, third = job("a", lease), job("a", lease), job("a", later)
+    for each in (first, second, third):
+        line.add(each)
+    assert line.done(first, succeeded=False) == [second]
+    assert begun == [first, third]
+    line.add(fourth := job("a", later))
+    assert line.drain() == [fourth]
+
+
+def test_events_are_one_line_each() -> None:
+    settled = MessageSettled("orders", 7, "retrying", 2, 0.25, None, 'bad "thing"\nhere')
+    assert line_of(settled) == (
+        "message_settled queue=orders message_id=7 outcome=retrying attempt=2 seconds=0.25"
+        ' error="bad \\"thing\\"\\nhere"'
+    )
+    assert line_of(WorkerStarted("host:1", ("a", "b"))) == "worker_started worker=host:1 queues=a,b"
+    assert name_of(BreakerClosed("a")) == "breaker_closed"
+
+
+def test_observer_that_fails_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[object] = []
+
+    def fail(event: object) -> None:
+        raise RuntimeError("broken observer")
+
+    Seam([fail, seen.append]).emit(BreakerClosed("orders"))
+    assert seen == [BreakerClosed("orders")]
+    assert "observer_failed event=breaker_closed" in caplog.text

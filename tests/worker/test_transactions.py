@@ -1,0 +1,119 @@
+"""Handlers that take the connection: their writes and the ack are one transaction."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from tests.worker.running import working
+
+from spanmq import Client, Message
+from spanmq.worker.event import MessageSettled
+
+INSERT = "insert into shipped (number, attempt) values (%s, %s)"
+
+
+@pytest.fixture
+def shipped(client: Client, database: str) -> Callable[[], list[Any]]:
+    """A table for handlers to write to; gives what is in it."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("create table shipped (number int, attempt int)")
+
+    def look() -> list[Any]:
+        with psycopg.connect(database) as connection:
+            return connection.execute("select number, attempt from shipped order by 1, 2").fetchall()
+
+    return look
+
+
+def plain(message: Message, connection: psycopg.Connection[Any]) -> None:
+    connection.execute(INSERT, [message.body, message.attempt])
+    if message.body == 3 and message.attempt == 1:
+        raise TimeoutError("fails after its write")
+
+
+async def asynchronous(message: Message, connection: psycopg.AsyncConnection[Any]) -> None:
+    await connection.execute(INSERT, [message.body, message.attempt])
+    if message.body == 3 and message.attempt == 1:
+        raise TimeoutError("fails after its write")
+
+
+@pytest.mark.parametrize("handler", [plain, asynchronous])
+def test_writes_and_ack_commit_together_and_a_failure_undoes_the_writes(
+    client: Client, database: str, shipped: Callable[[], list[Any]], handler: Any
+) -> None:
+    client.set_policy("orders", {"backoff_base": 0.01})
+    client.send_batch("orders", range(20))
+    with working(database, handler, concurrency=4) as record:
+        record.wait(MessageSettled, 20, where=lambda event: event.outcome == "acked")
+    assert shipped() == [(number, 2 if number == 3 else 1) for number in range(20)]
+    assert client.metrics("orders").length == 0
+
+
+def test_batch_handler_takes_a_connection_too(
+    client: Client, database: str, shipped: Callable[[], list[Any]]
+) -> None:
+    client.send_batch("orders", range(20))
+
+    def handle(messages: list[Message], connection: psycopg.Connection[Any]) -> None:
+        connection.cursor().executemany(INSERT, [[each.body, each.attempt] for each in messages])
+
+    with working(database, handle, in_batches=True, batch=8) as record:
+        record.outcomes(20)
+    assert shipped() == [(number, 1) for number in range(20)]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_lease_that_was_lost_undoes_the_writes(
+    client: Client, database: str, shipped: Callable[[], list[Any]], is_async: bool
+) -> None:
+    client.send("orders", 1)
+    taken: list[Message] = []
+
+    def take_it_away() -> None:
+        client.set_vt("orders", 1, 0)
+        taken.extend(client.receive("orders", lease=600))
+
+    def plain(message: Message, connection: psycopg.Connection[Any]) -> None:
+        connection.execute(INSERT, [message.body, message.attempt])
+        take_it_away()
+
+    async def asynchronous(message: Message, connection: psycopg.AsyncConnection[Any]) -> None:
+        await connection.execute(INSERT, [message.body, message.attempt])
+        take_it_away()
+
+    with working(database, asynchronous if is_async else plain) as record:
+        assert record.outcomes(1) == ["stale"]
+    assert shipped() == []
+    assert [each.outcome for each in client.ack(taken)] == ["acked"]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_connection_that_breaks_under_the_handler_costs_no_attempt(
+    client: Client, database: str, shipped: Callable[[], list[Any]], is_async: bool
+) -> None:
+    client.send("orders", 1)
+    once = threading.Event()
+
+    def terminate(pid: int) -> None:
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute("select pg_terminate_backend(%s, 10000)", [pid])
+
+    def plain(message: Message, connection: psycopg.Connection[Any]) -> None:
+        if not once.is_set():
+            once.set()
+            terminate(connection.info.backend_pid)
+        connection.execute(INSERT, [message.body, message.attempt])
+
+    async def asynchronous(message: Message, connection: psycopg.AsyncConnection[Any]) -> None:
+        if not once.is_set():
+            once.set()
+            terminate(connection.info.backend_pid)
+        await connection.execute(INSERT, [message.body, message.attempt])
+
+    with working(database, asynchronous if is_async else plain) as record:
+        assert record.outcomes(2) == ["released", "acked"]
+    assert shipped() == [(1, 1)]

@@ -1,0 +1,379 @@
+"""A worker at work on a real queue."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import psycopg
+import pytest
+from tests.worker.running import Record, Running, working
+
+from spanmq import Client, Message, Reject, Retry, Worker
+from spanmq.errors import ConnectionFailedError, HandlerStuckError, QueueNotFoundError
+from spanmq.worker.breaker import BreakerPolicy
+from spanmq.worker.event import (
+    BreakerClosed,
+    BreakerOpened,
+    BreakerTried,
+    Event,
+    HandlerOverran,
+    LeaseExtended,
+    LeaseLost,
+    MessageHandled,
+    MessageSettled,
+    MessagesReceived,
+    SettlingStarted,
+    WorkerStopped,
+)
+
+
+def settled(record: Record, outcome: str) -> list[int]:
+    return [event.message_id for event in record.of(MessageSettled) if event.outcome == outcome]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_every_message_is_handled_once_and_acked(client: Client, database: str, is_async: bool) -> None:
+    sent = client.send_batch("orders", range(500))
+    seen: list[int] = []
+
+    def plain(message: Message) -> None:
+        seen.append(message.body)
+
+    async def asynchronous(message: Message) -> None:
+        seen.append(message.body)
+
+    with working(database, asynchronous if is_async else plain) as record:
+        assert record.outcomes(500) == ["acked"] * 500
+    assert sorted(seen) == list(range(500))
+    assert sorted(settled(record, "acked")) == sent
+    assert client.metrics("orders").length == 0
+    assert record.of(WorkerStopped)[0].settled == 500
+
+
+def test_message_sent_to_an_idle_worker_is_handled_at_once(client: Client, database: str) -> None:
+    with working(database, lambda message: None) as record:
+        client.send("orders", 1)
+        assert record.outcomes(1) == ["acked"]
+
+
+def test_several_queues_share_the_slots(client: Client, database: str) -> None:
+    client.create_queue("events")
+    client.send_batch("orders", range(50))
+    client.send_batch("events", range(50))
+    with working(database, lambda message: None, queues=["orders", "events"], concurrency=4) as record:
+        record.outcomes(100)
+    assert {event.queue for event in record.of(MessageSettled)} == {"orders", "events"}
+
+
+def test_batch_handler_gets_lists_and_they_are_acked_together(client: Client, database: str) -> None:
+    client.send_batch("orders", range(100))
+    sizes: list[int] = []
+
+    async def handle(messages: list[Message]) -> None:
+        sizes.append(len(messages))
+
+    with working(database, handle, in_batches=True, batch=20, concurrency=2) as record:
+        assert record.outcomes(100) == ["acked"] * 100
+    assert max(sizes) <= 20
+    assert sum(sizes) == 100
+
+
+def test_no_more_handlers_run_than_there_are_slots(client: Client, database: str) -> None:
+    client.send_batch("orders", range(12))
+    running, most = 0, 0
+
+    async def handle(message: Message) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.005)
+        running -= 1
+
+    with working(database, handle, concurrency=3) as record:
+        record.outcomes(12)
+    assert most == 3
+
+
+def test_verdicts_of_a_lease_go_in_one_call(client: Client, database: str) -> None:
+    client.send_batch("orders", range(60))
+    with working(database, lambda message: None, concurrency=60, gather=0.5) as record:
+        record.outcomes(60)
+    assert [event.count for event in record.of(SettlingStarted)] == [
+        event.count for event in record.of(MessagesReceived)
+    ]
+
+
+def test_lease_is_extended_as_long_as_the_handler_works(client: Client, database: str) -> None:
+    client.send("orders", 1)
+    done = threading.Event()
+    with working(database, lambda message: done.wait(30), lease=0.5) as record:
+        record.wait(LeaseExtended, 6)  # each is for a third of the lease at least
+        assert client.receive("orders") == []
+        done.set()
+        assert record.outcomes(1) == ["acked"]
+
+
+def test_failure_is_recorded_with_its_circumstances(client: Client, database: str) -> None:
+    (message_id,) = client.send_batch("orders", [1])
+
+    def fail(message: Message) -> None:
+        raise ConnectionRefusedError("nobody there")
+
+    with working(database, fail, name="worker-7") as record:
+        (event,) = record.wait(MessageSettled)
+    assert (event.outcome, event.category, event.error) == ("retrying", "DEPENDENCY", "nobody there")
+    (failure,) = client.failures("orders", message_id)
+    assert (failure.attempt, failure.category, failure.error) == (1, "DEPENDENCY", "nobody there")
+    assert (failure.error_class, failure.worker) == ("ConnectionRefusedError", "worker-7")
+    assert "in fail" in str(failure.traceback)
+
+
+def test_retry_comes_back_when_the_handler_said(client: Client, database: str) -> None:
+    client.send("orders", 1)
+    attempts: list[int] = []
+
+    async def handle(message: Message) -> None:
+        attempts.append(message.attempt)
+        if message.attempt < 3:
+            raise Retry("not yet", after=0)
+
+    with working(database, handle) as record:
+        assert record.outcomes(3) == ["retrying", "retrying", "acked"]
+    assert attempts == [1, 2, 3]
+
+
+def test_reject_and_permanent_failures_are_dead_at_once(client: Client, database: str) -> None:
+    client.send_batch("orders", ["reject", "permanent"])
+
+    def handle(message: Message) -> None:
+        if message.body == "reject":
+            raise Reject("no such customer")
+        raise ZeroDivisionError
+
+    with working(database, handle, categories={ArithmeticError: "PERMANENT"}) as record:
+        assert record.outcomes(2) == ["dead", "dead"]
+    assert {event.category for event in record.of(MessageSettled)} == {"BUSINESS", "PERMANENT"}
+    assert client.metrics("orders").length == 0
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_handler_that_ends_the_program_only_fails(client: Client, database: str, is_async: bool) -> None:
+    client.send("orders", 1)
+
+    def plain(message: Message) -> None:
+        raise SystemExit(3)
+
+    async def asynchronous(message: Message) -> None:
+        raise KeyboardInterrupt
+
+    with working(database, asynchronous if is_async else plain) as record:
+        assert record.outcomes(1) == ["retrying"]
+
+
+def test_plain_handler_that_gives_a_coroutine_fails(client: Client, database: str) -> None:
+    client.send("orders", 1)
+
+    async def late() -> None: ...
+
+    with working(database, lambda message: late()) as record:
+        (event,) = record.wait(MessageSettled)
+    assert event.outcome == "retrying"
+    assert "async def" in str(event.error)
+
+
+def test_body_that_can_not_be_decoded_is_dead_and_stops_nobody(client: Client, database: str) -> None:
+    client.send_batch("orders", [1, 2, 3])
+
+    def decode(raw: bytes) -> int:
+        if raw == b"2":
+            raise ValueError("not two")
+        return int(raw)
+
+    with working(database, lambda message: None, decoder=decode) as record:
+        assert sorted(record.outcomes(3)) == ["acked", "acked", "dead"]
+    (event,) = record.of(MessageSettled, lambda event: event.outcome == "dead")
+    assert (event.category, event.error) == ("PERMANENT", "the body can't be decoded: not two")
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_handler_that_takes_too_long_is_nacked_and_its_slot_works_on(
+    client: Client, database: str, is_async: bool
+) -> None:
+    client.send_batch("orders", ["slow", "quick"])
+    end = threading.Event()
+    cancelled = threading.Event()
+
+    def plain(message: Message) -> None:
+        if message.body == "slow":
+            end.wait(30)
+
+    async def asynchronous(message: Message) -> None:
+        if message.body == "slow":
+            try:
+                await asyncio.sleep(60)
+            finally:
+                cancelled.set()
+
+    handler = asynchronous if is_async else plain
+    with working(database, handler, concurrency=1, handler_timeout=0.2) as record:
+        (overran,) = record.wait(HandlerOverran)
+        outcomes = {event.message_id: event.outcome for event in record.wait(MessageSettled, 2)}
+        assert outcomes[overran.message_id] == "retrying"
+        assert sorted(outcomes.values()) == ["acked", "retrying"]
+        if is_async:
+            assert cancelled.wait(30)
+        end.set()
+
+
+def test_handler_beyond_the_longest_lease_is_nacked_while_the_lease_holds(
+    client: Client, database: str
+) -> None:
+    client.send("orders", 1)
+    end = threading.Event()
+    with working(database, lambda message: end.wait(30), lease=0.5, lease_max=1.0) as record:
+        record.wait(HandlerOverran)
+        assert record.outcomes(1) == ["retrying"]
+        end.set()
+
+
+def test_worker_whose_handlers_are_all_stuck_gives_up(client: Client, database: str) -> None:
+    client.send_batch("orders", range(10))
+    end = threading.Event()
+    record = Record()
+    worker = Worker(
+        "orders",
+        lambda message: end.wait(30),
+        dsn=database,
+        concurrency=1,
+        handler_timeout=0.05,
+        grace=0,
+        observers=[record],
+    )
+    running = Running(worker, record)
+    with pytest.raises(HandlerStuckError, match="overran"):
+        running.join()
+    end.set()
+    assert client.metrics("orders").length == 10
+
+
+def test_lost_lease_is_noticed_and_its_ack_is_stale(client: Client, database: str) -> None:
+    client.send_batch("orders", range(2))
+    end = threading.Event()
+    with working(database, lambda message: end.wait(30), concurrency=1, lease=0.6) as record:
+        record.wait(MessagesReceived)
+        client.set_vt("orders", [1, 2], 0)  # somebody takes them out of the lease
+        record.wait(LeaseLost)
+        end.set()
+        record.wait(MessageSettled, where=lambda event: event.outcome == "stale")
+        record.wait(MessageSettled, 2, where=lambda event: event.outcome == "acked")
+
+
+def test_breaker_stops_receiving_and_closes_after_a_good_trial(client: Client, database: str) -> None:
+    client.send_batch("orders", range(40))
+    is_down = True
+
+    async def handle(message: Message) -> None:
+        if is_down:
+            raise ConnectionRefusedError
+
+    policy = BreakerPolicy(window=5, pause=0.05, pause_max=0.1)
+    with working(database, handle, concurrency=5, breaker=policy) as record:
+        record.wait(BreakerOpened, 2)  # the first trial failed too
+        tried = len(record.of(BreakerTried))
+        failed = len(record.of(MessageHandled))
+        assert failed <= 15 + tried, "messages went on failing while the breaker was open"
+        is_down = False
+        record.wait(BreakerClosed)
+        record.wait(MessageSettled, where=lambda event: event.outcome == "acked")
+
+
+def test_ordered_queue_is_handled_in_order_through_a_failure(client: Client, database: str) -> None:
+    client.set_policy("orders", {"ordered": True, "backoff_base": 0.01, "jitter": False})
+    client.send_batch("orders", [[group, n] for n in range(8) for group in "abc"], group=list("abc") * 8)
+    handled: dict[str, list[int]] = {"a": [], "b": [], "c": []}
+
+    async def handle(message: Message) -> None:
+        group, number = message.body
+        await asyncio.sleep(0.001)
+        if number == 3 and message.attempt < 3:
+            raise Retry(after=0.01)
+        handled[group].append(number)
+
+    with working(database, handle, concurrency=8) as record:
+        record.wait(MessageSettled, 24, where=lambda event: event.outcome == "acked")
+    assert handled == {group: list(range(8)) for group in "abc"}
+
+
+def test_worker_refuses_to_start_without_a_queue_or_a_server(client: Client, database: str) -> None:
+    for dsn, queue, error in (
+        (database, "no_such_queue", QueueNotFoundError),
+        ("host=/no/such/folder", "orders", ConnectionFailedError),
+    ):
+        with pytest.raises(error):
+            asyncio.run(Worker(queue, print, dsn=dsn, observers=()).work(signals=False))
+
+
+def test_worker_gives_back_what_nobody_began_without_counting_it(client: Client, database: str) -> None:
+    client.send_batch("orders", ["quick"] * 300)
+    begun, end = threading.Event(), threading.Event()
+
+    def handle(message: Message) -> None:
+        if message.body == "slow":
+            begun.set()
+            end.wait(30)
+
+    record = Record()
+    running = Running(Worker("orders", handle, dsn=database, observers=[record], concurrency=1), record)
+    record.outcomes(300)  # so it knows that it may take many ahead
+    sent = client.send_batch("orders", ["slow"] * 30)
+    assert begun.wait(30)
+    running.worker.stop()
+    record.wait(MessageSettled, 29, where=lambda event: event.outcome == "released")
+    end.set()
+    running.join()
+    assert len(settled(record, "acked")) == 301
+    again = client.receive("orders", 30)
+    assert [message.attempt for message in again] == [1] * 29
+    assert {message.message_id for message in again} < set(sent)
+
+
+def test_worker_that_can_not_wait_for_a_handler_gives_its_message_back(client: Client, database: str) -> None:
+    client.send("orders", 1)
+    begun, end = threading.Event(), threading.Event()
+
+    def handle(message: Message) -> None:
+        begun.set()
+        end.wait(30)
+
+    with working(database, handle, grace=0.05) as record:
+        assert begun.wait(30)
+    end.set()
+    assert settled(record, "released") == [1]
+    assert [message.attempt for message in client.receive("orders")] == [1]
+
+
+def test_sessions_of_the_worker_have_their_time_limits(client: Client, database: str) -> None:
+    client.send("orders", 1)
+    found: list[Any] = []
+
+    async def handle(message: Message, connection: psycopg.AsyncConnection[Any]) -> None:
+        cursor = await connection.execute(
+            "select current_setting('lock_timeout'), current_setting('statement_timeout'),"
+            " current_setting('idle_in_transaction_session_timeout')"
+        )
+        found.append(await cursor.fetchone())
+
+    with working(database, handle) as record:
+        record.outcomes(1)
+    assert found == [("5s", "30s", "1min")]
+
+
+def test_observer_sees_a_message_through(client: Client, database: str) -> None:
+    client.send("orders", 1)
+    with working(database, lambda message: time.sleep(0)) as record:
+        record.outcomes(1)
+    kinds: list[type[Event]] = [MessagesReceived, MessageHandled, SettlingStarted, MessageSettled]
+    assert [type(event) for event in record.events if type(event) in kinds] == kinds

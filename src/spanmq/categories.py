@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from spanmq import category_calls
 from spanmq.link import Link
-from spanmq.message import CategoryRule
+from spanmq.message import CategoryPolicy, CategoryRule
 
 
 class Categories:
@@ -46,3 +49,17 @@ class Categories:
     def list_category_rules(self, queue: str | None = None) -> list[CategoryRule]:
         """List the rules of a queue and those of all queues, in the order in which they are asked."""
         return self._link.run(category_calls.list_category_rules(queue))
+
+    def set_category_policy(
+        self, category: str, settings: Mapping[str, Any] | None, *, queue: str | None = None
+    ) -> dict[str, Any]:
+        """Change what a category means in a queue, or in all that have nothing of their own; give the result.
+
+        The settings are `retries`, `max_attempts`, `backoff_base`, `backoff_factor` and `backoff_max`, None:
+        as the queue's policy says. `settings` None: the queue follows the general ones again.
+        """
+        return self._link.run(category_calls.set_category_policy(category, settings, queue))
+
+    def list_category_policies(self, queue: str | None = None) -> list[CategoryPolicy]:
+        """List what each category means, in a queue or in general."""
+        return self._link.run(category_calls.list_category_policies(queue))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from spanmq import call as argument
-from spanmq.call import Call
-from spanmq.message import CategoryRule
+from spanmq.call import Call, Rows
+from spanmq.errors import InvalidArgumentError
+from spanmq.message import CategoryPolicy, CategoryRule
 from spanmq.rows import flag, nothing, records
 
 
@@ -47,6 +50,25 @@ def list_category_rules(queue: str | None) -> Call[list[CategoryRule]]:
     return Call("list_category_rules", (_queue(queue),), partial(records, _rule), queue, native=True)
 
 
+def set_category_policy(
+    category: str, settings: Mapping[str, Any] | None, queue: str | None
+) -> Call[dict[str, Any]]:
+    """Change what a category means."""
+    try:
+        text = None if settings is None else json.dumps(dict(settings), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"the settings of a category must be JSON: {error}", queue=queue
+        ) from error
+    arguments = (_queue(queue), argument.text("category", category), argument.json("settings", text))
+    return Call("set_category_policy", arguments, _settings, queue, native=True)
+
+
+def list_category_policies(queue: str | None) -> Call[list[CategoryPolicy]]:
+    """List what categories mean."""
+    return Call("list_category_policies", (_queue(queue),), partial(records, _policy), queue, native=True)
+
+
 def _queue(queue: str | None) -> argument.Argument:
     return argument.text("queue", None) if queue is None else argument.queue_name("queue", queue)
 
@@ -58,5 +80,22 @@ def _rule(row: dict[str, Any]) -> CategoryRule:
         error=row["error"],
         error_class=row["error_class"],
         place=row["place"],
+        queue=row["queue_name"],
+    )
+
+
+def _settings(rows: Rows) -> dict[str, Any]:
+    settings: dict[str, Any] = json.loads(rows.scalar())
+    return settings
+
+
+def _policy(row: dict[str, Any]) -> CategoryPolicy:
+    return CategoryPolicy(
+        category=row["category"],
+        retries=row["retries"],
+        max_attempts=row["max_attempts"],
+        backoff_base=row["backoff_base"],
+        backoff_factor=row["backoff_factor"],
+        backoff_max=row["backoff_max"],
         queue=row["queue_name"],
     )

@@ -24,6 +24,7 @@ from spanmq.body import Codec, Decoder, Encoder
 from spanmq.call import Call, Delay, Seconds, duration
 from spanmq.categories import Categories
 from spanmq.concurrency import in_place
+from spanmq.dead_letters import DeadLetters
 from spanmq.deliveries import Deliveries
 from spanmq.delivery_calls import by_lease
 from spanmq.errors import InvalidArgumentError
@@ -54,6 +55,7 @@ class Client(
     Deliveries,
     Policies,
     Categories,
+    DeadLetters,
     Receivers,
     ShardMaps,
 ):

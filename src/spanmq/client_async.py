@@ -22,6 +22,7 @@ from spanmq.body import Codec, Decoder, Encoder
 from spanmq.call import Call, Delay, Seconds, duration
 from spanmq.categories_async import AsyncCategories
 from spanmq.concurrency import in_thread
+from spanmq.dead_letters_async import AsyncDeadLetters
 from spanmq.deliveries_async import AsyncDeliveries
 from spanmq.delivery_calls import by_lease
 from spanmq.errors import InvalidArgumentError
@@ -52,6 +53,7 @@ class AsyncClient(
     AsyncDeliveries,
     AsyncPolicies,
     AsyncCategories,
+    AsyncDeadLetters,
     AsyncReceivers,
     AsyncShardMaps,
 ):

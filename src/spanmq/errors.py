@@ -60,6 +60,10 @@ class InvalidTopicError(InvalidArgumentError):
     """A topic pattern or routing key outside the rules."""
 
 
+class DeadLetterNotFoundError(SpanmqError):
+    """No dead letter of this id waits: it was put back or purged, or there never was one."""
+
+
 class InvalidPatternError(InvalidArgumentError):
     """A pattern that is no regular expression, or that could keep the server busy for ever."""
 
@@ -188,6 +192,7 @@ _CLASS_OF_SQLSTATE: Final[dict[str, type[SpanmqError]]] = {
     "MQ004": NotPermittedError,
     "MQ005": InvalidTopicError,
     "MQ006": SchemaVersionError,
+    "MQ021": DeadLetterNotFoundError,
     "MQ020": InvalidPatternError,
     "MQ050": WriteClosedError,
     "MQ051": ReceiverSupersededError,

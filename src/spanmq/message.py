@@ -143,6 +143,52 @@ class TopicBinding:
     bound_at: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A message that was given up, and its story.
+
+    `history` holds its earlier failures, the oldest first, with the keys of `failures`. One that was put back
+    has `redriven_at`; it may have died again since, as a dead letter of its own.
+    """
+
+    dead_letter_id: int
+    queue: str
+    message_id: int
+    body: Any
+    headers: dict[str, Any] | None
+    group: str | None
+    attempts: int
+    enqueued_at: datetime
+    first_failed_at: datetime
+    last_failed_at: datetime
+    dead_at: datetime
+    category: str
+    error: str | None
+    error_class: str | None
+    traceback: str | None
+    worker: str | None
+    history: list[dict[str, Any]]
+    redriven_at: datetime | None
+    redriven_as: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterCount:
+    """How many dead letters of a category wait in a queue."""
+
+    queue: str
+    category: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """A dead letter that was put back, and when it becomes visible."""
+
+    message_id: int
+    visible_at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class CategoryRule:
     """Errors whose text and class match are of this category; `queue` is None in a rule for all queues."""
@@ -152,6 +198,19 @@ class CategoryRule:
     error: str | None
     error_class: str | None
     place: int
+    queue: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryPolicy:
+    """What a category of failures means; None: as the queue's policy says. `queue` is None in general."""
+
+    category: str
+    retries: bool
+    max_attempts: int | None
+    backoff_base: float | None
+    backoff_factor: float | None
+    backoff_max: float | None
     queue: str | None
 
 

@@ -7,6 +7,7 @@ import typer
 from spanmq import __version__
 from spanmq.cli import (
     categories,
+    dead_letters,
     delivering,
     demonstration,
     housekeeping,
@@ -41,6 +42,7 @@ PANELS = {
     "Queues": queues,
     "Policies": policies,
     "Streams": receivers,
+    "Dead letters": dead_letters,
     "Categories": categories,
     "Shards": shards,
     "Topics and announcements": topics,

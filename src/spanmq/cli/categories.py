@@ -7,6 +7,7 @@ import typer
 from spanmq.cli.connect import client
 from spanmq.cli.option import AsJson, Dsn
 from spanmq.cli.output import Output
+from spanmq.cli.policies import setting_of
 
 commands = typer.Typer()
 
@@ -22,6 +23,9 @@ ErrorPattern = Annotated[
 ClassPattern = Annotated[
     str | None,
     typer.Option("--error-class", metavar="PATTERN", help="What the class must match.", show_default=False),
+]
+CategoryName = Annotated[
+    str, typer.Argument(help="TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN.", show_default=False)
 ]
 RULE_COLUMNS = ("place", "name", "category", "error_class", "error", "queue")
 
@@ -49,10 +53,7 @@ def classify(
 @commands.command()
 def set_category_rule(
     name: RuleName,
-    category: Annotated[
-        str,
-        typer.Argument(help="TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN.", show_default=False),
-    ],
+    category: CategoryName,
     error: ErrorPattern = None,
     error_class: ClassPattern = None,
     place: Annotated[int, typer.Option(help="The rule with the lowest is asked first.")] = 100,
@@ -93,3 +94,41 @@ def list_category_rules(
     output = Output(as_json=as_json)
     with client(dsn) as opened:
         output.records(opened.list_category_rules(queue), columns=RULE_COLUMNS, empty="no rules")
+
+
+@commands.command()
+def set_category_policy(
+    category: CategoryName,
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SETTING=VALUE…",
+            help="Such as retries=false or backoff_base=5; none: --queue has nothing of its own any more.",
+            show_default=False,
+        ),
+    ] = None,
+    queue: OfQueue = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change what a category of failures means and show it: whether to try again, and when."""
+    output = Output(as_json=as_json)
+    if not settings and queue is None:
+        raise typer.BadParameter("give settings, or the queue that is to have none of its own")
+    changed = dict(map(setting_of, settings)) if settings else None
+    with client(dsn) as opened:
+        output.records([opened.set_category_policy(category, changed, queue=queue)])
+
+
+@commands.command()
+def list_category_policies(
+    queue: Annotated[
+        str | None, typer.Argument(metavar="QUEUE", help="In this queue.", show_default=False)
+    ] = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what each category means, in a queue or in general."""
+    output = Output(as_json=as_json)
+    with client(dsn) as opened:
+        output.records(opened.list_category_policies(queue))

@@ -34,12 +34,13 @@ def set_policy(
 ) -> None:
     """Change settings of a queue's policy and show it: `set-policy orders max_attempts=5 ordered=true`."""
     output = Output(as_json=as_json)
-    changed = dict(map(_setting_of, settings))
+    changed = dict(map(setting_of, settings))
     with client(dsn) as opened:
         output.records([opened.set_policy(queue, changed)])
 
 
-def _setting_of(text: str) -> tuple[str, object]:
+def setting_of(text: str) -> tuple[str, object]:
+    """Read SETTING=VALUE."""
     name, sign, value = text.partition("=")
     if not (name and sign):
         raise typer.BadParameter(f"{text!r} is no SETTING=VALUE")

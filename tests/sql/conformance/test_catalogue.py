@@ -22,6 +22,13 @@ NOT_OFFERED = {
 }
 # What we add. None may bear the name of a function of PGMQ, where it could make a call ambiguous.
 ADDED = {
+    "list_category_policies",
+    "set_category_policy",
+    "redrive_message",
+    "redrive",
+    "purge_dead_letters",
+    "dead_letters",
+    "count_dead_letters",
     "ack",
     "adopt_receiver",
     "await_messages",
@@ -65,7 +72,7 @@ ADDED = {
     "status",
     "storage",
 }
-ADDED_TYPES = {"leased_message"}
+ADDED_TYPES = {"dead_letter", "leased_message"}
 # PGMQ says volatile, but these look at nothing but their arguments.
 IMMUTABLE_HERE = {"format_table_name", "validate_queue_name"}
 

@@ -31,6 +31,11 @@ begin
             from spanmq.fetch(this.queue_id, runs, 0, null, null, true) m;
     end if;
     get diagnostics n = row_count;
+    if this.uses_priority then
+        update spanmq.dead_letter d set priority = r.priority from unnest(runs) r, spanmq.expand(r.lo, r.n, r.ids) e (id)
+            where r.priority is not null and d.queue_id = this.queue_id and d.msg_id = e.id and d.redriven_at is null;
+    end if;
+    perform spanmq.block_groups(this.queue_id, runs);
     if n > 0 then
         perform spanmq.count_dead(this.queue_id, reason.category, n);
     end if;
@@ -38,6 +43,24 @@ begin
         perform spanmq.settle_missing(this, runs);
     end if;
     return n;
+end $$;
+
+-- Where the policy wants it, the groups of these dead letters wait until they are redriven or discarded. Messages without a group wait for nothing.
+create or replace function spanmq.block_groups(this_queue int, runs spanmq.run[]) returns void
+language plpgsql as $$
+declare
+    run spanmq.run;
+begin
+    foreach run in array runs loop
+        if run.group_key is not null then
+            insert into spanmq.blocked_group (queue_id, group_hash, msg_id, group_key)
+                select this_queue, r.group_hash, e.id, r.group_key from unnest(runs) r, spanmq.expand(r.lo, r.n, r.ids) e (id)
+                where r.group_key is not null
+                  and exists (select from spanmq.policy p where p.queue_id = this_queue and p.dead_letter_blocks_group)
+                on conflict do nothing;
+            return;
+        end if;
+    end loop;
 end $$;
 
 -- Changes the count of a queue's dead letters of a category, by a row of its own.

@@ -56,24 +56,29 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'select');
-    dead spanmq.dead_letter;
 begin
     if failures.msg_id is null then
         raise exception 'msg_id cannot be NULL' using errcode = 'MQ002';
     end if;
-    select * into dead from spanmq.dead_letter d where d.queue_id = this.queue_id and d.msg_id = failures.msg_id;
-    if not found then
-        return query
-            select f.attempt, f.failed_at, f.outcome, f.category, f.error, f.error_class, f.traceback, f.worker, f.retry_at
-            from spanmq.failures_of(this.queue_id, failures.msg_id) f where f.outcome <> 'cancelled';
-        return;
-    end if;
+    -- A message may have died before, and have been put back: of the history of each death, and of what came after the last, that part
+    -- which no earlier one tells.
     return query
-        select h.attempt, h.failed_at, h.outcome, h.category, h.error, h.error_class, h.traceback, h.worker, h.retry_at
-        from jsonb_to_recordset(dead.history) h (attempt int, failed_at timestamptz, outcome text, category text, error text,
-                                                 error_class text, traceback text, worker text, retry_at timestamptz);
-    return query select dead.attempts, dead.last_failed_at, 'dead', dead.category, dead.error, dead.error_class, dead.traceback, dead.worker,
-                        null::timestamptz;
+        with deaths as (
+            select d.*, lag(d.dead_at) over (order by d.dead_letter_id) as died_before
+            from spanmq.dead_letter d where d.queue_id = this.queue_id and d.msg_id = failures.msg_id)
+        select x.* from (
+            select h.attempt, h.failed_at, h.outcome, h.category, h.error, h.error_class, h.traceback, h.worker, h.retry_at
+            from deaths d, jsonb_to_recordset(d.history) h (attempt int, failed_at timestamptz, outcome text, category text, error text,
+                                                            error_class text, traceback text, worker text, retry_at timestamptz)
+            where d.died_before is null or h.failed_at > d.died_before
+            union all
+            select d.attempts, d.last_failed_at, 'dead', d.category, d.error, d.error_class, d.traceback, d.worker, null
+            from deaths d
+            union all
+            select f.attempt, f.failed_at, f.outcome, f.category, f.error, f.error_class, f.traceback, f.worker, f.retry_at
+            from spanmq.failures_of(this.queue_id, failures.msg_id) f
+            where f.outcome <> 'cancelled' and f.failed_at > coalesce((select max(d.dead_at) from deaths d), '-infinity')) x
+        order by x.failed_at, x.attempt;
 end $$;
 
 -- Deletes failures that nobody needs any more, at most 10,000 a call: those older than 30 days, and those older than a day of whose
@@ -133,6 +138,11 @@ begin
     detail := spanmq.tidy_failures(this);
     if detail <> '0' then
         action := 'deleted old failures';
+        return next;
+    end if;
+    detail := spanmq.retire_dead_letters(this);
+    if detail <> '0' then
+        action := 'deleted dead letters';
         return next;
     end if;
     detail := spanmq.fold_dead_letter_counts(this.queue_id);

@@ -235,6 +235,8 @@ begin
         if segment.state = 'truncated' then
             -- Nobody can have the table's name any more who looked it up before it was truncated.
             continue when segment.settled_at_xid >= horizon or not spanmq.lock_log(segment.log_name, 'access exclusive');
+            -- A new statement under the lock: a dead letter may have come back into it.
+            continue when not spanmq.is_as_it_was(segment);
             execute format('drop table spanmq.%I', segment.log_name);
             delete from spanmq.segment s where s.queue_id = this.queue_id and s.lo = segment.lo;
             action := 'dropped segment';
@@ -299,6 +301,13 @@ begin
     return segment;
 end $$;
 
+-- Whether nobody has changed the row of a segment since it was read: redrive() does, when a message comes back into it.
+create or replace function spanmq.is_as_it_was(segment spanmq.segment) returns boolean
+language plpgsql as $$
+begin
+    return exists (select from spanmq.segment s where s.queue_id = segment.queue_id and s.lo = segment.lo and s is not distinct from segment);
+end $$;
+
 create or replace function spanmq.count_alive_of(this spanmq.queue, first_id bigint, last_id bigint) returns bigint
 language plpgsql as $$
 begin
@@ -308,7 +317,8 @@ begin
     return spanmq.count_alive(this.queue_id, first_id, last_id);
 end $$;
 
--- First half of a rewrite. The rows of a message never change and no id comes alive again, so the copy stays good.
+-- First half of a rewrite. The rows of a message never change, and where an id comes alive again (redrive) its row is written into the
+-- copy too, so the copy stays good.
 create or replace function spanmq.copy_segment(this spanmq.queue, segment spanmq.segment) returns void
 language plpgsql as $$
 declare
@@ -351,7 +361,7 @@ language plpgsql as $$
 begin
     execute format('lock table spanmq.%I in access exclusive mode', segment.log_name);
     -- A new statement under the lock.
-    if spanmq.has_span_of(this, segment.lo, segment.hi) then
+    if not spanmq.is_as_it_was(segment) or spanmq.has_span_of(this, segment.lo, segment.hi) then
         raise exception 'a span has come' using errcode = '55P03';
     end if;
     execute format('truncate spanmq.%I', segment.log_name);

@@ -75,5 +75,8 @@ begin
         when check_violation or not_null_violation or data_exception or datatype_mismatch then
             raise exception 'a setting of the policy is out of range: %', sqlerrm using errcode = 'MQ002', detail = settings::text;
     end;
+    if not policy.dead_letter_blocks_group then
+        delete from spanmq.blocked_group b where b.queue_id = this.queue_id;
+    end if;
     return spanmq.settings_of(this, policy);
 end $$;

@@ -7,14 +7,13 @@
 --   failed       waits for its backoff
 --   dead         among the dead letters
 --   completed    acked, archived or deleted (PGMQ's word for done); for as long as its row is in the log, or the archive has it
---   unknown      never sent, cancelled, purged, or completed long ago
--- What was redriven has the state of the message that it was sent again as.
+--   unknown      never sent, cancelled, purged (as a dead letter too), or completed long ago
+-- What was redriven is a message like any other.
 create or replace function spanmq.status_of(this spanmq.queue, id bigint) returns text
 language plpgsql as $$
 declare
     at_ timestamptz := clock_timestamp();
     found_span record;
-    dead spanmq.dead_letter;
     is_there boolean;
 begin
     if this.is_unlogged then
@@ -31,9 +30,8 @@ begin
     elsif found_span.state is not null then
         return 'pending';
     end if;
-    select * into dead from spanmq.dead_letter d where d.queue_id = this.queue_id and d.msg_id = id;
-    if found then
-        return case when dead.redriven_as is null or dead.redriven_as = id then 'dead' else spanmq.status_of(this, dead.redriven_as) end;
+    if exists (select from spanmq.dead_letter d where d.queue_id = this.queue_id and d.msg_id = id and d.redriven_at is null) then
+        return 'dead';
     end if;
     execute format('select exists (select from %s a where a.msg_id = $1)', this.archive) into is_there using id;
     if is_there then

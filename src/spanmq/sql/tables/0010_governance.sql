@@ -35,3 +35,37 @@ create table spanmq.blocked_group (
     group_key text not null,
     primary key (queue_id, group_hash, msg_id)
 );
+
+-- A dead letter on its way back into its queue.
+create type spanmq.revived as (
+    dead_letter_id bigint,
+    msg_id bigint,
+    enqueued_at timestamptz,
+    message jsonb,
+    headers jsonb,
+    group_key text,
+    priority smallint,
+    category text
+);
+
+create type pgmq.dead_letter as (
+    dead_letter_id bigint,
+    queue_name text,
+    msg_id bigint,
+    message jsonb,
+    headers jsonb,
+    group_key text,
+    attempts integer,
+    enqueued_at timestamptz,
+    first_failed_at timestamptz,
+    last_failed_at timestamptz,
+    dead_at timestamptz,
+    category text,
+    error text,
+    error_class text,
+    traceback text,
+    worker text,
+    history jsonb,
+    redriven_at timestamptz,
+    redriven_as bigint
+);

@@ -1,0 +1,116 @@
+"""What a client does with dead letters; a part of AsyncClient."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from spanmq import dead_letter_calls
+from spanmq.body import Codec, Headers
+from spanmq.call import Seconds
+from spanmq.dead_letter_calls import UNCHANGED, Filters
+from spanmq.link_async import AsyncLink
+from spanmq.message import DeadLetter, DeadLetterCount, Redriven
+
+
+class AsyncDeadLetters:
+    """What failed for good: look at it, put it back, discard it.
+
+    The filters are alike in all methods; None is any. `error` is a regular expression, without regard to
+    case, `since` and `until` say when they died, `payload` is what their bodies contain. `redriven` False:
+    those that wait for somebody; True: those that were put back; None: both.
+    """
+
+    _link: AsyncLink
+    _codec: Codec
+
+    async def dead_letters(
+        self,
+        queue: str | None = None,
+        *,
+        category: str | None = None,
+        error: str | None = None,
+        error_class: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        payload: Mapping[str, Any] | None = None,
+        redriven: bool | None = False,
+        after: int = 0,
+        quantity: int = 100,
+    ) -> list[DeadLetter]:
+        """Look at the dead letters of a queue, or of all that one may see, in the order of their deaths.
+
+        A page ends after `quantity`; the next one begins `after` the last `dead_letter_id`.
+        """
+        filters = Filters(category, error, error_class, since, until, payload)
+        return await self._link.run(
+            dead_letter_calls.dead_letters(self._codec, queue, filters, redriven, after, quantity)
+        )
+
+    async def count_dead_letters(self, queue: str | None = None) -> list[DeadLetterCount]:
+        """Count those that wait, by queue and category; costs the same whatever their number."""
+        return await self._link.run(dead_letter_calls.count_dead_letters(queue))
+
+    async def redrive(
+        self,
+        queue: str,
+        *,
+        category: str | None = None,
+        error: str | None = None,
+        error_class: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        payload: Mapping[str, Any] | None = None,
+        quantity: int = 1_000,
+        rate: float | None = None,
+        delay: Seconds = 60.0,
+        dry_run: bool = False,
+    ) -> list[Redriven]:
+        """Put up to `quantity` dead letters back into their queue, the lowest ids first; none twice.
+
+        They are visible after `delay` seconds, with a `rate` so many a second from then on. They keep their
+        ids and their history, their attempts begin anew. With `dry_run` nothing is done; the list is what
+        would be.
+        """
+        filters = Filters(category, error, error_class, since, until, payload)
+        return await self._link.run(
+            dead_letter_calls.redrive(self._codec, queue, filters, quantity, rate, delay, dry_run)
+        )
+
+    async def redrive_message(
+        self,
+        queue: str,
+        message_id: int,
+        *,
+        body: object = UNCHANGED,
+        headers: Headers | None = None,
+        delay: Seconds = 60.0,
+    ) -> int:
+        """Put one dead letter back, repaired if a body or headers are given; give its id.
+
+        Raises DeadLetterNotFoundError if none of this id waits.
+        """
+        return await self._link.run(
+            dead_letter_calls.redrive_message(self._codec, queue, message_id, body, headers, delay)
+        )
+
+    async def purge_dead_letters(
+        self,
+        queue: str,
+        *,
+        category: str | None = None,
+        error: str | None = None,
+        error_class: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        payload: Mapping[str, Any] | None = None,
+        redriven: bool | None = False,
+        quantity: int = 1_000,
+        dry_run: bool = False,
+    ) -> int:
+        """Delete up to `quantity` dead letters for good and give their number; with `dry_run` only count."""
+        filters = Filters(category, error, error_class, since, until, payload)
+        return await self._link.run(
+            dead_letter_calls.purge_dead_letters(self._codec, queue, filters, redriven, quantity, dry_run)
+        )

@@ -1,0 +1,171 @@
+-- Looking at dead letters, and discarding them. Who dead-letters is bury.sql, who puts back is redrive.sql.
+
+-- The dead letters of one queue that fit all filters that are given (null: any), by dead_letter_id over `after`, at most qty.
+-- Planned for what is given: each filter but that on the text of the error has an index, and the others cost nothing.
+create or replace function spanmq.find_dead_letters(
+    this_queue int, category text, error text, error_class text, since timestamptz, until timestamptz, payload jsonb, redriven boolean,
+    after bigint, qty int
+) returns setof spanmq.dead_letter
+language plpgsql stable set plan_cache_mode = force_custom_plan as $$
+begin
+    return query
+        select d.* from spanmq.dead_letter d
+        where d.queue_id = this_queue
+          and (redriven is null or (d.redriven_at is not null) = redriven)
+          and (find_dead_letters.category is null or d.category = find_dead_letters.category)
+          and (find_dead_letters.error_class is null or d.error_class = find_dead_letters.error_class)
+          and (since is null or d.dead_at >= since)
+          and (until is null or d.dead_at < until)
+          and (payload is null or d.message @> payload)
+          and (find_dead_letters.error is null or left(d.error, 2000) ~* find_dead_letters.error)
+          and (after is null or d.dead_letter_id > after)
+        order by d.dead_letter_id limit qty;
+end $$;
+
+-- The same for who will act on them: the lowest msg_id first, so that what a limit leaves for later is later in its group too, and
+-- locked to the end of the transaction. What another is acting on is skipped: it will be his.
+create or replace function spanmq.lock_dead_letters(
+    this_queue int, category text, error text, error_class text, since timestamptz, until timestamptz, payload jsonb, redriven boolean, qty int
+) returns setof spanmq.dead_letter
+language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
+begin
+    return query
+        select d.* from spanmq.dead_letter d
+        where d.queue_id = this_queue
+          and (redriven is null or (d.redriven_at is not null) = redriven)
+          and (lock_dead_letters.category is null or d.category = lock_dead_letters.category)
+          and (lock_dead_letters.error_class is null or d.error_class = lock_dead_letters.error_class)
+          and (since is null or d.dead_at >= since)
+          and (until is null or d.dead_at < until)
+          and (payload is null or d.message @> payload)
+          and (lock_dead_letters.error is null or left(d.error, 2000) ~* lock_dead_letters.error)
+        order by d.msg_id limit qty
+        for update skip locked;
+end $$;
+
+-- Raises MQ002 or MQ020 for what no filter can be.
+create or replace function spanmq.check_filters(error text, payload jsonb, qty int) returns void
+language plpgsql volatile as $$
+begin
+    perform spanmq.check_quantity(qty);
+    perform spanmq.check_pattern(error, 'error');
+end $$;
+
+create or replace function spanmq.as_dead_letter(this spanmq.dead_letter, queue_name text) returns pgmq.dead_letter
+language sql immutable as $$
+    select (this.dead_letter_id, queue_name, this.msg_id, this.message, this.headers, this.group_key, this.attempts, this.enqueued_at,
+            this.first_failed_at, this.last_failed_at, this.dead_at, this.category, this.error, this.error_class, this.traceback,
+            this.worker, this.history, this.redriven_at, this.redriven_as)::pgmq.dead_letter
+$$;
+
+-- The dead letters of a queue, or of all queues that the caller may look into (queue null), that fit all filters (null: any): category;
+-- error, a regular expression without regard to case, of which a rule of categories could be made; error_class; since and until, times at
+-- which they died; payload, JSON that the message contains. redriven false: those that wait for somebody; true: those that were put
+-- back, as history; null: both. In the order of dead_letter_id, which is that in which they died, from over `after` on, qty of them: pass
+-- the last id that you have seen. Costs what it returns, whatever else is there, unless only `error` chooses: that reads all others.
+-- Raises 42P01 for an unknown queue, 42501 without the right to select from it, MQ020 for a bad pattern.
+create or replace function pgmq.dead_letters(
+    queue text default null, category text default null, error text default null, error_class text default null,
+    since timestamptz default null, until timestamptz default null, payload jsonb default null, redriven boolean default false,
+    after bigint default 0, qty integer default 100
+) returns setof pgmq.dead_letter
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue;
+begin
+    if queue is not null then
+        this := spanmq.find_queue(queue, 'select');
+    end if;
+    perform spanmq.check_filters(error, payload, qty);
+    return query
+        select (spanmq.as_dead_letter(d, q.name)).*
+        from spanmq.queue q
+        cross join lateral spanmq.find_dead_letters(q.queue_id, dead_letters.category, dead_letters.error, dead_letters.error_class, since, until,
+                                                    payload, redriven, after, qty) d
+        where q.queue_id = this.queue_id or queue is null and has_table_privilege(spanmq.caller(), q.queue_view, 'select')
+        order by d.dead_letter_id limit qty;
+end $$;
+
+-- How many dead letters of each category wait in a queue, or in each that the caller may look into (queue null). From counters: costs
+-- the same whatever their number. Raises 42P01 for an unknown queue, 42501 without the right to select from it.
+create or replace function pgmq.count_dead_letters(queue text default null) returns table (queue_name text, category text, n bigint)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue;
+begin
+    if queue is not null then
+        this := spanmq.find_queue(queue, 'select');
+    end if;
+    return query
+        select q.name::text, c.category, sum(c.n)::bigint
+        from spanmq.dead_letter_count c join spanmq.queue q on q.queue_id = c.queue_id
+        where q.queue_id = this.queue_id or queue is null and has_table_privilege(spanmq.caller(), q.queue_view, 'select')
+        group by q.name, c.category having sum(c.n) <> 0
+        order by q.name, c.category;
+end $$;
+
+-- Deletes these dead letters, which the caller has locked, for good, and returns how many. A group that waited for one of them goes on.
+create or replace function spanmq.discard(this spanmq.queue, dead_letter_ids bigint[]) returns bigint
+language plpgsql as $$
+declare
+    gone spanmq.dead_letter;
+    waiting bigint[] := '{}';
+    n bigint := 0;
+    counted jsonb := '{}';
+begin
+    for gone in delete from spanmq.dead_letter d where d.dead_letter_id = any (dead_letter_ids) returning d.* loop
+        n := n + 1;
+        if gone.redriven_at is null then
+            waiting := waiting || gone.msg_id;
+            counted := counted || jsonb_build_object(gone.category, coalesce((counted->>gone.category)::bigint, 0) + 1);
+            if gone.group_key is not null then
+                delete from spanmq.blocked_group b
+                    where b.queue_id = this.queue_id and b.group_hash = hashtextextended(gone.group_key, 0) and b.msg_id = gone.msg_id;
+            end if;
+        end if;
+    end loop;
+    perform spanmq.count_dead(this.queue_id, c.key, -c.value::bigint) from jsonb_each_text(counted) c order by c.key;
+    -- For status(): these are not completed.
+    perform spanmq.note_failure(
+        this.queue_id,
+        array(select (min(id), count(*), case when max(id) - min(id) + 1 > count(*) then range_agg(int8range(id, id, '[]')) end,
+                      0, 0, null, null, null, null, null)::spanmq.run
+              from unnest(waiting) id group by id / 256),
+        clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq.reason);
+    return n;
+end $$;
+
+-- Deletes dead letters that fit all filters (as dead_letters()), at most qty, and returns how many: call it again until it returns 0.
+-- dry_run only counts them. By default those that wait, which are lost then; redriven true: the history of those that were put back. Groups that
+-- waited for one go on. Raises 42P01 for an unknown queue, 42501 without the right to delete from it, MQ020 for a bad pattern.
+create or replace function pgmq.purge_dead_letters(
+    queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,
+    until timestamptz default null, payload jsonb default null, redriven boolean default false, qty integer default 1000,
+    dry_run boolean default false
+) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'delete');
+begin
+    perform spanmq.check_filters(error, payload, qty);
+    if dry_run then
+        return (select count(*) from spanmq.find_dead_letters(this.queue_id, category, error, error_class, since, until, payload, redriven, null, qty));
+    end if;
+    return spanmq.discard(this, array(
+        select d.dead_letter_id
+        from spanmq.lock_dead_letters(this.queue_id, category, error, error_class, since, until, payload, redriven, qty) d));
+end $$;
+
+-- Deletes what is past the retention of the queue's policy, at most 1,000: what waits and what was put back.
+create or replace function spanmq.retire_dead_letters(this spanmq.queue) returns bigint
+language plpgsql as $$
+declare
+    before timestamptz := now() - (spanmq.policy_of(this.queue_id)).dead_letter_retention;
+begin
+    if before is null then
+        return 0;
+    end if;
+    return spanmq.discard(this, array(
+        select d.dead_letter_id from spanmq.dead_letter d where d.queue_id = this.queue_id and d.dead_at < before
+        order by d.queue_id, d.dead_at limit 1000 for update skip locked));
+end $$;

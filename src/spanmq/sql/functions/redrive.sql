@@ -1,0 +1,231 @@
+-- Redriving: a dead letter becomes a message again, the same one: it keeps its msg_id, and so its place in its group and its story. Only
+-- its attempts begin anew. What was a log row may be gone by now, with its segment: then it is written again.
+--
+-- Lock order: dead letters, ascending → one advisory lock per queue, if a segment must be made → tables and rows of segments, ascending.
+
+-- Raises MQ002 for a delay or a rate that is none. Returns when the first of them is to be visible.
+create or replace function spanmq.redrive_from(delay double precision, rate double precision) returns timestamptz
+language plpgsql volatile as $$
+declare
+    visible_from timestamptz := spanmq.after(delay, 'delay');
+begin
+    if delay < 0 then
+        raise exception 'delay cannot be negative, got: %', delay using errcode = 'MQ002';
+    end if;
+    if rate <= 0 or rate = 'NaN' then
+        raise exception 'rate must be more than 0 messages a second, got: %', rate using errcode = 'MQ002';
+    end if;
+    return visible_from;
+end $$;
+
+-- Puts dead letters that fit all filters (as dead_letters()) back into their queue, those with the lowest ids first, at most qty, to be
+-- visible after `delay` seconds, or from then on `rate` a second. Returns them and when, or with dry_run what would be. Each is put back
+-- once, whoever else calls. They keep their msg_id, enqueued_at and story, their attempts begin anew; the dead letter stays, marked
+-- redriven_at. An expiry that is past is taken off. Raises 42P01 for an unknown queue, 42501 without the right to delete from it, MQ002 and MQ020.
+create or replace function pgmq.redrive(
+    queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,
+    until timestamptz default null, payload jsonb default null, qty integer default 1000, rate double precision default null,
+    delay double precision default 60, dry_run boolean default false
+) returns table (msg_id bigint, visible_at timestamptz)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'delete');
+    visible_from timestamptz := spanmq.redrive_from(delay, rate);
+    letters spanmq.revived[];
+begin
+    perform spanmq.check_filters(error, payload, qty);
+    if dry_run then
+        -- As lock_dead_letters() would find them.
+        letters := array(
+            select spanmq.to_revive(d)
+            from spanmq.find_dead_letters(this.queue_id, category, error, error_class, since, until, payload, false, null, null) d
+            order by d.msg_id limit qty);
+    else
+        letters := array(
+            select spanmq.to_revive(d)
+            from spanmq.lock_dead_letters(this.queue_id, category, error, error_class, since, until, payload, false, qty) d);
+        perform spanmq.revive(this, letters, visible_from, rate);
+    end if;
+    return query select l.msg_id, spanmq.visible_at(visible_from, rate, l.ordinality) from unnest(letters) with ordinality l order by l.ordinality;
+end $$;
+
+create or replace function spanmq.to_revive(this spanmq.dead_letter) returns spanmq.revived
+language sql immutable as $$
+    select (this.dead_letter_id, this.msg_id, this.enqueued_at, this.message, this.headers, this.group_key, this.priority, this.category)::spanmq.revived
+$$;
+
+-- When the n-th of them comes at this rate. Multiplied, not added up: no error grows. Decades ahead is as good as never.
+create or replace function spanmq.visible_at(visible_from timestamptz, rate double precision, n bigint) returns timestamptz
+language sql immutable as $$
+    select visible_from + make_interval(secs => case when rate is null then 0 else least((n - 1) / rate, 3e9) end)
+$$;
+
+-- Puts one dead letter back, repaired: with this message and these headers in place of its own (null: as they were; JSON's null is a
+-- message too), visible after `delay` seconds. It stays in its group and at its place. Returns its msg_id.
+-- Raises MQ021 if no dead letter of this msg_id waits, MQ002 for headers of another group; else as redrive().
+create or replace function pgmq.redrive_message(
+    queue text, msg_id bigint, message jsonb default null, headers jsonb default null, delay double precision default 60
+) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'delete');
+    visible_from timestamptz := spanmq.redrive_from(delay, null);
+    letter spanmq.revived;
+begin
+    select (spanmq.to_revive(d)).* into letter from spanmq.dead_letter d
+        where d.queue_id = this.queue_id and d.msg_id = redrive_message.msg_id and d.redriven_at is null for update;
+    if not found then
+        raise exception 'queue % has no dead letter % that waits', this.name, coalesce(redrive_message.msg_id::text, 'NULL')
+            using errcode = 'MQ021', hint = 'pgmq.status() tells where the message is.';
+    end if;
+    if headers is not null then
+        if jsonb_typeof(headers) not in ('object', 'null') then
+            raise exception 'headers must be a JSON object, got: %', left(headers::text, 100) using errcode = 'MQ002';
+        end if;
+        letter.headers := nullif(headers, 'null');
+        if spanmq.group_of(letter.headers) is distinct from letter.group_key then
+            raise exception 'the headers must keep the group of the message: %', coalesce(quote_literal(letter.group_key), 'none')
+                using errcode = 'MQ002', hint = 'It is in the header x-pgmq-group.';
+        end if;
+    end if;
+    letter.message := coalesce(redrive_message.message, letter.message);
+    perform spanmq.revive(this, array[letter], visible_from, null);
+    return letter.msg_id;
+end $$;
+
+-- When a message expires that says so itself; null for what is no time.
+create or replace function spanmq.own_expires_at(headers jsonb) returns timestamptz
+language plpgsql stable as $$
+begin
+    if jsonb_typeof(headers->'x-spanmq-expires-at') = 'string' then
+        return (headers->>'x-spanmq-expires-at')::timestamptz;
+    end if;
+    return null;
+exception when data_exception then
+    return null;
+end $$;
+
+-- Makes messages of dead letters, which the caller has locked, ascending by msg_id.
+create or replace function spanmq.revive(this spanmq.queue, letters spanmq.revived[], visible_from timestamptz, rate double precision) returns void
+language plpgsql as $$
+declare
+    at_ timestamptz := clock_timestamp();
+    changed record;
+begin
+    if letters = '{}' then
+        return;
+    end if;
+    -- As any sender: a transaction id before the first row.
+    perform pg_current_xact_id();
+    if exists (select from unnest(letters) l where l.headers ? 'x-spanmq-expires-at') then
+        -- What is past would expire again at once.
+        letters := array(
+            select (l.dead_letter_id, l.msg_id, l.enqueued_at, l.message,
+                    case when spanmq.own_expires_at(l.headers) <= at_ then nullif(l.headers - 'x-spanmq-expires-at', '{}') else l.headers end,
+                    l.group_key, l.priority, l.category)::spanmq.revived
+            from unnest(letters) with ordinality l order by l.ordinality);
+        insert into spanmq.expiry (queue_id, msg_id, expires_at)
+            select this.queue_id, l.msg_id, spanmq.own_expires_at(l.headers) from unnest(letters) l
+            where spanmq.own_expires_at(l.headers) is not null
+            on conflict do nothing;
+    end if;
+    perform spanmq.write_again(this.queue_id, letters);
+    if this.is_unlogged then
+        perform spanmq.insert_revived_unlogged(this.queue_id, letters, visible_from, rate, at_);
+    else
+        perform spanmq.insert_revived(this.queue_id, letters, visible_from, rate, at_);
+    end if;
+    delete from spanmq.blocked_group b using unnest(letters) l
+        where l.group_key is not null and b.queue_id = this.queue_id and b.group_hash = hashtextextended(l.group_key, 0) and b.msg_id = l.msg_id;
+    update spanmq.dead_letter d set redriven_at = at_, redriven_as = d.msg_id
+        where d.dead_letter_id = any (array(select l.dead_letter_id from unnest(letters) l));
+    for changed in select l.category, count(*) as n from unnest(letters) l group by l.category order by l.category loop
+        perform spanmq.count_dead(this.queue_id, changed.category, -changed.n);
+    end loop;
+    perform spanmq.forget_hint(this.queue_id);
+    if this.notify_ms is not null then
+        perform spanmq.notify(this);
+    end if;
+end $$;
+
+-- Writes the rows of messages that come back into the log where they are gone, or changed, segment by segment.
+create or replace function spanmq.write_again(this_queue int, letters spanmq.revived[]) returns void
+language plpgsql as $$
+declare
+    segment spanmq.segment;
+    log_name text;
+    next_id bigint := (select min(l.msg_id) from unnest(letters) l);
+begin
+    while next_id is not null loop
+        segment := spanmq.hold_segment(this_queue, next_id);
+        -- Into the copy of a rewrite too, which has only what was alive, and into the table that it replaced, whose name somebody may have.
+        foreach log_name in array array_remove(array[segment.log_name, segment.copy_name, segment.old_name], null) loop
+            execute format('insert into spanmq.%I as l (msg_id, enqueued_at, message, headers)'
+                           ' select u.msg_id, u.enqueued_at, u.message, u.headers from unnest($1) u where u.msg_id between $2 and $3'
+                           ' on conflict (msg_id) do update set message = excluded.message, headers = excluded.headers'
+                           ' where (l.message, l.headers) is distinct from (excluded.message, excluded.headers)', log_name)
+                using letters, segment.lo, segment.hi;
+        end loop;
+        next_id := (select min(l.msg_id) from unnest(letters) l where l.msg_id > segment.hi);
+    end loop;
+end $$;
+
+-- The segment of an id that was drawn long ago, made again if it is gone, and held in the log to the end of this transaction: maintain()
+-- can neither truncate, drop nor swap its table, and judges it anew afterwards.
+create or replace function spanmq.hold_segment(this_queue int, id bigint) returns spanmq.segment
+language plpgsql as $$
+declare
+    this spanmq.segment;
+    held spanmq.segment;
+    log_name text;
+begin
+    -- Whoever changes a segment does it once, so a second round is rare.
+    for round in 1 .. 10 loop
+        this := spanmq.segment_of(this_queue, id);
+        if this.lo is null then
+            this := spanmq.create_gap_segment(this_queue, id);
+        end if;
+        begin
+            foreach log_name in array array_remove(array[this.log_name, this.copy_name, this.old_name], null) loop
+                execute format('lock table spanmq.%I in row exclusive mode', log_name);
+            end loop;
+        exception when undefined_table then
+            -- It was dropped meanwhile.
+            continue;
+        end;
+        -- A new statement under the locks: is it still as it was? Where statements see the past, the row's lock tells.
+        if current_setting('transaction_isolation') = 'read committed' then
+            select * into held from spanmq.segment s where s.queue_id = this_queue and s.lo = this.lo;
+        else
+            select * into held from spanmq.segment s where s.queue_id = this_queue and s.lo = this.lo for no key update;
+        end if;
+        if found and (held.log_name, held.copy_name, held.old_name) is not distinct from (this.log_name, this.copy_name, this.old_name) then
+            if held.state <> 'open' or held.settled_at_xid is not null then
+                update spanmq.segment s set state = 'open', settled_at_xid = null where s.queue_id = this_queue and s.lo = this.lo
+                    returning * into held;
+            end if;
+            return held;
+        end if;
+    end loop;
+    raise exception 'could not serialize access: the segment of message % changes', id
+        using errcode = '40001', hint = 'Run the transaction again.';
+end $$;
+
+-- Makes a segment for an id whose segment is gone: one for the whole gap, so that many old messages don't make many tables.
+create or replace function spanmq.create_gap_segment(this_queue int, id bigint) returns spanmq.segment
+language plpgsql as $$
+declare
+    first_id bigint := (select s.hi + 1 from spanmq.segment s where s.queue_id = this_queue and s.lo <= id order by s.queue_id desc, s.lo desc limit 1);
+    this spanmq.segment;
+begin
+    -- About 2 billion ids at most, what an int can say.
+    if first_id is null then
+        first_id := greatest(id - id % 256 - 1073741824, 1);
+    elsif id - first_id >= 2147483392 then
+        first_id := id - id % 256;
+    end if;
+    this := spanmq.create_segment(this_queue, first_id, 2147483392, true);
+    -- It will hold few rows: no case for a rewrite, which is for segments that have become sparse.
+    update spanmq.segment s set n_rows = 1 where s.queue_id = this_queue and s.lo = this.lo and s.n_rows > 1 and s.created_at >= now();
+    return this;
+end $$;

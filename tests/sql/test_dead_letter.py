@@ -1,0 +1,261 @@
+"""Dead letters: found by every filter, counted, discarded, kept to their retention; and who may do so."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+
+KINDS = {"logged": "create", "unlogged": "create_unlogged"}
+
+
+@pytest.fixture(params=KINDS)
+def orders(request: pytest.FixtureRequest, connection: Connection[Any]) -> Connection[Any]:
+    connection.execute(f"select pgmq.{KINDS[request.param]}('orders')".encode())
+    return connection
+
+
+def send(
+    connection: Connection[Any], bodies: list[Any], headers: Any = None, queue: str = "orders"
+) -> list[int]:
+    rows = connection.execute(
+        "select * from pgmq.send_batch(%s, %s::jsonb[], %s::jsonb[])",
+        [queue, list(map(json.dumps, bodies)), [json.dumps(headers)] * len(bodies)],
+    )
+    return [row[0] for row in rows.fetchall()]
+
+
+def kill(
+    connection: Connection[Any],
+    ids: list[int],
+    category: str = "PERMANENT",
+    error: str | None = "boom",
+    error_class: str | None = None,
+    queue: str = "orders",
+) -> None:
+    """Dead-letter messages, as a reject does."""
+    connection.execute(
+        "select spanmq.bury(q, spanmq.take_out_of(q, %s, null), clock_timestamp(),"
+        " (%s, %s, %s, 'Traceback', 'worker 1')::spanmq.reason) from spanmq.queue q where q.name = %s",
+        [ids, category, error, error_class, queue],
+    )
+
+
+def found(connection: Connection[Any], **filters: Any) -> list[int]:
+    arguments: dict[str, Any] = {"queue": "orders"} | filters
+    call = ", ".join(f"{key} => %({key})s" for key in arguments)
+    rows = connection.execute(f"select msg_id from pgmq.dead_letters({call})".encode(), arguments).fetchall()
+    return [row[0] for row in rows]
+
+
+def purge(connection: Connection[Any], **filters: Any) -> int:
+    arguments: dict[str, Any] = {"queue": "orders"} | filters
+    call = ", ".join(f"{key} => %({key})s" for key in arguments)
+    row = connection.execute(f"select pgmq.purge_dead_letters({call})".encode(), arguments).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def counts(connection: Connection[Any], queue: str | None = "orders") -> dict[str, int]:
+    rows = connection.execute("select * from pgmq.count_dead_letters(%s)", [queue]).fetchall()
+    return {category: n for _, category, n in rows}
+
+
+def test_dead_letter_is_in_no_queue_and_keeps_all_of_the_message(orders: Connection[Any]) -> None:
+    [id_] = send(orders, [{"a": 1}], {"x-pgmq-group": "g", "k": "v"})
+    enqueued_at = orders.execute("select enqueued_at from pgmq.q_orders").fetchone()
+    orders.execute("select * from pgmq.read('orders', 30, 1)")
+    kill(orders, [id_], "BUSINESS", "not allowed", "shop.Refused")
+    assert orders.execute("select * from pgmq.q_orders").fetchall() == []
+    cursor = orders.execute("select * from pgmq.dead_letters('orders')")
+    assert cursor.description is not None
+    row = cursor.fetchone()
+    assert row is not None
+    letter = dict(zip((column.name for column in cursor.description), row, strict=True))
+    assert (letter["queue_name"], letter["msg_id"], letter["message"]) == ("orders", id_, {"a": 1})
+    assert (letter["headers"], letter["group_key"]) == ({"x-pgmq-group": "g", "k": "v"}, "g")
+    assert (letter["attempts"], letter["category"], letter["error"]) == (1, "BUSINESS", "not allowed")
+    assert (letter["error_class"], letter["traceback"], letter["worker"]) == (
+        "shop.Refused",
+        "Traceback",
+        "worker 1",
+    )
+    assert enqueued_at == (letter["enqueued_at"],)
+    assert letter["first_failed_at"] <= letter["last_failed_at"] <= letter["dead_at"]
+    assert letter["redriven_at"] is letter["redriven_as"] is None
+
+
+def test_every_filter_chooses(orders: Connection[Any]) -> None:
+    ids = send(orders, [{"n": n, "kind": "odd" if n % 2 else "even"} for n in range(6)])
+    kill(orders, ids[:2], "TRANSIENT", "Read timeout", "TimeoutError")
+    kill(orders, ids[2:4], "PERMANENT", "100% wrong", "ValueError")
+    kill(orders, ids[4:], "PERMANENT", None, None)
+    assert found(orders) == ids
+    assert found(orders, category="PERMANENT") == ids[2:]
+    assert found(orders, error="TIME.?OUT") == ids[:2]
+    assert found(orders, error="%") == ids[2:4]
+    assert found(orders, error_class="ValueError") == ids[2:4]
+    assert found(orders, error_class="Value") == []
+    assert found(orders, payload='{"kind": "odd"}') == ids[1::2]
+    assert found(orders, payload='{"kind": "odd", "n": 3}', category="PERMANENT") == [ids[3]]
+    assert found(orders, payload='{"kind": "odd"}', category="BUSINESS") == []
+    assert found(orders, payload="{}") == ids
+
+
+def test_times_of_death_choose(orders: Connection[Any]) -> None:
+    ids = send(orders, [1, 2, 3])
+    for id_ in ids:
+        kill(orders, [id_])
+    rows = orders.execute("select dead_at from pgmq.dead_letters('orders')").fetchall()
+    [second] = rows[1]
+    assert found(orders, since=second) == ids[1:]
+    assert found(orders, until=second) == ids[:1]
+    assert found(orders, since=second, until=second + timedelta(microseconds=1)) == [ids[1]]
+
+
+def test_pages_follow_each_other(orders: Connection[Any]) -> None:
+    ids = send(orders, list(range(10)))
+    kill(orders, ids[5:])
+    kill(orders, ids[:5])
+    seen, after = [], 0
+    for _ in range(4):
+        page = orders.execute(
+            "select dead_letter_id, msg_id from pgmq.dead_letters('orders', after => %s, qty => 3)", [after]
+        ).fetchall()
+        seen += [id_ for _, id_ in page]
+        after = page[-1][0]
+    assert seen == ids[5:] + ids[:5]
+    assert found(orders, after=after) == []
+    assert found(orders, qty=0) == []
+
+
+def test_without_a_queue_all_are_shown_that_the_caller_may_see(orders: Connection[Any]) -> None:
+    orders.execute("select pgmq.create('other')")
+    kill(orders, send(orders, [1]))
+    kill(orders, send(orders, [2], queue="other"), queue="other")
+    kill(orders, send(orders, [3]), "BUSINESS")
+    every = "select queue_name, message from pgmq.dead_letters(qty => %s)"
+    assert orders.execute(every, [9]).fetchall() == [("orders", 1), ("other", 2), ("orders", 3)]
+    assert orders.execute(every, [2]).fetchall() == [("orders", 1), ("other", 2)]
+    assert orders.execute("select * from pgmq.count_dead_letters()").fetchall() == [
+        ("orders", "BUSINESS", 1),
+        ("orders", "PERMANENT", 1),
+        ("other", "PERMANENT", 1),
+    ]
+    orders.execute("create role clerk; grant usage on schema pgmq to clerk")
+    orders.execute("grant select on pgmq.q_other to clerk")
+    orders.execute("set local role clerk")
+    assert orders.execute(every, [9]).fetchall() == [("other", 2)]
+    assert orders.execute("select * from pgmq.count_dead_letters()").fetchall() == [("other", "PERMANENT", 1)]
+    for call in ("dead_letters('orders')", "count_dead_letters('orders')", "purge_dead_letters('other')"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege), orders.transaction():
+            orders.execute(f"select * from pgmq.{call}".encode())
+    for call in ("redrive('other')", "redrive_message('other', 1)"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege), orders.transaction():
+            orders.execute(f"select * from pgmq.{call}".encode())
+
+
+def test_counts_need_no_look_at_the_dead_letters(orders: Connection[Any]) -> None:
+    ids = send(orders, list(range(300)))
+    for id_ in ids[:150]:
+        kill(orders, [id_], "TRANSIENT")
+    kill(orders, ids[150:])
+    assert counts(orders) == {"TRANSIENT": 150, "PERMANENT": 150}
+    # Whatever else they hold, the counters alone are asked.
+    orders.execute("alter table spanmq.dead_letter rename to elsewhere")
+    assert counts(orders) == {"TRANSIENT": 150, "PERMANENT": 150}
+
+
+def test_purge_deletes_what_fits_and_counts_on(orders: Connection[Any]) -> None:
+    ids = send(orders, [{"n": n} for n in range(10)])
+    kill(orders, ids[:5], "TRANSIENT")
+    kill(orders, ids[5:], "BUSINESS")
+    assert purge(orders, category="BUSINESS", dry_run=True) == 5
+    assert counts(orders) == {"TRANSIENT": 5, "BUSINESS": 5}
+    assert purge(orders, category="BUSINESS", qty=2) == 2
+    assert found(orders) == ids[:5] + ids[7:]
+    assert purge(orders, payload='{"n": 0}') == 1
+    assert counts(orders) == {"TRANSIENT": 4, "BUSINESS": 3}
+    assert purge(orders) == 7
+    assert purge(orders) == 0
+    assert counts(orders) == {}
+
+
+def test_history_of_what_was_put_back_is_purged_apart(orders: Connection[Any]) -> None:
+    ids = send(orders, [1, 2, 3])
+    kill(orders, ids)
+    orders.execute("select * from pgmq.redrive('orders', qty => 2)")
+    assert found(orders) == ids[2:]
+    assert found(orders, redriven=True) == ids[:2]
+    assert found(orders, redriven=None) == ids
+    assert purge(orders, redriven=True) == 2
+    assert counts(orders) == {"PERMANENT": 1}
+    assert found(orders, redriven=None) == ids[2:]
+
+
+@pytest.mark.parametrize(
+    ("call", "sqlstate"),
+    [
+        ("dead_letters('nothing')", "42P01"),
+        ("dead_letters('orders', qty => -1)", "MQ002"),
+        ("dead_letters('orders', qty => null)", "MQ002"),
+        ("dead_letters('orders', error => '(')", "MQ020"),
+        (r"dead_letters('orders', error => '(a)\1')", "MQ020"),
+        ("count_dead_letters('nothing')", "42P01"),
+        ("purge_dead_letters(null)", "MQ001"),
+        ("purge_dead_letters('orders', error => '(')", "MQ020"),
+        ("purge_dead_letters('orders', qty => -1)", "MQ002"),
+        ("redrive(null)", "MQ001"),
+        ("redrive('nothing')", "42P01"),
+        ("redrive('orders', qty => -1)", "MQ002"),
+        ("redrive('orders', delay => -1)", "MQ002"),
+        ("redrive('orders', delay => null)", "MQ002"),
+        ("redrive('orders', delay => 'NaN')", "MQ002"),
+        ("redrive('orders', rate => 0)", "MQ002"),
+        ("redrive('orders', rate => -1)", "MQ002"),
+        ("redrive('orders', rate => 'NaN')", "MQ002"),
+        ("redrive('orders', error => '*')", "MQ020"),
+        ("redrive_message('orders', 7)", "MQ021"),
+        ("redrive_message('orders', null)", "MQ021"),
+        ("redrive_message('orders', 1, headers => '[]')", "MQ002"),
+        ("redrive_message('orders', 1, headers => '{\"x-pgmq-group\": \"h\"}')", "MQ002"),
+        ("redrive_message('orders', 1, headers => '{}')", "MQ002"),
+        ("redrive_message('orders', 1, delay => -1)", "MQ002"),
+    ],
+)
+def test_what_can_mean_nothing_is_refused_and_changes_nothing(
+    orders: Connection[Any], call: str, sqlstate: str
+) -> None:
+    kill(orders, send(orders, [1], {"x-pgmq-group": "g"}))
+    before = orders.execute("select * from spanmq.dead_letter").fetchall()
+    with pytest.raises(psycopg.errors.Error) as error, orders.transaction():
+        orders.execute(f"select * from pgmq.{call}".encode())
+    assert error.value.sqlstate == sqlstate
+    assert orders.execute("select * from spanmq.dead_letter").fetchall() == before
+
+
+def test_maintain_keeps_dead_letters_to_their_retention(orders: Connection[Any]) -> None:
+    ids = send(orders, list(range(4)))
+    kill(orders, ids)
+    orders.execute("select * from pgmq.redrive('orders', qty => 1)")
+    orders.execute(
+        "update spanmq.dead_letter set dead_at = dead_at - interval '2 days' where msg_id = any (%s)",
+        [ids[:3]],
+    )
+    orders.execute("select * from pgmq.maintain()")
+    assert found(orders, redriven=None) == ids
+    orders.execute("select pgmq.set_policy('orders', '{\"dead_letter_retention\": \"1 day\"}')")
+    steps = orders.execute("select action, detail from pgmq.maintain()").fetchall()
+    assert ("deleted dead letters", "3") in steps
+    assert found(orders, redriven=None) == ids[3:]
+    assert counts(orders) == {"PERMANENT": 1}
+
+
+def test_dead_letters_go_with_their_queue(orders: Connection[Any]) -> None:
+    kill(orders, send(orders, [1], {"x-pgmq-group": "g"}))
+    orders.execute("select pgmq.drop_queue('orders'), pgmq.create('orders')")
+    assert found(orders) == []
+    assert counts(orders) == {}
+    assert orders.execute("select * from spanmq.dead_letter").fetchall() == []

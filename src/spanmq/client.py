@@ -70,6 +70,8 @@ class Client(
     Over a pool each call is a transaction of its own. A `receive` there does not wait for the disk, since a
     claim that a crash forgets is only made again, unless `durable_claims`. Waiting uses LISTEN on one more
     connection, unless `listen` is False, and polls at growing intervals up to `poll_interval` seconds.
+    `pooler` says that the DSN leads to a pooler in transaction mode, such as PgBouncer: then no statement is
+    prepared, and waiting polls only.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Client(
         durable_claims: bool = False,
         listen: bool = True,
         poll_interval: float = 0.5,
+        pooler: bool = False,
     ) -> None:
         if sum(given is not None for given in (dsn, pool, connection)) != 1:
             raise InvalidArgumentError("a client needs either a dsn, a pool or a connection")
@@ -102,7 +105,7 @@ class Client(
                 dsn,
                 min_size=1,
                 max_size=pool_size,
-                kwargs={"autocommit": True},
+                kwargs={"autocommit": True, **({"prepare_threshold": None} if pooler else {})},
                 check=check_alive,
                 open=False,
                 name="spanmq",
@@ -112,7 +115,7 @@ class Client(
             self._pool_link = PoolLink(pool, dsn=dsn, timeout=timeout, durable=durable_claims)
             self._pool_link.on_open = self._begin_maintenance
             # A pool of one has none to spare.
-            if listen and (dsn is not None or pool.max_size > 1):
+            if listen and not pooler and (dsn is not None or pool.max_size > 1):
                 self._listener = Listener(self._pool_link.dedicated)
             self._link = self._pool_link
         elif isinstance(connection, ConnectionLink):

@@ -40,11 +40,9 @@ def worker(
         float | None, typer.Option(help="Seconds that a handler may take.", show_default=False)
     ] = None,
     grace: Annotated[float, typer.Option(help="Seconds that handlers have to end after a signal.")] = 25.0,
-    no_timeouts: Annotated[
+    pooler: Annotated[
         bool,
-        typer.Option(
-            "--no-timeouts", help="Pass no time limits to the server, for poolers that refuse them."
-        ),
+        typer.Option("--pooler", help="The DSN leads to a pooler in transaction mode, such as PgBouncer."),
     ] = False,
     name: Annotated[
         str | None,
@@ -59,7 +57,6 @@ def worker(
     SIGTERM and Ctrl-C let it take no more, finish what it has within --grace, and give back the rest; a
     second one ends it at once. It logs to stderr; --json prints every event, a line each, too.
     """
-    from spanmq.timeouts import Timeouts
     from spanmq.worker import Worker, load, log
     from spanmq.worker.event import WorkerStopping
 
@@ -93,7 +90,7 @@ def worker(
             lease_max=lease_max,
             handler_timeout=handler_timeout,
             grace=grace,
-            timeouts=None if no_timeouts else Timeouts(),
+            pooler=pooler,
         ).run()
     if "SIGINT" in reasons:
         say("spanmq: interrupted")

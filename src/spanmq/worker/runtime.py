@@ -77,7 +77,7 @@ class Worker:
             raise InvalidArgumentError(f"a worker needs queues, each once, got {self.queues!r}")
         self.handler = look_at(handler, takes_batches=self.settings.in_batches)
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
-        self._dsn = with_timeouts(dsn, self.settings.timeouts, application_name="spanmq worker")
+        self._dsn = with_timeouts(dsn, self.settings.timeouts_passed, application_name="spanmq worker")
         self._seam = Seam(observers)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Future[str] | None = None
@@ -171,6 +171,7 @@ class Engine:
             threads=0 if handler.is_async else lends,
             patience=settings.patience_seconds,
             poll_interval=settings.poll_interval,
+            pooler=settings.pooler,
             seam=self._seam,
         )
         self._settler = Settler(

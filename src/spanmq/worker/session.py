@@ -47,6 +47,7 @@ class Session:
         threads: int,
         patience: float,
         poll_interval: float,
+        pooler: bool,
         seam: Seam,
     ) -> None:
         self._dsn = dsn
@@ -55,6 +56,7 @@ class Session:
         self._threads = threads
         self._patience = patience
         self._poll_interval = poll_interval
+        self._pooler = pooler
         self._seam = seam
         self._client: AsyncClient | None = None
         self._thread_client: Client | None = None
@@ -142,6 +144,7 @@ class Session:
             pool_size=self._pool_size,
             timeout=POOL_SECONDS,
             poll_interval=self._poll_interval,
+            pooler=self._pooler,
         )
         try:
             # Its first call too: a pooler answers before its server does.
@@ -163,6 +166,7 @@ class Session:
                 timeout=POOL_SECONDS,
                 maintain_interval=None,
                 listen=False,
+                pooler=self._pooler,
             )
         self._client = client
         self.generation += 1

@@ -33,6 +33,7 @@ class Settings:
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
     categories: Mapping[type[BaseException], str] = field(default_factory=dict)
     timeouts: Timeouts | None = field(default_factory=Timeouts)
+    pooler: bool = False
     patience: float | None = None
     decoder: Decoder | None = None
 
@@ -55,6 +56,11 @@ class Settings:
             if not (isinstance(given, type) and issubclass(given, BaseException)):
                 raise InvalidArgumentError(f"categories are by classes of exceptions, got {kind!r}")
             checked_category(category)
+
+    @property
+    def timeouts_passed(self) -> Timeouts | None:
+        """The time limits that connections bring along: through a pooler none, it refuses them."""
+        return None if self.pooler else self.timeouts
 
     @property
     def patience_seconds(self) -> float:

@@ -1,0 +1,92 @@
+"""Through PgBouncer in transaction mode, where it is installed: every statement may meet another session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from tests.worker.running import working
+
+from spanmq import Client, Message
+from spanmq.worker.event import MessageSettled
+
+# Debian's place is on no ordinary user's path.
+PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+WAIT_SECONDS = 20.0
+
+
+@pytest.fixture
+def pooled(database: str) -> Iterator[str]:
+    """Give a DSN that leads to the same database through a pooler with three sessions."""
+    if PROGRAM is None:
+        pytest.skip("PgBouncer is not installed (Debian: apt install pgbouncer)")
+    parts: dict[str, Any] = conninfo_to_dict(database)
+    # Not tmp_path: a socket's path has at most a hundred characters, and it becomes another user's.
+    folder = Path(tempfile.mkdtemp(prefix="spanmq-pooler-"))
+    folder.chmod(0o777)
+    configuration = folder / "pgbouncer.ini"
+    configuration.write_text(
+        "[databases]\n"
+        f"* = host={parts['host']} port={parts.get('port', 5432)} user={parts['user']}\n"
+        "[pgbouncer]\n"
+        f"unix_socket_dir = {folder}\nlisten_port = 6432\nauth_type = any\n"
+        "pool_mode = transaction\ndefault_pool_size = 3\nlogfile = /dev/null\n"
+    )
+    # It refuses to be root; the embedded server gives its socket to the same user.
+    command = [PROGRAM, *(["-u", "nobody"] if os.geteuid() == 0 else []), str(configuration)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    dsn = make_conninfo(**{**parts, "host": str(folder), "port": 6432})
+    try:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            try:
+                psycopg.connect(dsn, prepare_threshold=None).close()
+                break
+            except psycopg.OperationalError:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    process.kill()
+                    pytest.fail(f"PgBouncer does not answer: {process.communicate()[0].decode()}")
+                time.sleep(0.02)
+        yield dsn
+    finally:
+        process.kill()
+        process.communicate()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize("takes_connection", [False, True])
+def test_worker_works_through_a_pooler_in_transaction_mode(
+    client: Client, database: str, pooled: str, takes_connection: bool
+) -> None:
+    client.set_policy("orders", {"backoff_base": 0.01})
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("create table shipped (number int)")
+
+    async def alone(message: Message) -> None:
+        if message.body == 3 and message.attempt == 1:
+            raise TimeoutError
+
+    async def together(message: Message, connection: psycopg.AsyncConnection[Any]) -> None:
+        await connection.execute("insert into shipped values (%s)", [message.body])
+        await alone(message)
+
+    client.send_batch("orders", range(200))
+    handler = together if takes_connection else alone
+    with working(pooled, handler, pooler=True, poll_interval=0.02, lease=1.0) as record:
+        record.wait(MessageSettled, 201)
+        client.send("orders", 200)
+        record.wait(MessageSettled, 201, where=lambda event: event.outcome == "acked")
+    assert {event.outcome for event in record.of(MessageSettled)} == {"acked", "retrying"}
+    if takes_connection:
+        with psycopg.connect(database) as connection:
+            rows = connection.execute("select number from shipped order by 1").fetchall()
+        assert rows == [(number,) for number in range(201)]

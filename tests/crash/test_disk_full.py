@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,24 +22,23 @@ BODY_BYTES = 4096
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of a few megabytes."""
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(parent.stat().st_mode | 0o011)
-    place = tmp_path / "disk"
-    place.mkdir()
+def small_disk() -> Iterator[Path]:
+    """A file system of a few megabytes, where the server's user may pass: pytest's own folders are closed."""
+    place = Path(tempfile.mkdtemp(prefix="spanmq-disk-"))
     try:
         command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(place)]
         mounted = subprocess.run(command, capture_output=True, check=False)
     except FileNotFoundError:
+        place.rmdir()
         pytest.skip("there is no mount here")
     if mounted.returncode != 0:
+        place.rmdir()
         pytest.skip(f"a small file system can't be mounted here: {mounted.stderr.decode().strip()}")
     try:
         yield place
     finally:
         subprocess.run(["umount", "--lazy", str(place)], check=True)
+        place.rmdir()
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ begin
     reason := spanmq.bounded(reason);
     if exists (
         -- A run lies within a block.
-        select from unnest(runs) r join spanmq.failure f on f.queue_id = this.queue_id and f.block = r.lo / 256)
+        select from unnest(runs) r
+        join spanmq.failure f on f.queue_id = this.queue_id and f.lo >= r.lo - r.lo % 256 and f.lo < r.lo - r.lo % 256 + 256)
     then
         insert into spanmq.dead_letter (queue_id, msg_id, message, headers, group_key, attempts, enqueued_at, first_failed_at, last_failed_at,
                                         dead_at, category, error, error_class, traceback, worker, history)

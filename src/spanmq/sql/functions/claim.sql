@@ -229,6 +229,11 @@ begin
     foreach this in array spans loop
         here := spanmq.ids_of(this.lo, this.n, this.ids) * int8multirange(int8range(null, last_id, '[]'));
         continue when isempty(here);
+        if this.lease_id <> 0 then
+            -- The rest of a lease that ran out stays what it is: whoever had it may yet settle what nobody took.
+            runs := runs || spanmq.cut_out(this_queue, this.lo, this.lease_id, here);
+            continue;
+        end if;
         delete from spanmq.span s where s.queue_id = this_queue and s.lo = this.lo and s.lease_id = this.lease_id;
         runs := runs || spanmq.run_of(this, here);
         here := spanmq.ids_of(this.lo, this.n, this.ids) - here;

@@ -5,8 +5,8 @@ create or replace function spanmq.note_failure(this_queue int, runs spanmq.run[]
 language plpgsql as $$
 begin
     reason := spanmq.bounded(reason);
-    insert into spanmq.failure (queue_id, block, lo, n, ids, attempt, failed_at, outcome, category, error, error_class, traceback, worker, retry_at)
-        select this_queue, r.lo / 256, r.lo, r.n, r.ids, r.attempts, at_, outcome, reason.category, reason.error, reason.error_class,
+    insert into spanmq.failure (queue_id, lo, n, ids, attempt, failed_at, outcome, category, error, error_class, traceback, worker, retry_at)
+        select this_queue, r.lo, r.n, r.ids, r.attempts, at_, outcome, reason.category, reason.error, reason.error_class,
                reason.traceback, reason.worker, case when outcome = 'retrying' then coalesce(r.vt, at_) end
         from unnest(runs) r;
 end $$;
@@ -14,8 +14,12 @@ end $$;
 -- The failures of one message that is in the queue, in order.
 create or replace function spanmq.failures_of(this_queue int, id bigint) returns setof spanmq.failure
 language sql stable rows 10 as $$
-    select f.* from spanmq.failure f
-    where f.queue_id = this_queue and f.block = id / 256 and f.lo <= id and case when f.ids is null then id < f.lo + f.n else f.ids @> id end
+    select * from (
+        select f.* from spanmq.failure f where f.queue_id = this_queue and f.lo = id and f.n = 1
+        union all
+        select f.* from spanmq.failure f
+        where f.queue_id = this_queue and f.lo / 256 = id / 256 and f.n > 1 and f.lo <= id
+          and case when f.ids is null then id < f.lo + f.n else f.ids @> id end) f
     order by f.failed_at, f.attempt
 $$;
 
@@ -36,7 +40,7 @@ language sql stable rows 100 as $$
     found_failures as (
         select e.id, f.*
         from (select distinct w.block from wanted w) b
-        join spanmq.failure f on f.queue_id = this_queue and f.block = b.block and f.outcome <> 'cancelled'
+        join spanmq.failure f on f.queue_id = this_queue and f.lo >= b.block * 256 and f.lo < b.block * 256 + 256 and f.outcome <> 'cancelled'
         cross join lateral spanmq.expand(f.lo, f.n, f.ids) e (id))
     select f.id, min(f.failed_at),
            jsonb_agg(jsonb_build_object(
@@ -87,28 +91,28 @@ create or replace function spanmq.tidy_failures(this spanmq.queue) returns bigin
 language plpgsql as $$
 declare
     at_ timestamptz := clock_timestamp();
-    from_block bigint;
+    from_id bigint;
     looked_at int;
-    last_block bigint;
+    last_id bigint;
     doomed tid[];
     n bigint;
 begin
-    select u.failures_to into from_block from spanmq.upkeep u where u.queue_id = this.queue_id and u.failures_at > at_ - interval '1 minute';
-    if found and from_block = 0 then
+    select u.failures_to into from_id from spanmq.upkeep u where u.queue_id = this.queue_id and u.failures_at > at_ - interval '1 minute';
+    if found and from_id = 0 then
         return 0;
     end if;
-    from_block := coalesce(from_block, 0);
-    select count(*), max(f.block), array_agg(f.id) filter (where f.failed_at < at_ - interval '30 days' or f.failed_at < at_ - interval '1 day'
-                                                           and not spanmq.has_span_of(this, f.block * 256, f.block * 256 + 255))
-        into looked_at, last_block, doomed
-        from (select k.ctid as id, k.block, k.failed_at from spanmq.failure k
-              where k.queue_id = this.queue_id and k.block >= from_block order by k.queue_id, k.block limit 10000) f;
+    from_id := coalesce(from_id, 0);
+    select count(*), max(f.lo), array_agg(f.id) filter (where f.failed_at < at_ - interval '30 days' or f.failed_at < at_ - interval '1 day'
+                                                        and not spanmq.has_span_of(this, f.lo - f.lo % 256, f.lo - f.lo % 256 + 255))
+        into looked_at, last_id, doomed
+        from (select k.ctid as id, k.lo, k.failed_at from spanmq.failure k
+              where k.queue_id = this.queue_id and k.lo >= from_id order by k.queue_id, k.lo limit 10000) f;
     delete from spanmq.failure f where f.ctid = any (doomed) and f.queue_id = this.queue_id and f.failed_at < at_ - interval '1 day';
     get diagnostics n = row_count;
-    -- A block with more failures than one look takes in is left to the next round.
-    last_block := case when looked_at = 10000 then greatest(last_block, from_block + 1) else 0 end;
+    -- The rest of an id with more failures than one look takes in is left to the next round.
+    last_id := case when looked_at = 10000 then greatest(last_id, from_id + 1) else 0 end;
     if looked_at > 0 then
-        insert into spanmq.upkeep (queue_id, failures_to, failures_at) values (this.queue_id, last_block, at_)
+        insert into spanmq.upkeep (queue_id, failures_to, failures_at) values (this.queue_id, last_id, at_)
             on conflict (queue_id) do update set failures_to = excluded.failures_to, failures_at = excluded.failures_at;
     end if;
     return n;
@@ -118,7 +122,7 @@ end $$;
 create or replace function spanmq.forget_failures(this_queue int, last_id bigint) returns void
 language plpgsql as $$
 begin
-    delete from spanmq.failure f where f.queue_id = this_queue and f.block <= last_id / 256;
+    delete from spanmq.failure f where f.queue_id = this_queue and f.lo <= last_id;
     delete from spanmq.expiry e where e.queue_id = this_queue and e.msg_id <= last_id;
     insert into spanmq.upkeep (queue_id, purged_to) values (this_queue, last_id)
         on conflict (queue_id) do update set purged_to = greatest(spanmq.upkeep.purged_to, excluded.purged_to);
@@ -135,6 +139,18 @@ end $$;
 create or replace function spanmq.tidy_story(this spanmq.queue) returns table (action text, detail text)
 language plpgsql as $$
 begin
+    if this.uses_limits then
+        detail := spanmq.expire(this, clock_timestamp(), 1000);
+        if detail <> '0' then
+            action := 'expired messages';
+            return next;
+        end if;
+    end if;
+    detail := spanmq.bury_exhausted(this, clock_timestamp());
+    if detail <> '0' then
+        action := 'dead-lettered messages without attempts';
+        return next;
+    end if;
     detail := spanmq.tidy_failures(this);
     if detail <> '0' then
         action := 'deleted old failures';

@@ -74,3 +74,56 @@ begin
                 select from spanmq.settled x where x.queue_id = this_queue and x.lease_id = s.lease_id and x.msg_id = id))
         limit 1;
 end $$;
+
+-- Does a claim of this transaction over: leases `kept` alone, and gives back the rest of what it took: what came from a lease that
+-- ran out into that lease, to be met again.
+create or replace function spanmq.lease_again(
+    this_queue int, kept spanmq.run[], back spanmq.run[], lease bigint, until timestamptz, at_ timestamptz
+) returns void
+language plpgsql as $$
+begin
+    delete from spanmq.span s where s.queue_id = this_queue and s.lease_id = lease and s.state = 'l';
+    perform spanmq.insert_leased(this_queue, lease, until, at_, kept);
+    perform spanmq.give_back(this_queue, array(select r from unnest(back) r where r.lease_id = 0));
+    -- A part that the claim left there may have the key. ids in full: see cut_out().
+    insert into spanmq.span as s (queue_id, lo, lease_id, n, attempts, state, vt, last_read_at, ids, group_hash, group_key, priority)
+        select this_queue, r.lo, r.lease_id, r.n, r.attempts, 'l', r.vt, r.last_read_at, spanmq.ids_of(r.lo, r.n, r.ids), r.group_hash,
+               r.group_key, r.priority
+        from unnest(back) r where r.lease_id <> 0
+        on conflict (queue_id, lo, lease_id) do update
+            set ids = spanmq.ids_of(s.lo, s.n, s.ids) + excluded.ids, n = s.n + excluded.n;
+end $$;
+
+-- Up to 100 leased spans that ran out with at least so many attempts, as runs; they may hold messages that have left them. Only looks.
+create or replace function spanmq.late_runs(this_queue int, at_ timestamptz, least_attempts int) returns spanmq.run[]
+language plpgsql as $$
+begin
+    return array(
+        select spanmq.run_of(s, spanmq.ids_of(s.lo, s.n, s.ids)) from spanmq.span s
+        where s.queue_id = this_queue and s.state <> 'r' and s.vt <= at_ and s.state = 'l' and s.attempts >= least_attempts
+        order by s.queue_id, s.vt, s.lo limit 100);
+end $$;
+
+-- Takes messages out of leases that ran out, skipping what others hold this instant.
+create or replace function spanmq.take_late(this_queue int, at_ timestamptz, wanted int8multirange) returns spanmq.run[]
+language plpgsql as $$
+declare
+    candidate record;
+    this spanmq.span;
+    took spanmq.run;
+    runs spanmq.run[] := '{}';
+begin
+    for candidate in
+        select s.lo, s.lease_id from spanmq.span s
+        where s.queue_id = this_queue and s.state <> 'r' and s.vt <= at_ and s.state = 'l' and spanmq.ids_of(s.lo, s.n, s.ids) && wanted
+        order by s.queue_id, s.vt, s.lo limit 100
+    loop
+        this := spanmq.lock_visible(this_queue, candidate.lo, candidate.lease_id, at_);
+        continue when this.n is null or this.n = 0 or isempty(spanmq.ids_of(this.lo, this.n, this.ids) * wanted);
+        took := spanmq.cut_out(this_queue, candidate.lo, candidate.lease_id, wanted);
+        if took.n > 0 then
+            runs := runs || took;
+        end if;
+    end loop;
+    return runs;
+end $$;

@@ -203,11 +203,15 @@ begin
         range := spanmq.as_range(runs, false);
     end if;
     if range.lo is not null then
-        return query execute spanmq.fetch_range(this_queue, range.lo, range.lo + range.n - 1, ', $6, 1, $3, headers->>''x-pgmq-group'', null::text')
+        return query execute spanmq.fetch_range(
+                this_queue, range.lo, range.lo + range.n - 1, ', $6, 1, $3, headers->>''x-pgmq-group'', '
+                || case when range.attempts > 0 then format('spanmq.last_error(%s, msg_id)', this_queue) else 'null::text' end)
             using range.lo, range.lo + range.n, range.attempts + 1, read_at, hidden_until, lease;
     elsif runs <> '{}' then
         listed := spanmq.list_messages(runs, 1, read_at, hidden_until, (select ceil(sum(r.n) / slots::numeric)::int from unnest(runs) r), true);
-        return query execute spanmq.fetch_ids(this_queue, listed, ', $5, u.slot, u.read_ct, l.headers->>''x-pgmq-group'', null::text')
+        return query execute spanmq.fetch_ids(
+                this_queue, listed, format(', $5, u.slot, u.read_ct, l.headers->>''x-pgmq-group'','
+                                           ' case when u.read_ct > 1 then spanmq.last_error(%s, l.msg_id) end', this_queue))
             using listed.ids, listed.read_cts, listed.read_ats, listed.vts, lease, listed.slots;
     end if;
 end $$;

@@ -29,9 +29,9 @@ begin
     return this;
 end $$;
 
--- Those messages of runs that have used up their attempts: a message's own number, else `max_attempts`, null: endless. Reads the log
--- only for queues where messages have numbers of their own.
-create or replace function spanmq.exhausted(this spanmq.queue, runs spanmq.run[], max_attempts int) returns int8multirange
+-- Those messages of runs that have no more than `spare` attempts left, of their own number, else of max_attempts (null: endless).
+-- Reads the log only for queues where messages have numbers of their own.
+create or replace function spanmq.exhausted(this spanmq.queue, runs spanmq.run[], max_attempts int, spare int) returns int8multirange
 language plpgsql as $$
 declare
     run spanmq.run;
@@ -40,11 +40,11 @@ begin
     if this.uses_limits then
         return (select coalesce(range_agg(int8range(m.msg_id, m.msg_id, '[]')), '{}')
                 from spanmq.fetch(this.queue_id, runs, 0, null, null, true) m
-                where m.read_ct >= coalesce(spanmq.own_max_attempts(m.headers), max_attempts));
+                where m.read_ct >= coalesce(spanmq.own_max_attempts(m.headers), max_attempts) - spare);
     end if;
     if max_attempts is not null then
         foreach run in array runs loop
-            if run.attempts >= max_attempts then
+            if run.attempts >= max_attempts - spare then
                 ids := ids + spanmq.ids_of(run.lo, run.n, run.ids);
             end if;
         end loop;
@@ -156,7 +156,7 @@ begin
     runs := spanmq.join_runs(spanmq.take_out_of(this, msg_ids, lease_id));
     if runs <> '{}' then
         if rule.retries or retry_in is not null and category is null then
-            dead := spanmq.exhausted(this, runs, coalesce(rule.max_attempts, policy.max_attempts));
+            dead := spanmq.exhausted(this, runs, coalesce(rule.max_attempts, policy.max_attempts), 0);
         else
             dead := spanmq.ids_of_runs(runs);
         end if;

@@ -113,7 +113,9 @@ create or replace function spanmq.claim_of(
 ) returns spanmq.run[]
 language plpgsql as $$
 begin
-    if not this.is_plain then
+    if this.max_attempts is not null or this.uses_limits then
+        return spanmq.claim_screened(this, quantity, lease, until, at_, slots, conditional, null);
+    elsif not this.is_plain then
         return spanmq.claim_special(this, quantity, lease, until, at_, slots, conditional, null);
     elsif conditional <> '{}' and this.is_unlogged then
         return spanmq.claim_matching_unlogged(this.queue_id, quantity, lease, until, at_, conditional);
@@ -143,10 +145,10 @@ begin
     end if;
 end $$;
 
--- Leases up to qty visible messages for `lease` seconds, lowest ids first, and returns them in that order. All carry one
+-- Leases up to qty visible messages for `lease` seconds (null: as the queue's policy says), lowest ids first, and returns them in that order. All carry one
 -- lease_id, the token without which ack() settles nothing. A slot is what one transaction will settle: with `slots` = 1 the
 -- whole batch, with as many slots as concurrent handlers each its share.
-create or replace function pgmq.receive(queue text, qty integer default 1, lease double precision default 30, slots integer default 1)
+create or replace function pgmq.receive(queue text, qty integer default 1, lease double precision default null, slots integer default 1)
 returns setof pgmq.leased_message
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
@@ -159,12 +161,18 @@ declare
     runs spanmq.run[];
     n int;
 begin
+    if lease is null then
+        lease := (select least(q.lease, 3e9) from spanmq.queue q where q.folded_name = lower(queue));
+        until := at_ + make_interval(secs => lease);
+    end if;
     if slots = 1 and until is not null and coalesce(current_setting('spanmq.hints', true), '') = '' then
         first := spanmq.lease_first(queue, qty, lease_id, until, at_);
         if first.n > 0 then
             return query execute format(
-                    'select msg_id, $3, enqueued_at, $4, $5, message, headers, $6, 1, $3, headers->>''x-pgmq-group'', null::text'
-                    ' from spanmq.%I where msg_id >= $1 and msg_id < $2 order by msg_id', first.log_name)
+                    'select msg_id, $3, enqueued_at, $4, $5, message, headers, $6, 1, $3, headers->>''x-pgmq-group'', %s'
+                    ' from spanmq.%I where msg_id >= $1 and msg_id < $2 order by msg_id',
+                    case when first.attempt > 1 then format('spanmq.last_error(%s, msg_id)', split_part(first.log_name, '_', 2)) else 'null::text' end,
+                    first.log_name)
                 using first.lo, first.lo + first.n, first.attempt, at_, until, lease_id;
             get diagnostics n = row_count;
             if n = first.n then

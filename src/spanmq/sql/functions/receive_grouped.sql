@@ -10,7 +10,11 @@ declare
 begin
     perform spanmq.check_quantity(qty);
     until := spanmq.after(vt, 'vt');
-    runs := spanmq.claim_special(this, qty, spanmq.new_lease(at_), until, at_, 1, null, mode);
+    if this.max_attempts is not null or this.uses_limits then
+        runs := spanmq.claim_screened(this, qty, spanmq.new_lease(at_), until, at_, 1, null, mode);
+    else
+        runs := spanmq.claim_special(this, qty, spanmq.new_lease(at_), until, at_, 1, null, mode);
+    end if;
     return query select * from spanmq.fetch(this.queue_id, runs, 1, at_, until, mode <> 'rr');
 end $$;
 

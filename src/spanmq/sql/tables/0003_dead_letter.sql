@@ -16,7 +16,6 @@ create type spanmq.reason as (
 --   outcome     retrying, or expired (its lease ran out); cancelled is no failure, but says that the message is not completed
 create table spanmq.failure (
     queue_id int not null,
-    block bigint not null,                 -- lo / 256
     lo bigint not null,
     n int not null check (n between 1 and 256),
     ids int8multirange,
@@ -30,7 +29,9 @@ create table spanmq.failure (
     worker text,
     retry_at timestamptz
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
-create index failure_block on spanmq.failure (queue_id, block);
+create index failure_lo on spanmq.failure (queue_id, lo);
+-- A message's own failures stand at its id; those that it shares are among its block's, without all that others have alone.
+create index failure_shared on spanmq.failure (queue_id, (lo / 256)) where n > 1;
 
 -- How far maintain() has looked for failures that may go, and up to which id a purge has emptied the queue.
 alter table spanmq.upkeep

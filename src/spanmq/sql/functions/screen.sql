@@ -1,0 +1,219 @@
+-- Looking through what a claim took, in queues whose messages have a limit (queue.max_attempts, or queue.uses_limits: numbers of
+-- attempts and expiries of their own). Nothing else comes here.
+--
+-- A lease that ran out tells that whoever had it died or overslept, perhaps because of one of its messages. So what comes from such
+-- a lease is delivered by itself, in halves of what is left of the lease, and alone for its last two attempts: then a message
+-- that kills its worker takes no others along. What is not delivered stays what it was, a span of the lease that ran out.
+
+-- As claim_special(), without messages that have expired or have no attempt left: these become dead letters. Never waits.
+create or replace function spanmq.claim_screened(
+    this spanmq.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, conditional jsonb, mode text
+) returns spanmq.run[]
+language plpgsql as $$
+declare
+    runs spanmq.run[];
+begin
+    -- Bounded, for a backlog may have expired: the next call goes on, and maintain() takes thousands at a time.
+    for round in 1 .. 50 loop
+        runs := spanmq.claim_special(this, quantity, lease, until, at_, slots, conditional, mode);
+        exit when runs = '{}';
+        runs := spanmq.screen(this, runs, lease, until, at_);
+        exit when runs <> '{}';
+    end loop;
+    return runs;
+end $$;
+
+-- What may be delivered of the runs that a claim has leased (lease null: taken out); the rest it dead-letters or gives back.
+create or replace function spanmq.screen(this spanmq.queue, runs spanmq.run[], lease bigint, until timestamptz, at_ timestamptz)
+returns spanmq.run[]
+language plpgsql as $$
+declare
+    expired int8multirange := '{}';
+    has_late boolean := false;
+    late spanmq.run[];
+    dead int8multirange := '{}';
+    alone int8multirange := '{}';
+    run spanmq.run;
+    piece spanmq.run;
+    kept spanmq.run[] := '{}';
+    back spanmq.run[] := '{}';
+    is_late boolean;               -- what is delivered: the rest of one lease that ran out, or what is from none
+    late_lease bigint;
+    room int;
+begin
+    if this.uses_limits then
+        select coalesce(range_agg(int8range(e.msg_id, e.msg_id, '[]')), '{}') into expired
+            from unnest(runs) r
+            join spanmq.expiry e on e.queue_id = this.queue_id and e.msg_id >= r.lo and e.msg_id < coalesce(upper(r.ids), r.lo + r.n)
+                                    and (r.ids is null or r.ids @> e.msg_id)
+            where e.expires_at <= at_;
+    end if;
+    foreach run in array runs loop
+        has_late := has_late or run.lease_id <> 0;
+    end loop;
+    if isempty(expired) and not has_late then
+        return runs;
+    end if;
+    perform spanmq.drop_or_bury(this, spanmq.runs_among(runs, expired), at_);
+    if has_late then
+        if (spanmq.policy_of(this.queue_id)).ordered then
+            runs := spanmq.without_followers(runs);
+        end if;
+        late := array(select r from unnest(spanmq.runs_among(runs, spanmq.ids_of_runs(runs) - expired)) r where r.lease_id <> 0);
+        dead := spanmq.exhausted(this, late, this.max_attempts, 0);
+        alone := spanmq.exhausted(this, late, this.max_attempts, 2);
+        perform spanmq.bury(this, spanmq.runs_among(late, dead), at_, spanmq.lease_ran_out('the lease of the last attempt ran out'));
+    end if;
+    foreach run in array runs loop
+        foreach piece in array spanmq.run_without(run, spanmq.ids_of(run.lo, run.n, run.ids) * (expired + dead)) loop
+            if is_late is null then
+                is_late := piece.lease_id <> 0 and lease is not null and (this.max_attempts is not null or piece.lo <@ alone);
+                late_lease := piece.lease_id;
+                room := case
+                    when is_late and piece.lo <@ alone then 1
+                    when is_late then ceil((select sum(l.n) from unnest(late) l where l.lease_id = late_lease) / 2.0) end;
+            end if;
+            if lease is null then
+                kept := kept || piece;
+            elsif not is_late and (piece.lease_id = 0 or this.max_attempts is null and not piece.lo <@ alone) then
+                kept := kept || piece;
+            elsif is_late and piece.lease_id = late_lease and room > 0 then
+                if piece.n > room then
+                    run := piece;
+                    run.ids := spanmq.first_ids(spanmq.ids_of(piece.lo, piece.n, piece.ids), room);
+                    back := back || spanmq.run_without(piece, run.ids);
+                    piece := (spanmq.run_without(piece, spanmq.ids_of(piece.lo, piece.n, piece.ids) - run.ids))[1];
+                end if;
+                room := room - piece.n;
+                kept := kept || piece;
+            else
+                back := back || piece;
+            end if;
+        end loop;
+    end loop;
+    if lease is not null then
+        if this.is_unlogged then
+            perform spanmq.lease_again_unlogged(this.queue_id, kept, back, lease, until, at_);
+        else
+            perform spanmq.lease_again(this.queue_id, kept, back, lease, until, at_);
+        end if;
+    end if;
+    late := array(select r from unnest(kept) r where r.lease_id <> 0);
+    if late <> '{}' and lease is not null then
+        perform spanmq.note_failure(this.queue_id, late, at_, 'expired', spanmq.lease_ran_out('the lease ran out'));
+    end if;
+    return kept;
+end $$;
+
+create or replace function spanmq.lease_ran_out(error text) returns spanmq.reason
+language sql immutable as $$ select ('UNKNOWN', error, 'LeaseExpired', null, null)::spanmq.reason $$;
+
+-- Of an ordered group only the first message of a lease that ran out was in work. Those behind it go back as if they had not been
+-- delivered.
+create or replace function spanmq.without_followers(runs spanmq.run[]) returns spanmq.run[]
+language plpgsql immutable as $$
+declare
+    run spanmq.run;
+    head spanmq.run;
+    seen text[] := '{}';
+    result spanmq.run[] := '{}';
+begin
+    foreach run in array runs loop
+        if run.lease_id = 0 then
+            result := result || run;
+            continue;
+        end if;
+        if coalesce('=' || run.group_key, '') <> all (seen) then
+            seen := seen || coalesce('=' || run.group_key, '');
+            if run.n = 1 then
+                result := result || run;
+                continue;
+            end if;
+            head := (spanmq.run_without(run, spanmq.ids_of(run.lo, run.n, run.ids) - int8multirange(int8range(run.lo, run.lo, '[]'))))[1];
+            result := result || head;
+            run := (spanmq.run_without(run, int8multirange(int8range(run.lo, run.lo, '[]'))))[1];
+        end if;
+        run.lease_id := 0;
+        result := result || spanmq.undelivered(run);
+    end loop;
+    return result;
+end $$;
+
+-- Messages that expired, taken out of the queue: dead letters, unless the policy drops them.
+create or replace function spanmq.drop_or_bury(this spanmq.queue, runs spanmq.run[], at_ timestamptz) returns void
+language plpgsql as $$
+declare
+    reason spanmq.reason := ('EXPIRED', 'the message expired before it was handled', null, null, null)::spanmq.reason;
+begin
+    if runs = '{}' then
+        return;
+    end if;
+    if (spanmq.policy_of(this.queue_id)).drop_expired then
+        -- For status(): these are not completed.
+        perform spanmq.note_failure(this.queue_id, runs, at_, 'cancelled', reason);
+    else
+        perform spanmq.bury(this, runs, at_, reason);
+    end if;
+    delete from spanmq.expiry e where e.queue_id = this.queue_id and e.msg_id = any (array(select spanmq.expand_runs(runs)));
+end $$;
+
+-- Dead-letters (or drops) messages that have expired and that no live lease holds, up to so many, also where nobody receives.
+-- Returns how many. A message that is in work keeps its row: if it comes back, it has expired.
+create or replace function spanmq.expire(this spanmq.queue, at_ timestamptz, at_most int) returns bigint
+language plpgsql as $$
+declare
+    ids bigint[] := array(select e.msg_id from spanmq.expiry e where e.queue_id = this.queue_id and e.expires_at <= at_
+                          order by e.queue_id, e.expires_at, e.msg_id limit at_most);
+    runs spanmq.run[];
+begin
+    if ids = '{}' then
+        return 0;
+    end if;
+    runs := spanmq.take_out_of(this, ids, 0);
+    if spanmq.count_runs(runs) < cardinality(ids) then
+        runs := runs || spanmq.take_late_of(this, at_, (select range_agg(int8range(id, id, '[]')) from unnest(ids) id));
+    end if;
+    perform spanmq.drop_or_bury(this, runs, at_);
+    -- Of messages that had gone before nothing is left but this row.
+    delete from spanmq.expiry e
+        where e.queue_id = this.queue_id and e.msg_id = any (ids)
+          and case when this.is_unlogged then not exists (select from spanmq.find_span_unlogged(this.queue_id, e.msg_id))
+                   else not exists (select from spanmq.find_span(this.queue_id, e.msg_id)) end;
+    return spanmq.count_runs(runs);
+end $$;
+
+create or replace function spanmq.take_late_of(this spanmq.queue, at_ timestamptz, wanted int8multirange) returns spanmq.run[]
+language plpgsql as $$
+begin
+    if this.is_unlogged then
+        return spanmq.take_late_unlogged(this.queue_id, at_, wanted);
+    end if;
+    return spanmq.take_late(this.queue_id, at_, wanted);
+end $$;
+
+-- Dead-letters messages whose lease ran out on their last attempt, of up to 100 spans, also where nobody receives. Of ordered queues
+-- the claims do it: only they know which message of a group was in work. Returns how many.
+create or replace function spanmq.bury_exhausted(this spanmq.queue, at_ timestamptz) returns bigint
+language plpgsql as $$
+declare
+    least_attempts int := case when this.uses_limits then 1 else this.max_attempts end;
+    runs spanmq.run[];
+    dead int8multirange;
+begin
+    if least_attempts is null or (spanmq.policy_of(this.queue_id)).ordered then
+        return 0;
+    end if;
+    if this.is_unlogged then
+        runs := spanmq.late_runs_unlogged(this.queue_id, at_, least_attempts);
+    else
+        runs := spanmq.late_runs(this.queue_id, at_, least_attempts);
+    end if;
+    if runs = '{}' then
+        return 0;
+    end if;
+    dead := spanmq.exhausted(this, runs, this.max_attempts, 0);
+    if isempty(dead) then
+        return 0;
+    end if;
+    return spanmq.bury(this, spanmq.take_late_of(this, at_, dead), at_, spanmq.lease_ran_out('the lease of the last attempt ran out'));
+end $$;

@@ -1,0 +1,214 @@
+"""Attempts and expiry: what a claim may still deliver, and that a message which kills its worker is alone in the end."""
+
+from typing import Any
+
+import pytest
+from psycopg import Connection
+from tests.sql.test_settling import KINDS, Orders
+
+
+@pytest.fixture(params=KINDS)
+def orders(connection: Connection[Any], request: pytest.FixtureRequest) -> Orders:
+    return Orders(connection, request.param)
+
+
+def crash(orders: Orders, n: int = 100, poison: int | None = None) -> list[int]:
+    """Receive under a lease that runs out at once if the poison is among them; else handle all."""
+    lease, ids = orders.receive(n, 60)
+    if poison is None or poison in ids:
+        table = "span_unlogged" if orders.value("select is_unlogged from spanmq.queue") else "span"
+        orders.rows(f"update spanmq.{table} set vt = clock_timestamp() where lease_id = %s", lease)
+    elif ids:
+        orders.settle("ack", lease, ids)
+    return ids
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "receive('orders', 100)",
+        "receive('orders', 100, 30, 3)",
+        "read('orders', 30, 100)",
+        "read('orders', 30, 100, '{}')",
+        "pop('orders', 100)",
+        "read_grouped('orders', 30, 100)",
+        "read_grouped_rr('orders', 30, 100)",
+        "read_grouped_head('orders', 30, 100)",
+    ],
+)
+def test_claim_that_meets_a_lease_of_the_last_attempt_gives_its_messages_up(
+    orders: Orders, call: str
+) -> None:
+    orders.policy('{"max_attempts": 1}')
+    ids = orders.send(3)
+    assert crash(orders) == ids
+    (later,) = orders.send(1)
+    rows = orders.rows(f"select msg_id from pgmq.{call}")
+    assert rows == [(later,)]
+    assert orders.dead() == ids
+    found = orders.rows("select distinct category, error_class, attempts, history from spanmq.dead_letter")
+    assert found == [("UNKNOWN", "LeaseExpired", 1, [])]
+    assert orders.rows("select * from pgmq.q_orders where msg_id = any (%s)", ids) == []
+
+
+def test_maintain_gives_them_up_where_nobody_receives(orders: Orders) -> None:
+    orders.policy('{"max_attempts": 2}')
+    ids = orders.send(300)
+    crash(orders, 300)
+    for _ in range(2):
+        orders.rows("select pgmq.maintain()")
+    assert orders.dead() == [], "one attempt is left"
+    assert crash(orders) == ids[:1], "alone"
+    orders.rows("select pgmq.maintain()")
+    assert orders.dead() == ids[:1]
+    assert orders.left() == ids[1:]
+
+
+def test_endless_attempts_are_as_in_pgmq(orders: Orders) -> None:
+    ids = orders.send(10)
+    for _ in range(3):
+        assert crash(orders) == ids
+    assert orders.rows("select attempt, last_error from pgmq.receive('orders')") == [(4, None)]
+    assert orders.value("select count(*) from spanmq.failure") == 0
+
+
+@pytest.mark.parametrize("poison_place", [0, 17, 63])
+def test_poison_takes_no_neighbours_along(orders: Orders, poison_place: int) -> None:
+    orders.policy('{"max_attempts": 5}')
+    ids = orders.send(64)
+    poison = ids[poison_place]
+    deaths = []
+    for _ in range(200):
+        received = crash(orders, 100, poison)
+        if not received:
+            break
+        if poison in received:
+            deaths.append(len(received))
+    assert orders.dead() == [poison]
+    assert orders.left() == []
+    assert len(deaths) == 5
+    assert deaths[0] == 64
+    assert deaths[3:] == [1, 1], "the last two attempts alone"
+    assert all(after <= (before + 1) // 2 for before, after in zip(deaths, deaths[1:], strict=False))
+    story = orders.rows("select attempt, outcome, error_class from pgmq.failures('orders', %s)", poison)
+    assert story == [(n, "expired" if n < 5 else "dead", "LeaseExpired") for n in (1, 2, 3, 4, 5)]
+
+
+def test_what_never_was_in_that_lease_is_not_delivered_with_it(orders: Orders) -> None:
+    orders.policy('{"max_attempts": 3}')
+    ids = orders.send(4)
+    assert crash(orders) == ids
+    others = orders.send(4)
+    received = [crash(orders, 100, -1) for _ in range(5)]
+    assert received == [[ids[0]], [ids[1]], [ids[2]], [ids[3]], others]
+
+
+def test_rest_of_a_lease_that_ran_out_is_still_held(orders: Orders) -> None:
+    ids = orders.send(10)
+    old, _ = orders.receive(10, -1)
+    _, taken = orders.receive(4)
+    assert taken == ids[:4]
+    assert orders.settle("ack", old, ids) == dict.fromkeys(ids[:4], "stale") | dict.fromkeys(ids[4:], "acked")
+
+
+def test_last_error_comes_with_the_message(orders: Orders) -> None:
+    ids = orders.send(4)
+    lease, _ = orders.receive(3)
+    orders.settle("nack", lease, ids[:2], "both")
+    orders.settle("nack", lease, ids[2:3], None, "DEPENDENCY", None, "TimeoutError")
+    orders.show(ids)
+    lease, _ = orders.receive(1)
+    orders.settle("nack", lease, ids[:1], "again")
+    orders.show(ids)
+    wanted = [(ids[0], 3, "again"), (ids[1], 2, "both"), (ids[2], 2, "TimeoutError"), (ids[3], 1, None)]
+    assert orders.rows("select msg_id, attempt, last_error from pgmq.receive('orders', 4, 60, 2)") == wanted
+
+
+def test_lease_of_the_policy_where_none_is_named(orders: Orders) -> None:
+    orders.send(2)
+    orders.policy('{"lease": 7000}')
+    for call in ("receive('orders')", "receive('orders', 1, null, 2)"):
+        assert orders.rows(f"select vt - last_read_at > interval '6999 s' from pgmq.{call}") == [(True,)]
+
+
+# Expiry. Messages say it in their headers; how the row gets into spanmq.expiry is sending's part.
+
+
+def expiring(orders: Orders, n: int) -> list[int]:
+    """Send messages that have expired since."""
+    rows = orders.rows(
+        "select * from pgmq.send_messages('orders', array(select to_jsonb(i) from generate_series(1, %s) i),"
+        " expires_in => 60)",
+        n,
+    )
+    orders.rows("update spanmq.expiry set expires_at = clock_timestamp() - interval '1 s'")
+    return [message_id for (message_id,) in rows]
+
+
+@pytest.mark.parametrize("drops", [False, True])
+@pytest.mark.parametrize(
+    "call",
+    ["receive('orders', 3)", "read('orders', 30, 3)", "pop('orders', 3)", "read_grouped('orders', 30, 3)"],
+)
+def test_expired_message_is_never_delivered(orders: Orders, call: str, drops: bool) -> None:
+    orders.policy(f'{{"drop_expired": {str(drops).lower()}}}')
+    ids = expiring(orders, 7)
+    later = orders.send(2)
+    assert orders.rows(f"select msg_id from pgmq.{call}") == [(each,) for each in later]
+    assert orders.dead() == ([] if drops else ids)
+    assert orders.statuses(ids[:1]) == ["unknown" if drops else "dead"]
+    assert orders.value("select count(*) from spanmq.expiry") == 0
+    if not drops:
+        found = orders.rows("select distinct category, attempts from spanmq.dead_letter")
+        assert found == [("EXPIRED", 0)]
+
+
+def test_maintain_takes_what_expired_but_not_what_is_in_work(orders: Orders) -> None:
+    ids = expiring(orders, 1)
+    orders.rows("update spanmq.expiry set expires_at = clock_timestamp() + interval '1 hour'")
+    lease, held = orders.receive()
+    assert held == ids
+    delayed = orders.rows(
+        "select * from pgmq.send_messages('orders', array['1', '2']::jsonb[], delay => 600, expires_in => 60)"
+    )
+    orders.rows("select pgmq.delete('orders', %s::bigint)", delayed[1][0])
+    orders.rows("update spanmq.expiry set expires_at = clock_timestamp() - interval '1 s'")
+    orders.rows("select pgmq.maintain()")
+    assert orders.dead() == [delayed[0][0]]
+    assert orders.rows("select msg_id from spanmq.expiry") == [(ids[0],)], "the deleted one's row went"
+    assert orders.settle("nack", lease, ids, "x", None, 0) == {ids[0]: "retrying"}
+    assert orders.receive() == (0, [])
+    assert orders.dead() == [ids[0], delayed[0][0]]
+
+
+def test_maintain_takes_what_expired_in_a_lease_that_ran_out(orders: Orders) -> None:
+    ids = expiring(orders, 5)
+    orders.rows("update spanmq.expiry set expires_at = clock_timestamp() + interval '1 hour'")
+    assert crash(orders) == ids
+    orders.rows("update spanmq.expiry set expires_at = clock_timestamp() where msg_id = %s", ids[2])
+    orders.rows("select pgmq.maintain()")
+    assert orders.dead() == [ids[2]]
+    assert orders.receive()[1] == [*ids[:2], *ids[3:]]
+
+
+def test_messages_with_attempts_of_their_own_are_given_up_by_themselves(orders: Orders) -> None:
+    rows = orders.rows(
+        "select * from pgmq.send_messages('orders', array['1', '2']::jsonb[], max_attempts => 1)"
+    )
+    once = [message_id for (message_id,) in rows]
+    endless = orders.send(2)
+    assert crash(orders) == [*once, *endless]
+    assert orders.receive()[1] == endless
+    assert orders.dead() == once
+
+
+def test_ordered_group_that_was_lost_counts_only_what_was_in_work(orders: Orders) -> None:
+    orders.policy('{"ordered": true, "max_attempts": 2}')
+    ids = orders.send(4, '{"x-pgmq-group": "blue"}')
+    assert crash(orders) == ids
+    assert crash(orders) == ids[:1], "its last attempt, alone"
+    assert crash(orders) == ids[1:], "the first is dead; the others were never in work"
+    assert orders.dead() == ids[:1]
+    assert orders.rows("select msg_id, read_ct from pgmq.q_orders order by 1") == [
+        (each, 1) for each in ids[1:]
+    ]

@@ -133,12 +133,14 @@ def _delay(delay: Delay | None) -> list[Argument]:
 # Taking.
 
 
-def receive(codec: Codec, queue: str, quantity: int, lease: Seconds, slots: int) -> Call[list[Message]]:
+def receive(
+    codec: Codec, queue: str, quantity: int, lease: Seconds | None, slots: int
+) -> Call[list[Message]]:
     """Lease messages; a crash that forgets the lease only brings them back sooner: lease ids never repeat."""
     arguments = (
         argument.queue_name("queue", queue),
         argument.integer("qty", quantity),
-        argument.seconds("lease", lease),
+        *(() if lease is None else (argument.seconds("lease", lease),)),
         argument.integer("slots", slots),
     )
     read = partial(_messages, codec, queue)

@@ -241,12 +241,13 @@ class Client(
         queue: str,
         quantity: int = 1,
         *,
-        lease: Seconds = 30.0,
+        lease: Seconds | None = None,
         slots: int = 1,
         wait: Seconds | None = None,
     ) -> list[Message]:
         """Lease up to `quantity` messages, oldest first; without `wait` it may give [] at once.
 
+        The lease lasts as long as the queue's policy says (30 seconds), unless `lease` says how many seconds.
         Ack each before `leased_until`, or it is delivered again with `attempt` one higher. A slot is what one
         transaction settles: a handler that acks the lot takes one, fifty concurrent handlers take fifty.
         """

@@ -1,5 +1,6 @@
-"""Attempts and expiry: what a claim may still deliver, and that a message which kills its worker is alone in the end."""
+"""Attempts and expiry: what a claim may still deliver; who kills his worker is alone in the end."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -89,7 +90,7 @@ def test_poison_takes_no_neighbours_along(orders: Orders, poison_place: int) -> 
     assert len(deaths) == 5
     assert deaths[0] == 64
     assert deaths[3:] == [1, 1], "the last two attempts alone"
-    assert all(after <= (before + 1) // 2 for before, after in zip(deaths, deaths[1:], strict=False))
+    assert all(after <= (before + 1) // 2 for before, after in pairwise(deaths))
     story = orders.rows("select attempt, outcome, error_class from pgmq.failures('orders', %s)", poison)
     assert story == [(n, "expired" if n < 5 else "dead", "LeaseExpired") for n in (1, 2, 3, 4, 5)]
 

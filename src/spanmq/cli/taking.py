@@ -29,7 +29,12 @@ After = Annotated[int, typer.Option(help="Only ids above this one.")]
 def receive(
     queue: QueueName,
     quantity: Quantity = 1,
-    lease: Lease = 30.0,
+    lease: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds for which nobody else gets them; else as the policy says.", show_default=False
+        ),
+    ] = None,
     slots: Annotated[int, typer.Option(help="In how many transactions they will be settled.")] = 1,
     wait: Wait = None,
     dsn: Dsn = None,

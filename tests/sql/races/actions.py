@@ -22,6 +22,7 @@ class Asks(Enum):
 
     IDS = auto()  # these ids, wherever they are
     IDS_OF_LEASE = auto()
+    LEASE = auto()  # whatever this one holds
     IDS_OF_NO_LEASE = auto()
     ANY = auto()  # what is visible and nobody holds: never waits
     ALL = auto()  # returns only how many there were
@@ -51,6 +52,14 @@ class Action:
 DELETE = "select pgmq.delete(%(queue)s, %(ids)s::bigint[])"
 ARCHIVE = "select pgmq.archive(%(queue)s, %(ids)s::bigint[])"
 ACK = "select msg_id from pgmq.ack(%(queue)s, %(lease)s, %(ids)s::bigint[]) where outcome = 'acked'"
+NACK = "select msg_id from pgmq.nack(%(queue)s, %(lease)s, %(ids)s::bigint[], 'x', null, {})" + (
+    " where outcome = '{}'"
+)
+REJECT = "select msg_id from pgmq.reject(%(queue)s, %(lease)s, %(ids)s::bigint[], 'x') where outcome = 'dead'"
+RELEASE = (
+    "select msg_id from pgmq.release(%(queue)s, %(lease)s, %(ids)s::bigint[]) where outcome = 'released'"
+)
+EXTEND = "select 0 from pgmq.extend(%(queue)s, %(lease)s, 60) held where held < 0"
 HIDE = "select msg_id from pgmq.set_vt(%(queue)s, %(ids)s::bigint[], 3600)"
 ACTIONS = {
     each.name: each
@@ -73,6 +82,12 @@ ACTIONS = {
             Asks.IDS_OF_LEASE,
             ACK,
         ),
+        Action("nack part", Effect.HIDDEN, Asks.IDS_OF_LEASE, NACK.format(3600, "retrying"), (2, 5)),
+        Action("nack whole", Effect.HIDDEN, Asks.IDS_OF_LEASE, NACK.format(3600, "retrying")),
+        Action("reject part", Effect.SETTLED, Asks.IDS_OF_LEASE, REJECT, (0, 2)),
+        Action("reject whole", Effect.SETTLED, Asks.IDS_OF_LEASE, REJECT),
+        Action("give back part", Effect.NOTHING, Asks.IDS_OF_LEASE, RELEASE, (3, 6)),
+        Action("extend", Effect.NOTHING, Asks.LEASE, EXTEND),
         Action("hide part", Effect.HIDDEN, Asks.IDS, HIDE, (1, 3)),
         Action("hide whole", Effect.HIDDEN, Asks.IDS, HIDE),
         Action(

@@ -60,7 +60,7 @@ def finish(action: Action, later: Later) -> Done:
 
 
 def applies(action: Action, state: str) -> bool:
-    return state != "ready" or action.asks is not Asks.IDS_OF_LEASE
+    return state != "ready" or action.asks not in (Asks.IDS_OF_LEASE, Asks.LEASE)
 
 
 def must_find(second: Action, first: Done, stage: Stage, state: str) -> set[int] | None:
@@ -71,11 +71,11 @@ def must_find(second: Action, first: Done, stage: Stage, state: str) -> set[int]
     if second.asks is Asks.IDS:
         return asked
     if second.asks is Asks.IDS_OF_LEASE:
-        if state == "expired" and first.action.asks is Asks.ANY and first.ids:
-            return None  # a claim may free the rest of the span that it splits
         return asked - set(first.ids)  # whatever was done to them: they have left the lease
     if second.asks is Asks.IDS_OF_NO_LEASE and state == "ready":
         return asked - first.with_effect(Effect.TAKEN)
+    if second.asks is Asks.ANY and first.action.asks is Asks.LEASE:
+        return set()  # the lease is held again, or while that is open, nobody can tell
     return None
 
 

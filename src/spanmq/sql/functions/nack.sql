@@ -87,6 +87,9 @@ begin
         perform spanmq.give_back(this.queue_id, runs);
     end if;
     perform spanmq.forget_hint(this.queue_id);
+    if this.waiting is not null and exists (select from unnest(runs) r where (r.vt > clock_timestamp()) is not true) then
+        perform spanmq.wake(this);
+    end if;
 end $$;
 
 -- In an ordered queue: gives back what is leased of the groups of these runs behind them. They have left their lease.

@@ -68,4 +68,5 @@ create or replace function pgmq.resume(queue text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform pgmq.set_policy(queue, '{"paused": false}');
+    perform spanmq.wake(spanmq.find_queue(queue, 'delete with grant option'));
 end $$;

@@ -18,6 +18,9 @@ class Message:
     visible: bool
     read_ct: int = 0
     lease: int | None = None  # -1: leased by PGMQ's read, which gives no token
+    failures: int = 0
+    backs_off: bool = False
+    expired: bool = False  # may be seen, and settled by who holds it, but is delivered no more
 
     @property
     def blocks(self) -> bool:
@@ -29,12 +32,16 @@ class Message:
 class Model:
     messages: dict[int, Message] = field(default_factory=dict)
     archive: dict[int, Message] = field(default_factory=dict)
+    dead: dict[int, Message] = field(default_factory=dict)
 
     def copy(self) -> "Model":
-        return Model(dict(self.messages), dict(self.archive))
+        return Model(dict(self.messages), dict(self.archive), dict(self.dead))
 
     def visible(self) -> list[int]:
         return sorted(message_id for message_id, message in self.messages.items() if message.visible)
+
+    def deliverable(self) -> list[int]:
+        return [message_id for message_id in self.visible() if not self.messages[message_id].expired]
 
     def send(
         self,
@@ -51,22 +58,34 @@ class Model:
             self.messages[message_id] = Message(message_id, body, group, visible)
 
     def claim(
-        self, ids: Sequence[int], quantity: int, *, exact: bool, wanted: Sequence[int] | None = None
+        self,
+        ids: Sequence[int],
+        quantity: int,
+        *,
+        exact: bool,
+        short: bool,
+        wanted: Sequence[int] | None = None,
     ) -> list[Message]:
-        """Judge a claim that returned these ids (`exact`: it had no choice); return the messages before."""
-        possible = self.visible() if wanted is None else list(wanted)
+        """Judge a claim that returned these ids; return the messages before.
+
+        `exact`: it had no choice. `short`: it met messages that had expired, and may give fewer, but some.
+        """
+        possible = self.deliverable() if wanted is None else list(wanted)
         assert list(ids) == sorted(set(ids)), "a claim returns each message once, in order"
         assert set(ids) <= set(possible), "a claim returns visible messages"
-        assert len(ids) == min(quantity, len(possible)), "a claim returns as many as there are"
+        if short:
+            assert bool(ids) == bool(quantity and possible), "a claim returns some if there are"
+        else:
+            assert len(ids) == min(quantity, len(possible)), "a claim returns as many as there are"
         if exact:
-            assert list(ids) == possible[:quantity], "a claim returns the oldest messages"
+            assert list(ids) == possible[: len(ids)], "a claim returns the oldest messages"
         return [self.messages[message_id] for message_id in ids]
 
     def lease(self, ids: Sequence[int], lease: int, *, visible: bool) -> None:
         for message_id in ids:
             message = self.messages[message_id]
             self.messages[message_id] = replace(
-                message, visible=visible, read_ct=message.read_ct + 1, lease=lease
+                message, visible=visible, read_ct=message.read_ct + 1, lease=lease, backs_off=False
             )
 
     def remove(self, ids: Sequence[int], *, archive: bool = False) -> list[int]:
@@ -82,17 +101,85 @@ class Model:
         """Set the vt of messages, by which they leave their leases; return which were in the queue."""
         found = sorted({message_id for message_id in ids if message_id in self.messages})
         for message_id in found:
-            self.messages[message_id] = replace(self.messages[message_id], visible=visible, lease=None)
+            self.messages[message_id] = replace(
+                self.messages[message_id], visible=visible, lease=None, backs_off=False
+            )
         return found
 
+    def held(self, lease: int, ids: Sequence[int]) -> list[int]:
+        """Return which of them this lease holds, whether it ran out or not."""
+        there = {message_id: self.messages.get(message_id) for message_id in ids}
+        return sorted(
+            message_id for message_id, message in there.items() if message and message.lease == lease
+        )
+
     def ack(self, lease: int, ids: Sequence[int]) -> list[tuple[int, str]]:
-        held = {
-            message_id
-            for message_id in ids
-            if message_id in self.messages and self.messages[message_id].lease == lease
-        }
-        self.remove(sorted(held))
-        return [(message_id, "acked" if message_id in held else "stale") for message_id in sorted(set(ids))]
+        held = self.held(lease, ids)
+        self.remove(held)
+        return outcomes(ids, held, "acked")
+
+    def nack(self, lease: int, ids: Sequence[int], *, visible: bool) -> list[tuple[int, str]]:
+        held = self.held(lease, ids)
+        for message_id in held:
+            message = self.messages[message_id]
+            self.messages[message_id] = replace(
+                message,
+                visible=visible,
+                lease=None,
+                failures=message.failures + 1,
+                backs_off=not visible,
+            )
+        return outcomes(ids, held, "retrying")
+
+    def reject(self, lease: int, ids: Sequence[int]) -> list[tuple[int, str]]:
+        held = self.held(lease, ids)
+        self.bury(held)
+        return outcomes(ids, held, "dead")
+
+    def release(self, lease: int, ids: Sequence[int]) -> list[tuple[int, str]]:
+        held = self.held(lease, ids)
+        for message_id in held:
+            message = self.messages[message_id]
+            self.messages[message_id] = replace(
+                message, visible=True, lease=None, read_ct=message.read_ct - 1
+            )
+        return outcomes(ids, held, "released")
+
+    def extend(self, lease: int) -> int:
+        held = self.held(lease, list(self.messages))
+        for message_id in held:
+            self.messages[message_id] = replace(self.messages[message_id], visible=False)
+        return len(held)
+
+    def bury(self, ids: Sequence[int]) -> None:
+        for message_id in ids:
+            self.dead[message_id] = self.messages.pop(message_id)
+
+    def expire(self, ids: Sequence[int]) -> list[int]:
+        """Let messages expire; return those that are there."""
+        there = sorted({message_id for message_id in ids if message_id in self.messages})
+        for message_id in there:
+            self.messages[message_id] = replace(self.messages[message_id], expired=True)
+        return there
+
+    def bury_expired(self, dead: Sequence[int]) -> bool:
+        """Judge which messages became dead letters in a claim, or in maintain, and take it over."""
+        new = sorted(set(dead) - set(self.dead))
+        assert all(self.messages[each].expired and may_expire(self.messages[each]) for each in new), new
+        self.bury(new)
+        return bool(new)
+
+    def status(self, message_id: int) -> str | None:
+        """Return what status() must say; None if that depends on how it went."""
+        message = self.messages.get(message_id)
+        if message is None:
+            gone = "completed" if message_id in self.archive else None
+            return "dead" if message_id in self.dead else gone
+        if message.visible:
+            return "pending"
+        if message.lease is not None:
+            return "processing"
+        return "failed" if message.backs_off else "delayed"
 
     def cancel(self, ids: Sequence[int]) -> list[tuple[int, str]]:
         outcomes = []
@@ -121,12 +208,13 @@ class Model:
             for message in messages:
                 if not message.visible:
                     break
-                run.append(message.id)
+                if not message.expired:
+                    run.append(message.id)
             if run:
                 runs[group] = run
         return runs
 
-    def claim_grouped(self, ids: Sequence[int], quantity: int, *, mode: str) -> None:
+    def claim_grouped(self, ids: Sequence[int], quantity: int, *, mode: str, short: bool) -> None:
         """Judge a grouped read that returned these ids, in this order."""
         runs = self.heads()
         taken: dict[str, list[int]] = {}
@@ -135,6 +223,9 @@ class Model:
         for group, mine in taken.items():
             assert mine == runs.get(group, [])[: len(mine)], f"the head of group {group} in order: {runs}"
         available = len(runs) if mode == "head" else sum(map(len, runs.values()))
+        if short:
+            assert bool(ids) == bool(quantity and available), f"some if there are: {runs}"
+            return
         assert len(ids) == min(quantity, available), f"as many as there are: {runs}"
         if mode == "head":
             assert all(len(mine) == 1 for mine in taken.values()), "one of each group"
@@ -143,3 +234,12 @@ class Model:
             for group, run in runs.items():
                 got = len(taken.get(group, []))
                 assert got >= min(depth - 1, len(run)), "no group gets a second before each has had one"
+
+
+def outcomes(ids: Sequence[int], held: Sequence[int], outcome: str) -> list[tuple[int, str]]:
+    return [(message_id, outcome if message_id in held else "stale") for message_id in sorted(set(ids))]
+
+
+def may_expire(message: Message) -> bool:
+    """Tell whether nobody has it in work."""
+    return message.visible or message.lease is None

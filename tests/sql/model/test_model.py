@@ -114,18 +114,23 @@ class Program(RuleBasedStateMachine):
     def reads(self, quantity: int, vt: int) -> None:
         exact = self.looks_anew()
         rows = self.call("read(%s, %s, %s)", vt, quantity, columns="msg_id, read_ct, message")
-        before = self.model.claim([row[0] for row in rows], quantity, exact=exact)
+        met_expired = self.buries_expired()
+        before = self.model.claim([row[0] for row in rows], quantity, exact=exact, short=met_expired)
         assert rows == [(each.id, each.read_ct + 1, each.body) for each in before]
         self.model.lease([each.id for each in before], -1, visible=vt <= 0)
 
     @rule(quantity=quantities, vt=until)
     def reads_what_is_even(self, quantity: int, vt: int) -> None:
         even = [
-            message_id for message_id in self.model.visible() if self.model.messages[message_id].body["even"]
+            message_id
+            for message_id in self.model.deliverable()
+            if self.model.messages[message_id].body["even"]
         ]
         exact = self.looks_anew()
         rows = self.call("read(%s, %s, %s, '{\"even\": 1}')", vt, quantity)
-        before = self.model.claim([row[0] for row in rows], quantity, exact=exact, wanted=even)
+        met_expired = self.buries_expired()
+        ids = [row[0] for row in rows]
+        before = self.model.claim(ids, quantity, exact=exact, short=met_expired, wanted=even)
         self.model.lease([each.id for each in before], -1, visible=vt <= 0)
 
     @rule(quantity=quantities, lease=until, slots=st.sampled_from((1, 1, 2, 3, 100)))
@@ -138,7 +143,8 @@ class Program(RuleBasedStateMachine):
             slots,
             columns="msg_id, attempt, message, lease_id, slot, group_key",
         )
-        before = self.model.claim([row[0] for row in rows], quantity, exact=exact)
+        met_expired = self.buries_expired()
+        before = self.model.claim([row[0] for row in rows], quantity, exact=exact, short=met_expired)
         assert [row[:3] for row in rows] == [(each.id, each.read_ct + 1, each.body) for each in before]
         assert [row[5] for row in rows] == [each.group for each in before]
         assert len({row[3] for row in rows}) <= 1, "one lease"
@@ -154,7 +160,8 @@ class Program(RuleBasedStateMachine):
     def pops(self, quantity: int) -> None:
         exact = self.looks_anew()
         rows = self.call("pop(%s, %s)", quantity, columns="msg_id, read_ct, message")
-        before = self.model.claim([row[0] for row in rows], quantity, exact=exact)
+        met_expired = self.buries_expired()
+        before = self.model.claim([row[0] for row in rows], quantity, exact=exact, short=met_expired)
         assert rows == [(each.id, each.read_ct, each.body) for each in before]
         self.model.remove([each.id for each in before])
 
@@ -163,7 +170,8 @@ class Program(RuleBasedStateMachine):
         name = {"fill": "read_grouped", "rr": "read_grouped_rr", "head": "read_grouped_head"}[mode]
         rows = self.call(f"{name}(%s, %s, %s)", vt, quantity, columns="msg_id, read_ct")
         ids = [row[0] for row in rows]
-        self.model.claim_grouped(ids, quantity, mode=mode)
+        met_expired = self.buries_expired()
+        self.model.claim_grouped(ids, quantity, mode=mode, short=met_expired)
         assert rows == [(message_id, self.model.messages[message_id].read_ct + 1) for message_id in ids]
         self.model.lease(ids, -1, visible=vt <= 0)
 
@@ -193,6 +201,51 @@ class Program(RuleBasedStateMachine):
         lease = data.draw(st.sampled_from(self.leases[-4:]))
         ids = self.some_ids(data)
         assert self.call("ack(%s, %s, %s::bigint[])", lease, ids) == self.model.ack(lease, ids)
+
+    @rule(data=st.data(), hidden=st.booleans())
+    def nacks(self, data: st.DataObject, hidden: bool) -> None:
+        lease, ids = data.draw(st.sampled_from(self.leases[-4:])), self.some_ids(data)
+        rows = self.call("nack(%s, %s, %s::bigint[], 'failed', 'UNKNOWN', %s)", lease, ids, HOUR * hidden)
+        assert rows == self.model.nack(lease, ids, visible=not hidden)
+
+    @rule(data=st.data(), permanent=st.booleans())
+    def rejects(self, data: st.DataObject, permanent: bool) -> None:
+        lease, ids = data.draw(st.sampled_from(self.leases[-4:])), self.some_ids(data)
+        call = "nack(%s, %s, %s::bigint[], 'no', 'BUSINESS')" if permanent else "reject(%s, %s, %s::bigint[])"
+        assert self.call(call, lease, ids) == self.model.reject(lease, ids)
+
+    @rule(data=st.data())
+    def releases(self, data: st.DataObject) -> None:
+        lease, ids = data.draw(st.sampled_from(self.leases[-4:])), self.some_ids(data)
+        assert self.call("release(%s, %s, %s::bigint[])", lease, ids) == self.model.release(lease, ids)
+
+    @rule(data=st.data())
+    def extends(self, data: st.DataObject) -> None:
+        lease = data.draw(st.sampled_from(self.leases[-4:]))
+        ((held,),) = self.call("extend(%s, %s, %s)", lease, HOUR)
+        assert held == self.model.extend(lease)
+
+    @rule(data=st.data())
+    def lets_some_expire(self, data: st.DataObject) -> None:
+        ids = self.model.expire(self.some_ids(data))
+        self.session.rows(
+            "update spanmq.queue set uses_limits = true where queue_id = %s", self.race.queue_id
+        )
+        self.session.rows(
+            "insert into spanmq.expiry (queue_id, msg_id, expires_at)"
+            " select %s, id, '2020-01-01' from unnest(%s::bigint[]) id on conflict do nothing",
+            self.race.queue_id,
+            ids,
+        )
+
+    @rule(data=st.data())
+    def asks_how_it_is(self, data: st.DataObject) -> None:
+        message_id = data.draw(st.one_of(self.any_id(), st.sampled_from([*self.model.dead, 999_999_999])))
+        status = self.call("status(%s, %s)", message_id)[0][0]
+        assert status == (self.model.status(message_id) or status)
+        if message_id in self.model.messages:
+            failures = self.call("failures(%s, %s)", message_id, columns="outcome, error")
+            assert failures == [("retrying", "failed")] * self.model.messages[message_id].failures
 
     @rule(data=st.data(), hidden=st.booleans(), by_view=st.booleans())
     def sets_vt(self, data: st.DataObject, hidden: bool, by_view: bool) -> None:
@@ -224,6 +277,7 @@ class Program(RuleBasedStateMachine):
         for _ in range(20):
             if not self.session.rows("select * from pgmq.maintain()"):
                 break
+        self.buries_expired()
 
     @rule()
     def joins_and_sweeps(self) -> None:
@@ -266,7 +320,20 @@ class Program(RuleBasedStateMachine):
             f"select msg_id, read_ct, vt <= clock_timestamp(), message, headers from {self.view}"
         )
         archived = session.rows(f"select msg_id, read_ct, message from pgmq.a_{self.race.queue}")
-        return [sorted(queued, key=lambda row: row[0]), sorted(archived, key=lambda row: row[0])]
+        dead = session.rows(
+            "select msg_id, attempts, message, jsonb_array_length(history)"
+            " from spanmq.dead_letter where queue_id = %s",
+            self.race.queue_id,
+        )
+        return [sorted(rows, key=lambda row: row[0]) for rows in (queued, archived, dead)]
+
+    def buries_expired(self) -> bool:
+        """Take over what a call dead-lettered; tell whether there was any."""
+        return self.model.bury_expired(
+            self.session.column(
+                "select msg_id from spanmq.dead_letter where queue_id = %s", self.race.queue_id
+            )
+        )
 
     def new_bodies(self, n: int) -> list[dict[str, int]]:
         self.sent += n
@@ -312,7 +379,8 @@ def said(model: Model) -> list[Any]:
         return message.id, message.read_ct, message.visible, message.body, headers_of(message.group)
 
     archived = [(message.id, message.read_ct, message.body) for _, message in sorted(model.archive.items())]
-    return [[columns(message) for _, message in sorted(model.messages.items())], archived]
+    dead = [(each.id, each.read_ct, each.body, each.failures) for _, each in sorted(model.dead.items())]
+    return [[columns(message) for _, message in sorted(model.messages.items())], archived, dead]
 
 
 def headers_of(group: str | None) -> dict[str, str] | None:

@@ -52,8 +52,9 @@ class Action:
 DELETE = "select pgmq.delete(%(queue)s, %(ids)s::bigint[])"
 ARCHIVE = "select pgmq.archive(%(queue)s, %(ids)s::bigint[])"
 ACK = "select msg_id from pgmq.ack(%(queue)s, %(lease)s, %(ids)s::bigint[]) where outcome = 'acked'"
-NACK = "select msg_id from pgmq.nack(%(queue)s, %(lease)s, %(ids)s::bigint[], 'x', null, {})" + (
-    " where outcome = '{}'"
+NACK = (
+    "select msg_id from pgmq.nack(%(queue)s, %(lease)s, %(ids)s::bigint[], 'x', null, 3600)"
+    " where outcome = 'retrying'"
 )
 REJECT = "select msg_id from pgmq.reject(%(queue)s, %(lease)s, %(ids)s::bigint[], 'x') where outcome = 'dead'"
 RELEASE = (
@@ -82,8 +83,8 @@ ACTIONS = {
             Asks.IDS_OF_LEASE,
             ACK,
         ),
-        Action("nack part", Effect.HIDDEN, Asks.IDS_OF_LEASE, NACK.format(3600, "retrying"), (2, 5)),
-        Action("nack whole", Effect.HIDDEN, Asks.IDS_OF_LEASE, NACK.format(3600, "retrying")),
+        Action("nack part", Effect.HIDDEN, Asks.IDS_OF_LEASE, NACK, (2, 5)),
+        Action("nack whole", Effect.HIDDEN, Asks.IDS_OF_LEASE, NACK),
         Action("reject part", Effect.SETTLED, Asks.IDS_OF_LEASE, REJECT, (0, 2)),
         Action("reject whole", Effect.SETTLED, Asks.IDS_OF_LEASE, REJECT),
         Action("give back part", Effect.NOTHING, Asks.IDS_OF_LEASE, RELEASE, (3, 6)),

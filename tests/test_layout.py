@@ -41,6 +41,7 @@ RULES = {
     "embedded": Rule(ours=("errors", "embedded")),
     "worker": Rule(not_ours=("schema", "adopt", "release", *UPPER)),
     "outbox": Rule(packages_lazily=frozenset({"sqlalchemy", "django", "asyncpg"}), not_ours=UPPER),
+    "cron": Rule(packages_lazily=frozenset({"cronsim"}), ours=("errors",)),
     "cli": Rule(packages=DRIVER | {"typer", "rich", "click"}, not_ours_at_the_top=UPPER[1:]),
     "demo": Rule(packages=DRIVER | {"rich"}, not_ours=("service", "dashboard", "spark")),
     "simulate.plot": Rule(

@@ -50,6 +50,7 @@ COMMANDS_WITHOUT_METHOD = {
 FUNCTIONS_OF_METHOD = {
     "create_queue": {"create", "create_unlogged", "create_partitioned"},
     "purge": {"purge_queue"},
+    "maintain": {"maintain", "upcoming_schedules", "plan_schedule"},
     "send": {"send", "send_messages"},
     "receive": {"receive", "await_messages"},
     "send_batch": {"send_batch", "send_messages", "copy_begin", "copy_publish"},

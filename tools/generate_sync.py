@@ -24,6 +24,7 @@ MODULES = (
     "maintenance",
     "policies",
     "receivers",
+    "schedules",
     "sending",
     "shard_maps",
     "shards",
@@ -49,6 +50,7 @@ WORDS = {
     "AsyncMaintenance": "Maintenance",
     "AsyncPolicies": "Policies",
     "AsyncPoolLink": "PoolLink",
+    "AsyncSchedules": "Schedules",
     "AsyncSending": "Sending",
     "AsyncReceivers": "Receivers",
     "AsyncShardMaps": "ShardMaps",
@@ -69,6 +71,7 @@ WORDS = {
     "client_async": "client",
     "shard_maps_async": "shard_maps",
     "policies_async": "policies",
+    "schedules_async": "schedules",
     "sending_async": "sending",
     "receivers_async": "receivers",
 }

@@ -288,6 +288,12 @@ def moment(name: str, value: Delay) -> Argument:
     return Argument(name, face, "pg_catalog.clock_timestamp() + cast({} as interval)")
 
 
+def moments(name: str, values: Iterable[datetime]) -> Argument:
+    """Pass an array of datetimes."""
+    elements = [moment(name, value).value for value in values]
+    return Argument(name, jsons(name, elements).value, "cast({} as timestamptz[])")
+
+
 def seconds_from_now(name: str, value: Delay) -> Argument:
     """Pass a delay, or a moment as one, by the server's clock."""
     if not isinstance(value, datetime):

@@ -45,6 +45,7 @@ from spanmq.message import (
 from spanmq.outbox import adapt
 from spanmq.policies import Policies
 from spanmq.receivers import Receivers
+from spanmq.schedules import Schedules, plan_schedules
 from spanmq.schema import Installed
 from spanmq.sending import Sending
 from spanmq.shard_maps import ShardMaps
@@ -52,6 +53,7 @@ from spanmq.shard_maps import ShardMaps
 
 class Client(
     Sending,
+    Schedules,
     Deliveries,
     Policies,
     Categories,
@@ -190,7 +192,10 @@ class Client(
 
     def maintain(self, budget: int = 10) -> list[MaintenanceStep]:
         """Do one bounded step of housekeeping; call it until it gives []."""
-        return self._link.run(calls.maintain(budget))
+        steps = self._link.run(calls.maintain(budget))
+        if not steps:
+            plan_schedules(self._link)
+        return steps
 
     # Queues.
 

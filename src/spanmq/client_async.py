@@ -43,6 +43,7 @@ from spanmq.message import (
 from spanmq.outbox import adapt_async
 from spanmq.policies_async import AsyncPolicies
 from spanmq.receivers_async import AsyncReceivers
+from spanmq.schedules_async import AsyncSchedules, plan_schedules
 from spanmq.schema import Installed
 from spanmq.sending_async import AsyncSending
 from spanmq.shard_maps_async import AsyncShardMaps
@@ -50,6 +51,7 @@ from spanmq.shard_maps_async import AsyncShardMaps
 
 class AsyncClient(
     AsyncSending,
+    AsyncSchedules,
     AsyncDeliveries,
     AsyncPolicies,
     AsyncCategories,
@@ -188,7 +190,10 @@ class AsyncClient(
 
     async def maintain(self, budget: int = 10) -> list[MaintenanceStep]:
         """Do one bounded step of housekeeping; call it until it gives []."""
-        return await self._link.run(calls.maintain(budget))
+        steps = await self._link.run(calls.maintain(budget))
+        if not steps:
+            await plan_schedules(self._link)
+        return steps
 
     # Queues.
 

@@ -84,6 +84,14 @@ class QueueNotFoundError(SpanmqError):
     """No queue of this name; `queue` is the name."""
 
 
+class ScheduleNotFoundError(SpanmqError):
+    """No schedule of this name."""
+
+
+class CronNotAvailableError(SpanmqError):
+    """The package that reads cron texts is not installed: the extra `schedule` brings it."""
+
+
 class NotPermittedError(SpanmqError):
     """Not supported in this place, for example a write to a view that can't honour it."""
 
@@ -192,6 +200,7 @@ _CLASS_OF_SQLSTATE: Final[dict[str, type[SpanmqError]]] = {
     "MQ004": NotPermittedError,
     "MQ005": InvalidTopicError,
     "MQ006": SchemaVersionError,
+    "MQ007": ScheduleNotFoundError,
     "MQ021": DeadLetterNotFoundError,
     "MQ020": InvalidPatternError,
     "MQ050": WriteClosedError,

@@ -14,6 +14,7 @@ from spanmq import calls
 from spanmq.concurrency import Event, Job
 from spanmq.errors import NotSupportedByUpstreamError, SpanmqError
 from spanmq.link import PoolLink
+from spanmq.schedules import plan_schedules
 
 logger = logging.getLogger("spanmq")
 
@@ -54,18 +55,22 @@ class Maintenance:
             link = self._link()
             if link is None:
                 return
+            due_in = None
+            busy = link.calls != seen
             try:
-                worked = self._steps(link)
+                busy |= self._steps(link)
+                due_in = plan_schedules(link)
             except NotSupportedByUpstreamError:
                 return  # upstream PGMQ keeps no house
             except (SpanmqError, psycopg.Error) as error:
-                worked = False
                 if type(error) not in self._logged:
                     self._logged.add(type(error))
                     logger.warning("maintenance_failed error=%s; trying again", error)
-            busy = worked or link.calls != seen
             seen = link.calls
             pause = self._interval if busy else min(pause * 2, self._interval * IDLE_FACTOR)
+            if due_in is not None:
+                # What is due and was not sent is locked by somebody: no hurry.
+                pause = min(pause, due_in if due_in > 0 else self._interval)
             del link  # or it would live through the pause
 
     def _steps(self, link: PoolLink) -> bool:

@@ -12,6 +12,7 @@ from spanmq import calls
 from spanmq.concurrency import AsyncEvent, AsyncJob
 from spanmq.errors import NotSupportedByUpstreamError, SpanmqError
 from spanmq.link_async import AsyncPoolLink
+from spanmq.schedules_async import plan_schedules
 
 logger = logging.getLogger("spanmq")
 
@@ -52,18 +53,22 @@ class AsyncMaintenance:
             link = self._link()
             if link is None:
                 return
+            due_in = None
+            busy = link.calls != seen
             try:
-                worked = await self._steps(link)
+                busy |= await self._steps(link)
+                due_in = await plan_schedules(link)
             except NotSupportedByUpstreamError:
                 return  # upstream PGMQ keeps no house
             except (SpanmqError, psycopg.Error) as error:
-                worked = False
                 if type(error) not in self._logged:
                     self._logged.add(type(error))
                     logger.warning("maintenance_failed error=%s; trying again", error)
-            busy = worked or link.calls != seen
             seen = link.calls
             pause = self._interval if busy else min(pause * 2, self._interval * IDLE_FACTOR)
+            if due_in is not None:
+                # What is due and was not sent is locked by somebody: no hurry.
+                pause = min(pause, due_in if due_in > 0 else self._interval)
             del link  # or it would live through the pause
 
     async def _steps(self, link: AsyncPoolLink) -> bool:

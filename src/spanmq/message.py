@@ -201,6 +201,27 @@ class CategoryRule:
     queue: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A recurring message: when it comes, and what; `next_at` is None where no time is planned.
+
+    All its times up to `planned_until` are known to the database; who keeps house plans more.
+    """
+
+    name: str
+    queue: str
+    cron: str
+    time_zone: str
+    body: object
+    headers: dict[str, Any] | None
+    catch_up: bool
+    is_paused: bool
+    next_at: datetime | None
+    last_at: datetime | None
+    last_message_id: int | None
+    planned_until: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class CategoryPolicy:
     """What a category of failures means; None: as the queue's policy says. `queue` is None in general."""

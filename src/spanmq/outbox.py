@@ -24,7 +24,7 @@ Fetch = Callable[[str, Parameters], Sequence[Sequence[Any]]]
 FetchAsync = Callable[[str, Parameters], Awaitable[Sequence[Sequence[Any]]]]
 
 # PostgreSQL prints a time within to_jsonb in ISO 8601; these columns are times wherever they occur.
-_TIMES: Final = frozenset({"vt", "scrape_time"})
+_TIMES: Final = frozenset({"vt", "scrape_time", "planned_until", "plan_from"})
 
 
 class SessionLink:

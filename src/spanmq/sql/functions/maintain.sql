@@ -81,6 +81,11 @@ begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'maintain() needs READ COMMITTED, not %', upper(current_setting('transaction_isolation')) using errcode = 'MQ003';
     end if;
+    -- First, and whoever else is at the housekeeping: it has locks of its own, and is to be seen soon.
+    return query select f.action, f.queue, f.detail from spanmq.fire_schedules(budget) f;
+    if found then
+        return;
+    end if;
     if not pg_try_advisory_xact_lock(spanmq.lock_key('maintain', 0)) then
         return;
     end if;

@@ -17,3 +17,27 @@ create index deduplication_until on spanmq.deduplication (queue_id, until);
 
 -- An unlogged queue forgets these together with its messages.
 create unlogged table spanmq.deduplication_unlogged (like spanmq.deduplication including all);
+
+-- Recurring messages. The text of cron is read by clients, which write the times to come into spanmq.schedule_time.
+create table spanmq.schedule (
+    schedule_id int generated always as identity primary key,
+    name text collate "C" not null unique check (octet_length(name) between 1 and 255),
+    queue_id int not null references spanmq.queue on delete cascade,
+    cron text not null,
+    time_zone text not null,
+    message jsonb,
+    headers jsonb check (jsonb_typeof(headers) = 'object'),
+    catch_up boolean not null,             -- whether each of the times missed gets its message; else all together get one
+    is_paused boolean not null default false,
+    created_at timestamptz not null default clock_timestamp(),
+    planned_until timestamptz not null default clock_timestamp(),      -- up to here the times are known
+    last_at timestamptz,                   -- the time that last fired, and its message
+    last_msg_id bigint
+);
+create index schedule_queue on spanmq.schedule (queue_id);
+create table spanmq.schedule_time (
+    schedule_id int not null references spanmq.schedule on delete cascade,
+    due_at timestamptz not null,
+    primary key (schedule_id, due_at)
+);
+create index schedule_time_due on spanmq.schedule_time (due_at, schedule_id);

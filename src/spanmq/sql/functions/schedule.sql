@@ -1,0 +1,206 @@
+-- Recurring messages. SQL can't read cron, so a schedule's row has its text, and spanmq.schedule_time its next times, which clients
+-- write and top up: 1,000 of them, or a year's. maintain() sends what is due, whoever calls it, pg_cron too: the message is sent and the
+-- time deleted in one transaction, so each time fires once, or, after a crash in the midst, is still there.
+
+-- Makes a schedule, or changes the one of that name: every message of it is as given here from now on. The times that are planned
+-- are kept if cron and time_zone stay as they were. Raises MQ002 for what is no name, time zone or header, 42P01 and 42501 as send() does.
+create or replace function pgmq.schedule(
+    name text, queue text, cron text, body jsonb, time_zone text default 'UTC', headers jsonb default null, catch_up boolean default false
+) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'insert');
+    before spanmq.schedule;
+begin
+    if name is null or octet_length(name) not between 1 and 255 then
+        raise exception 'the name of a schedule must have 1 to 255 bytes' using errcode = 'MQ002';
+    end if;
+    if cron is null or catch_up is null or time_zone is null then
+        raise exception 'cron, time_zone and catch_up of a schedule cannot be NULL' using errcode = 'MQ002';
+    end if;
+    if jsonb_typeof(headers) not in ('object', 'null') then
+        raise exception 'the headers of a schedule must be a JSON object' using errcode = 'MQ002';
+    end if;
+    -- An unknown zone raises here.
+    perform now() at time zone time_zone;
+    perform pg_advisory_xact_lock(hashtextextended('spanmq.schedule.' || name, 0));
+    before := spanmq.find_schedule(name, false);
+    if before.schedule_id is null then
+        insert into spanmq.schedule (name, queue_id, cron, time_zone, message, headers, catch_up)
+            values (schedule.name, this.queue_id, schedule.cron, schedule.time_zone, body,
+                    case when jsonb_typeof(schedule.headers) = 'object' then schedule.headers end, schedule.catch_up);
+        return;
+    end if;
+    update spanmq.schedule s
+        set queue_id = this.queue_id, message = body, headers = case when jsonb_typeof(schedule.headers) = 'object' then schedule.headers end,
+            catch_up = schedule.catch_up
+        where s.schedule_id = before.schedule_id;
+    if (before.cron, before.time_zone) <> (cron, time_zone) then
+        delete from spanmq.schedule_time t where t.schedule_id = before.schedule_id;
+        update spanmq.schedule s set cron = schedule.cron, time_zone = schedule.time_zone, planned_until = clock_timestamp()
+            where s.schedule_id = before.schedule_id;
+    end if;
+end $$;
+
+-- The schedule of that name, locked, if the caller may send to its queue. Raises MQ007 if `needed` and there is none.
+create or replace function spanmq.find_schedule(schedule_name text, needed boolean) returns spanmq.schedule
+language plpgsql as $$
+declare
+    this spanmq.schedule;
+    queue_name text;
+begin
+    select * into this from spanmq.schedule s where s.name = schedule_name for no key update;
+    if not found then
+        if needed then
+            raise exception 'there is no schedule %', coalesce(schedule_name, 'NULL')
+                using errcode = 'MQ007', hint = 'pgmq.list_schedules() lists them.';
+        end if;
+        return null;
+    end if;
+    select q.name into queue_name from spanmq.queue q where q.queue_id = this.queue_id;
+    perform spanmq.find_queue(queue_name, 'insert');
+    return this;
+end $$;
+
+-- Ends a schedule; what it has sent stays. False if there was none of that name.
+create or replace function pgmq.unschedule(name text) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.schedule := spanmq.find_schedule(name, false);
+begin
+    delete from spanmq.schedule s where s.schedule_id = this.schedule_id;
+    return found;
+end $$;
+
+-- Lets the times pass from now on. Raises MQ007 if there is no schedule of that name.
+create or replace function pgmq.pause_schedule(name text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.schedule := spanmq.find_schedule(name, true);
+begin
+    update spanmq.schedule s set is_paused = true where s.schedule_id = this.schedule_id;
+end $$;
+
+-- Fires again from now on; what fell into the pause is not made up for, whatever catch_up says.
+create or replace function pgmq.resume_schedule(name text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.schedule := spanmq.find_schedule(name, true);
+    at_ timestamptz := clock_timestamp();
+begin
+    if this.is_paused then
+        delete from spanmq.schedule_time t where t.schedule_id = this.schedule_id and t.due_at <= at_;
+        update spanmq.schedule s set is_paused = false, planned_until = greatest(s.planned_until, at_) where s.schedule_id = this.schedule_id;
+    end if;
+end $$;
+
+-- The schedules of queues that the caller may look into, by name.
+create or replace function pgmq.list_schedules()
+returns table (
+    name text, queue text, cron text, time_zone text, message jsonb, headers jsonb, catch_up boolean, is_paused boolean,
+    next_at timestamptz, last_at timestamptz, last_msg_id bigint, planned_until timestamptz
+)
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+    select s.name, q.name, s.cron, s.time_zone, s.message, s.headers, s.catch_up, s.is_paused,
+           (select min(t.due_at) from spanmq.schedule_time t where t.schedule_id = s.schedule_id),
+           s.last_at, s.last_msg_id, s.planned_until
+    from spanmq.schedule s join spanmq.queue q on q.queue_id = s.queue_id
+    where has_table_privilege(spanmq.caller(), q.queue_view, 'select')
+    order by s.name
+$$;
+
+-- What clients need to know: up to 100 schedules that want more times, from plan_from on; and, without a name, in how many seconds
+-- the next time of all is due. Only of queues that the caller may send to.
+create or replace function pgmq.upcoming_schedules()
+returns table (name text, cron text, time_zone text, planned_until timestamptz, plan_from timestamptz, looked_at timestamptz, due_in double precision)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    at_ timestamptz := clock_timestamp();
+begin
+    return query
+        select s.name, s.cron, s.time_zone, s.planned_until, case when s.catch_up then s.planned_until else greatest(s.planned_until, at_) end,
+               at_, null::double precision
+        from spanmq.schedule s join spanmq.queue q on q.queue_id = s.queue_id
+        where not s.is_paused and s.planned_until < at_ + interval '180 days'
+          and has_table_privilege(spanmq.caller(), q.queue_view, 'insert')
+          and (select count(*) from (select from spanmq.schedule_time t where t.schedule_id = s.schedule_id limit 500) t) < 500
+        order by s.planned_until limit 100;
+    return query
+        select null::text, null::text, null::text, null::timestamptz, null::timestamptz, at_, extract(epoch from min(t.due_at) - at_)::double precision
+        from spanmq.schedule_time t join spanmq.schedule s on s.schedule_id = t.schedule_id where not s.is_paused
+        having min(t.due_at) is not null;
+end $$;
+
+-- Adds times to a schedule, up to new_until, if it is still planned until planned_until: else another has done it, or it has been
+-- changed, and false is returned. Raises MQ007 if there is no schedule of that name, MQ002 for times that are null or over 1,000.
+create or replace function pgmq.plan_schedule(name text, planned_until timestamptz, times timestamptz[], new_until timestamptz) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.schedule := spanmq.find_schedule(name, true);
+begin
+    if times is null or array_position(times, null) is not null or cardinality(times) > 1000 or new_until is null or not isfinite(new_until) then
+        raise exception 'times must be at most 1000, and neither they nor new_until may be NULL' using errcode = 'MQ002';
+    end if;
+    if this.planned_until is distinct from plan_schedule.planned_until then
+        return false;
+    end if;
+    insert into spanmq.schedule_time (schedule_id, due_at)
+        select this.schedule_id, t from unnest(times) t on conflict do nothing;
+    update spanmq.schedule s set planned_until = greatest(s.planned_until, new_until) where s.schedule_id = this.schedule_id;
+    return true;
+end $$;
+
+-- Sends what is due, a row a schedule: up to 100 messages of one that catches up, else one for all its times that have passed.
+-- Locks the schedule, and looks for its times under the lock: any number of callers send each once, and nobody waits.
+create or replace function spanmq.fire_schedules(budget int) returns table (action text, queue text, detail text)
+language plpgsql as $$
+declare
+    at_ timestamptz := clock_timestamp();
+    candidate int;
+    this spanmq.schedule;
+    of_queue spanmq.queue;
+    times timestamptz[];
+    n int := 0;
+begin
+    for candidate in
+        select distinct t.schedule_id from spanmq.schedule_time t join spanmq.schedule s on s.schedule_id = t.schedule_id
+        where t.due_at <= at_ and not s.is_paused order by 1
+    loop
+        exit when n >= budget;
+        begin
+            -- A new statement under the lock of the schedule: what stands there is what is to be done.
+            select * into this from spanmq.schedule s where s.schedule_id = candidate and not s.is_paused for no key update skip locked;
+            continue when not found;
+            select * into of_queue from spanmq.queue q where q.queue_id = this.queue_id;
+            with due as (
+                delete from spanmq.schedule_time t
+                    where t.schedule_id = candidate
+                      and t.due_at = any (array(select d.due_at from spanmq.schedule_time d
+                                                where d.schedule_id = candidate and d.due_at <= at_ order by d.due_at
+                                                limit case when this.catch_up then 100 end))
+                    returning t.due_at)
+                select array_agg(d.due_at order by d.due_at) into times from due d;
+            continue when times is null;
+            detail := this.name;
+            if not this.catch_up and cardinality(times) > 1 then
+                detail := format('%s, %s missed', this.name, cardinality(times) - 1);
+                times := times[cardinality(times):];
+            end if;
+            for i in 1 .. cardinality(times) loop
+                this.last_msg_id := (spanmq.send_many(
+                    of_queue, array[this.message],
+                    array[coalesce(this.headers, '{}') || jsonb_build_object('x-spanmq-schedule', this.name, 'x-spanmq-scheduled-at', times[i])],
+                    null))[1];
+            end loop;
+            update spanmq.schedule s set last_at = times[cardinality(times)], last_msg_id = this.last_msg_id
+                where s.schedule_id = candidate;
+            action := 'sent scheduled';
+            queue := of_queue.name;
+            return next;
+            n := n + 1;
+        exception when lock_not_available then
+            -- A sender makes a segment, or somebody drops the queue: the next call will see.
+            continue;
+        end;
+    end loop;
+end $$;

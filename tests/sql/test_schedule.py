@@ -1,0 +1,249 @@
+"""Recurring messages: what is due is sent once, by whoever keeps house."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+from tests.sql.races.sessions import Race, Session
+from tests.sql.races.test_claims import together
+
+PLAN = """
+    select pgmq.plan_schedule(
+        %s, planned_until,
+        array(select clock_timestamp() + make_interval(secs => s) from unnest(%s::float8[]) s),
+        clock_timestamp() + interval '1 year')
+    from spanmq.schedule where name = %s
+"""
+SENT = """
+    select message, headers - 'x-spanmq-scheduled-at' from pgmq.q_jobs order by msg_id
+"""
+
+
+@pytest.fixture
+def jobs(connection: Connection[Any]) -> Connection[Any]:
+    connection.execute("select pgmq.create('jobs')")
+    return connection
+
+
+def schedule(connection: Connection[Any], more: str = "", name: str = "tick") -> None:
+    text = f"select pgmq.schedule(%s, 'jobs', '* * * * *', '{{\"a\": 1}}'{more})"
+    connection.execute(text.encode(), [name])
+
+
+def plan(connection: Connection[Any], *seconds: float, name: str = "tick") -> Any:
+    """Plan times, as seconds from now."""
+    row = connection.execute(PLAN, [name, list(seconds), name]).fetchone()
+    return None if row is None else row[0]
+
+
+def fire(connection: Connection[Any]) -> list[Any]:
+    rows = connection.execute("select action, queue, detail from pgmq.maintain(1)").fetchall()
+    return [row for row in rows if row[0] == "sent scheduled"]
+
+
+def sent(connection: Connection[Any]) -> list[Any]:
+    return connection.execute(SENT).fetchall()
+
+
+def left(connection: Connection[Any]) -> Any:
+    return connection.execute("select count(*) from spanmq.schedule_time").fetchall()[0][0]
+
+
+def test_what_is_due_is_sent_once(jobs: Connection[Any]) -> None:
+    schedule(jobs, ', headers => \'{"x-pgmq-group": "g"}\'')
+    assert plan(jobs, -1, 60) is True
+    assert fire(jobs) == [("sent scheduled", "jobs", "tick")]
+    assert fire(jobs) == []
+    assert sent(jobs) == [({"a": 1}, {"x-pgmq-group": "g", "x-spanmq-schedule": "tick"})]
+    assert left(jobs) == 1
+    text = "select last_msg_id, last_at < clock_timestamp(), next_at > last_at from pgmq.list_schedules()"
+    assert jobs.execute(text.encode()).fetchall() == [(1, True, True)]
+
+
+def test_message_names_the_time_that_it_is_for(jobs: Connection[Any]) -> None:
+    schedule(jobs)
+    plan(jobs, -3600)
+    fire(jobs)
+    row = jobs.execute(
+        "select clock_timestamp() - s.last_at between interval '59 minutes' and interval '61 minutes',"
+        " (q.headers->>'x-spanmq-scheduled-at')::timestamptz = s.last_at"
+        " from pgmq.q_jobs q, pgmq.list_schedules() s"
+    ).fetchone()
+    assert row == (True, True)
+
+
+def test_missed_times_give_one_message_together(jobs: Connection[Any]) -> None:
+    schedule(jobs)
+    plan(jobs, -300, -200, -100, 60)
+    assert fire(jobs) == [("sent scheduled", "jobs", "tick, 2 missed")]
+    assert len(sent(jobs)) == 1
+    assert left(jobs) == 1
+
+
+def test_missed_times_give_one_each_where_asked_for(jobs: Connection[Any]) -> None:
+    schedule(jobs, ", catch_up => true")
+    plan(jobs, *(-i for i in range(1, 251)), 60)
+    counts = []
+    while fire(jobs):
+        counts.append(len(sent(jobs)))
+    assert counts == [100, 200, 250]
+    text = "select headers->>'x-spanmq-scheduled-at' from pgmq.q_jobs order by msg_id"
+    at = [row[0] for row in jobs.execute(text.encode()).fetchall()]
+    assert at == sorted(at)
+
+
+def test_paused_schedule_lets_its_times_pass(jobs: Connection[Any]) -> None:
+    schedule(jobs, ", catch_up => true")
+    plan(jobs, -5, 60)
+    jobs.execute("select pgmq.pause_schedule('tick')")
+    assert fire(jobs) == []
+    jobs.execute("select pgmq.resume_schedule('tick')")
+    assert fire(jobs) == []
+    assert left(jobs) == 1
+
+
+def test_changed_text_forgets_the_times_and_the_same_keeps_them(jobs: Connection[Any]) -> None:
+    schedule(jobs)
+    plan(jobs, -5, 60)
+    schedule(jobs, ", headers => '{\"b\": 2}'")
+    assert left(jobs) == 2
+    fire(jobs)
+    assert sent(jobs) == [({"a": 1}, {"b": 2, "x-spanmq-schedule": "tick"})]
+    schedule(jobs, ", 'Europe/Berlin'")
+    assert left(jobs) == 0
+    assert jobs.execute("select count(*) from pgmq.list_schedules()").fetchone() == (1,)
+
+
+def test_schedules_want_times_until_they_have_enough(jobs: Connection[Any]) -> None:
+    def wanting() -> list[Any]:
+        text = "select name, plan_from >= planned_until from pgmq.upcoming_schedules() where name is not null"
+        return jobs.execute(text.encode()).fetchall()
+
+    schedule(jobs)
+    assert wanting() == [("tick", True)]
+    plan(jobs, 60)
+    assert wanting() == []
+    row = jobs.execute("select due_in between 50 and 60 from pgmq.upcoming_schedules() where name is null")
+    assert row.fetchall() == [(True,)]
+
+
+def test_plan_that_came_too_late_is_ignored(jobs: Connection[Any]) -> None:
+    schedule(jobs)
+    [(until,)] = jobs.execute("select planned_until from spanmq.schedule").fetchall()
+    plan(jobs, 60)
+    row = jobs.execute(
+        "select pgmq.plan_schedule('tick', %s, array[now()], now() + interval '2 years')", [until]
+    ).fetchone()
+    assert row == (False,)
+    assert left(jobs) == 1
+
+
+def test_dropped_queue_takes_its_schedules_along(jobs: Connection[Any]) -> None:
+    schedule(jobs)
+    plan(jobs, -1)
+    jobs.execute("select pgmq.drop_queue('jobs')")
+    assert fire(jobs) == []
+    assert jobs.execute("select count(*) from spanmq.schedule").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    ("call", "state"),
+    [
+        ("schedule('', 'jobs', '* * * * *', '1')", "MQ002"),
+        ("schedule(null, 'jobs', '* * * * *', '1')", "MQ002"),
+        ("schedule(repeat('a', 256), 'jobs', '* * * * *', '1')", "MQ002"),
+        ("schedule('a', 'jobs', null, '1')", "MQ002"),
+        ("schedule('a', 'jobs', '* * * * *', '1', null)", "MQ002"),
+        ("schedule('a', 'jobs', '* * * * *', '1', 'Nowhere')", "22023"),
+        ("schedule('a', 'jobs', '* * * * *', '1', headers => '[]')", "MQ002"),
+        ("schedule('a', 'jobs', '* * * * *', '1', catch_up => null)", "MQ002"),
+        ("schedule('a', 'nothing', '* * * * *', '1')", "42P01"),
+        ("pause_schedule('nothing')", "MQ007"),
+        ("resume_schedule('nothing')", "MQ007"),
+        ("plan_schedule('nothing', now(), '{}', now())", "MQ007"),
+        ("plan_schedule('tick', now(), null, now())", "MQ002"),
+        ("plan_schedule('tick', now(), array[null]::timestamptz[], now())", "MQ002"),
+        ("plan_schedule('tick', now(), '{}', 'infinity')", "MQ002"),
+    ],
+)
+def test_what_means_nothing_is_refused(jobs: Connection[Any], call: str, state: str) -> None:
+    schedule(jobs)
+    with pytest.raises(psycopg.errors.Error) as error, jobs.transaction():
+        jobs.execute(f"select pgmq.{call}".encode())
+    assert error.value.sqlstate == state
+    assert jobs.execute("select count(*) from spanmq.schedule").fetchone() == (1,)
+
+
+def test_unscheduled_is_gone(jobs: Connection[Any]) -> None:
+    schedule(jobs)
+    plan(jobs, -1)
+    assert jobs.execute("select pgmq.unschedule('tick'), pgmq.unschedule('tick')").fetchone() == (True, False)
+    assert fire(jobs) == []
+
+
+# With others at the same time.
+
+
+@pytest.fixture
+def race(database: str) -> Iterator[Race]:
+    with Race(database) as opened:
+        yield opened
+
+
+def prepare(race: Race, *seconds: float, more: str = "", name: str = "tick") -> None:
+    schedule(race.main.connection, more, name)
+    plan(race.main.connection, *seconds, name=name)
+
+
+def test_many_schedulers_send_each_time_once(race: Race) -> None:
+    for number in range(4):
+        prepare(race, *(-i for i in range(1, 121)), more=", catch_up => true", name=f"s{number}")
+
+    def keep(session: Session, chance: random.Random) -> None:
+        for _ in range(12):
+            session.begin()
+            session.rows("select pgmq.maintain(%s)", chance.choice((1, 3)))
+            session.end(chance.choice(("commit", "commit", "rollback")))
+
+    together(race, keep)
+    while race.main.rows("select from pgmq.maintain() where action = 'sent scheduled'"):
+        pass
+    text = "select count(*), count(distinct headers) from pgmq.q_jobs"
+    assert race.main.rows(text) == [(480, 480)]
+    assert left(race.main.connection) == 0
+
+
+def test_crash_of_a_scheduler_loses_nothing(race: Race) -> None:
+    prepare(race, -1)
+    one, two = race.open(), race.open()
+    one.begin()
+    assert fire(one.connection) == [("sent scheduled", "jobs", "tick")]
+    # Another does not send it again.
+    assert fire(two.connection) == []
+    one.drop()
+    assert sent(race.main.connection) == []
+    assert fire(two.connection) == [("sent scheduled", "jobs", "tick")]
+    assert len(sent(race.main.connection)) == 1
+
+
+def test_who_keeps_house_for_long_does_not_hold_schedules_up(race: Race) -> None:
+    one = race.open()
+    one.begin()
+    one.rows("select pgmq.maintain()")
+    prepare(race, -1)
+    assert fire(race.main.connection) == [("sent scheduled", "jobs", "tick")]
+    one.commit()
+
+
+def test_changed_schedule_is_passed_over_until_the_change_is_committed(race: Race) -> None:
+    prepare(race, -1)
+    prepare(race, -1, name="other")
+    one = race.open()
+    one.begin()
+    one.rows("select pgmq.unschedule('tick')")
+    assert fire(race.main.connection) == [("sent scheduled", "jobs", "other")]
+    one.rollback()
+    assert fire(race.main.connection) == [("sent scheduled", "jobs", "tick")]

@@ -13,7 +13,7 @@ GENERATORS = $(wildcard tools/generate_*.py)
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help setup demo test test-quick test-sql-16 lint fix bench bench-quick soak docs clean
+.PHONY: help setup demo test test-quick test-sql-16 lint fix bench bench-quick bench-worker soak soak-worker docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -24,6 +24,7 @@ help:
 	@echo 'make lint         ruff, mypy, generated files are fresh'
 	@echo 'make fix          format, repair what ruff can, regenerate'
 	@echo 'make bench        side by side with PGMQ; bench-quick: three minutes; soak: an hour'
+	@echo 'make bench-worker the worker beside Procrastinate and PGQueuer; soak-worker: fifty of ours killed'
 	@echo 'make docs         write the generated pages'
 	@echo 'make clean        remove everything that make made'
 
@@ -78,6 +79,13 @@ bench: setup
 
 bench-quick: setup
 	$(RUN) -m bench --quick $(ARGS)
+
+bench-worker: setup
+	$(RUN) -m bench.workers $(ARGS)
+
+# Fifty workers killed, where `make test` kills five.
+soak-worker: setup
+	SPANMQ_TEST_KILLS=50 $(RUN) -m pytest --timeout 600 tests/worker/test_kill.py -k killed $(ARGS)
 
 soak: setup
 	$(RUN) -m bench --soak $(ARGS)

@@ -30,7 +30,7 @@ def worker(
         list[str], typer.Option("--queue", "-q", help="A queue to receive from; may be given again.")
     ],
     concurrency: Annotated[int, typer.Option(help="How many handlers run at once.")] = 10,
-    batch: Annotated[int, typer.Option(help="How many messages one call takes at most.")] = 100,
+    batch: Annotated[int, typer.Option(help="How many messages one call takes at most.")] = 250,
     in_batches: Annotated[
         bool, typer.Option("--in-batches", help="The handler takes a list of messages.")
     ] = False,

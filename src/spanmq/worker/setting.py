@@ -22,7 +22,7 @@ class Settings:
     """Everything that a worker is told beside its queues and its handler; times are in seconds."""
 
     concurrency: int = 10
-    batch: int = 100
+    batch: int = 250
     in_batches: bool = False
     lease: float = 30.0
     lease_max: float = 3600.0

@@ -1,0 +1,1 @@
+"""Workers against each other: no-op handlers, 250-byte bodies, one process each, one server."""

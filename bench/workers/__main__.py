@@ -1,0 +1,143 @@
+"""Run it: `python -m bench.workers [--quick] [--rounds N] [--dsn DSN]`. docs/benchmark.md tells the rest."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from statistics import median, quantiles
+
+import psycopg
+
+from bench import database, scripts
+from bench.contestants import CONTESTANTS as ENGINES
+from bench.contestants import PGMQ_DATABASE, UPSTREAM
+from bench.load import Generator, find_pgbench
+from bench.server import serving
+from bench.workers import latency
+
+NAME = "spanmq_bench_worker"
+# So many that a run takes seconds, and that a start does not count.
+COUNTS = {"spanmq": 60_000, "spanmq-threads": 60_000, "procrastinate": 3_000, "pgqueuer": 20_000}
+PGMQ = "PGMQ's SQL, batch 100"
+LATENCY_COUNT = 300
+# The targets: see the issue's table in docs/benchmark.md.
+RATE_SHARE_MIN = 8_000 / 20_000
+TIMES_OTHERS_MIN = 3.0
+TIMES_NOTIFY_MAX = 3.0
+LATENCY_P99_MS_MAX = 20.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure in rounds, print medians and ratios; 1 if a target was missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.workers", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one round, a quarter of the messages")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dsn", help="measure on this server; makes and drops spanmq_bench_* databases")
+    options = parser.parse_args(arguments)
+    rounds, share = (1, 4) if options.quick else (options.rounds, 1)
+    rates: dict[str, list[float]] = {name: [] for name in (PGMQ, *COUNTS)}
+    processor: dict[str, list[float]] = {name: [] for name in COUNTS}
+    with serving(options.dsn) as dsn:
+        for number in range(rounds):
+            rates[PGMQ].append(pgmq_rate(dsn))
+            note(f"round {number + 1}: {PGMQ} {rates[PGMQ][-1]:,.0f} messages/s")
+            for name, count in COUNTS.items():
+                seconds, cost = run(dsn, name, count // share)
+                rates[name].append((count // share - 1) / seconds)
+                processor[name].append(cost)
+                note(f"round {number + 1}: {name} {rates[name][-1]:,.0f} messages/s")
+        bare, worker = latencies(dsn, LATENCY_COUNT // share)
+    return report(rates, processor, bare, worker)
+
+
+def pgmq_rate(dsn: str) -> float:
+    """Give upstream's rate of send, read and delete, a hundred at once: the measure of this machine."""
+    upstream = database.create(dsn, PGMQ_DATABASE)
+    try:
+        upstream.create_queue()
+        engine = next(engine for engine in ENGINES if engine.name == UPSTREAM)
+        generator = Generator(find_pgbench(), os.cpu_count() or 1)
+        script = scripts.cycle(engine, 100)
+        load = generator.run(upstream.dsn, script, clients=1, seconds=3, variables=scripts.VARIABLES)
+        return load.rate * 100
+    finally:
+        database.drop(dsn, PGMQ_DATABASE)
+
+
+def run(dsn: str, name: str, count: int) -> tuple[float, float]:
+    """Run one contestant in a database and a process of its own; give what it prints."""
+    with fresh(dsn) as address:
+        command = [sys.executable, "-m", "bench.workers.contestant", name, address, str(count)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{name} failed: {done.stderr.strip()[-2000:]}")
+    seconds, cost = done.stdout.split()[-2:]
+    return float(seconds), float(cost)
+
+
+def latencies(dsn: str, count: int) -> tuple[list[float], list[float]]:
+    """Time both ways in one database."""
+    from spanmq import Client
+
+    with fresh(dsn) as address:
+        with Client(address) as client:
+            client.install()
+            client.create_queue("latency")
+        return latency.bare_ms(address, count), latency.worker_ms(address, count)
+
+
+class fresh:  # noqa: N801, a context manager that reads as a verb
+    """A new database for the length of a block."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+
+    def __enter__(self) -> str:
+        database.drop(self._dsn, NAME)
+        with psycopg.connect(self._dsn, autocommit=True) as connection:
+            connection.execute(f"create database {NAME}".encode())
+        return psycopg.conninfo.make_conninfo(self._dsn, dbname=NAME)
+
+    def __exit__(self, *_: object) -> None:
+        database.drop(self._dsn, NAME)
+
+
+def report(
+    rates: dict[str, list[float]],
+    processor: dict[str, list[float]],
+    bare: list[float],
+    worker: list[float],
+) -> int:
+    """Print the tables; give the number of targets that were missed."""
+    ours = median(rates["spanmq"])
+    print("| worker | messages/s | spanmq is | processor ms/message |\n|---|---|---|---|")
+    for name, values in rates.items():
+        cost = f"{median(processor[name]):.3f}" if name in processor else ""
+        print(f"| {name} | {median(values):,.0f} | {ours / median(values):.2f} times | {cost} |")
+    print("\n| latency | median ms | p99 ms |\n|---|---|---|")
+    for name, times in (("bare LISTEN/NOTIFY", bare), ("send to handler, idle worker", worker)):
+        print(f"| {name} | {median(times):.2f} | {quantiles(times, n=100)[-1]:.2f} |")
+    others = max(median(rates["procrastinate"]), median(rates["pgqueuer"]))
+    checks = {
+        f"at least {RATE_SHARE_MIN:g} of PGMQ's SQL": ours / median(rates[PGMQ]) >= RATE_SHARE_MIN,
+        f"at least {TIMES_OTHERS_MIN:g} times the others": ours / others >= TIMES_OTHERS_MIN,
+        f"median latency at most {TIMES_NOTIFY_MAX:g} times a bare NOTIFY": median(worker) / median(bare)
+        <= TIMES_NOTIFY_MAX,
+        f"p99 latency at most {LATENCY_P99_MS_MAX:g} ms": quantiles(worker, n=100)[-1] <= LATENCY_P99_MS_MAX,
+    }
+    print()
+    for what, is_met in checks.items():
+        print(f"{'met' if is_met else 'MISSED'}: {what}")
+    return sum(not is_met for is_met in checks.values())
+
+
+def note(text: str) -> None:
+    """Say on standard error what goes on."""
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -38,6 +38,7 @@ COMMANDS_WITHOUT_METHOD = {
     "uninstall": "spanmq.schema, for who keeps house",
     "adopt": "spanmq.adopt, once in a lifetime",
     "demo": "spanmq.demo",
+    "top": "`health` again and again",
     "simulate": "spanmq.simulate",
     "create_shards": "ShardedQueue.create",
     "list_shards": "ShardedQueue.shards",

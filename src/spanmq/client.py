@@ -28,6 +28,7 @@ from spanmq.dead_letters import DeadLetters
 from spanmq.deliveries import Deliveries
 from spanmq.delivery_calls import by_lease
 from spanmq.errors import InvalidArgumentError
+from spanmq.health import Health
 from spanmq.link import ConnectionLink, Link, PoolLink, check_alive
 from spanmq.listen import Announcement, Listener, receive_until
 from spanmq.maintenance import Maintenance
@@ -59,6 +60,7 @@ class Client(
     Categories,
     DeadLetters,
     Receivers,
+    Health,
     ShardMaps,
 ):
     """Send and receive messages.

@@ -26,6 +26,7 @@ from spanmq.dead_letters_async import AsyncDeadLetters
 from spanmq.deliveries_async import AsyncDeliveries
 from spanmq.delivery_calls import by_lease
 from spanmq.errors import InvalidArgumentError
+from spanmq.health_async import AsyncHealth
 from spanmq.link_async import AsyncConnectionLink, AsyncLink, AsyncPoolLink, check_alive
 from spanmq.listen_async import AsyncAnnouncement, AsyncListener, receive_until
 from spanmq.maintenance_async import AsyncMaintenance
@@ -57,6 +58,7 @@ class AsyncClient(
     AsyncCategories,
     AsyncDeadLetters,
     AsyncReceivers,
+    AsyncHealth,
     AsyncShardMaps,
 ):
     """Send and receive messages.

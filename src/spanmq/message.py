@@ -134,6 +134,60 @@ class QueueStorage:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueHealth:
+    """How a queue is now: messages by state, ages in seconds (None: there is no such), who is at work.
+
+    `visible` + `in_flight` + `delayed` + `failed` are the `backlog`. `receivers` are leases that run, and one
+    more while somebody waits. `oldest_snapshot_seconds` is of the whole cluster.
+    """
+
+    queue: str
+    backlog: int
+    visible: int
+    in_flight: int
+    delayed: int
+    failed: int
+    dead: int
+    dead_per_minute: int
+    oldest_ready_seconds: float | None
+    oldest_lease_seconds: float | None
+    receivers: int
+    waiting_sessions: int
+    oldest_snapshot_seconds: float | None
+    is_paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a queue did in the `duration_seconds` before `sampled_at`, and how it stood then.
+
+    `sent` counts drawn ids; `settled` and `received` are reckoned from it and the growth of the backlog.
+    """
+
+    sampled_at: datetime
+    duration_seconds: float
+    sent: int
+    received: int
+    settled: int
+    failed: int
+    dead: int
+    backlog: int
+    visible: int
+    in_flight: int
+    oldest_ready_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What `doctor` found in one `check`: a `level` of "ok", "warning" or "problem", and what to do."""
+
+    check: str
+    level: str
+    finding: str
+    advice: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class TopicBinding:
     """A pattern and the queue that gets what matches it; `bound_at` is None from `test_routing`."""
 

@@ -128,6 +128,7 @@ begin
     return query select t.action, t.detail, false from spanmq.tidy(this) t;
     return query select f.action, f.detail, false from spanmq.forget_sent(this) f;
     return query select t.action, t.detail, false from spanmq.tidy_story(this) t;
+    perform spanmq.take_sample(this);
     return query select r.action, r.detail, true from spanmq.retire_segments(this, drawn) r;
 end $$;
 

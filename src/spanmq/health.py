@@ -1,0 +1,34 @@
+# Made of health_async.py by tools/generate_sync.py: change that one.
+
+"""How queues and the server are; a part of Client."""
+
+from __future__ import annotations
+
+from spanmq import health_calls
+from spanmq.call import Seconds
+from spanmq.link import Link
+from spanmq.message import Finding, QueueHealth, Sample
+
+
+class Health:
+    """Looking at all queues at once, at their last hours, and at the server."""
+
+    _link: Link
+
+    def health(self) -> list[QueueHealth]:
+        """Tell how each queue is into which one may look. Costs what its spans cost, not its messages."""
+        return self._link.run(health_calls.health())
+
+    def statistics(self, queue: str, *, seconds: Seconds = 3600.0) -> list[Sample]:
+        """Give what a queue did within the last so many seconds, a sample a minute, oldest first.
+
+        Empty where nobody calls `maintain`, which takes the samples and keeps them for three days.
+        """
+        return self._link.run(health_calls.statistics(queue, seconds))
+
+    def doctor(self, *, connections: int | None = None) -> list[Finding]:
+        """Look whether the server is fit for its job, and say what to do.
+
+        `connections` is how many all pools that run may open together. Needs the rights of pg_monitor.
+        """
+        return self._link.run(health_calls.doctor(connections))

@@ -1,0 +1,213 @@
+-- Is this server fit for its job? doctor() looks at it and says what to do.
+
+-- A row a finding: check_name, level (ok, warning or problem), what was found, and what to do about it (null when ok).
+-- client_at: the clock of who asks, to be compared with the server's. connections: how many all pools that run may open together.
+-- Looks only. Raises 42501 unless the caller is a member of pg_read_all_stats (pg_monitor is), MQ002 for connections under 1.
+create or replace function pgmq.doctor(client_at timestamptz default null, connections integer default null)
+returns table (check_name text, level text, finding text, advice text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    if not pg_has_role(spanmq.caller(), 'pg_read_all_stats', 'usage') then
+        raise exception 'permission denied to look at the server'
+            using errcode = '42501', hint = format('grant pg_monitor to %I', spanmq.caller());
+    end if;
+    if connections < 1 then
+        raise exception 'connections must be at least 1, got: %', connections using errcode = 'MQ002';
+    end if;
+    return query select * from spanmq.check_server(client_at, connections);
+    return query select * from spanmq.check_vacuum();
+    return query select * from spanmq.check_horizon();
+    return query select * from spanmq.check_rights();
+    return query select * from spanmq.check_queues();
+end $$;
+
+create or replace function spanmq.check_server(client_at timestamptz, connections int)
+returns table (check_name text, level text, finding text, advice text)
+language plpgsql as $$
+declare
+    most int := current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int;
+    open_now int := (select count(*) from pg_stat_activity a where a.backend_type = 'client backend');
+    timeout interval := current_setting('deadlock_timeout')::interval;
+    apart double precision := abs(extract(epoch from clock_timestamp() - client_at));
+    settings text;
+begin
+    check_name := 'version';
+    level := case when current_setting('server_version_num')::int < 140000 then 'problem' else 'ok' end;
+    finding := format('PostgreSQL %s, spanmq %s', current_setting('server_version'), pgmq.spanmq_version());
+    advice := case when level <> 'ok' then 'PostgreSQL 14 or newer is needed' end;
+    return next;
+
+    check_name := 'connections';
+    level := case when connections > most or open_now > most * 0.95 then 'problem' when open_now > most * 0.8 then 'warning' else 'ok' end;
+    finding := format('%s of %s are open', open_now, most) || coalesce('; the pools may open ' || connections, '');
+    advice := case when level <> 'ok' then 'make the pools smaller, put a pooler in front, or raise max_connections' end;
+    return next;
+
+    check_name := 'deadlock_timeout';
+    level := case when timeout < interval '100 ms' or timeout > interval '10 s' then 'warning' else 'ok' end;
+    finding := current_setting('deadlock_timeout');
+    advice := case when level <> 'ok' then 'between 100 ms and 10 s: shorter costs a look at all locks at every short wait, longer lets a deadlock stand' end;
+    return next;
+
+    check_name := 'durability';
+    select string_agg(format('%s = off', name), ', ') into settings
+        from unnest(array['fsync', 'full_page_writes', 'synchronous_commit']) name where current_setting(name) = 'off';
+    level := case when settings ~ 'fsync|full_page' then 'problem' when settings is not null then 'warning' else 'ok' end;
+    finding := coalesce(settings, 'what is committed survives a crash');
+    advice := case when level = 'problem' then 'set it on: a crash of the machine may destroy everything'
+                   when level = 'warning' then 'a crash forgets the last sends and settlements; set it on unless that may be' end;
+    return next;
+
+    check_name := 'clock';
+    level := case when apart > 60 then 'problem' when apart > 5 then 'warning' else 'ok' end;
+    finding := case when apart is null then 'not compared' else format('the client''s is %s s off', round(apart::numeric, 1)) end;
+    advice := case when level <> 'ok' then 'run NTP on both machines: leases and delays go by the server''s clock' end;
+    return next;
+end $$;
+
+create or replace function spanmq.check_vacuum() returns table (check_name text, level text, finding text, advice text)
+language plpgsql as $$
+declare
+    busiest record;
+begin
+    select t.relname, t.n_dead_tup, t.n_live_tup into busiest from pg_stat_user_tables t
+        where t.schemaname = 'spanmq' and t.relname !~ '^log_' order by t.n_dead_tup desc limit 1;
+    check_name := 'autovacuum';
+    if current_setting('autovacuum') = 'off' or current_setting('track_counts') = 'off' then
+        level := 'problem';
+        finding := 'it does not run';
+        advice := 'set autovacuum and track_counts on: dead rows slow every call down';
+    elsif exists (select from pg_class c where c.oid in ('spanmq.span'::regclass, 'spanmq.settled'::regclass)
+                  and 'autovacuum_enabled=false' = any (c.reloptions)) then
+        level := 'problem';
+        finding := 'it is switched off for the spans';
+        advice := 'alter table spanmq.span reset (autovacuum_enabled); the same for spanmq.settled';
+    elsif busiest.n_dead_tup > 200000 and busiest.n_dead_tup > 5 * busiest.n_live_tup then
+        level := 'warning';
+        finding := format('spanmq.%s has %s dead rows beside %s live ones', busiest.relname, busiest.n_dead_tup, busiest.n_live_tup);
+        advice := 'see "snapshots"; if nothing is held there, raise autovacuum_max_workers or vacuum the table';
+    else
+        level := 'ok';
+        finding := format('at most %s dead rows in a table', coalesce(busiest.n_dead_tup, 0));
+    end if;
+    return next;
+end $$;
+
+-- What holds old rows and segments back: snapshots, prepared transactions, replication slots.
+create or replace function spanmq.check_horizon() returns table (check_name text, level text, finding text, advice text)
+language plpgsql as $$
+declare
+    held record;
+begin
+    check_name := 'snapshots';
+    select a.pid, a.application_name, a.state, clock_timestamp() - a.xact_start as age into held from pg_stat_activity a
+        where a.pid <> pg_backend_pid() and a.backend_type = 'client backend' and a.xact_start is not null
+          and (a.backend_xmin is not null or a.backend_xid is not null)
+        order by a.xact_start limit 1;
+    level := case when held.age > interval '1 hour' then 'problem' when held.age > interval '5 minutes' then 'warning' else 'ok' end;
+    finding := case when held.pid is null then 'none is held'
+                    else format('the oldest is held for %s, by process %s%s, %s', date_trunc('second', held.age), held.pid,
+                                case when held.application_name <> '' then format(' (%s)', held.application_name) end, held.state) end;
+    advice := case when level <> 'ok' then format('select pg_terminate_backend(%s), if nobody needs it; set idle_in_transaction_session_timeout. '
+                                                  'Segments can''t be truncated meanwhile, and dead rows stay', held.pid) end;
+    return next;
+
+    check_name := 'prepared transactions';
+    select p.gid, clock_timestamp() - p.prepared as age into held from pg_prepared_xacts p order by p.prepared limit 1;
+    level := case when held.age > interval '1 hour' then 'problem' when held.age > interval '5 minutes' then 'warning' else 'ok' end;
+    finding := case when held.gid is null then 'there are none' else format('%s waits for %s', held.gid, date_trunc('second', held.age)) end;
+    advice := case when level <> 'ok' then format('commit prepared %L, or rollback prepared %L', held.gid, held.gid) end;
+    return next;
+
+    check_name := 'slots';
+    select r.slot_name, r.active, coalesce(age(r.xmin), 0) as xids,
+           pg_wal_lsn_diff(case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end, r.restart_lsn) as bytes
+        into held from pg_replication_slots r order by 4 desc nulls last, 3 desc limit 1;
+    level := case when held.slot_name is null or held.active and held.bytes < 1e10 then 'ok'
+                  when held.bytes > 1e10 or held.xids > 10000000 then 'problem'
+                  when held.bytes > 1e8 or held.xids > 100000 then 'warning' else 'ok' end;
+    finding := case when held.slot_name is null then 'there are none'
+                    else format('%s is %s behind%s', held.slot_name, coalesce(pg_size_pretty(held.bytes), 'nothing'),
+                                case when not held.active then ', and nobody reads it' end) end;
+    advice := case when level <> 'ok' then format('start its reader, or select pg_drop_replication_slot(%L)', held.slot_name) end;
+    return next;
+end $$;
+
+create or replace function spanmq.check_rights() returns table (check_name text, level text, finding text, advice text)
+language plpgsql as $$
+declare
+    leaks text;
+begin
+    check_name := 'rights';
+    select string_agg(p.oid::regprocedure::text, ', ') into leaks from pg_proc p
+        where p.pronamespace = 'spanmq'::regnamespace and p.proname <> 'last_notified_at' and has_function_privilege('public', p.oid, 'execute');
+    if leaks is not null then
+        level := 'problem';
+        finding := format('everybody may call %s', left(leaks, 200));
+        advice := 'revoke all on all functions in schema spanmq from public; or spanmq upgrade';
+    elsif not pg_has_role(current_user, 'pg_read_all_stats', 'usage') then
+        level := 'problem';
+        finding := format('%s, the owner, can''t see the snapshots of others', current_user);
+        advice := format('grant pg_read_all_stats to %I: without it no segment is ever truncated', current_user);
+    else
+        level := 'ok';
+        finding := format('%s, the owner, has what maintain() needs', current_user);
+        advice := null;
+    end if;
+    return next;
+end $$;
+
+-- The queues: whether maintain() runs and gets on, whether receivers come back for what they leased.
+create or replace function spanmq.check_queues() returns table (check_name text, level text, finding text, advice text)
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue;
+    at_ timestamptz := clock_timestamp();
+    last_at timestamptz := (select max(s.sampled_at) from spanmq.sample s);
+    created_at timestamptz := (select min(q.created_at) from spanmq.queue q);
+    found_counts record;
+    stuck text[] := '{}';
+    abandoned text[] := '{}';
+    lagging text[] := '{}';
+    missing_ids bigint := (select count(*) from (select from spanmq.missing limit 1000) m);
+    drawn bigint;
+begin
+    for this in select * from spanmq.queue q order by q.queue_id loop
+        select * into found_counts from spanmq.survey_of(this, at_);
+        if found_counts.oldest_lease_at < at_ - interval '1 hour' then
+            stuck := stuck || format('%s (%s)', this.name, date_trunc('second', at_ - found_counts.oldest_lease_at));
+        end if;
+        if found_counts.expired > 0 and found_counts.leases = 0 and found_counts.oldest_ready_at < at_ - interval '5 minutes' then
+            abandoned := abandoned || format('%s (%s messages)', this.name, found_counts.expired);
+        end if;
+        drawn := coalesce(pg_sequence_last_value(this.ids), 0);
+        if (select count(*) from spanmq.segment s
+            where s.queue_id = this.queue_id and s.hi < drawn and (s.settled_at_xid is not null or s.state = 'truncated')) > 10 then
+            lagging := lagging || this.name::text;
+        end if;
+    end loop;
+
+    check_name := 'maintenance';
+    level := case when created_at < at_ - interval '5 minutes' and coalesce(last_at, '-infinity') < at_ - interval '5 minutes' then 'problem' else 'ok' end;
+    finding := case when last_at is null then 'maintain() has not run yet' else format('maintain() ran %s ago', greatest(date_trunc('second', at_ - last_at), interval '0')) end;
+    advice := case when level <> 'ok' then 'nobody calls maintain(): run a client with a pool, spanmq maintain --every 1, or a cron job' end;
+    return next;
+
+    check_name := 'leases';
+    level := case when stuck <> '{}' or abandoned <> '{}' then 'warning' else 'ok' end;
+    finding := coalesce(nullif(concat_ws('; ', case when stuck <> '{}' then 'held for over an hour: ' || array_to_string(stuck[:10], ', ') end,
+                                         case when abandoned <> '{}' then 'ran out, and nobody receives: ' || array_to_string(abandoned[:10], ', ') end), ''),
+                        'none is stuck');
+    advice := case when level <> 'ok' then 'see whether the receivers live; set_vt(queue, msg_id, 0) makes a message visible at once' end;
+    return next;
+
+    check_name := 'segments';
+    level := case when missing_ids > 0 then 'problem' when lagging <> '{}' then 'warning' else 'ok' end;
+    finding := case when missing_ids > 0 then format('%s messages had no row in the log', missing_ids)
+                    when lagging <> '{}' then 'settled ones wait to go: ' || array_to_string(lagging[:10], ', ')
+                    else 'they go when they are settled' end;
+    advice := case when missing_ids > 0 then 'look into spanmq.missing; was a table of the log truncated or restored by hand?'
+                   when level <> 'ok' then 'see "snapshots", "slots" and "maintenance"' end;
+    return next;
+end $$;

@@ -1,0 +1,185 @@
+-- How queues are: health(), and the statistics that maintain() keeps. What it costs grows with spans, not with messages.
+
+create or replace function spanmq.survey_of(
+    this spanmq.queue, at_ timestamptz, out backlog bigint, out visible bigint, out in_flight bigint, out delayed bigint, out failed bigint,
+    out expired bigint, out leases bigint, out oldest_lease_at timestamptz, out oldest_ready_at timestamptz
+)
+language plpgsql as $$
+declare
+    found_counts record;
+begin
+    if this.is_unlogged then
+        select * into found_counts from spanmq.survey_unlogged(this.queue_id, at_);
+    else
+        select * into found_counts from spanmq.survey(this.queue_id, at_);
+    end if;
+    backlog := found_counts.backlog;
+    visible := found_counts.visible;
+    in_flight := found_counts.in_flight;
+    delayed := found_counts.delayed;
+    failed := found_counts.failed;
+    expired := found_counts.expired;
+    leases := found_counts.leases;
+    oldest_lease_at := found_counts.oldest_lease_at;
+    if visible > 0 then
+        if found_counts.first_ready_id is not null then
+            oldest_ready_at := coalesce(found_counts.first_ready_at, spanmq.enqueued_at(this.queue_id, found_counts.first_ready_id));
+        end if;
+        oldest_ready_at := least(oldest_ready_at, found_counts.oldest_due_at);
+    end if;
+end $$;
+
+-- Since when the oldest snapshot or transaction of the cluster is open that keeps dead rows and old segments; null: none but ours.
+create or replace function spanmq.oldest_snapshot_at() returns timestamptz
+language sql stable as $$
+    select least((select min(coalesce(a.xact_start, a.backend_start)) from pg_catalog.pg_stat_activity a
+                  where a.pid <> pg_catalog.pg_backend_pid() and a.backend_type <> 'autovacuum worker'
+                    and (a.backend_xmin is not null or a.backend_xid is not null)),
+                 (select min(p.prepared) from pg_catalog.pg_prepared_xacts p))
+$$;
+
+-- How many sessions wait for each queue's own locks: its tables, its segments being made, its creation or drop.
+create or replace function spanmq.waiting_sessions() returns table (queue_id int, sessions bigint)
+language sql stable as $$
+    select q.queue_id, count(distinct w.pid)
+    from (select l.pid, l.relation, (l.classid::bigint << 32) | l.objid::bigint as key, l.locktype, c.relname, c.relnamespace
+          from pg_catalog.pg_locks l left join pg_catalog.pg_class c on c.oid = l.relation
+          where not l.granted and (l.database is null or l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database()))) w
+    join spanmq.queue q
+        on w.relation in (q.queue_view, q.archive, q.ids)
+        or w.relnamespace = 'spanmq'::regnamespace and w.relname ~ ('^log_' || q.queue_id || '(_|$)')
+        or w.locktype = 'advisory' and w.key in (spanmq.lock_key('segment', q.queue_id),
+                                                 hashtextextended('spanmq.queue.' || q.folded_name, 0))
+    group by q.queue_id
+$$;
+
+-- How many sessions wait for a row of the spans, which are one table: of which queue it is can't be told.
+create or replace function spanmq.sessions_waiting_for_spans() returns bigint
+language sql stable as $$
+    select count(distinct w.pid)
+    from pg_catalog.pg_locks w
+    where not w.granted and w.locktype in ('transactionid', 'tuple')
+      and exists (select from pg_catalog.pg_locks o
+                  where o.pid = w.pid and o.granted and o.relation in ('spanmq.span'::regclass, 'spanmq.span_unlogged'::regclass)
+                    and o.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database()))
+$$;
+
+-- A row for each queue into which the caller may look:
+--   backlog                 messages that are not settled = visible + in_flight + delayed + failed
+--   visible                 a receive may get them now, if the queue isn't paused
+--   in_flight               leased, and the lease runs
+--   delayed, failed         hidden: never delivered yet; delivered before, and waiting to be so again
+--   dead, dead_per_minute   dead letters that are there; how many messages died within the last minute
+--   oldest_ready_seconds    since when the first visible message waits
+--   oldest_lease_seconds    since when the oldest running lease is held
+--   receivers               leases that run, and one more while somebody waits for messages
+--   waiting_sessions        sessions that wait for a lock of the queue; those that wait for a span, whose queue can't be told, count in each
+--   oldest_snapshot_seconds the oldest snapshot or prepared transaction of the cluster: what keeps dead rows and old segments
+create or replace function pgmq.health()
+returns table (queue text, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, dead bigint,
+               dead_per_minute bigint, oldest_ready_seconds double precision, oldest_lease_seconds double precision, receivers bigint,
+               waiting_sessions bigint, oldest_snapshot_seconds double precision, is_paused boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue;
+    at_ timestamptz := clock_timestamp();
+    now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
+    found_counts record;
+    waits jsonb := (select jsonb_object_agg(w.queue_id, w.sessions) from spanmq.waiting_sessions() w);
+    shared_waits bigint := spanmq.sessions_waiting_for_spans();
+    snapshot_seconds double precision := extract(epoch from at_ - spanmq.oldest_snapshot_at());
+begin
+    for this in select * from spanmq.queue q order by q.queue_id loop
+        continue when not has_table_privilege(spanmq.caller(), this.queue_view, 'select');
+        select * into found_counts from spanmq.survey_of(this, at_);
+        queue := this.name;
+        backlog := found_counts.backlog;
+        visible := found_counts.visible;
+        in_flight := found_counts.in_flight;
+        delayed := found_counts.delayed;
+        failed := found_counts.failed;
+        dead := (select coalesce(sum(c.n), 0) from spanmq.dead_letter_count c where c.queue_id = this.queue_id);
+        dead_per_minute := (select count(*) from spanmq.dead_letter d
+                            where d.queue_id = this.queue_id and d.dead_at > at_ - interval '1 minute');
+        oldest_ready_seconds := extract(epoch from at_ - found_counts.oldest_ready_at);
+        oldest_lease_seconds := extract(epoch from at_ - found_counts.oldest_lease_at);
+        receivers := found_counts.leases
+                     + (this.waiting is not null and coalesce(pg_sequence_last_value(this.waiting), 0) > now_ms)::int;
+        waiting_sessions := coalesce((waits->>this.queue_id::text)::bigint, 0) + shared_waits;
+        oldest_snapshot_seconds := greatest(snapshot_seconds, 0);
+        is_paused := exists (select from spanmq.policy p where p.queue_id = this.queue_id and p.paused);
+        return next;
+    end loop;
+end $$;
+
+-- What a queue did within the last so many seconds, a row a sample (see spanmq.statistics), oldest first. maintain() samples once a
+-- minute and keeps three days. Raises MQ002 for seconds that are no positive number, 42P01 and 42501 as metrics() does.
+create or replace function pgmq.statistics(queue text, seconds double precision default 3600)
+returns table (sampled_at timestamptz, duration_seconds double precision, sent bigint, received bigint, settled bigint, failed bigint, dead bigint,
+               backlog bigint, visible bigint, in_flight bigint, oldest_ready_seconds double precision)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'select');
+begin
+    if seconds is null or not (seconds > 0 and seconds <= 3e9) then
+        raise exception 'seconds must be a positive number, got: %', seconds using errcode = 'MQ002';
+    end if;
+    return query
+        select s.sampled_at, s.seconds, s.sent, s.received, s.settled, s.failed, s.dead, s.backlog, s.visible, s.in_flight, s.oldest_ready_seconds
+        from spanmq.statistics s
+        where s.queue_id = this.queue_id and s.sampled_at > clock_timestamp() - make_interval(secs => statistics.seconds)
+        order by s.sampled_at;
+end $$;
+
+-- Samples a queue, if the last time was a minute ago or never, and deletes some of what is older than three days.
+create or replace function spanmq.take_sample(this spanmq.queue) returns void
+language plpgsql as $$
+declare
+    at_ timestamptz := clock_timestamp();
+    before spanmq.sample;
+    found_counts record;
+    drawn bigint;
+    made spanmq.statistics;
+begin
+    select * into before from spanmq.sample s where s.queue_id = this.queue_id;
+    -- A last sample in the future (the clock was set back) does not end the statistics.
+    if before.sampled_at between at_ - interval '1 minute' and at_ + interval '1 minute' then
+        return;
+    end if;
+    drawn := coalesce(pg_sequence_last_value(this.ids), 0);
+    select * into found_counts from spanmq.survey_of(this, at_);
+    if before.sampled_at is not null and before.sampled_at < at_ then
+        made.queue_id := this.queue_id;
+        made.sampled_at := at_;
+        made.seconds := extract(epoch from at_ - before.sampled_at);
+        -- The sequence may be set back by hand.
+        made.sent := greatest(drawn - before.drawn, 0);
+        made.dead := (select count(*) from spanmq.dead_letter d where d.queue_id = this.queue_id and d.dead_at > before.sampled_at);
+        made.failed := spanmq.count_failed(this.queue_id, before.sampled_at) + made.dead;
+        -- What was drawn before the last sample and committed after it, or the other way round, must not make it negative.
+        made.settled := greatest(made.sent - made.dead - (found_counts.backlog - before.backlog), 0);
+        made.received := greatest(made.settled + made.failed + found_counts.in_flight - before.in_flight, 0);
+        made.backlog := found_counts.backlog;
+        made.visible := found_counts.visible;
+        made.in_flight := found_counts.in_flight;
+        made.oldest_ready_seconds := extract(epoch from at_ - found_counts.oldest_ready_at);
+        if made.sent > 0 or made.failed > 0 or made.settled > 0 or made.backlog > 0 or before.backlog > 0 then
+            insert into spanmq.statistics select made.* on conflict do nothing;
+        end if;
+    end if;
+    insert into spanmq.sample values (this.queue_id, at_, drawn, found_counts.backlog, found_counts.in_flight)
+        on conflict (queue_id) do update
+        set sampled_at = excluded.sampled_at, drawn = excluded.drawn, backlog = excluded.backlog, in_flight = excluded.in_flight;
+    delete from spanmq.statistics s where s.queue_id = this.queue_id and s.sampled_at in (
+        select o.sampled_at from spanmq.statistics o
+        where o.queue_id = this.queue_id and o.sampled_at < at_ - interval '3 days' order by o.sampled_at limit 1000);
+end $$;
+
+-- How many messages were given back with a failure since then and are still in the queue. By its BRIN index.
+create or replace function spanmq.count_failed(this_queue int, since timestamptz) returns bigint
+language plpgsql set enable_bitmapscan = on as $$
+begin
+    return (select coalesce(sum(f.n), 0) from spanmq.failure f
+            where f.queue_id = this_queue and f.failed_at > since and f.outcome <> 'cancelled');
+end $$;

@@ -1,0 +1,31 @@
+-- since 0.1.0
+-- What queues did, minute by minute, for charts. Written by maintain() alone, out of what is there anyway: no call pays for it.
+
+-- A row a queue and sample, about a minute apart; none while a queue is empty and idle. Counts are of the seconds before `sampled_at`.
+create table spanmq.statistics (
+    queue_id int not null references spanmq.queue on delete cascade,
+    sampled_at timestamptz not null,
+    seconds double precision not null,
+    sent bigint not null,                  -- ids drawn, with those of sends that were rolled back
+    received bigint not null,              -- deliveries that must have been: settled + failed + dead + more in flight than before
+    settled bigint not null,               -- acked, deleted, archived, popped or purged: sent - dead - growth of the backlog
+    failed bigint not null,                -- given back with a failure, or their lease ran out
+    dead bigint not null,
+    backlog bigint not null,
+    visible bigint not null,
+    in_flight bigint not null,
+    oldest_ready_seconds double precision, -- null: nothing is ready
+    primary key (queue_id, sampled_at)
+);
+
+-- What the next sample is compared with.
+create table spanmq.sample (
+    queue_id int primary key references spanmq.queue on delete cascade,
+    sampled_at timestamptz not null,
+    drawn bigint not null,
+    backlog bigint not null,
+    in_flight bigint not null
+) with (fillfactor = 50);
+
+-- Failures since a moment, without a price for who writes them: rows come in the order of time.
+create index failure_time on spanmq.failure using brin (failed_at) with (autosummarize = on);

@@ -1,0 +1,269 @@
+"""health(), statistics() and doctor() tell what is, at a price that does not grow with messages."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+from tests.sql.faults.conftest import pages_touched
+from tests.sql.races.sessions import Race
+
+
+def health(connection: Connection[Any], queue: str = "jobs") -> dict[str, Any]:
+    cursor = connection.execute("select * from pgmq.health() where queue = %s", [queue])
+    names = [column.name for column in cursor.description or ()]
+    (row,) = cursor.fetchall()
+    return dict(zip(names, row, strict=True))
+
+
+def finding(connection: Connection[Any], check: str, arguments: str = "") -> tuple[str, str]:
+    row = connection.execute(
+        f"select level, finding from pgmq.doctor({arguments}) where check_name = %s".encode(), [check]
+    ).fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+@pytest.mark.parametrize("kind", ["create", "create_unlogged"])
+def test_messages_are_counted_by_state(connection: Connection[Any], kind: str) -> None:
+    connection.execute(f"select pgmq.{kind}('jobs')".encode())
+    assert health(connection)["backlog"] == 0
+    assert health(connection)["oldest_ready_seconds"] is None
+    connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[100]))")
+    connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[7]), 3600)")
+    # 30 leased in two leases, of which 3 left one by one; 5 whose lease ran out; 4 hidden after a delivery.
+    connection.execute("select pgmq.receive('jobs', 5, 0)")
+    expired = connection.execute("select count(*) from pgmq.receive('jobs', 20, 600)").fetchone()
+    connection.execute("select pgmq.receive('jobs', 10, 600)")
+    assert expired == (20,)
+    connection.execute("select pgmq.delete('jobs', array[7, 9, 11])")
+    connection.execute("select pgmq.set_vt('jobs', array[25, 26, 27, 28], 3600)")
+    found = health(connection)
+    expected = {"backlog": 104, "visible": 70, "in_flight": 23, "delayed": 7, "failed": 4, "receivers": 2}
+    assert {name: found[name] for name in expected} == expected
+    assert 0 <= found["oldest_lease_seconds"] < 600
+    assert 0 <= found["oldest_ready_seconds"] < 600
+    query = "select queue_length, queue_visible_length from pgmq.metrics('jobs')"
+    assert connection.execute(query).fetchone() == (found["backlog"], found["visible"])
+
+
+def test_lease_that_ran_out_is_visible_since_then(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
+    connection.execute("select pgmq.receive('jobs', 1, 600)")
+    connection.execute("update spanmq.span set vt = now() - interval '100 s'")
+    found = health(connection)
+    assert (found["visible"], found["in_flight"], found["receivers"]) == (1, 0, 0)
+    assert 99 < found["oldest_ready_seconds"] < 700
+
+
+def test_dead_letters_are_counted(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('jobs'), pgmq.create('others')")
+    connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[10]))")
+    leases = connection.execute("select msg_id, lease_id from pgmq.receive('jobs', 10)").fetchall()
+    ids = [row[0] for row in leases]
+    connection.execute("select pgmq.reject('jobs', %s, %s::bigint[])", [leases[0][1], ids[:4]])
+    connection.execute("select pgmq.nack('jobs', %s, %s::bigint[], retry_in => 60)", [leases[0][1], ids[4:6]])
+    connection.execute("update spanmq.dead_letter set dead_at = now() - interval '1 hour' where msg_id = 1")
+    found = health(connection)
+    names = ("backlog", "dead", "dead_per_minute", "failed", "in_flight")
+    assert [found[name] for name in names] == [6, 4, 3, 2, 4]
+    assert health(connection, "others")["dead"] == 0
+
+
+def test_only_queues_that_one_may_see_are_told(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('jobs'), pgmq.create('others')")
+    connection.execute("create role spanmq_test_looker")
+    connection.execute("grant usage on schema pgmq to spanmq_test_looker")
+    connection.execute("grant select on pgmq.q_jobs to spanmq_test_looker")
+    connection.execute("set local role spanmq_test_looker")
+    assert connection.execute("select queue from pgmq.health()").fetchall() == [("jobs",)]
+    for call in ("statistics('others')", "doctor()"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege), connection.transaction():
+            connection.execute(f"select pgmq.{call}".encode())
+
+
+def test_health_costs_the_same_whatever_waits(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('jobs')")
+    connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[300]))")
+    few = pages_touched(connection, "select * from pgmq.health()")
+    connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[25600]))")
+    # A hundred spans more, and not the hundreds of pages of their messages.
+    assert pages_touched(connection, "select * from pgmq.health()") < few + 40
+
+
+def test_waiting_sessions_and_old_snapshots_are_seen(database: str) -> None:
+    with Race(database) as race:
+        race.send(4)
+        race.main.rows("select pgmq.create('others')")
+        one, two, three = race.open(), race.open(), race.open()
+        one.begin()
+        one.rows("lock table pgmq.a_jobs in access exclusive mode")
+        archives = two.later("select pgmq.archive('jobs', 1::bigint), pgmq.archive('jobs', 256::bigint)")
+        assert archives.waits()
+        deletes = three.later("select pgmq.delete('jobs', array[256]::bigint[])")
+        assert deletes.waits()
+        assert health(race.main.connection)["waiting_sessions"] == 2
+        assert health(race.main.connection, "others")["waiting_sessions"] == 1
+        age = "select extract(epoch from clock_timestamp() - xact_start) from pg_stat_activity where pid = %s"
+        assert health(race.main.connection)["oldest_snapshot_seconds"] > 0
+        assert one.value(age, one.pid) >= health(race.main.connection)["oldest_snapshot_seconds"] - 1
+        one.rollback()
+        archives.rows()
+        deletes.rows()
+        assert health(race.main.connection)["waiting_sessions"] == 0
+
+
+# Statistics
+
+
+def sample(connection: Connection[Any], queue: str = "jobs") -> list[Any]:
+    """Let a minute be over since the last sample, and take one; give all samples."""
+    connection.execute("update spanmq.sample set sampled_at = sampled_at - interval '61 s'")
+    connection.execute("select * from pgmq.maintain(100)")
+    return connection.execute(
+        "select sent, received, settled, failed, dead, backlog, in_flight from pgmq.statistics(%s)", [queue]
+    ).fetchall()
+
+
+def test_maintain_keeps_statistics(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('jobs'), pgmq.create('idle')")
+    connection.execute("select * from pgmq.maintain(100)")
+    assert sample(connection) == []
+    connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[10]))")
+    assert sample(connection) == [(10, 0, 0, 0, 0, 10, 0)]
+    leases = connection.execute("select msg_id, lease_id from pgmq.receive('jobs', 6)").fetchall()
+    ids, lease = [row[0] for row in leases], leases[0][1]
+    connection.execute("select pgmq.ack('jobs', %s, %s::bigint[])", [lease, ids[:3]])
+    connection.execute("select pgmq.reject('jobs', %s, %s::bigint[])", [lease, ids[3:4]])
+    connection.execute("select pgmq.nack('jobs', %s, %s::bigint[], retry_in => 60)", [lease, ids[4:5]])
+    # In this one transaction now() stands still, and the failures are older than the sample before.
+    connection.execute("update spanmq.sample set sampled_at = sampled_at - interval '1 s'")
+    assert sample(connection)[1:] == [(0, 6, 3, 2, 1, 6, 1)]
+    # Within a minute nothing is sampled; an empty, idle queue has no rows.
+    connection.execute("select * from pgmq.maintain(100)")
+    assert len(sample(connection)) == 3
+    assert connection.execute("select * from pgmq.statistics('idle')").fetchall() == []
+    assert connection.execute("select * from pgmq.statistics('jobs', 1e-6)").fetchall() == []
+
+
+def test_a_second_maintain_within_the_minute_takes_no_sample(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
+    for _ in range(3):
+        connection.execute("select * from pgmq.maintain(100)")
+    assert connection.execute("select * from pgmq.statistics('jobs')").fetchall() == []
+
+
+def test_statistics_are_kept_for_three_days(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
+    connection.execute("select * from pgmq.maintain(100)")
+    connection.execute(
+        "insert into spanmq.statistics"
+        " select q.queue_id, now() - h * interval '1 hour', 60, 0, 0, 0, 0, 0, 0, 0, 0"
+        " from spanmq.queue q, generate_series(1, 1100) h"
+    )
+    sample(connection)
+    kept = "select count(*), max(now() - sampled_at) < interval '3 days' from spanmq.statistics"
+    assert connection.execute(kept).fetchone() == (1101 - 1000, False)
+    sample(connection)
+    assert connection.execute(kept).fetchone() == (71 + 2, True)
+
+
+def test_clock_that_was_set_back_does_not_end_the_statistics(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
+    connection.execute("select * from pgmq.maintain(100)")
+    connection.execute("update spanmq.sample set sampled_at = sampled_at + interval '1 day'")
+    connection.execute("select * from pgmq.maintain(100)")
+    assert len(sample(connection)) == 1
+
+
+def test_statistics_go_with_their_queue(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
+    connection.execute("select * from pgmq.maintain(100)")
+    sample(connection)
+    connection.execute("select pgmq.drop_queue('jobs')")
+    assert connection.execute("select count(*) from spanmq.statistics").fetchone() == (0,)
+    assert connection.execute("select count(*) from spanmq.sample").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "'NaN'", "null"])
+def test_seconds_of_statistics_are_positive(connection: Connection[Any], seconds: str) -> None:
+    connection.execute("select pgmq.create('jobs')")
+    with pytest.raises(psycopg.Error) as raised, connection.transaction():
+        connection.execute(f"select pgmq.statistics('jobs', {seconds})".encode())
+    assert raised.value.sqlstate == "MQ002"
+
+
+# Doctor
+
+
+def test_every_finding_has_a_level_and_every_bad_one_an_advice(connection: Connection[Any]) -> None:
+    rows = connection.execute("select * from pgmq.doctor(clock_timestamp(), 1)").fetchall()
+    assert len({row[0] for row in rows}) == len(rows) == 13
+    assert all(found for _, _, found, _ in rows)
+    assert all((advice is None) == (level == "ok") for _, level, _, advice in rows)
+    assert {level for _, level, _, _ in rows} <= {"ok", "warning", "problem"}
+
+
+def test_clock_and_connections_are_compared(connection: Connection[Any]) -> None:
+    assert finding(connection, "clock") == ("ok", "not compared")
+    assert finding(connection, "clock", "clock_timestamp()")[0] == "ok"
+    assert finding(connection, "clock", "clock_timestamp() - interval '10 s'")[0] == "warning"
+    assert finding(connection, "clock", "clock_timestamp() + interval '1 hour'")[0] == "problem"
+    assert finding(connection, "connections", "connections => 1000000")[0] == "problem"
+    with pytest.raises(psycopg.Error, match="connections must be at least 1"), connection.transaction():
+        finding(connection, "connections", "connections => 0")
+
+
+def test_settings_are_looked_at(connection: Connection[Any]) -> None:
+    assert finding(connection, "deadlock_timeout")[0] == "ok"
+    connection.execute("set local deadlock_timeout = '20ms'")
+    assert finding(connection, "deadlock_timeout") == ("warning", "20ms")
+    assert finding(connection, "autovacuum")[0] == "ok"
+    connection.execute("alter table spanmq.span set (autovacuum_enabled = false)")
+    assert finding(connection, "autovacuum") == ("problem", "it is switched off for the spans")
+
+
+def test_missing_maintenance_is_found(connection: Connection[Any]) -> None:
+    assert finding(connection, "maintenance")[0] == "ok"
+    connection.execute("select pgmq.create('jobs')")
+    assert finding(connection, "maintenance") == ("ok", "maintain() has not run yet")
+    connection.execute("update spanmq.queue set created_at = now() - interval '1 hour'")
+    assert finding(connection, "maintenance")[0] == "problem"
+    connection.execute("select * from pgmq.maintain()")
+    assert finding(connection, "maintenance")[0] == "ok"
+
+
+def test_stuck_and_abandoned_leases_are_found(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('jobs'), pgmq.create('others')")
+    connection.execute("select pgmq.send('jobs', '1'), pgmq.send('others', '1')")
+    connection.execute("select pgmq.receive('jobs', 1, 7200)")
+    connection.execute("select pgmq.receive('others', 1, 600)")
+    assert finding(connection, "leases")[0] == "ok"
+    connection.execute("update spanmq.span set last_read_at = last_read_at - interval '61 minutes'")
+    level, found = finding(connection, "leases")
+    assert level == "warning"
+    assert "held for over an hour: jobs (01:01:0" in found
+    connection.execute("update spanmq.span set vt = now() - interval '6 min', last_read_at = now()")
+    _, found = finding(connection, "leases")
+    assert "ran out, and nobody receives: jobs (1 messages), others (1 messages)" in found
+
+
+def test_leaking_functions_and_missing_rows_are_found(connection: Connection[Any]) -> None:
+    assert finding(connection, "rights")[0] == "ok"
+    connection.execute("grant execute on function spanmq.purge(int) to public")
+    assert finding(connection, "rights") == ("problem", "everybody may call spanmq.purge(integer)")
+    assert finding(connection, "segments")[0] == "ok"
+    connection.execute("insert into spanmq.missing (queue_id, msg_id) values (1, 1)")
+    assert finding(connection, "segments")[0] == "problem"
+
+
+def test_held_snapshot_is_named(database: str) -> None:
+    with Race(database) as race:
+        assert finding(race.main.connection, "snapshots") == ("ok", "none is held")
+        holder = race.open()
+        holder.rows("set application_name = 'report'")
+        holder.begin("repeatable read")
+        holder.rows("select 1")
+        level, found = finding(race.main.connection, "snapshots")
+        assert (level, f"by process {holder.pid} (report), idle in transaction" in found) == ("ok", True)
+        holder.rollback()

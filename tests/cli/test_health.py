@@ -49,14 +49,14 @@ def test_doctor_says_what_to_do_and_ends_with_1_when_there_is_a_problem(orders: 
 
 def test_top_is_a_live_table_on_a_terminal(orders: str) -> None:
     do(orders, "select pgmq.send('orders', '1'), pgmq.pause('orders')")
-    done = on_terminal("top", "--every", 0.1, "--times", 2, dsn=orders)
+    done = on_terminal("top", "--every", "0.1", "--times", 2, dsn=orders)
     assert done.code == 0
     assert "orders (paused)" in done.out
     assert "oldest snapshot" in done.out
 
 
 def test_top_prints_lines_without_a_terminal_until_it_is_stopped(orders: str) -> None:
-    assert len(records("top", "--every", 0.1, "--times", 3, dsn=orders)) == 3
+    assert len(records("top", "--every", "0.1", "--times", 3, dsn=orders)) == 3
     with started("top", "--json", "--dsn", orders, dsn=None) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["queue"] == "orders"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.cases import backlog, bites, cycle, grouped, invisible, snapshot, soak
+from bench.cases import backlog, bites, cycle, grouped, invisible, snapshot, soak, wake
 from bench.plan import Plan
 from bench.stage import Experiment
 
@@ -15,6 +15,7 @@ def experiments(plan: Plan) -> tuple[Experiment, ...]:
         *grouped.experiments(plan),
         *invisible.experiments(plan),
         *backlog.experiments(plan),
+        *wake.experiments(plan),
         *snapshot.experiments(plan),
     )
 

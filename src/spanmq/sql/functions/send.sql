@@ -29,7 +29,10 @@ declare
     this record;
 begin
     select q.queue_id, q.is_unlogged, q.notify_ms, q.log_name, q.log_lo, q.log_hi, clock_timestamp() as sent_at,
-           pg_sequence_last_value(q.waiting) > extract(epoch from clock_timestamp()) * 1000 as is_awaited,
+           -- What spanmq.wake() asks, but here it costs next to nothing.
+           pg_sequence_last_value(q.waiting) > extract(epoch from clock_timestamp()) * 1000
+           and pg_sequence_last_value(q.woken) not between extract(epoch from clock_timestamp()) * 1000 - 10
+                                                       and extract(epoch from clock_timestamp()) * 1000 as is_awaited,
            case when pg_current_xact_id() is not null then nextval(q.ids) end as id into this
         from spanmq.queue q
         where q.folded_name = lower(queue_name)

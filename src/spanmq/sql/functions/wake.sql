@@ -1,12 +1,12 @@
 -- Waking who waits. A receiver that found nothing says so (await_messages) and listens; a send notifies its channel only while
--- somebody waits, and at most once in 5 ms: a commit that notifies takes a lock of the whole cluster.
+-- somebody waits, and at most once in 10 ms: a commit that notifies takes a lock of the whole cluster.
 --
 -- Until when somebody waits, and when the queue was last woken, stand in two sequences, spanmq.waiting_<queue_id> and
 -- spanmq.woken_<queue_id>, in milliseconds since 1970. They are read and set without a lock that lasts, at once and whatever becomes of the
--- transaction. queue.waiting names the first; it is null as long as nobody has ever waited, and then a send pays nothing.
+-- transaction. queue.waiting and queue.woken name them; they are null as long as nobody has ever waited, and then a send pays nothing.
 --
 -- What this can't see: a sender that looked before the receiver had said that it waits, and commits after the receiver has looked
--- again; and one that leaves the notification to another, less than 5 ms before it, which commits late or not at all. So who waits
+-- again; and one that leaves the notification to another, less than 10 ms before it, which commits late or not at all. So who waits
 -- looks again by itself, at growing intervals: see docs/design/wake-up.md.
 
 -- Says that somebody waits for messages of this queue for so many seconds (at most 60), and returns the channel to listen to. Say it again before they are
@@ -36,6 +36,7 @@ create or replace function spanmq.make_wake_clocks(this spanmq.queue) returns re
 language plpgsql as $$
 declare
     made regclass;
+    last regclass;
 begin
     perform pgmq.acquire_queue_lock(this.name);
     -- A new statement: the one who held the lock may have made them.
@@ -44,7 +45,9 @@ begin
         execute format('create sequence spanmq.waiting_%s minvalue 0', this.queue_id);
         execute format('create sequence spanmq.woken_%s minvalue 0', this.queue_id);
         made := format('spanmq.waiting_%s', this.queue_id)::regclass;
-        update spanmq.queue q set waiting = made where q.queue_id = this.queue_id;
+        last := format('spanmq.woken_%s', this.queue_id)::regclass;
+        perform setval(last, 0);
+        update spanmq.queue q set waiting = made, woken = last where q.queue_id = this.queue_id;
     end if;
     return made;
 end $$;
@@ -63,16 +66,12 @@ create or replace function spanmq.wake(this spanmq.queue) returns void
 language plpgsql as $$
 declare
     now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
-    woken regclass;
-    woken_ms bigint;
 begin
     if this.waiting is null or (pg_sequence_last_value(this.waiting) between now_ms and now_ms + 60000) is not true then
         return;
     end if;
-    woken := format('spanmq.woken_%s', this.queue_id)::regclass;
-    woken_ms := pg_sequence_last_value(woken);
-    if woken_ms is null or now_ms - woken_ms >= 5 or woken_ms > now_ms then
-        perform setval(woken, now_ms);
+    if pg_sequence_last_value(this.woken) not between now_ms - 10 and now_ms then
+        perform setval(this.woken, now_ms);
         perform pg_notify(spanmq.wake_channel(this), '');
     end if;
 end $$;

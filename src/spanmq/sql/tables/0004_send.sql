@@ -1,8 +1,8 @@
 -- since 0.1.0
 -- What a send may ask for beyond PGMQ's: that nothing is sent twice; and whom it wakes.
 
--- The sequence that says until when somebody waits for messages, spanmq.waiting_<queue_id>; null: nobody ever has. See wake.sql.
-alter table spanmq.queue add column waiting regclass;
+-- The sequences that say until when somebody waits for messages, and when the queue was last woken; null: nobody ever has. See wake.sql.
+alter table spanmq.queue add column waiting regclass, add column woken regclass;
 
 -- What was sent under an id of the sender's own: the same id again before `until` is not sent, but gives msg_id. The message itself
 -- may be gone long since. No foreign key: checking it would lock the queue's row at each send.

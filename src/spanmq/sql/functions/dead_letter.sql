@@ -1,50 +1,35 @@
 -- Looking at dead letters, and discarding them. Who dead-letters is bury.sql, who puts back is redrive.sql.
 
--- The dead letters of one queue that fit all filters that are given (null: any), by dead_letter_id over `after`, at most qty.
--- Planned for what is given: each filter but that on the text of the error has an index, and the others cost nothing.
+-- The dead letters of one queue that fit all filters that are given (null: any), at most qty, by dead_letter_id over `after` (`by` is
+-- that), or, for who will act on them, by msg_id: what a limit leaves for later is later in its group too. `locking` is put behind the
+-- statement. Planned for what is given: each filter but that on the text of the error has an index, and those not given cost nothing.
 create or replace function spanmq.find_dead_letters(
     this_queue int, category text, error text, error_class text, since timestamptz, until timestamptz, payload jsonb, redriven boolean,
-    after bigint, qty int
+    after bigint, qty int, by text, locking text default ''
 ) returns setof spanmq.dead_letter
-language plpgsql stable set plan_cache_mode = force_custom_plan as $$
+language plpgsql volatile as $$
 begin
-    return query
-        select d.* from spanmq.dead_letter d
-        where d.queue_id = this_queue
-          and (redriven is null or (d.redriven_at is not null) = redriven)
-          and (find_dead_letters.category is null or d.category = find_dead_letters.category)
-          and (find_dead_letters.error_class is null or d.error_class = find_dead_letters.error_class)
-          and (since is null or d.dead_at >= since)
-          and (until is null or d.dead_at < until)
-          and (payload is null or d.message @> payload)
-          and (find_dead_letters.error is null or left(d.error, 2000) ~* find_dead_letters.error)
-          and (after is null or d.dead_letter_id > after)
-        order by d.dead_letter_id limit qty;
+    return query execute format('select d.* from spanmq.dead_letter d where d.queue_id = $1 and (%s)'
+                                ' and ($2 is null or d.category = $2) and ($4 is null or d.error_class = $4)'
+                                ' and ($5 is null or d.dead_at >= $5) and ($6 is null or d.dead_at < $6)'
+                                ' and ($7 is null or d.message @> $7) and ($3 is null or left(d.error, 2000) ~* $3)'
+                                ' and ($8 is null or d.dead_letter_id > $8) order by d.%I limit $9 %s',
+                                case redriven when true then 'd.redriven_at is not null' when false then 'd.redriven_at is null' else 'true' end,
+                                by, locking)
+        using this_queue, category, error, error_class, since, until, payload, after, qty;
 end $$;
 
--- The same for who will act on them: the lowest msg_id first, so that what a limit leaves for later is later in its group too, and
--- locked to the end of the transaction. What another is acting on is skipped: it will be his.
+-- The same, locked to the end of the transaction. What another is acting on is skipped: it will be his.
 create or replace function spanmq.lock_dead_letters(
     this_queue int, category text, error text, error_class text, since timestamptz, until timestamptz, payload jsonb, redriven boolean, qty int
 ) returns setof spanmq.dead_letter
-language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
-begin
-    return query
-        select d.* from spanmq.dead_letter d
-        where d.queue_id = this_queue
-          and (redriven is null or (d.redriven_at is not null) = redriven)
-          and (lock_dead_letters.category is null or d.category = lock_dead_letters.category)
-          and (lock_dead_letters.error_class is null or d.error_class = lock_dead_letters.error_class)
-          and (since is null or d.dead_at >= since)
-          and (until is null or d.dead_at < until)
-          and (payload is null or d.message @> payload)
-          and (lock_dead_letters.error is null or left(d.error, 2000) ~* lock_dead_letters.error)
-        order by d.msg_id limit qty
-        for update skip locked;
-end $$;
+language sql volatile as $$
+    select * from spanmq.find_dead_letters(this_queue, category, error, error_class, since, until, payload, redriven, null, qty,
+                                           'msg_id', 'for update skip locked')
+$$;
 
 -- Raises MQ002 or MQ020 for what no filter can be.
-create or replace function spanmq.check_filters(error text, payload jsonb, qty int) returns void
+create or replace function spanmq.check_filters(error text, qty int) returns void
 language plpgsql volatile as $$
 begin
     perform spanmq.check_quantity(qty);
@@ -76,12 +61,12 @@ begin
     if queue is not null then
         this := spanmq.find_queue(queue, 'select');
     end if;
-    perform spanmq.check_filters(error, payload, qty);
+    perform spanmq.check_filters(error, qty);
     return query
         select (spanmq.as_dead_letter(d, q.name)).*
         from spanmq.queue q
         cross join lateral spanmq.find_dead_letters(q.queue_id, dead_letters.category, dead_letters.error, dead_letters.error_class, since, until,
-                                                    payload, redriven, after, qty) d
+                                                    payload, redriven, after, qty, 'dead_letter_id') d
         where q.queue_id = this.queue_id or queue is null and has_table_privilege(spanmq.caller(), q.queue_view, 'select')
         order by d.dead_letter_id limit qty;
 end $$;
@@ -147,9 +132,10 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'delete');
 begin
-    perform spanmq.check_filters(error, payload, qty);
+    perform spanmq.check_filters(error, qty);
     if dry_run then
-        return (select count(*) from spanmq.find_dead_letters(this.queue_id, category, error, error_class, since, until, payload, redriven, null, qty));
+        return (select count(*) from spanmq.find_dead_letters(this.queue_id, category, error, error_class, since, until, payload, redriven,
+                                                                null, qty, 'msg_id'));
     end if;
     return spanmq.discard(this, array(
         select d.dead_letter_id

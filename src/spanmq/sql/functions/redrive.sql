@@ -33,13 +33,11 @@ declare
     visible_from timestamptz := spanmq.redrive_from(delay, rate);
     letters spanmq.revived[];
 begin
-    perform spanmq.check_filters(error, payload, qty);
+    perform spanmq.check_filters(error, qty);
     if dry_run then
-        -- As lock_dead_letters() would find them.
         letters := array(
             select spanmq.to_revive(d)
-            from spanmq.find_dead_letters(this.queue_id, category, error, error_class, since, until, payload, false, null, null) d
-            order by d.msg_id limit qty);
+            from spanmq.find_dead_letters(this.queue_id, category, error, error_class, since, until, payload, false, null, qty, 'msg_id') d);
     else
         letters := array(
             select spanmq.to_revive(d)

@@ -125,9 +125,9 @@ union all
 select 'an archived message is not in the queue', a.msg_id::text
 from {archive} a join members m on m.msg_id = a.msg_id
 union all
-select 'a dead letter is neither in the queue nor in the archive', d.msg_id::text
+select 'a dead letter that waits is not in the queue, nor in the archive', d.msg_id::text
 from spanmq.dead_letter d
-where d.queue_id = {queue_id}
+where d.queue_id = {queue_id} and d.redriven_at is null
     and (d.msg_id in (select m.msg_id from members m) or d.msg_id in (select a.msg_id from {archive} a))
 union all
 select 'ids come from the sequence', format('%s of %s', max(m.msg_id), pg_sequence_last_value({ids}))

@@ -18,7 +18,7 @@ class Message:
     visible: bool
     read_ct: int = 0
     lease: int | None = None  # -1: leased by PGMQ's read, which gives no token
-    failures: int = 0
+    story: tuple[str, ...] = ()  # what failures() tells: retrying, dead, and so on
     backs_off: bool = False
     expired: bool = False  # may be seen, and settled by who holds it, but is delivered no more
 
@@ -52,7 +52,7 @@ class Model:
         visible: bool,
     ) -> None:
         assert list(ids) == sorted(set(ids)), "ids ascend"
-        assert not set(ids) & (set(self.messages) | set(self.archive)), "ids are new"
+        assert not set(ids) & (set(self.messages) | set(self.archive) | set(self.dead)), "ids are new"
         assert len(ids) == len(bodies)
         for message_id, body, group in zip(ids, bodies, groups, strict=True):
             self.messages[message_id] = Message(message_id, body, group, visible)
@@ -126,7 +126,7 @@ class Model:
                 message,
                 visible=visible,
                 lease=None,
-                failures=message.failures + 1,
+                story=(*message.story, "retrying"),
                 backs_off=not visible,
             )
         return outcomes(ids, held, "retrying")
@@ -153,7 +153,8 @@ class Model:
 
     def bury(self, ids: Sequence[int]) -> None:
         for message_id in ids:
-            self.dead[message_id] = self.messages.pop(message_id)
+            message = self.messages.pop(message_id)
+            self.dead[message_id] = replace(message, story=(*message.story, "dead"))
 
     def expire(self, ids: Sequence[int]) -> list[int]:
         """Let messages expire; return those that are there."""
@@ -180,6 +181,16 @@ class Model:
         if message.lease is not None:
             return "processing"
         return "failed" if message.backs_off else "delayed"
+
+    def redrive(self, quantity: int, *, visible: bool) -> list[int]:
+        """Put the dead letters with the lowest ids back, as messages that were never delivered."""
+        ids = sorted(self.dead)[:quantity]
+        for message_id in ids:
+            message = self.dead.pop(message_id)
+            self.messages[message_id] = replace(
+                message, visible=visible, read_ct=0, lease=None, backs_off=False, expired=False
+            )
+        return ids
 
     def cancel(self, ids: Sequence[int]) -> list[tuple[int, str]]:
         outcomes = []

@@ -244,8 +244,21 @@ class Program(RuleBasedStateMachine):
         status = self.call("status(%s, %s)", message_id)[0][0]
         assert status == (self.model.status(message_id) or status)
         if message_id in self.model.messages:
-            failures = self.call("failures(%s, %s)", message_id, columns="outcome, error")
-            assert failures == [("retrying", "failed")] * self.model.messages[message_id].failures
+            failures = self.call("failures(%s, %s)", message_id, columns="outcome")
+            assert tuple(outcome for (outcome,) in failures) == self.model.messages[message_id].story
+
+    @rule(quantity=quantities, hidden=st.booleans())
+    def redrives(self, quantity: int, hidden: bool) -> None:
+        rows = self.call("redrive(%s, qty => %s, delay => %s)", quantity, HOUR if hidden else 0)
+        assert [message_id for message_id, _ in rows] == self.model.redrive(quantity, visible=not hidden)
+
+    @rule(quantity=st.sampled_from((1, 2)))
+    def purges_dead_letters(self, quantity: int) -> None:
+        ((purged,),) = self.call("purge_dead_letters(%s, qty => %s)", quantity)
+        gone = sorted(self.model.dead)[:quantity]
+        assert purged == len(gone)
+        for message_id in gone:
+            del self.model.dead[message_id]
 
     @rule(data=st.data(), hidden=st.booleans(), by_view=st.booleans())
     def sets_vt(self, data: st.DataObject, hidden: bool, by_view: bool) -> None:
@@ -304,6 +317,11 @@ class Program(RuleBasedStateMachine):
         assert (length, visible) == (len(self.model.messages), len(self.model.visible()))
 
     @invariant()
+    def dead_letters_are_counted(self) -> None:
+        counted = self.call("count_dead_letters(%s)", columns="n")
+        assert sum(n for (n,) in counted) == len(self.model.dead)
+
+    @invariant()
     def storage_is_sound(self) -> None:
         assert broken_invariants(self.race.main.connection) == []
 
@@ -321,8 +339,9 @@ class Program(RuleBasedStateMachine):
         )
         archived = session.rows(f"select msg_id, read_ct, message from pgmq.a_{self.race.queue}")
         dead = session.rows(
-            "select msg_id, attempts, message, jsonb_array_length(history)"
-            " from spanmq.dead_letter where queue_id = %s",
+            "select msg_id, attempts, message, (select array_agg(f.outcome) from pgmq.failures(%s, msg_id) f)"
+            " from spanmq.dead_letter where queue_id = %s and redriven_at is null",
+            self.race.queue,
             self.race.queue_id,
         )
         return [sorted(rows, key=lambda row: row[0]) for rows in (queued, archived, dead)]
@@ -331,7 +350,8 @@ class Program(RuleBasedStateMachine):
         """Take over what a call dead-lettered; tell whether there was any."""
         return self.model.bury_expired(
             self.session.column(
-                "select msg_id from spanmq.dead_letter where queue_id = %s", self.race.queue_id
+                "select msg_id from spanmq.dead_letter where queue_id = %s and redriven_at is null",
+                self.race.queue_id,
             )
         )
 
@@ -379,7 +399,7 @@ def said(model: Model) -> list[Any]:
         return message.id, message.read_ct, message.visible, message.body, headers_of(message.group)
 
     archived = [(message.id, message.read_ct, message.body) for _, message in sorted(model.archive.items())]
-    dead = [(each.id, each.read_ct, each.body, each.failures) for _, each in sorted(model.dead.items())]
+    dead = [(each.id, each.read_ct, each.body, list(each.story)) for _, each in sorted(model.dead.items())]
     return [[columns(message) for _, message in sorted(model.messages.items())], archived, dead]
 
 

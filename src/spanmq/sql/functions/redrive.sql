@@ -115,7 +115,8 @@ begin
     end if;
     -- As any sender: a transaction id before the first row.
     perform pg_current_xact_id();
-    if exists (select from unnest(letters) l where l.headers ? 'x-spanmq-expires-at') then
+    if this.uses_limits then
+        delete from spanmq.expiry e where e.queue_id = this.queue_id and e.msg_id = any (array(select l.msg_id from unnest(letters) l));
         -- What is past would expire again at once.
         letters := array(
             select (l.dead_letter_id, l.msg_id, l.enqueued_at, l.message,

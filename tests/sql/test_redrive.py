@@ -306,6 +306,22 @@ def test_maintain_lets_a_segment_be_that_a_message_comes_back_into(race: Race) -
     assert received(race)[:3] == ids
 
 
+def test_segment_is_looked_at_again_when_maintain_has_waited_for_it(race: Race) -> None:
+    ids = send(race, [None] * 3)
+    kill(race, ids)
+    pass_segment(race)
+    maintain(race, "truncated segment")
+    session, keeper = race.open(), race.open()
+    session.begin()
+    assert redrive(session) == ids
+    # What maintain() does, but patient.
+    later = keeper.later("select r.action from spanmq.queue q, spanmq.retire_segments(q, 40001) r")
+    assert later.waits()
+    session.commit()
+    assert later.rows() == []
+    assert received(race)[:3] == ids
+
+
 def test_redrive_in_an_old_snapshot_is_right_or_fails_cleanly(race: Race) -> None:
     ids = send(race, [None] * 3)
     kill(race, ids)

@@ -11,11 +11,16 @@ language plpgsql volatile as $$
 begin
     return query execute format('select d.* from spanmq.dead_letter d where d.queue_id = $1 and (%s)'
                                 ' and ($2 is null or d.category = $2) and ($4 is null or d.error_class = $4)'
-                                ' and ($5 is null or d.dead_at >= $5) and ($6 is null or d.dead_at < $6)'
-                                ' and ($7 is null or d.message @> $7) and ($3 is null or left(d.error, 2000) ~* $3)'
-                                ' and ($8 is null or d.dead_letter_id > $8) order by d.%I limit $9 %s',
+                                ' and (%s) and ($7 is null or d.message @> $7) and ($3 is null or left(d.error, 2000) ~* $3)'
+                                ' and ($8 is null or d.dead_letter_id > $8) order by d.%I %s limit $9 %s',
                                 case redriven when true then 'd.redriven_at is not null' when false then 'd.redriven_at is null' else 'true' end,
-                                by, locking)
+                                -- By themselves: the planner takes what died in a time to be spread evenly, and walks through all others.
+                                case when since is null and until is null then 'true' else
+                                    'd.dead_letter_id = any (array(select w.dead_letter_id from spanmq.dead_letter w where w.queue_id = $1'
+                                    ' and w.dead_at >= coalesce($5, ''-infinity'') and w.dead_at < coalesce($6, ''infinity'')))' end,
+                                by,
+                                -- Else the planner takes the primary key, and walks through all that was ever put back.
+                                case when not redriven and by = 'dead_letter_id' then 'nulls first' else '' end, locking)
         using this_queue, category, error, error_class, since, until, payload, after, qty;
 end $$;
 

@@ -66,7 +66,7 @@ create table spanmq.dead_letter (
 create unique index dead_letter_waiting on spanmq.dead_letter (queue_id, msg_id) where redriven_at is null;
 create index dead_letter_redriven on spanmq.dead_letter (queue_id, msg_id) where redriven_at is not null;
 -- For each filter of dead_letters() one; what was put back stays in none of them but the last two.
-create index dead_letter_queue on spanmq.dead_letter (queue_id, dead_letter_id) where redriven_at is null;
+create index dead_letter_queue on spanmq.dead_letter (queue_id, dead_letter_id nulls first) where redriven_at is null;
 create index dead_letter_category on spanmq.dead_letter (queue_id, category, dead_letter_id) where redriven_at is null;
 create index dead_letter_error_class on spanmq.dead_letter (queue_id, error_class, dead_letter_id) where redriven_at is null and error_class is not null;
 create index dead_letter_dead_at on spanmq.dead_letter (queue_id, dead_at);

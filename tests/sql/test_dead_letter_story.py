@@ -1,0 +1,189 @@
+"""A message's story goes on over its deaths; its group waits for it where the policy says so."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+
+KINDS = {"logged": "create", "unlogged": "create_unlogged"}
+
+
+@pytest.fixture(params=KINDS)
+def jobs(request: pytest.FixtureRequest, connection: Connection[Any]) -> Connection[Any]:
+    connection.execute(f"select pgmq.{KINDS[request.param]}('jobs')".encode())
+    return connection
+
+
+def value(connection: Connection[Any], query: str, *arguments: Any) -> Any:
+    row = connection.execute(query.encode(), arguments).fetchone()
+    return None if row is None else row[0]
+
+
+def column(connection: Connection[Any], query: str, *arguments: Any) -> list[Any]:
+    return [row[0] for row in connection.execute(query.encode(), arguments).fetchall()]
+
+
+def settle(connection: Connection[Any], verb: str, **more: Any) -> str:
+    """Receive the one message and settle it."""
+    receive = "select lease_id, msg_id from pgmq.receive('jobs', 1)"
+    lease, id_ = connection.execute(receive.encode()).fetchone() or (0, 0)
+    arguments = {"queue": "jobs", "lease_id": lease, "msg_ids": [id_]} | more
+    call = ", ".join(f"{name} => %({name})s" for name in arguments)
+    row = connection.execute(f"select outcome from pgmq.{verb}({call})".encode(), arguments).fetchone()
+    return "" if row is None else str(row[0])
+
+
+def test_story_is_told_over_all_deaths(jobs: Connection[Any]) -> None:
+    id_ = value(jobs, "select pgmq.send('jobs', '1')")
+    assert settle(jobs, "nack", error="one", category="UNKNOWN", retry_in=0.0) == "retrying"
+    assert settle(jobs, "reject", error="two", category="BUSINESS") == "dead"
+    assert value(jobs, "select pgmq.status('jobs', %s)", id_) == "dead"
+    assert column(jobs, "select msg_id from pgmq.redrive('jobs')") == [id_]
+    assert value(jobs, "select pgmq.status('jobs', %s)", id_) == "delayed"
+    value(jobs, "select pgmq.set_vt('jobs', %s, 0)", id_)
+    assert value(jobs, "select pgmq.status('jobs', %s)", id_) == "pending"
+    assert settle(jobs, "nack", error="three", category="UNKNOWN", retry_in=0.0) == "retrying"
+    story = "select outcome, attempt, error from pgmq.failures('jobs', %s)"
+    so_far = [("retrying", 1, "one"), ("dead", 2, "two"), ("retrying", 1, "three")]
+    assert jobs.execute(story, [id_]).fetchall() == so_far
+    assert settle(jobs, "reject", error="four") == "dead"
+    assert jobs.execute(story, [id_]).fetchall() == [*so_far, ("dead", 2, "four")]
+    letters = jobs.execute(
+        "select attempts, error, redriven_at is null, jsonb_array_length(history)"
+        " from pgmq.dead_letters('jobs', redriven => null)"
+    ).fetchall()
+    assert [letter[:3] for letter in letters] == [(2, "two", False), (2, "four", True)]
+    column(jobs, "select msg_id from pgmq.redrive('jobs', delay => 0)")
+    assert jobs.execute("select outcome from pgmq.failures('jobs', %s)", [id_]).fetchall()[-1] == ("dead",)
+    assert settle(jobs, "ack") == "acked"
+    assert value(jobs, "select pgmq.status('jobs', %s)", id_) == "completed"
+
+
+def test_purged_dead_letter_is_unknown(jobs: Connection[Any]) -> None:
+    id_ = value(jobs, "select pgmq.send('jobs', '1')")
+    settle(jobs, "reject", error="no")
+    assert value(jobs, "select pgmq.purge_dead_letters('jobs')") == 1
+    assert value(jobs, "select pgmq.status('jobs', %s)", id_) == "unknown"
+
+
+def test_rules_and_category_policies_decide_what_a_nack_does(jobs: Connection[Any]) -> None:
+    jobs.execute("select pgmq.send_batch('jobs', array['1', '2', '3', '4']::jsonb[])")
+    assert settle(jobs, "nack", error="invalid date") == "dead"
+    jobs.execute("select pgmq.set_category_policy('jobs', 'PERMANENT', '{\"retries\": true}')")
+    assert settle(jobs, "nack", error="invalid date", retry_in=60.0) == "retrying"
+    jobs.execute("select pgmq.set_category_rule('mine', 'BUSINESS', error => 'boom', queue => 'jobs')")
+    assert settle(jobs, "nack", error="boom") == "dead"
+    jobs.execute("select pgmq.set_category_policy('jobs', 'TRANSIENT', '{\"max_attempts\": 1}')")
+    assert settle(jobs, "nack", error="timeout") == "dead"
+
+
+def policies(connection: Connection[Any], queue: str | None = None) -> dict[str, tuple[Any, ...]]:
+    rows = connection.execute("select * from pgmq.list_category_policies(%s)", [queue]).fetchall()
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_category_policy_of_a_queue_goes_before_the_general_one(jobs: Connection[Any]) -> None:
+    general = policies(jobs)
+    assert [(name, row[0]) for name, row in general.items()] == [
+        ("TRANSIENT", True),
+        ("DEPENDENCY", True),
+        ("PERMANENT", False),
+        ("BUSINESS", False),
+        ("UNKNOWN", True),
+    ]
+    assert policies(jobs, "jobs") == general
+    set_ = "select pgmq.set_category_policy(%s, %s, %s::jsonb)"
+    changed = value(jobs, set_, "jobs", "DEPENDENCY", '{"backoff_base": 5, "max_attempts": 9}')
+    assert changed == {
+        "category": "DEPENDENCY",
+        "retries": True,
+        "max_attempts": 9,
+        "backoff_base": 5,
+        "backoff_factor": None,
+        "backoff_max": None,
+    }
+    value(jobs, set_, "jobs", "DEPENDENCY", '{"backoff_base": null, "backoff_max": 60}')
+    assert policies(jobs, "jobs")["DEPENDENCY"] == (True, 9, None, None, 60, "jobs")
+    value(jobs, set_, None, "DEPENDENCY", '{"retries": false}')
+    assert policies(jobs, "jobs")["DEPENDENCY"] == (True, 9, None, None, 60, "jobs")
+    value(jobs, set_, "jobs", "DEPENDENCY", None)
+    assert policies(jobs, "jobs")["DEPENDENCY"] == (False, None, None, None, None, None)
+    value(jobs, set_, None, "DEPENDENCY", '{"retries": null}')
+    assert policies(jobs) == general
+
+
+@pytest.mark.parametrize(
+    ("category", "settings"),
+    [
+        ("transient", "{}"),
+        (None, "{}"),
+        ("TRANSIENT", "[]"),
+        ("TRANSIENT", '{"tries": 1}'),
+        ("TRANSIENT", '{"queue_id": 1}'),
+        ("TRANSIENT", '{"category": "BUSINESS"}'),
+        ("TRANSIENT", '{"retries": "often"}'),
+        ("TRANSIENT", '{"max_attempts": 0}'),
+        ("TRANSIENT", '{"max_attempts": 1.5}'),
+        ("TRANSIENT", '{"backoff_base": -1}'),
+        ("TRANSIENT", '{"backoff_factor": 0.5}'),
+        ("TRANSIENT", '{"backoff_max": "long"}'),
+    ],
+)
+def test_what_is_no_category_policy_is_refused_and_changes_nothing(
+    jobs: Connection[Any], category: str, settings: str
+) -> None:
+    before = policies(jobs, "jobs")
+    for queue in ("jobs", None):
+        with pytest.raises(psycopg.errors.Error) as error, jobs.transaction():
+            jobs.execute("select pgmq.set_category_policy(%s, %s, %s::jsonb)", [queue, category, settings])
+        assert error.value.sqlstate == "MQ002"
+    with pytest.raises(psycopg.errors.Error) as error, jobs.transaction():
+        jobs.execute("select pgmq.set_category_policy(null, 'TRANSIENT', null)")
+    assert error.value.sqlstate == "MQ002"
+    assert policies(jobs, "jobs") == before
+
+
+# Costs.
+
+
+def touched(connection: Connection[Any], query: str) -> int:
+    """Count the rows of dead letters that a query reads."""
+    count = (
+        "select coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)"
+        " from pg_stat_xact_user_tables where relid = 'spanmq.dead_letter'::regclass"
+    )
+    before = int(value(connection, count))
+    connection.execute(query.encode())
+    return int(value(connection, count)) - before
+
+
+def test_what_is_found_costs_what_is_shown(jobs: Connection[Any]) -> None:
+    jobs.execute(
+        "insert into spanmq.dead_letter (queue_id, msg_id, message, attempts, enqueued_at, first_failed_at,"
+        " last_failed_at, dead_at, category, error, error_class, redriven_at)"
+        " select q.queue_id, i, jsonb_build_object('n', i), 1, now(), now(), now(),"
+        "  '2030-01-01'::timestamptz + i * interval '1 second',"
+        "  case i when 29000 then 'BUSINESS' else 'PERMANENT' end,"
+        "  'boom', case i when 29001 then 'Rare' else 'Frequent' end, case when i <= 10000 then now() end"
+        " from spanmq.queue q, generate_series(1, 30000) i"
+    )
+    jobs.execute("analyze spanmq.dead_letter")
+    queries = {
+        "": 20,
+        "after => 29000": 20,
+        "category => 'BUSINESS'": 1,
+        "category => 'TRANSIENT'": 0,
+        "error_class => 'Rare'": 1,
+        "payload => '{\"n\": 25000}'": 1,
+        "payload => '{\"n\": 5000}'": 0,
+        "since => '2030-01-01 08:15'": 20,
+        "until => '2030-01-01'": 0,
+    }
+    for more, n in queries.items():
+        call = f"pgmq.dead_letters(queue => 'jobs', qty => 20{more and ', ' + more})"
+        assert value(jobs, f"select count(*) from {call}") == n, more
+        assert touched(jobs, f"select * from {call}") <= 700, more
+    assert touched(jobs, "select * from pgmq.redrive('jobs', qty => 20, dry_run => true)") <= 100
+    assert touched(jobs, "select * from pgmq.redrive('jobs', qty => 20)") <= 200
+    assert touched(jobs, "select * from pgmq.count_dead_letters('jobs')") == 0

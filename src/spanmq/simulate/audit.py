@@ -281,7 +281,7 @@ class Audit:
 
     def _check_still(self, ended_at: float) -> Check:
         began_at = self.began_at or 0.0
-        pause = max(STILL_SECONDS, STILL_SHARE * (ended_at - began_at), 2 * self._options.lease)
+        pause = max(STILL_SECONDS, STILL_SHARE * (ended_at - began_at), self._options.quiet_seconds)
         since = ended_at - pause
         if since < began_at:
             return Check("no key stood still")

@@ -107,6 +107,11 @@ class Options:
         """How many messages a producer sends in one call, unless it was said: one by one at a rate."""
         return self.send_batch or (1_000 if self.rate is None else 1)
 
+    @property
+    def quiet_seconds(self) -> float:
+        """How long nothing may happen without anything being wrong: a lease must run out, and be seen to."""
+        return 0.0 if self.is_polling else 2 * self.lease
+
     def types_of_worker(self, worker: int) -> list[int]:
         """Share the types among the workers: twelve are four each for three types, one serves all three."""
         if self.workers >= self.types:

@@ -128,8 +128,7 @@ class Run:
             return "interrupted"
         if self._options.duration is not None and now - self._began_at >= self._options.duration:
             return "time"
-        # A lease that runs out is no standstill.
-        patience = max(self._options.patience, 3 * self._options.lease)
+        patience = max(self._options.patience, self._options.quiet_seconds)
         return "stalled" if now - self._moved_at > patience else None
 
     def _step(self, what: str) -> None:

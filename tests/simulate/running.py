@@ -1,0 +1,56 @@
+"""The simulator as a user runs it, in a folder of its own."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.cli.program import PROGRAM, TIMEOUT, Done, environment
+
+
+def simulate(*arguments: object, dsn: str | None, folder: Path) -> Done:
+    """Run it to its end."""
+    done = subprocess.run(
+        [*PROGRAM, "simulate", *map(str, arguments)],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        env=environment(dsn),
+        cwd=folder,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def report(*arguments: object, dsn: str, folder: Path, code: int = 0) -> dict[str, Any]:
+    """Run it with --json, expect this exit code, and read the report."""
+    done = simulate("--json", *arguments, dsn=dsn, folder=folder)
+    assert done.code == code, done.err + done.out
+    [found] = done.records
+    return found
+
+
+def objections(found: dict[str, Any]) -> dict[str, list[str]]:
+    """Give the checks that failed, and the offending ids."""
+    return {check["name"]: check["ids"] for check in found["checks"] if not check["passed"]}
+
+
+@contextmanager
+def started(*arguments: object, dsn: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start it; whatever happens, it is gone afterwards."""
+    process = subprocess.Popen(
+        [*PROGRAM, "simulate", *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(dsn),
+        cwd=folder,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()

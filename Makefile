@@ -13,7 +13,7 @@ GENERATORS = $(wildcard tools/generate_*.py)
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help setup demo test test-quick test-sql-16 lint fix bench bench-quick bench-worker soak soak-worker docs clean
+.PHONY: help setup demo test test-quick test-sql-16 lint fix bench bench-quick bench-simulate bench-worker soak soak-worker docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo 'make fix          format, repair what ruff can, regenerate'
 	@echo 'make bench        side by side with PGMQ; bench-quick: three minutes; soak: an hour'
 	@echo 'make bench-worker the worker beside Procrastinate and PGQueuer; soak-worker: fifty of ours killed'
+	@echo 'make bench-simulate  what ordered groups must reach, beside the classic polling queue'
 	@echo 'make docs         write the generated pages'
 	@echo 'make clean        remove everything that make made'
 
@@ -86,6 +87,9 @@ bench-worker: setup
 # Fifty workers killed, where `make test` kills five.
 soak-worker: setup
 	SPANMQ_TEST_KILLS=50 $(RUN) -m pytest --timeout 600 tests/worker/test_kill.py -k killed $(ARGS)
+
+bench-simulate: setup
+	$(RUN) -m bench.simulation $(ARGS)
 
 soak: setup
 	$(RUN) -m bench --soak $(ARGS)

@@ -1,0 +1,171 @@
+"""What the load simulator must reach: `python -m bench.simulation [--quick] [--dsn …]`, or `make bench-simulate`.
+
+Four cases, on one server, one after the other; --quick makes them short (and the first box too small to judge).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from bench.server import serving
+from spanmq import schema
+from spanmq.simulate import Options, Report, run
+from spanmq.simulate.compare import rounds
+from spanmq.simulate.display import display_of
+
+DATABASE = "spanmq_bench_simulation"
+WORKERS = 12
+# Two keys in each of three types: six workers are as many as can have something to do.
+SWEEP = (6, 12, 24, 36)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One line of the table: what was asked for, and what came out."""
+
+    case: str
+    reached: str
+    target: str
+    is_met: bool | None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the cases; 1 if a target was missed or an audit objected."""
+    parser = argparse.ArgumentParser(prog="python -m bench.simulation", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="ten seconds a run at most")
+    parser.add_argument("--only", choices=sorted(CASES), help="one case")
+    parser.add_argument("--dsn", help="measure on this server; makes and drops a database there")
+    options = parser.parse_args(arguments)
+    outcomes: list[Outcome] = []
+    with serving(options.dsn) as server, database(server) as dsn, tempfile.TemporaryDirectory() as folder:
+        for name, case in CASES.items():
+            if options.only in (None, name):
+                outcomes += case(Simulations(dsn, Path(folder, "msg_queue.log"), is_quick=options.quick))
+    print(f"\n{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    for outcome in outcomes:
+        verdict = {True: "met", False: "MISSED", None: "-"}[outcome.is_met]
+        print(f"{outcome.case:24}  {outcome.reached:52}  {outcome.target:34}  {verdict}")
+    return int(any(outcome.is_met is False for outcome in outcomes))
+
+
+class Simulations:
+    """Runs simulations on one database."""
+
+    def __init__(self, dsn: str, log: Path, *, is_quick: bool) -> None:
+        self.is_quick = is_quick
+        self._dsn = dsn
+        self._log = log
+
+    def run(self, options: Options) -> Report:
+        """Run one, and say what came out."""
+        report = run(self._dsn, options, log=self._log, display=display_of(options))
+        print(
+            f"{options.engine:16} {options.workers:3} workers, {options.keys:5,} keys:"
+            f" {report.handled:,} in {report.seconds:.1f} s ({report.rate:,.0f}/s)",
+            flush=True,
+        )
+        return report
+
+
+def against_polling(simulations: Simulations) -> Iterator[Outcome]:
+    """Compare the messages handled in a box of 60 s."""
+    load = Options(
+        keys=1_000,
+        workers=WORKERS,
+        fill_db=5_000 if simulations.is_quick else 50_000,
+        duration=10.0 if simulations.is_quick else 60.0,
+    )
+    reports = [simulations.run(options) for options in rounds(load)]
+    handled = {
+        engine: [each for each in reports if each.engine == engine]
+        for engine in ("spanmq", "polling-indexed", "polling")
+    }
+    classic = sum(each.handled for each in handled["polling"])
+    classic_rate = sum(each.rate for each in handled["polling"])
+    for engine in ("spanmq", "polling-indexed"):
+        runs = handled[engine]
+        ratio = sum(each.handled for each in runs) / max(classic, 1)
+        rate_ratio = sum(each.rate for each in runs) / max(classic_rate, 1e-9)
+        ended = " (all there were)" if all(each.ending == "complete" for each in runs) else ""
+        is_judged = engine == "spanmq" and not simulations.is_quick
+        yield Outcome(
+            f"{engine} to polling",
+            f"{ratio:.1f} times the messages{ended}, {rate_ratio:.1f} times the rate",
+            "10 times the messages" if engine == "spanmq" else "none",
+            ratio >= 10 if is_judged else None,
+        )
+        if engine == "spanmq":
+            yield audited(engine, runs)
+
+
+def of_the_ideal(simulations: Simulations) -> Iterator[Outcome]:
+    """Measure how much is in work, of two messages a type."""
+    report = simulations.run(Options(workers=WORKERS, fill_db=3_000 if simulations.is_quick else 30_000))
+    share = report.ideal_share or 0.0
+    yield Outcome("two keys a type", f"{share:.1%} of the ideal in work", "90 % of the ideal", share >= 0.9)
+    yield audited("two keys a type", [report])
+
+
+def idle_workers(simulations: Simulations) -> Iterator[Outcome]:
+    """Measure how soon an idle worker starts, and how often it asks."""
+    report = simulations.run(
+        Options(workers=WORKERS, rate=5.0, fill_db=50 if simulations.is_quick else 300, delmsg=True)
+    )
+    start = report.send_to_start.p99 or 0.0
+    asked = report.idle_polls_per_second
+    yield Outcome("idle worker starts", f"p99 {start * 1_000:.1f} ms after the send", "20 ms", start <= 0.02)
+    yield Outcome("idle worker asks", f"{asked:.2f} times a second", "once a second", asked <= 1)
+
+
+def more_workers(simulations: Simulations) -> Iterator[Outcome]:
+    """Measure whether workers beyond the ideal's need cost anything."""
+    count = 2_000 if simulations.is_quick else 15_000
+    reports = [simulations.run(Options(workers=workers, fill_db=count)) for workers in SWEEP]
+    rates = [report.rate for report in reports]
+    shown = ", ".join(f"{workers}: {rate:,.0f}/s" for workers, rate in zip(SWEEP, rates, strict=True))
+    yield Outcome("more workers", shown, "no less than 95 % of the fewest", min(rates) >= 0.95 * rates[0])
+
+
+def audited(case: str, reports: Sequence[Report]) -> Outcome:
+    """Tell whether the audits passed."""
+    is_passed = all(report.passed for report in reports)
+    return Outcome(case, "audit passed" if is_passed else "audit OBJECTS", "order held", is_passed)
+
+
+CASES = {
+    "against-polling": against_polling,
+    "of-the-ideal": of_the_ideal,
+    "idle-workers": idle_workers,
+    "more-workers": more_workers,
+}
+
+
+@contextmanager
+def database(server: str) -> Iterator[str]:
+    """Make a database with spanmq, and drop it."""
+    name = sql.Identifier(DATABASE)
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(sql.SQL("drop database if exists {} with (force)").format(name))
+        connection.execute(sql.SQL("create database {}").format(name))
+    dsn = make_conninfo(server, dbname=DATABASE)
+    try:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            schema.install(connection)
+        yield dsn
+    finally:
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute(sql.SQL("drop database if exists {} with (force)").format(name))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -36,6 +36,7 @@ class Crew:
             [f"spanmq.simulate.{name}" for name in ("worker_process", "producer_process", "engine_spanmq")]
             + ["spanmq.simulate.engine_polling"]
         )
+        self._go = self._context.Event()
         self._producers: list[ForkServerProcess] = []
         self._workers: dict[int, ForkServerProcess] = {}
         self._chance = random.Random(f"{site.options.seed}/kill")
@@ -51,9 +52,13 @@ class Crew:
             self._producers.append(process)
 
     def start_workers(self) -> None:
-        """Start all workers."""
+        """Start all workers, which wait until they may go."""
         for number in range(self._site.options.workers):
             self._start_worker(number)
+
+    def go(self) -> None:
+        """Let all workers begin, in one instant."""
+        self._go.set()
         self._set_next_kill()
 
     def producers_ended(self) -> bool:
@@ -92,7 +97,7 @@ class Crew:
             process.kill()
 
     def _start_worker(self, number: int) -> None:
-        process = self._context.Process(target=work, args=(self._site, number), daemon=True)
+        process = self._context.Process(target=work, args=(self._site, number, self._go), daemon=True)
         process.start()
         self._workers[number] = process
 

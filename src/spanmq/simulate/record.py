@@ -6,7 +6,7 @@ clock. The events, by who writes them:
 
     run_started, workers_started, worker_killed, run_stopped               the run
     sending (before the call), sent (after the commit), producer_ended     producers
-    started, done (before it is settled), settled, failed, released        workers
+    worker_ready, started, failed, done (before it is settled), settled    workers
     worker (once a second: what it used so far), failure (an error)        both
 """
 

@@ -106,16 +106,25 @@ class Run:
                 self._step("writing")
             self._read()
         self._stage.begin()
+        self._crew.start_workers()
+        while self._audit.counts["worker_ready"] < self._options.workers:
+            if self._stop():
+                return "interrupted"
+            self._step("starting")
+            self._watch()
         self._recorder.write("workers_started")
         self._moved_at = self._began_at = self._recorder.now()
-        self._crew.start_workers()
+        self._crew.go()
         if self._options.rate is not None:
             self._crew.start_producers()
         while (ending := self._ending()) is None:
-            self._crew.watch(self._audit.handled)
-            if self._audit.counts["failure is final"]:
-                raise InvalidArgumentError(self._audit.failures[-1])
+            self._watch()
         return ending
+
+    def _watch(self) -> None:
+        self._crew.watch(self._audit.handled)
+        if self._audit.counts["failure is final"]:
+            raise InvalidArgumentError(self._audit.failures[-1])
 
     def _ending(self) -> str | None:
         # In this order: what is sent in between is seen in the next round.

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from multiprocessing import parent_process
+from multiprocessing.synchronize import Event
 from types import FrameType
 from typing import Final
 
@@ -105,12 +106,16 @@ class Worker:
             )
 
 
-def work(site: Site, worker: int) -> None:
-    """Be worker number so and so."""
+def work(site: Site, worker: int, go: Event) -> None:
+    """Be worker number so and so, as soon as all are ready."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run's, which says what is to be done
     recorder = Recorder(site.log, began=site.began, worker=worker)
     try:
         receiver = receiver_of(site, site.options.types_of_worker(worker), recorder)
+        recorder.write("worker_ready")
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        while not go.wait(TELL_SECONDS) and _has_parent():
+            pass
         Worker(site, receiver, recorder).run()
         receiver.close()
     except (SpanmqError, psycopg.Error) as error:

@@ -1,6 +1,6 @@
-"""What the load simulator must reach: `python -m bench.simulation [--quick] [--dsn …]`; `make bench-simulate`.
+"""What the load simulator must reach: `python -m bench.simulation`, or `make bench-simulate`.
 
-Four cases, on one server, one after the other; --quick makes them short, and the first box too small to judge.
+Four cases, on one server, one after the other; --quick makes them short, and the first too small to judge.
 """
 
 from __future__ import annotations

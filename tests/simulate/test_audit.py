@@ -198,6 +198,18 @@ def test_message_given_up_too_early_is_found() -> None:
         assert set(log.failed()) == (set() if is_right else {CAUSE}), (failures, poison, category)
 
 
+def test_attempts_are_counted_by_the_engine() -> None:
+    for attempt, is_right in ((2, False), (3, True)):
+        log = Log(max_attempts=3)
+        log.send(1, 1)
+        log.write("workers_started")
+        log.start(1)["attempt"] = attempt
+        log.write("failed", worker=0, id=1, category="TRANSIENT")
+        log.write("settled", worker=0, outcome="dead", ids=[1])
+        log.stop()
+        assert set(log.failed()) == (set() if is_right else {CAUSE})
+
+
 def test_what_was_never_sent_is_found() -> None:
     log = filled(1)
     log.handle(1, 7)

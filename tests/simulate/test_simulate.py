@@ -120,6 +120,21 @@ def test_failures_poison_and_killed_workers_do_not_break_the_order(database: str
     assert min(found["dead"], found["failed"], found["killed"], found["delivered_again"]) > 0
 
 
+def test_poison_that_kills_its_workers_is_given_up_and_takes_no_other_with_it(
+    database: str, tmp_path: Path
+) -> None:
+    found = report(
+        *["-fill-db", 60, "--keys", 5, "--poison", 0.05, "--poison-kills", "--max-attempts", 2],
+        *["--lease", 0.5, "--batch", 4],
+        dsn=database,
+        folder=tmp_path,
+    )
+    assert objections(found) == {}
+    assert found["handled"] + found["dead"] == 60
+    assert found["dead"] > 0
+    assert found["restarted"] >= 2 * found["dead"]
+
+
 def test_failed_attempts_of_a_table_are_made_again(database: str, tmp_path: Path) -> None:
     found = report(
         *["--engine", "polling-indexed", "-fill-db", 100, "--failure-rate", 0.2, "--kill-every", 0.3],

@@ -156,6 +156,7 @@ class Audit:
         else:
             story.started_at = record["at"]
         story.starts += 1
+        story.attempt = record.get("attempt", 0)
         story.until = record.get("until")
         story.has_failed = story.is_orphan = False
         self.first_at.setdefault(story.line.type, record["at"])
@@ -209,15 +210,17 @@ class Audit:
         for story in filter(None, map(self._known, record["ids"])):
             if story.is_dead:
                 continue
-            is_final = self._options.failure_category in ("PERMANENT", "BUSINESS")
-            if not (
-                story.is_poison
-                or (story.failures and (is_final or story.failures >= self._options.max_attempts))
-            ):
+            if not self._may_be_dead(story):
                 self._without_cause.append(story.id)
             story.is_dead = True
             self.dead += not story.dones
             story.line.advance()
+
+    def _may_be_dead(self, story: Story) -> bool:
+        if story.is_poison or story.failures + story.deaths >= self._options.max_attempts:
+            return True
+        is_final = self._options.failure_category in ("PERMANENT", "BUSINESS")
+        return story.has_failed and (is_final or story.attempt >= self._options.max_attempts)
 
     def _worker(self, record: Record) -> None:
         worker = record["worker"]
@@ -245,6 +248,7 @@ class Audit:
         self._lives[worker] += 1
         self.in_work.pop(worker, None)
         if (story := self._last_of_worker.get(worker)) is not None:
+            story.deaths += not story.is_orphan
             story.is_orphan = True
 
     def _known(self, message: int) -> Story | None:

@@ -63,6 +63,9 @@ class Stage(Protocol):
     def left(self) -> int:
         """Count the messages that it holds."""
 
+    def new_dead(self) -> list[int]:
+        """Give the messages that the engine gave up since this was asked last."""
+
     def drop(self) -> None:
         """Remove it."""
 

@@ -25,6 +25,7 @@ from spanmq.simulate.settlement import Settlement
 ID_HEADER: Final = "x-simulate-id"
 # What nobody announces (a retry that falls due, a lease that ran out) is found so late at most.
 POLL_SECONDS: Final = 1.0
+DEAD_PAGE: Final = 1_000
 
 
 class SpanmqStage:
@@ -41,6 +42,7 @@ class SpanmqStage:
             *(f"pgmq.a_{queue}" for queue in self._queues),
         )
         self.places = tuple(self._queues)
+        self._dead_after: dict[str, int] = {}
 
     def prepare(self) -> None:
         """Make the queues."""
@@ -63,6 +65,16 @@ class SpanmqStage:
     def left(self) -> int:
         """Count the messages of all queues."""
         return sum(self._client.metrics(queue).length for queue in self._queues)
+
+    def new_dead(self) -> list[int]:
+        """Look through the dead letters that came since."""
+        found: list[int] = []
+        for queue in self._queues:
+            after = self._dead_after.get(queue, 0)
+            while letters := self._client.dead_letters(queue, after=after, quantity=DEAD_PAGE):
+                found += [int((letter.headers or {})[ID_HEADER]) for letter in letters]
+                after = self._dead_after[queue] = letters[-1].dead_letter_id
+        return found
 
     def drop(self) -> None:
         """Drop the queues."""

@@ -4,7 +4,7 @@ A line that was written is there whatever happens to its writer, and the lines o
 which things happened: what a worker does after it learnt of something stands below it. So the audit needs no
 clock. The events, by who writes them:
 
-    run_started, workers_started, worker_killed, run_stopped               the run
+    run_started, workers_started, worker_killed, dead, run_stopped         the run
     sending (before the call), sent (after the commit), producer_ended     producers
     worker_ready, started, failed, done (before it is settled), settled    workers
     worker (once a second: what it used so far), failure (an error)        both

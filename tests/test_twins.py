@@ -46,6 +46,7 @@ COMMANDS_WITHOUT_METHOD = {
     "finish_shards": "ShardedQueue.finish",
     "drop_shards": "ShardedQueue.drop",
     "worker": "spanmq.worker",
+    "pipeline": "spanmq.spark.jobs, over Spark",
 }
 # The client's word, where PGMQ's is another, and where one method stands for several functions.
 FUNCTIONS_OF_METHOD = {
@@ -80,9 +81,11 @@ FUNCTIONS_WITHOUT_METHOD = {
     "receiver_claim": "the Spark source's: spanmq.spark.stream",
     "receiver_ranges": "the Spark source's: spanmq.spark.stream",
     "receiver_log": "the Spark source's: spanmq.spark.stream",
+    "note_export": "the export job's: spanmq.spark.jobs.export",
     "bulk_reserve": "the Spark sink's: spanmq.spark.writer",
     "bulk_seal": "the Spark sink's: spanmq.spark.writer",
     "bulk_publish": "the Spark sink's: spanmq.spark.writer",
+    "bulk_published": "the backfill job's: spanmq.spark.jobs.backfill",
     "bulk_close": "the Spark sink's: spanmq.spark.writer",
     "acquire_queue_lock": "for the functions themselves",
     "validate_queue_name": "for the functions themselves",

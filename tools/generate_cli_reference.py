@@ -34,6 +34,9 @@ def generate() -> str:
         for name, command in commands.items():
             if command.rich_help_panel == panel:
                 parts.append("\n".join(describe(name, command)))
+    parts.append("## Pipeline\n")
+    for name, command in commands["pipeline"].commands.items():
+        parts.append("\n".join(describe(f"pipeline {name}", command)))
     return "\n".join(parts)
 
 

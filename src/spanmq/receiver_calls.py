@@ -8,7 +8,7 @@ from typing import Any
 from spanmq import call as argument
 from spanmq.call import Call
 from spanmq.message import Receiver
-from spanmq.rows import nothing, number, records
+from spanmq.rows import flag, nothing, number, records
 
 
 def list_receivers(queue: str | None) -> Call[list[Receiver]]:
@@ -29,6 +29,12 @@ def release_receiver(queue: str, receiver: str, settled: int | None) -> Call[int
     if settled is not None:
         arguments.append(argument.bigint("settled", settled))
     return Call("release_receiver", tuple(arguments), number, queue, native=True)
+
+
+def forget_export(queue: str, lake: str) -> Call[bool]:
+    """Let retention no longer wait for a lake."""
+    arguments = (argument.queue_name("queue", queue), argument.text("lake", lake))
+    return Call("forget_export", arguments, flag, queue, native=True)
 
 
 def _receiver(row: dict[str, Any]) -> Receiver:

@@ -33,3 +33,10 @@ class Receivers:
         runs under it stops with an error.
         """
         return self._link.run(receiver_calls.release_receiver(queue, receiver, settled))
+
+    def forget_export(self, queue: str, lake: str) -> bool:
+        """Let an archive's retention no longer wait for a lake that `spanmq pipeline export` wrote into.
+
+        False if none of that name is noted: its folder's whole path, as the export resolved it.
+        """
+        return self._link.run(receiver_calls.forget_export(queue, lake))

@@ -31,3 +31,10 @@ class AsyncReceivers:
         runs under it stops with an error.
         """
         return await self._link.run(receiver_calls.release_receiver(queue, receiver, settled))
+
+    async def forget_export(self, queue: str, lake: str) -> bool:
+        """Let an archive's retention no longer wait for a lake that `spanmq pipeline export` wrote into.
+
+        False if none of that name is noted: its folder's whole path, as the export resolved it.
+        """
+        return await self._link.run(receiver_calls.forget_export(queue, lake))

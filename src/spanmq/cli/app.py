@@ -12,6 +12,7 @@ from spanmq.cli import (
     demonstration,
     health,
     housekeeping,
+    pipeline,
     policies,
     queues,
     receivers,
@@ -60,6 +61,8 @@ for panel, module in PANELS.items():
     for command in module.commands.registered_commands:
         command.rich_help_panel = panel
         app.registered_commands.append(command)
+
+app.add_typer(pipeline.commands, name="pipeline", rich_help_panel="Pipeline")
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,12 +1,15 @@
 """The demo."""
 
 import contextlib
+import shutil
+from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from spanmq.cli.connect import prepared_address
-from spanmq.cli.failure import FAILED
+from spanmq.cli.failure import FAILED, say
 from spanmq.cli.option import AsJson, Dsn
 from spanmq.cli.output import Output, fields
 from spanmq.cli.table import print_table
@@ -22,6 +25,13 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the queue with its archive, to look at it.")
     ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder: Spark exports the archive into it, as Parquet, and makes report.html of that.",
+            show_default=False,
+        ),
+    ] = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
@@ -37,10 +47,38 @@ def demo(
         if keep and dsn is None:
             # A server that is gone afterwards keeps nothing.
             dsn = stack.enter_context(prepared_address())
-        report = demonstration.run(dsn, rows=rows, consumers=consumers, queue=queue, keep=keep)
+        last_act = partial(_report, report) if report is not None else None
+        result = demonstration.run(dsn, rows=rows, consumers=consumers, queue=queue, keep=keep, then=last_act)
     if as_json:
-        output.done("", **fields(report))
+        output.done("", **fields(result))
     else:
-        print_table(["demo", "result"], report.lines())
-    if not report.passed:
+        print_table(["demo", "result"], result.lines())
+    if not result.passed:
         raise typer.Exit(FAILED)
+
+
+def _report(folder: Path, dsn: str, queue: str) -> None:
+    """Export the archive to Parquet and write the page; where Spark or Java is missing, say so and go on."""
+    from spanmq.cli.pipeline import clear_errors
+    from spanmq.errors import PipelineNotAvailableError
+    from spanmq.spark.session import session
+
+    lake, page = folder / "lake", folder / "report.html"
+    shutil.rmtree(lake, ignore_errors=True)  # of an earlier demo, whose messages are no more
+    say("starting Spark")
+    try:
+        spark = session(name="spanmq demo")
+    except PipelineNotAvailableError as error:
+        say(f"no report: {error}")
+        return
+    with clear_errors():
+        from spanmq.spark.jobs.export import export
+        from spanmq.spark.jobs.report import report
+
+        try:
+            exported = export(spark, dsn, queue, lake)
+            say(f"exported {exported.exported:,} messages to {lake}, verified, in {exported.seconds:.1f} s")
+            report(spark, lake=lake, page=page)
+            say(f"the report is {page.resolve()}")
+        finally:
+            spark.stop()

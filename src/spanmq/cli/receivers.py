@@ -75,6 +75,21 @@ def release_receiver(
     )
 
 
+@commands.command()
+def forget_export(
+    queue: QueueName,
+    lake: Annotated[str, typer.Argument(metavar="LAKE", help="Its folder's whole path.", show_default=False)],
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let the retention of a queue's archive no longer wait for a lake that exports wrote into."""
+    output = Output(as_json=as_json)
+    with client(dsn) as opened:
+        forgotten = opened.forget_export(queue, lake)
+    sentence = f"retention no longer waits for {lake}" if forgotten else f"no export into {lake} was noted"
+    output.done(sentence, queue=queue, lake=lake, forgotten=forgotten)
+
+
 def _proved(checkpoint: Path) -> int:
     """Give the batch up to which a checkpoint's commit log says that all is done."""
     try:

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from spanmq.client import Client
@@ -25,11 +25,13 @@ def run(
     consumers: int = 3,
     queue: str = QUEUE,
     keep: bool = False,
+    then: Callable[[str, str], None] | None = None,
 ) -> DemoReport:
     """Send the first flights of the file, receive and archive them, and compare the archive with the file.
 
     On the database of `dsn`, in which the schema is installed and no such queue exists; it is dropped at the
-    end unless `keep`. Without `dsn` on a server of its own that goes with it. Shows how far it is on stderr.
+    end unless `keep`; before that `then` gets the dsn and the queue. Without `dsn` on a server of its own
+    that goes with it. Shows how far it is on stderr.
     Any error, and Ctrl-C, drops the queue too.
     """
     if keep and dsn is None:
@@ -47,6 +49,8 @@ def run(
                 load.run(read_flights(path, rows), consumers=consumers, tick=tick)
                 after = client.storage(queue)
                 file, archive = tally_file(path, rows, tick), tally_archive(client, queue, tick)
+            if then is not None:
+                then(address, queue)
             return DemoReport(
                 queue=queue,
                 rows=load.sent,

@@ -98,6 +98,47 @@ def bounds(connection: psycopg.Connection[Any], table: str) -> tuple[int, int]:
     return (1, 0) if row is None or row[0] is None else (row[0], row[1])
 
 
+def identity(connection: psycopg.Connection[Any]) -> str:
+    """Give what tells this database from others, also from a copy under another name."""
+    row = connection.execute(
+        "select system_identifier || '/' || current_database() from pg_control_system()"
+    ).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def tally(dsn: str, table: str, ids: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Count rows of an archive by their ids, and add up the MD5 sums of their bodies, 60 bits of each."""
+    pieces = "{" + ",".join(f"[{first},{last}]" for first, last in ids) + "}"
+    with connected(dsn) as connection:
+        row = connection.execute(
+            "select count(*), coalesce(sum(('x' || substr(md5(t.message::text), 1, 15))::bit(60)::bigint), 0)"
+            f" from {table} t where t.msg_id between %s and %s and %s::int8multirange @> t.msg_id".encode(),
+            [ids[0][0], ids[-1][1], pieces],
+        ).fetchone()
+    assert row is not None
+    return int(row[0]), int(row[1])
+
+
+def published(connection: psycopg.Connection[Any], queue: str, writer: str) -> int | None:
+    """Give how many messages a writer has published as its only epoch; None if it hasn't."""
+    row = connection.execute(
+        "select result from pgmq.bulk_published(queue => %s, writer => %s, epoch => 0) as result",
+        [queue, writer],
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def note_export(dsn: str, queue: str, lake: str, ids: Sequence[tuple[int, int]]) -> None:
+    """Tell the database which messages of an archive a lake has."""
+    pieces = "{" + ",".join(f"[{first},{last}]" for first, last in ids) + "}"
+    with connected(dsn) as connection:
+        connection.execute(
+            "select from pgmq.note_export(queue => %s, lake => %s, ids => %s::int8multirange)",
+            [queue, lake, pieces],
+        )
+
+
 def read(
     options: Options, columns: Sequence[Column], ranges: Sequence[Range], schema: pyarrow.Schema
 ) -> Iterator[pyarrow.RecordBatch]:

@@ -64,3 +64,12 @@ def session(
     for key, value in {**wanted, **(settings or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def is_running() -> bool:
+    """Tell whether this process has a session already, which a job then uses and does not stop."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return False
+    return SparkSession.getActiveSession() is not None

@@ -22,6 +22,9 @@ NOT_OFFERED = {
 }
 # What we add. None may bear the name of a function of PGMQ, where it could make a call ambiguous.
 ADDED = {
+    "bulk_published",
+    "forget_export",
+    "note_export",
     "list_category_policies",
     "set_category_policy",
     "redrive_message",

@@ -175,6 +175,16 @@ begin
             where l.queue_id = this.queue_id and l.writer = bulk_close.writer and l.epoch = bulk_close.epoch);
 end $$;
 
+-- How many messages an epoch of a writer has published; null if none, or long ago.
+create or replace function pgmq.bulk_published(queue text, writer text, epoch bigint) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'insert');
+begin
+    return (select l.n from spanmq.bulk_ledger l
+            where l.queue_id = this.queue_id and l.writer = bulk_published.writer and l.epoch = bulk_published.epoch);
+end $$;
+
 create or replace function spanmq.raise_closed(this spanmq.queue) returns void
 language plpgsql as $$
 begin

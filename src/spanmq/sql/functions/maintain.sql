@@ -204,7 +204,9 @@ begin
         -- The condition twice: in an adopted archive, which may be partitioned, one ctid occurs in every partition.
         execute format('delete from %1$s where ctid = any (array(select ctid from %1$s where %2$s limit 10000 for update skip locked)) and %2$s',
                        this.archive,
-                       case when this.retention_count is not null then 'msg_id <= $1' else 'archived_at < $2' end)
+                       case when this.retention_count is not null then 'msg_id <= $1' else 'archived_at < $2' end
+                       -- What a lake is to get stays until it has it.
+                       || format(' and not exists (select from spanmq.archive_export e where e.queue_id = %s and not e.ids @> msg_id)', this.queue_id))
             using drawn - this.retention_count, now() - this.retention_interval;
         get diagnostics n = row_count;
         if n > 0 then

@@ -1,0 +1,107 @@
+"""The report as one HTML page that needs nothing else: tables, and charts as SVG."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+Row = dict[str, Any]
+WIDTH: Final = 900
+HEIGHT: Final = 160
+_STYLE: Final = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem }
+body { color: #1d2430; background: #fff }
+table { border-collapse: collapse; margin: .5rem 0 1.5rem; display: block; overflow-x: auto }
+th, td { padding: .2rem .8rem .2rem 0; text-align: right; white-space: nowrap }
+th { font-weight: 600; border-bottom: 1px solid #b8c0cc }
+th:first-child, td:first-child { text-align: left }
+svg { width: 100%; height: auto }
+text { font-size: 11px; fill: #5a6472 }
+.bar { fill: #3b6fb5 } .low { stroke: #3b6fb5 } .high { stroke: #c2572b } .axis { stroke: #b8c0cc }
+.low, .high { fill: none; stroke-width: 2 }
+@media (prefers-color-scheme: dark) { body { color: #dde3ec; background: #14181f } text { fill: #9aa5b4 } }
+"""
+
+
+def write_page(
+    path: Path, queues: Sequence[Row], windows: Sequence[Row], attempts: Sequence[Row], groups: Sequence[Row]
+) -> None:
+    """Write the page."""
+    parts = ["<h1>What the queues did</h1>", _table(queues)]
+    for queue in [row["queue"] for row in queues]:
+        mine = [row for row in windows if row["queue"] == queue]
+        parts += [
+            f"<h2>{html.escape(queue)}</h2>",
+            "<h3>Archived, messages a second</h3>",
+            _bars([row["number"] for row in mine], [row["rate"] for row in mine], mine),
+            "<h3>Seconds in the queue: half waited less than the lower line, 95 % less than the upper</h3>",
+            _lines(mine),
+            "<h3>Deliveries a message</h3>",
+            _table([row for row in attempts if row["queue"] == queue], leave_out=("queue",)),
+        ]
+        slow = [row for row in groups if row["queue"] == queue]
+        if slow:
+            parts += ["<h3>Slowest groups</h3>", _table(slow, leave_out=("queue",))]
+    body = "\n".join(parts)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width"><title>spanmq report</title>'
+        f"<style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n",
+        "utf-8",
+    )
+
+
+def _table(rows: Sequence[Row], *, leave_out: tuple[str, ...] = ()) -> str:
+    names = [name for name in rows[0] if name not in leave_out]
+    head = "".join(f"<th>{html.escape(name.replace('_', ' '))}</th>" for name in names)
+    lines = "".join(f"<tr>{''.join(f'<td>{_text(row[name])}</td>' for name in names)}</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{lines}</table>"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.3f}" if abs(value) < 1000 else f"{value:,.0f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, datetime):
+        return value.isoformat(" ", "seconds")
+    return html.escape(str(value))
+
+
+def _bars(numbers: Sequence[int], values: Sequence[float], rows: Sequence[Row]) -> str:
+    top = max(values) or 1
+    step = WIDTH / (max(numbers) + 1)
+    bars = "".join(
+        f'<rect class="bar" x="{number * step:.1f}" y="{HEIGHT - value / top * HEIGHT:.1f}" '
+        f'width="{max(step - 1, 1):.1f}" height="{value / top * HEIGHT:.1f}"/>'
+        for number, value in zip(numbers, values, strict=True)
+    )
+    return _frame(bars, top, rows)
+
+
+def _lines(rows: Sequence[Row]) -> str:
+    known = [row for row in rows if row["waited_p95"] is not None]
+    top = max((row["waited_p95"] for row in known), default=0) or 1
+    step = WIDTH / (max((row["number"] for row in rows), default=0) + 1)
+    drawn = ""
+    for name, style in (("waited_p50", "low"), ("waited_p95", "high")):
+        points = " ".join(
+            f"{(row['number'] + 0.5) * step:.1f},{HEIGHT - row[name] / top * HEIGHT:.1f}" for row in known
+        )
+        drawn += f'<polyline class="{style}" points="{points}"/>'
+    return _frame(drawn, top, rows)
+
+
+def _frame(drawn: str, top: float, rows: Sequence[Row]) -> str:
+    first, last = (_text(row["at"]) for row in (rows[0], rows[-1]))
+    return (
+        f'<svg viewBox="0 -16 {WIDTH} {HEIGHT + 34}" role="img">{drawn}'
+        f'<text x="0" y="-4">{_text(float(top))}</text>'
+        f'<line class="axis" x1="0" x2="{WIDTH}" y1="{HEIGHT}" y2="{HEIGHT}"/>'
+        f'<text x="0" y="{HEIGHT + 14}">{first}</text>'
+        f'<text x="{WIDTH}" y="{HEIGHT + 14}" text-anchor="end">{last}</text></svg>'
+    )

@@ -1,0 +1,9 @@
+-- since 0.1.0
+-- Which messages of an archive a lake has. Once a lake is noted here, retention deletes only what it has.
+create table spanmq.archive_export (
+    queue_id int not null references spanmq.queue on delete cascade,
+    lake text not null,
+    ids int8multirange not null,
+    exported_at timestamptz not null default clock_timestamp(),
+    primary key (queue_id, lake)
+);

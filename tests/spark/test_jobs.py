@@ -1,0 +1,206 @@
+"""The jobs: what they write is audited by readers that are not Spark, and they may be killed anywhere."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pyarrow.parquet
+import pytest
+from typer.testing import CliRunner
+
+from spanmq.cli.app import app
+from spanmq.client import Client
+from spanmq.errors import InvalidArgumentError, PipelineError
+from spanmq.spark.jobs.backfill import backfill
+from spanmq.spark.jobs.export import export, missing
+from spanmq.spark.jobs.manifest import read_manifests, union, within
+from spanmq.spark.jobs.report import report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def archive(client: Client, quantity: int) -> None:
+    client.archive("orders", [message.message_id for message in client.receive("orders", quantity)])
+
+
+def lake_bodies(lake: Path, queue: str = "orders") -> list[Any]:
+    """Read what the manifests name, with Arrow alone."""
+    names = [name for each in read_manifests(lake, queue) for name in each.files]
+    found = [pyarrow.parquet.ParquetFile(lake / name).read(columns=["message_id", "body"]) for name in names]
+    return sorted(json.loads(body) for table in found for body in table.column("body").to_pylist())
+
+
+def leftovers(lake: Path, queue: str = "orders") -> set[str]:
+    named = {name for each in read_manifests(lake, queue) for name in each.files}
+    return {str(path.relative_to(lake)) for path in lake.rglob("*.parquet")} - named
+
+
+def test_export_is_incremental_and_each_message_is_there_once(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    client.send_batch("orders", range(1000))
+    archive(client, 300)
+    assert export(spark, database, "orders", lake, dry_run=True).exported == 300
+    assert not lake.exists()
+    first = export(spark, database, "orders", lake)
+    assert (first.exported, first.exported_before) == (300, 0)
+    # Out of order: the last first, and a gap of what is deleted.
+    with psycopg.connect(database) as late:
+        Client(connection=late).archive("orders", list(range(301, 401)))
+        # Of other spans: the first transaction holds its own.
+        client.archive("orders", list(range(513, 1001)))
+        assert export(spark, database, "orders", lake).exported == 488
+        late.commit()
+    client.delete("orders", list(range(401, 451)))
+    assert export(spark, database, "orders", lake).exported == 100
+    assert export(spark, database, "orders", lake).exported == 0
+    assert lake_bodies(lake) == [*range(400), *range(512, 1000)]
+    assert leftovers(lake) == set()
+    assert list(lake.glob("queue=orders/day=*"))
+
+
+def test_killed_export_leaves_nothing_that_counts(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.send_batch("orders", range(50))
+    archive(client, 50)
+
+    class KilledError(BaseException):
+        pass
+
+    def killed(*_: object) -> None:
+        raise KilledError
+
+    # After the files are in place, before the manifest; then after it, before retention hears of it.
+    with monkeypatch.context() as patch:
+        patch.setattr("spanmq.spark.jobs.export.write_manifest", killed)
+        with pytest.raises(KilledError):
+            export(spark, database, "orders", tmp_path)
+    assert leftovers(tmp_path)
+    assert lake_bodies(tmp_path) == []
+    with monkeypatch.context() as patch:
+        patch.setattr("spanmq.spark.rows.note_export", killed)
+        with pytest.raises(KilledError):
+            export(spark, database, "orders", tmp_path)
+    assert export(spark, database, "orders", tmp_path).exported == 0
+    assert lake_bodies(tmp_path) == list(range(50))
+    assert leftovers(tmp_path) == set()
+
+
+def test_export_that_differs_from_the_archive_does_not_count(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.send_batch("orders", range(5))
+    archive(client, 5)
+    with monkeypatch.context() as patch:
+        patch.setattr("spanmq.spark.jobs.export._tally", lambda _: (5, 1))
+        with pytest.raises(PipelineError, match="checksum"):
+            export(spark, database, "orders", tmp_path)
+    assert lake_bodies(tmp_path) == []
+
+
+def test_retention_waits_for_the_lake(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    client.send_batch("orders", range(10))
+    archive(client, 5)
+    export(spark, database, "orders", tmp_path)
+    archive(client, 5)
+    client.set_policy("orders", {"archive_retention": "1 microsecond"})
+    while client.maintain():
+        pass
+    assert [message.body for message in client.peek_archive("orders")] == [5, 6, 7, 8, 9]
+    assert client.forget_export("orders", str(tmp_path.resolve()))
+    while client.maintain():
+        pass
+    assert client.peek_archive("orders") == []
+
+
+def test_folder_in_use_is_refused(client: Client, spark: SparkSession, database: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").touch()
+    with pytest.raises(PipelineError, match="in use"):
+        export(spark, database, "orders", tmp_path)
+
+
+def test_ranges_are_joined_and_what_is_missing_is_found() -> None:
+    assert union([(1, 3)], [(7, 9), (4, 5)]) == [(1, 5), (7, 9)]
+    assert within([(1, 5), (7, 9)], 4, 8) == [(4, 5), (7, 8)]
+    assert missing("q", "t", 1, 9, [(1, 9)]) == []
+    [gap] = missing("q", "t", 1, 9, [(1, 5)])
+    assert gap.where == "not ('{[1,5]}'::int8multirange @> t.msg_id)"
+
+
+def test_report_counts_what_was_archived(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    client.send_batch("orders", range(100), group=["<a>" if i % 2 else None for i in range(100)])
+    client.receive("orders", 10, lease=0)
+    archive(client, 100)
+    export(spark, database, "orders", tmp_path / "lake")
+    page = tmp_path / "report.html"
+    found = report(spark, lake=tmp_path / "lake", page=page)
+    [queue] = found.queues
+    assert (queue["queue"], queue["messages"], queue["delivered_again"]) == ("orders", 100, 10)
+    assert 0 <= queue["waited_p50"] <= queue["waited_p95"] <= queue["waited_max"] < 60
+    assert [(row["attempt"], row["count"]) for row in found.attempts] == [(1, 90), (2, 10)]
+    assert sum(row["messages"] for row in found.windows) == 100
+    assert [(row["group"], row["messages"]) for row in found.groups] == [("<a>", 50)]
+    text = page.read_text("utf-8")
+    assert "<svg" in text
+    assert "&lt;a&gt;" in text
+    direct = report(spark, dsn=database, queue="ord*")
+    assert direct.queues == found.queues
+
+
+def test_report_of_nothing_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="holds no export"):
+        report(spark, lake=tmp_path)
+    with pytest.raises(InvalidArgumentError):
+        report(spark)
+
+
+def test_backfill_sends_once(client: Client, spark: SparkSession, database: str, tmp_path: Path) -> None:
+    source = str(tmp_path / "table")
+    spark.range(0, 100, numPartitions=2).selectExpr("id as `order`", "id % 3 as customer").write.parquet(
+        source
+    )
+    load = partial(backfill, spark, database, "orders", source, job_id="load", group="customer")
+    assert load(dry_run=True).found == 100
+    assert client.metrics("orders").length == 0
+    assert load().sent == 100
+    assert load().sent == 0
+    received = client.receive("orders", 1000)
+    assert sorted(message.body["order"] for message in received) == list(range(100))
+    assert {message.group for message in received} == {"0", "1", "2"}
+
+
+def test_commands_run_the_jobs(client: Client, spark: SparkSession, database: str, tmp_path: Path) -> None:
+    client.send_batch("orders", range(20))
+    archive(client, 20)
+    lake, page = str(tmp_path / "lake"), tmp_path / "page.html"
+    runner = CliRunner()
+
+    def spanmq(*arguments: str) -> Any:
+        return runner.invoke(app, ["pipeline", *arguments])
+
+    done = spanmq("export", "orders", "--to", lake, "--dsn", database, "--json")
+    assert json.loads(done.stdout)["exported"] == 20
+    done = spanmq("report", "--lake", lake, "--page", str(page), "--json")
+    assert json.loads(done.stdout)["queues"][0]["messages"] == 20
+    assert page.exists()
+    files = sorted(str(path) for path in Path(lake).rglob("*.parquet"))
+    done = spanmq("backfill", "orders", files[0], "--job-id", "again", "--body", "body", "--dsn", database)
+    assert done.exit_code == 0
+    assert client.metrics("orders").length == 20
+    done = spanmq("export", "oders", "--to", lake, "--dsn", database)
+    assert (done.exit_code, "hint: Did you mean orders?" in done.stderr) == (1, True)
+    done = spanmq("report", "orders", "--dsn", "host=127.0.0.1 port=1 connect_timeout=2 dbname=x")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("spanmq: ")
+    assert "Traceback" not in done.stderr

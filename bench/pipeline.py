@@ -1,4 +1,4 @@
-"""The pipeline on Spark against controls, in one run: `python -m bench.pipeline`. docs/benchmark.md tells the rest."""
+"""The pipeline on Spark against controls, in one run: `python -m bench.pipeline`. See docs/benchmark.md."""
 
 from __future__ import annotations
 

@@ -124,7 +124,12 @@ class Bench:
         seen = threading.Semaphore(0)
         frame = self.source(self.spark.readStream, "singles").load()
         checkpoint = str(self.folder / "singles")
-        writer = frame.writeStream.foreachBatch(lambda batch, _: [seen.release() for _ in batch.collect()])
+
+        def see(batch: Any, _: int) -> None:
+            for _row in batch.collect():
+                seen.release()
+
+        writer = frame.writeStream.foreachBatch(see)
         query = writer.option("checkpointLocation", checkpoint).start()
         times = []
         try:

@@ -85,3 +85,17 @@ begin
         end if;
     end loop;
 end $$;
+
+-- Receive everything in the queue and give it back with a failure, to come again in a day.
+create procedure bench.nack_all(queue text, at_once int) language plpgsql as $$
+declare
+    lease bigint;
+    ids bigint[];
+begin
+    loop
+        select min(lease_id), array_agg(msg_id) into lease, ids from pgmq.receive(queue, at_once, 600);
+        exit when ids is null;
+        perform pgmq.nack(queue, lease, ids, error => 'connection refused', category => 'DEPENDENCY', retry_in => 86400);
+        commit;
+    end loop;
+end $$;

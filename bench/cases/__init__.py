@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.cases import backlog, bites, cycle, grouped, invisible, snapshot, soak, wake
+from bench.cases import backlog, bites, cycle, delivery, grouped, invisible, snapshot, soak, wake
 from bench.plan import Plan
 from bench.stage import Experiment
 
@@ -13,6 +13,7 @@ def experiments(plan: Plan) -> tuple[Experiment, ...]:
         *cycle.experiments(plan),
         *bites.experiments(),
         *grouped.experiments(plan),
+        *delivery.experiments(),
         *invisible.experiments(plan),
         *backlog.experiments(plan),
         *wake.experiments(plan),

@@ -361,7 +361,12 @@ def test_real_schema_installs_verifies_and_goes(session: Session) -> None:
     assert schema.verify(session, release=release) == []
     with pytest.raises(DataLossError, match="queue orders with 1 messages"):
         schema.uninstall(session, release=release)
-    session.execute("select pgmq.pop('orders')")
+    session.execute(
+        "select * from pgmq.receive('orders') r, pgmq.reject('orders', r.lease_id, array[r.msg_id])"
+    )
+    with pytest.raises(DataLossError, match="queue orders with 1 dead letters"):
+        schema.uninstall(session, release=release)
+    session.execute("select pgmq.drop_queue('orders')")
     schema.uninstall(session, release=release)
     assert schema.state(session).holding is schema.Holding.NOTHING
 

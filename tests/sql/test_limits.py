@@ -213,3 +213,14 @@ def test_ordered_group_that_was_lost_counts_only_what_was_in_work(orders: Orders
     assert orders.rows("select msg_id, read_ct from pgmq.q_orders order by 1") == [
         (each, 1) for each in ids[1:]
     ]
+
+
+def test_part_of_a_lost_lease_that_is_given_back_joins_its_rest(orders: Orders) -> None:
+    orders.policy('{"max_attempts": 3}')
+    ids = orders.send(7)
+    lease, _ = orders.receive(1)
+    assert crash(orders, 6) == ids[1:]
+    orders.settle("release", lease, ids[:1])
+    assert orders.receive(4)[1] == ids[:1], "what is not of the lost lease, by itself"
+    assert orders.left() == ids
+    assert [orders.receive(4)[1] for _ in range(7)] == [*([each] for each in ids[1:]), []]

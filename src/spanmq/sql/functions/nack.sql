@@ -180,7 +180,9 @@ begin
             perform spanmq.give_back_of(this, retrying);
             perform spanmq.note_failure(this.queue_id, retrying, at_, 'retrying', reason);
         end if;
-        perform spanmq.release_behind(this, runs);
+        if not this.has_plain_policy then
+            perform spanmq.release_behind(this, runs);
+        end if;
     end if;
     return query select * from spanmq.outcomes(msg_ids, runs, dead, 'retrying');
 end $$;
@@ -205,7 +207,9 @@ begin
     runs := spanmq.join_runs(spanmq.take_out_of(this, msg_ids, lease_id));
     if runs <> '{}' then
         perform spanmq.bury(this, runs, clock_timestamp(), reason);
-        perform spanmq.release_behind(this, runs);
+        if not this.has_plain_policy then
+            perform spanmq.release_behind(this, runs);
+        end if;
     end if;
     return query select * from spanmq.outcomes(msg_ids, runs, '{}', 'dead');
 end $$;
@@ -223,7 +227,9 @@ begin
     runs := spanmq.join_runs(spanmq.take_out_of(this, msg_ids, lease_id));
     if runs <> '{}' then
         perform spanmq.give_back_of(this, array(select spanmq.undelivered(r) from unnest(runs) r));
-        perform spanmq.release_behind(this, runs);
+        if not this.has_plain_policy then
+            perform spanmq.release_behind(this, runs);
+        end if;
     end if;
     return query select * from spanmq.outcomes(msg_ids, runs, '{}', 'released');
 end $$;

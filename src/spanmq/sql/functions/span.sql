@@ -121,6 +121,9 @@ declare
     joined spanmq.run;
     all_joined spanmq.run[] := '{}';
 begin
+    if cardinality(runs) < 2 then
+        return runs;
+    end if;
     foreach this in array runs loop
         if this.lo = joined.lo + joined.n and this.lo & 255 <> 0 and this.ids is null and joined.ids is null
            and this.attempts = joined.attempts and this.group_key is not distinct from joined.group_key

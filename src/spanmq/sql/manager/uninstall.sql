@@ -23,6 +23,14 @@ begin
                 losses := losses || format('archive %s', this.archive);
             end if;
         end loop;
+        if to_regclass('spanmq.dead_letter') is not null then
+            for this in
+                select q.name, count(*) as n from spanmq.dead_letter d join spanmq.queue q on q.queue_id = d.queue_id
+                where d.redriven_at is null group by q.name order by 1
+            loop
+                losses := losses || format('queue %s with %s dead letters', this.name, this.n);
+            end loop;
+        end if;
         losses := losses || array(
             select format('your own %s %s', object.kind, object.name)
             from (:snapshot) object
@@ -45,7 +53,7 @@ begin
         if cardinality(losses) > 0 then
             raise exception 'uninstalling spanmq would lose data'
                 using errcode = 'MQ006', detail = array_to_string(losses[1:20], ', ') || case when cardinality(losses) > 20 then ', …' else '' end,
-                    hint = 'Empty the queues and archives first, or force it.';
+                    hint = 'Empty the queues, archives and dead letters first, or force it.';
         end if;
     end if;
     drop schema pgmq, spanmq cascade;

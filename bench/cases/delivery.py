@@ -1,0 +1,96 @@
+"""What failing costs: nacks and dead letters beside acks, and a receive beside a million in backoff."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from bench import results
+from bench.contestants import LEASE_SECONDS, NATIVE, QUEUE, SPANMQ_DATABASE
+from bench.database import Database, Probe
+from bench.results import LATENCY, Measurement
+from bench.stage import Experiment, Stage
+
+BATCHES = (1, 1000)
+_HELD = f"'{QUEUE}', current_setting('bench.lease')::bigint, current_setting('bench.ids')::bigint[]"
+_REASON = "error => 'connection refused', error_class => 'ConnectionError', worker => 'bench'"
+# A category is named, as a worker names it; the rules are looked at only without one.
+CALLS = {
+    "ack": f"select count(*) from pgmq.ack({_HELD})",
+    "nack": f"select count(*) from pgmq.nack({_HELD}, category => 'DEPENDENCY', {_REASON})",
+    "reject": f"select count(*) from pgmq.reject({_HELD}, category => 'PERMANENT', {_REASON})",
+}
+
+
+def experiments() -> tuple[Experiment, ...]:
+    return (
+        *(_settle(batch) for batch in BATCHES),
+        Experiment(("delivery/receive", "delivery/receive-beside-backoff"), _receive),
+    )
+
+
+def _settle(batch: int) -> Experiment:
+    cases = tuple(f"delivery/{name}/batch-{batch}" for name in CALLS)
+    take = (
+        "select set_config('bench.lease', min(lease_id)::text, false),"
+        " set_config('bench.ids', array_agg(msg_id order by random())::text, false)"
+        f" from pgmq.receive('{QUEUE}', {batch}, {LEASE_SECONDS})"
+    )
+
+    def run(stage: Stage, _: Sequence[str]) -> None:
+        if (database := _ours(stage)) is None:
+            return
+        calls = stage.plan.calls * 2
+        database.create_queue()
+        database.fill(f"fill('{QUEUE}', {batch * len(CALLS) * (calls + 1)}, {max(batch, 10)})")
+        probe = Probe(database)
+        times: dict[str, list[float]] = {name: [] for name in CALLS}
+        try:
+            for _round in range(calls + 1):
+                for name, call in CALLS.items():
+                    probe.call_ms(take, rows=1)
+                    times[name].append(probe.call_ms(call, rows=1))
+        finally:
+            probe.close()
+            database.drop_queue()
+        ack = median(times["ack"][1:])
+        for case, (name, measured) in zip(cases, times.items(), strict=True):
+            _record(stage, case, measured)
+            stage.note(f"delivery/{name}/batch-{batch}: {median(measured[1:]) / ack:.2f} times an ack")
+
+    return Experiment(cases, run)
+
+
+def _receive(stage: Stage, cases: Sequence[str]) -> None:
+    if (database := _ours(stage)) is None:
+        return
+    call = f"select count(*) from pgmq.receive('{QUEUE}', 10, {LEASE_SECONDS})"
+    medians = []
+    for case in ("delivery/receive", "delivery/receive-beside-backoff"):
+        database.create_queue()
+        if case.endswith("backoff"):
+            database.fill(f"fill('{QUEUE}', {stage.plan.backlog}, 1000)")
+            database.fill(f"nack_all('{QUEUE}', 1000)")
+        database.fill(f"fill('{QUEUE}', {10 * (stage.plan.calls + 1)}, 10)")
+        database.calm()
+        probe = Probe(database)
+        try:
+            measured = [probe.call_ms(call, rows=1) for _ in range(stage.plan.calls + 1)]
+        finally:
+            probe.close()
+            database.drop_queue()
+        medians.append(median(measured[1:]))
+        if case in cases:
+            _record(stage, case, measured)
+    stage.note(f"delivery/receive-beside-backoff: {medians[1] / medians[0]:.2f} times without")
+
+
+def _record(stage: Stage, case: str, measured: Sequence[float]) -> None:
+    first, *others = measured
+    details = {results.FIRST_CALL_MS: first, results.SLOWEST_MS: max(others)}
+    stage.record(Measurement(case, NATIVE, 1, median(others), LATENCY, details))
+
+
+def _ours(stage: Stage) -> Database | None:
+    """Give our database, unless only upstream competes: these calls are ours alone."""
+    return stage.databases.get(SPANMQ_DATABASE)

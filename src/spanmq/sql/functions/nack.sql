@@ -35,7 +35,6 @@ create or replace function spanmq.exhausted(this spanmq.queue, runs spanmq.run[]
 language plpgsql as $$
 declare
     run spanmq.run;
-    ids int8multirange := '{}';
 begin
     if this.uses_limits then
         return (select coalesce(range_agg(int8range(m.msg_id, m.msg_id, '[]')), '{}')
@@ -45,11 +44,13 @@ begin
     if max_attempts is not null then
         foreach run in array runs loop
             if run.attempts >= max_attempts - spare then
-                ids := ids + spanmq.ids_of(run.lo, run.n, run.ids);
+                -- At once: adding ranges to each other in a loop takes seconds for thousands.
+                return (select range_agg(piece) from unnest(runs) r, unnest(spanmq.ids_of(r.lo, r.n, r.ids)) piece
+                        where r.attempts >= max_attempts - spare);
             end if;
         end loop;
     end if;
-    return ids;
+    return '{}';
 end $$;
 
 create or replace function spanmq.own_max_attempts(headers jsonb) returns int

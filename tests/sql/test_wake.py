@@ -102,6 +102,16 @@ def test_message_for_later_wakes_nobody(session: Connection, listener: Listener)
     assert listener.heard(session) == [(CHANNEL, "")]
 
 
+def test_message_that_is_shown_again_wakes_who_waits(session: Connection, listener: Listener) -> None:
+    session.execute(SENDS["send"].encode())
+    session.execute("select pgmq.read('MyOrders', 60, 1)")
+    wait(session)
+    session.execute("select pgmq.set_vt('MyOrders', 1, 60)")
+    assert listener.heard(session) == []
+    session.execute("select pgmq.set_vt('MyOrders', 1, 0)")
+    assert listener.heard(session) == [(CHANNEL, "")]
+
+
 def test_duplicate_wakes_nobody(session: Connection, listener: Listener) -> None:
     session.execute("select pgmq.send_messages('MyOrders', '{1}', dedup_ids => '{a}')")
     wait(session)

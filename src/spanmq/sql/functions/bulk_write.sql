@@ -156,8 +156,8 @@ begin
     delete from spanmq.bulk_ledger l
         where l.queue_id = this.queue_id and l.writer = bulk_publish.writer and l.epoch <= bulk_publish.epoch - 1000;
     delete from spanmq.bulk_write w where w.write_id = bulk_publish.write_id;
-    if this.notify_ms is not null and published > 0 then
-        perform spanmq.notify(this);
+    if published > 0 then
+        perform spanmq.announce(this, null);
     end if;
     return published;
 end $$;

@@ -98,6 +98,9 @@ begin
         perform spanmq.put_back(this.queue_id, runs, until);
     end if;
     perform spanmq.forget_hint(this.queue_id);
+    if this.waiting is not null and until <= clock_timestamp() then
+        perform spanmq.wake(this);
+    end if;
     return query select * from spanmq.fetch(this.queue_id, runs, 0, null, until, true);
 end $$;
 

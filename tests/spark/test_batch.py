@@ -50,6 +50,22 @@ def test_waiting_messages_are_read_and_not_taken(client: Client, batch: Batch) -
     assert client.metrics("orders").length == 400
 
 
+def test_dead_letters_are_read_with_their_causes(client: Client, batch: Batch) -> None:
+    client.create_queue("others")
+    client.send_batch("orders", range(5), group="a")
+    client.send("others", 9)
+    for queue in ("orders", "others"):
+        messages = client.receive(queue, 3)
+        client.reject(messages, "no such customer", category="BUSINESS")
+    frame = batch(table="dead_letters", minPartitions=2)
+    rows = frame.orderBy("message_id").collect()
+    assert [(row.message_id, row.body, row.category, row.error, row.group) for row in rows] == [
+        (i + 1, str(i), "BUSINESS", "no such customer", "a") for i in range(3)
+    ]
+    assert frame.filter("category = 'TRANSIENT'").count() == 0
+    assert batch("or*, others", table="dead_letters").count() == 4
+
+
 def test_queue_without_messages_is_an_empty_frame(client: Client, batch: Batch) -> None:
     assert batch().count() == 0
     assert batch(table="archive").count() == 0

@@ -55,6 +55,23 @@ COLUMNS: Final = {
         Column("leased_until", TimestampType(), "t.vt", is_default=False),
         *_TAIL,
     ),
+    "dead_letters": (
+        Column("queue", StringType(), "{queue}::text"),
+        Column("dead_letter_id", LongType(), "t.dead_letter_id"),
+        Column("message_id", LongType(), "t.msg_id"),
+        Column("attempt", IntegerType(), "t.attempts"),
+        Column("enqueued_at", TimestampType(), "t.enqueued_at"),
+        Column("first_failed_at", TimestampType(), "t.first_failed_at"),
+        Column("dead_at", TimestampType(), "t.dead_at"),
+        Column("redriven_at", TimestampType(), "t.redriven_at"),
+        Column("category", StringType(), "t.category"),
+        Column("error", StringType(), "t.error"),
+        Column("error_class", StringType(), "t.error_class"),
+        Column("traceback", StringType(), "t.traceback", is_default=False),
+        Column("worker", StringType(), "t.worker", is_default=False),
+        Column("history", StringType(), "t.history::text", is_default=False),
+        *_TAIL,
+    ),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any
@@ -62,11 +63,14 @@ class Reader(DataSourceReader):
         with rows.connected(self._options.dsn) as connection:
             queues = _queues(connection, self._options.queue)
             for queue in queues:
-                table, first, last = _extent(connection, queue, self._options.table)
-                where = " and ".join(self._where).replace("{queue}", "'" + queue.replace("'", "''") + "'")
+                extent, first, last = _extent(connection, queue, self._options.table)
+                conditions = [extent.where] if extent.where else []
+                where = " and ".join([*conditions, *self._where]).replace(
+                    "{queue}", "'" + queue.replace("'", "''") + "'"
+                )
                 at_least = max(1, self._options.min_partitions // len(queues))
                 for a, b in rows.split(first, last, at_least=at_least):
-                    found.append(RangePartition([rows.Range(queue, table, a, b, where=where)]))
+                    found.append(RangePartition([replace(extent, first=a, last=b, where=where)]))
         # Without any Spark would make one of its own, with nothing in it.
         return found or [RangePartition([])]
 
@@ -158,13 +162,17 @@ def queue_named(connection: psycopg.Connection[Any], wanted: str) -> str:
     return found[0]
 
 
-def _extent(connection: psycopg.Connection[Any], queue: str, table: str) -> tuple[str, int, int]:
+def _extent(connection: psycopg.Connection[Any], queue: str, table: str) -> tuple[rows.Range, int, int]:
     """Give the table in SQL, and the range of its ids now."""
     if table == "archive":
         name = rows.view(connection, queue, "a")
-        return (name, *rows.bounds(connection, name))
+        return (rows.Range(queue, name, 1, 0), *rows.bounds(connection, name))
+    if table == "dead_letters":
+        number, first, last = rows.dead_letters(connection, queue)
+        where, key = f"t.queue_id = {number}", "t.dead_letter_id"
+        return rows.Range(queue, "spanmq.dead_letter", 1, 0, where=where, key=key), first, last
     row = connection.execute(
         "select first_id, last_id from pgmq.receiver_log(queue => %s)", [queue]
     ).fetchone()
     assert row is not None
-    return rows.view(connection, queue), row[0], row[1]
+    return rows.Range(queue, rows.view(connection, queue), 1, 0), row[0], row[1]

@@ -33,6 +33,7 @@ class Range:
     first: int
     last: int
     where: str = ""
+    key: str = "t.msg_id"
     attempt: int | None = None
     expected: int | None = None
 
@@ -96,6 +97,18 @@ def bounds(connection: psycopg.Connection[Any], table: str) -> tuple[int, int]:
     """Give the lowest and the highest id of an archive; an empty range if it has no rows."""
     row = connection.execute(f"select min(t.msg_id), max(t.msg_id) from {table} t".encode()).fetchone()
     return (1, 0) if row is None or row[0] is None else (row[0], row[1])
+
+
+def dead_letters(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int, int]:
+    """Give a queue's number and the lowest and highest id of its dead letters, an empty range if none."""
+    row = connection.execute(
+        "select q.queue_id, coalesce(min(d.dead_letter_id), 1), coalesce(max(d.dead_letter_id), 0)"
+        " from spanmq.queue q left join spanmq.dead_letter d on d.queue_id = q.queue_id"
+        " where q.folded_name = lower(%s) group by q.queue_id",
+        [queue],
+    ).fetchone()
+    assert row is not None
+    return row[0], row[1], row[2]
 
 
 def identity(connection: psycopg.Connection[Any]) -> str:
@@ -198,4 +211,4 @@ def _query(columns: Sequence[Column], ids: Range) -> str:
         f'{each.expression.format(queue=queue, attempt=attempt)} as "{each.name}"' for each in columns
     )
     where = f" and {ids.where}" if ids.where else ""
-    return f"select {wanted} from {ids.table} t where t.msg_id between {ids.first} and {ids.last}{where}"
+    return f"select {wanted} from {ids.table} t where {ids.key} between {ids.first} and {ids.last}{where}"

@@ -1,11 +1,18 @@
 -- twin: unlogged
--- Ordered groups. A group is blocked while one of its messages is leased or waits after a delivery; its run ends where a
--- delayed message stands. Messages without a group are one group, `_default_fifo_group`, as in PGMQ.
+-- Ordered groups. A group is blocked while one of its messages is leased or waits after a delivery, or while a dead letter
+-- blocks it; its run ends where a delayed message stands. Messages without a group are one group, `_default_fifo_group`, as in
+-- PGMQ. Here a group is its hash (null: no group): two keys of one hash would only wait for each other.
 
--- Claims the head runs of groups that are not blocked. mode: fill (as much as there is of the oldest group, then of the next),
--- rr (one of each group in turn, oldest group first), head (one of each). Looks first at the groups at the left of the queue,
--- oldest first; then, if that was not enough, at up to 500 more from a random place on, so that no backlog hides a free group.
--- Returns runs in the order of delivery.
+-- Claims the head runs of groups that are not blocked. mode says how they share the quantity:
+--   fair  no group more than a quarter while others have some; half for the oldest, half by turn (below)
+--   fill  as much as there is of the oldest group, then of the next
+--   rr    one of each group in turn, oldest group first
+--   head  one of each
+-- Looks first at the groups of the oldest ready spans and of what fell due. Where that was not all, it goes on round the ring of
+-- all groups, from where this session ended the last time: at 500 groups, and at up to 5,000 if it finds nothing. So neither a
+-- long backlog nor any number of blocked groups hides a free group for ever, and what stands behind a blocked group costs
+-- nothing. Returns runs in the order of delivery. Raises MQ003 outside READ COMMITTED. Locks the groups that it takes, to the end
+-- of the transaction; never waits.
 create or replace function spanmq.claim_groups(
     this_queue int, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, mode text
 ) returns spanmq.run[]
@@ -13,14 +20,20 @@ language plpgsql as $$
 declare
     candidate record;
     runs spanmq.run[] := '{}';
+    hashes bigint[];
+    wants int[];
     tried bigint[] := '{}';
-    keys text[] := '{}';          -- rr: the groups whose lock we have, and how many messages they could give
-    available int[] := '{}';
-    taken int := 0;
-    n int;
-    place bigint;
-    random_from bigint;
-    wrapped boolean := false;
+    n_left int := 32 + 2 * least(quantity, 1000);
+    there_is_more boolean := false;
+    with_left boolean := true;
+    room int;
+    room_left int;
+    share int;
+    most int := case mode when 'fair' then (quantity + 3) / 4 when 'head' then 1 else quantity end;
+    begun_at bigint;
+    is_odd boolean;
+    turn bigint;
+    n_looked int;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'grouped reads need READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
@@ -29,117 +42,206 @@ begin
     if quantity = 0 then
         return runs;
     end if;
-    for candidate in
-        select c.group_key, min(c.lo) as lo from (
-            (select s.group_key, s.lo from spanmq.span s where s.queue_id = this_queue and s.state = 'r'
-                order by s.lo limit 64 + 4 * least(quantity, 1000))
-            union all
-            (select s.group_key, s.lo from spanmq.span s where s.queue_id = this_queue and s.state <> 'r' and s.vt <= at_
-                order by s.vt limit 1000)
-        ) c group by c.group_key order by 2
-    loop
-        exit when taken >= quantity or cardinality(tried) >= 500;
-        if candidate.group_key is not null then
-            tried := tried || hashtextextended(candidate.group_key, 0);
-        end if;
-        n := spanmq.lock_group(this_queue, candidate.group_key, at_, case mode when 'head' then 1 else quantity - taken end);
-        continue when n = 0;
-        if mode = 'rr' then
-            keys := keys || candidate.group_key;
-            available := available || n;
-            exit when cardinality(keys) >= quantity;
-        else
-            runs := runs || spanmq.take_group(this_queue, candidate.group_key, at_, n);
-            taken := taken + n;
-        end if;
-    end loop;
-
-    if taken < quantity and cardinality(keys) < quantity and cardinality(tried) < 500 then
-        random_from := (random() * 2 - 1) * 9.2e18;
-        place := random_from;
-        loop
-            select s.group_hash, s.group_key into candidate from spanmq.span s
-                where s.queue_id = this_queue and s.group_hash > place and s.group_hash is not null
-                order by s.queue_id, s.group_hash limit 1;
-            if not found then
-                exit when wrapped;
-                wrapped := true;
-                place := -9223372036854775808;
-                continue;
-            end if;
-            place := candidate.group_hash;
-            exit when wrapped and place > random_from;
-            continue when place = any (tried);
-            tried := tried || place;
-            exit when cardinality(tried) > 500;
-            n := spanmq.lock_group(this_queue, candidate.group_key, at_, case mode when 'head' then 1 else quantity - taken end);
-            continue when n = 0;
-            if mode = 'rr' then
-                keys := keys || candidate.group_key;
-                available := available || n;
-                exit when cardinality(keys) >= quantity;
-            else
-                runs := runs || spanmq.take_group(this_queue, candidate.group_key, at_, n);
-                taken := taken + n;
-                exit when taken >= quantity;
-            end if;
-        end loop;
-    end if;
-
-    if mode = 'rr' and keys <> '{}' then
+    begun_at := spanmq.get_turn(this_queue);
+    is_odd := begun_at & 1 = 1;
+    begun_at := begun_at | 31;
+    turn := begun_at;
+    room_left := case when mode <> 'fair' then quantity
+                      -- Of claims of one message every second one goes by turn.
+                      when quantity = 1 then is_odd::int else quantity / 2 end;
+    for round in 1 .. 10 loop
+        hashes := '{}';
+        wants := '{}';
+        room := quantity;
+        n_looked := 0;
         for candidate in
-            select keys[r.group_number] as group_key, count(*)::int as n
-            from (select a.group_number, row_number() over (order by layer, a.group_number) as place
-                  from unnest(available) with ordinality a (n, group_number), generate_series(1, a.n) layer) r
-            where r.place <= quantity group by r.group_number order by r.group_number
+            select c.*,
+                   -- One look a group, and only for groups that come so far: `exists` could be planned as a look for all that are blocked.
+                   case when (select true from spanmq.span s
+                              where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
+                                and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1
+                                and s.vt > at_ and spanmq.holds_any(s) limit 1) then true
+                        when c.hash is null
+                        then (select true from spanmq.span s
+                              where s.queue_id = this_queue and s.state <> 'r' and s.vt > at_ and s.group_hash is null and s.attempts > 0
+                                and spanmq.holds_any(s) limit 1)
+                        else (select true from spanmq.blocked_group b where b.queue_id = this_queue and b.group_hash = c.hash limit 1)
+                   end as is_blocked
+            from (
+                (select s.group_hash as hash, sum(s.n) as n, sum(count(*)) over () as n_spans,
+                        sum(sum(s.n)) over () as n_messages, false as by_turn
+                    from (
+                        (select s.group_hash, s.n, s.lo from spanmq.span s where s.queue_id = this_queue and s.state = 'r'
+                            order by s.lo limit n_left)
+                        union all
+                        (select s.group_hash, s.n, s.lo from spanmq.span s where s.queue_id = this_queue and s.state <> 'r' and s.vt <= at_
+                            order by s.vt limit n_left)) s
+                    where with_left
+                    group by s.group_hash order by min(s.lo))
+                union all
+                (with recursive ring (hash, n, place, wrapped) as (
+                    select turn, 0, 0, turn < begun_at
+                    union all
+                    -- One step at a time, of whatever length the group behind it.
+                    select coalesce(next.hash, first.hash), coalesce(next.n, first.n), r.place + 1, r.wrapped or next.hash is null
+                    from ring r
+                    left join lateral (
+                        select s.group_hash as hash, s.n from spanmq.span s
+                        where s.queue_id = this_queue and s.group_hash > r.hash and s.group_hash is not null
+                        order by s.queue_id, s.group_hash limit 1) next on true
+                    left join lateral (
+                        select s.group_hash as hash, s.n from spanmq.span s
+                        where next.hash is null and not r.wrapped and s.queue_id = this_queue and s.group_hash is not null
+                        order by s.queue_id, s.group_hash limit 1) first on true
+                    where r.place < 500 and not (r.wrapped and coalesce(next.hash > begun_at, true))
+                )
+                select r.hash, r.n, null, null, true from ring r where r.place > 0 and r.hash is not null)
+                offset 0) c
         loop
-            runs := runs || spanmq.take_group(this_queue, candidate.group_key, at_, candidate.n);
+            if candidate.by_turn then
+                -- All that is ready was among the oldest spans.
+                exit when not there_is_more;
+                turn := candidate.hash;
+                n_looked := n_looked + 1;
+            elsif candidate.n_spans < n_left and (mode <> 'fair' or candidate.n_messages <= quantity) then
+                room_left := room;
+            else
+                there_is_more := true;
+                continue when room_left <= 0;
+            end if;
+            continue when candidate.is_blocked or coalesce(candidate.hash, 0) = any (tried);
+            tried := tried || coalesce(candidate.hash, 0);
+            -- Locks are held to commit, and their number is bounded for the whole server: only for groups that are about to be taken.
+            continue when not pg_try_advisory_xact_lock(hashint8extended(coalesce(candidate.hash, 0), this_queue));
+            share := least(candidate.n, most, room);
+            if not candidate.by_turn then
+                share := least(share, room_left);
+                room_left := room_left - share;
+            end if;
+            if mode = 'rr' then
+                share := 1;
+            end if;
+            room := room - share;
+            hashes := hashes || candidate.hash;
+            wants := wants || case when mode in ('fair', 'head') then share else quantity end;
+            exit when room <= 0 or cardinality(hashes) >= 500;
         end loop;
-    end if;
-    runs := array(select r from unnest(runs) r where r.n > 0);
-    if slots > 1 and runs <> '{}' then
-        runs := spanmq.cut(runs, ceil(spanmq.count_runs(runs) / slots::numeric)::int);
-    end if;
-    if lease is not null and runs <> '{}' then
-        perform spanmq.insert_leased(this_queue, lease, until, at_, runs);
-    end if;
-    if mode = 'rr' then
-        runs := spanmq.layer(runs);
+        if hashes <> '{}' then
+            if room > 0 and mode = 'fair' then
+                -- More than was seen of a group may stand behind it.
+                wants := array(select w.want + room / cardinality(wants) + case when w.place <= room % cardinality(wants) then 1 else 0 end
+                               from unnest(wants) with ordinality w (want, place) order by w.place);
+            end if;
+            runs := spanmq.take_groups(this_queue, hashes, wants, quantity, lease, until, at_, slots, mode);
+        end if;
+        -- Nobody's turn: then the oldest's after all.
+        with_left := round = 1 and quantity = 1 and mode = 'fair' and not is_odd;
+        room_left := quantity;
+        exit when runs <> '{}' or n_looked < 500 and not with_left;
+    end loop;
+    if there_is_more then
+        perform spanmq.set_turn(this_queue, turn, is_odd <> (quantity = 1));
     end if;
     return runs;
 end $$;
 
--- How many messages, up to `wanted`, the head run of a group can give; 0 if it is blocked or another receiver is at it.
--- Locks the group to the end of the transaction, if it looked free. What it returns was seen under that lock.
-create or replace function spanmq.lock_group(this_queue int, key text, at_ timestamptz, wanted int) returns int
+-- Takes the head runs of groups whose locks the caller has, at most wants[i] messages of hashes[i] and `quantity` of all, under
+-- the rules of claim_groups(). A group that is blocked after all gives nothing; where another holds a span, nothing behind it.
+create or replace function spanmq.take_groups(
+    this_queue int, hashes bigint[], wants int[], quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, mode text
+) returns spanmq.run[]
 language plpgsql as $$
+declare
+    expired spanmq.span[];
+    this spanmq.span;
+    los bigint[];
+    leases bigint[];
+    taken int[];
+    runs spanmq.run[];
 begin
-    -- Look before: a blocked group costs no lock. Locks are held to commit and their number is bounded for the whole server.
-    if spanmq.is_blocked(this_queue, key, at_) then
-        return 0;
+    for attempt in 1 .. 2 loop
+        with groups as (
+            select g.hash, g.want, g.place from unnest(hashes, wants) with ordinality g (hash, want, place)),
+        -- What was delivered and not settled: it blocks, or came back.
+        delivered as materialized (
+            select g.place, s.this, (s.this).vt > at_ as is_hidden, (s.this).vt > at_ and spanmq.holds_any(s.this) as blocks
+            from groups g
+            cross join lateral (
+                (select s as this from spanmq.span s
+                    where s.queue_id = this_queue and s.group_hash = g.hash and s.group_hash is not null
+                      and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1)
+                union all
+                (select s from spanmq.span s
+                    where g.hash is null and s.queue_id = this_queue and s.state <> 'r' and s.group_hash is null and s.attempts > 0)) s),
+        free as materialized (
+            select * from groups g
+            where g.place not in (select d.place from delivered d where d.blocks)
+              and (select true from spanmq.blocked_group b where b.queue_id = this_queue and b.group_hash = g.hash limit 1) is null),
+        heads as materialized (
+            select f.place, f.want, s.lo, s.lease_id, s.state = 'w' and s.vt > at_ as is_delayed
+            from free f
+            cross join lateral (
+                (select * from spanmq.span s
+                    where s.queue_id = this_queue and s.group_hash = f.hash and s.group_hash is not null
+                      and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0
+                    order by s.lo limit f.want)
+                union all
+                (select * from spanmq.span s
+                    where f.hash is null and s.queue_id = this_queue and s.state = 'r' and s.group_hash is null
+                    order by s.lo limit f.want)
+                union all
+                (select * from spanmq.span s
+                    where f.hash is null and s.queue_id = this_queue and s.state = 'w' and s.group_hash is null and s.attempts = 0
+                    order by s.vt limit 1000)) s
+            union all
+            select f.place, f.want, (d.this).lo, (d.this).lease_id, false
+            from free f join delivered d on d.place = f.place and not d.is_hidden),
+        -- Skip what another holds this instant. The span as it is now, under its lock.
+        locked as materialized (
+            select h.place, h.want, s.lo, s.lease_id, s.n, s.ids
+            from heads h
+            cross join lateral (
+                select * from spanmq.span s
+                where s.queue_id = this_queue and s.lo = h.lo and s.lease_id = h.lease_id and (s.state = 'r' or s.vt <= at_)
+                for update skip locked) s
+            where not h.is_delayed),
+        ends as (
+            select h.place, min(h.lo) as lo from heads h
+            where not exists (select from locked l where l.place = h.place and l.lo = h.lo and l.lease_id = h.lease_id)
+            group by h.place),
+        messages as (
+            select l.place, l.want, l.lo, l.lease_id, l.n, m.id, row_number() over (partition by l.place order by m.id) as layer
+            from locked l
+            cross join lateral (
+                select l.lo + step as id from generate_series(0, least(l.n, l.want) - 1) step where l.ids is null
+                union all
+                (select e.id from spanmq.expand(l.lo, l.n, l.ids) e (id) where l.ids is not null order by e.id limit l.want)) m
+            left join ends e on e.place = l.place
+            where m.id < e.lo is not false),
+        kept as (
+            select m.lo, m.lease_id, m.n from messages m where m.layer <= m.want
+            order by case when mode = 'rr' then m.layer end, m.place, m.layer limit quantity),
+        spans as (
+            select k.lo, k.lease_id, count(*)::int as taken, min(k.n) as n from kept k group by k.lo, k.lease_id)
+        select array_agg(s.lo), array_agg(s.lease_id), array_agg(case when s.taken < s.n then s.taken end),
+               (select array_agg(d.this) from delivered d where (d.this).lease_id > 0 and not d.is_hidden)
+            into los, leases, taken, expired
+            from spans s;
+        exit when expired is null or attempt = 2;
+        -- Messages may have left a lease that ran out: only under its lock is it seen which.
+        foreach this in array expired loop
+            perform spanmq.lock_visible(this_queue, this.lo, this.lease_id, at_);
+        end loop;
+    end loop;
+    if los is null then
+        return '{}';
     end if;
-    if not pg_try_advisory_xact_lock(hashtextextended('spanmq.group.' || this_queue || coalesce('.' || key, ''), 0)) then
-        return 0;
+    runs := spanmq.take_spans(this_queue, los, leases, taken, lease, until, at_, slots);
+    if mode = 'rr' then
+        select array_agg(r order by array_position(hashes, r.group_hash), r.lo) into runs from unnest(runs) r;
+        runs := spanmq.layer(runs);
     end if;
-    -- And look again, in a new statement: the one who held the lock may have just committed.
-    if spanmq.is_blocked(this_queue, key, at_) then
-        return 0;
-    end if;
-    return spanmq.head_run(this_queue, key, at_, wanted);
-end $$;
-
-create or replace function spanmq.is_blocked(this_queue int, key text, at_ timestamptz) returns boolean
-language plpgsql as $$
-begin
-    if key is not null then
-        return exists (
-            select from spanmq.span s
-            where s.queue_id = this_queue and s.group_hash = hashtextextended(key, 0) and s.group_hash is not null and s.group_key = key
-              and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1 and s.vt > at_ and spanmq.holds_any(s));
-    end if;
-    return exists (
-        select from spanmq.span s
-        where s.queue_id = this_queue and s.state <> 'r' and s.vt > at_ and s.group_hash is null and s.attempts > 0 and spanmq.holds_any(s));
+    return runs;
 end $$;
 
 -- False for a leased span that everything has left, and that only nobody has swept yet.
@@ -150,90 +252,4 @@ begin
         select count(*) from spanmq.settled x
         where x.queue_id = this.queue_id and x.lease_id = this.lease_id and x.msg_id between this.lo and this.lo | 255
           and case when this.ids is null then x.msg_id < this.lo + this.n else this.ids @> x.msg_id end) < this.n;
-end $$;
-
--- The spans of a group that is not blocked, by lo: those that may be delivered and the first that may not (vt > at_).
--- A cursor would be locked by who fetches; this only looks.
-create or replace function spanmq.group_spans(this_queue int, key text, at_ timestamptz) returns setof spanmq.span
-language plpgsql rows 10 as $$
-begin
-    if key is not null then
-        return query
-            (select s.* from spanmq.span s
-                where s.queue_id = this_queue and s.group_hash = hashtextextended(key, 0) and s.group_hash is not null and s.group_key = key
-                  and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1)
-            union all
-            (select s.* from spanmq.span s
-                where s.queue_id = this_queue and s.group_hash = hashtextextended(key, 0) and s.group_hash is not null and s.group_key = key
-                  and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0
-                order by s.lo limit 1000)
-            order by lo;
-    else
-        return query
-            (select s.* from spanmq.span s where s.queue_id = this_queue and s.state <> 'r' and s.group_hash is null
-                and s.vt <= at_ limit 1000)
-            union all
-            (select s.* from spanmq.span s where s.queue_id = this_queue and s.state = 'w' and s.group_hash is null
-                and s.attempts = 0 and s.vt > at_ order by s.lo limit 1)
-            union all
-            (select s.* from spanmq.span s where s.queue_id = this_queue and s.state = 'r' and s.group_hash is null
-                order by s.lo limit 1000)
-            order by lo;
-    end if;
-end $$;
-
-create or replace function spanmq.head_run(this_queue int, key text, at_ timestamptz, wanted int) returns int
-language plpgsql as $$
-declare
-    this spanmq.span;
-    n int := 0;
-begin
-    for this in select * from spanmq.group_spans(this_queue, key, at_) loop
-        -- Everything has left this lease, and nobody swept it yet: else the group were blocked.
-        continue when this.state = 'l' and this.vt > at_;
-        exit when n >= wanted or this.state = 'w' and this.vt > at_;
-        -- What left an expired span is counted here; take_group() gives less then.
-        n := n + this.n;
-    end loop;
-    return least(n, wanted);
-end $$;
-
--- Takes the first `wanted` messages of a group whose lock the caller has, in the order of their ids whatever their spans.
--- Gives less where another holds a span: nothing behind it is taken.
-create or replace function spanmq.take_group(this_queue int, key text, at_ timestamptz, wanted int) returns spanmq.run[]
-language plpgsql as $$
-declare
-    candidate spanmq.span;
-    this spanmq.span;
-    spans spanmq.span[] := '{}';
-    ids int8multirange := '{}';
-    here int8multirange;
-    last_id bigint := 9223372036854775806;
-    runs spanmq.run[] := '{}';
-begin
-    for candidate in select * from spanmq.group_spans(this_queue, key, at_) loop
-        continue when candidate.state = 'l' and candidate.vt > at_;
-        if candidate.state = 'w' and candidate.vt > at_ then
-            last_id := least(last_id, candidate.lo - 1);
-            exit;
-        end if;
-        exit when candidate.lo > last_id;
-        this := spanmq.lock_visible(this_queue, candidate.lo, candidate.lease_id, at_);
-        if this.lo is null then
-            last_id := least(last_id, candidate.lo - 1);
-            exit;
-        end if;
-        continue when this.n = 0;
-        spans := spans || this;
-        ids := ids + spanmq.ids_of(this.lo, this.n, this.ids);
-        if spanmq.count_ids(ids) >= wanted then
-            last_id := upper(spanmq.first_ids(ids, wanted)) - 1;
-        end if;
-    end loop;
-    foreach this in array spans loop
-        here := spanmq.ids_of(this.lo, this.n, this.ids) * int8multirange(int8range(null, last_id, '[]'));
-        continue when isempty(here);
-        runs := runs || spanmq.cut_out(this_queue, this.lo, this.lease_id, here);
-    end loop;
-    return (select coalesce(array_agg(r order by r.lo), '{}') from unnest(runs) r where r.n > 0);
 end $$;

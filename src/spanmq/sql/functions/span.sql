@@ -14,6 +14,10 @@ begin
     return (select coalesce(sum(upper(r) - lower(r)), 0)::int from unnest(ids) r);
 end $$;
 
+-- The ids of a span as it keeps them: null for a run without gaps.
+create or replace function spanmq.run_ids(ids int8multirange) returns int8multirange
+language sql immutable as $$ select case when int8multirange(int8range(lower(ids), upper(ids))) <> ids then ids end $$;
+
 -- The first n of ids (null: of a run without gaps, for which null says enough).
 create or replace function spanmq.first_ids(ids int8multirange, n int) returns int8multirange
 language sql immutable as $$

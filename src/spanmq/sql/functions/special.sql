@@ -1,7 +1,7 @@
 -- The claims that need more than visible spans: of queues whose policy orders, pauses or limits, or whose messages have a
 -- priority or limits of their own (queue.is_plain is false), and grouped reads of any queue. All of them come through here.
 
--- As claim_of(). mode: null (as the policy says), or fill, rr or head (a grouped read). Returns runs in the order of delivery.
+-- As claim_of(). mode: null (as the policy says), or fair, fill, rr or head (claim_groups). Returns runs in the order of delivery.
 create or replace function spanmq.claim_special(
     this spanmq.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, conditional jsonb, mode text
 ) returns spanmq.run[]
@@ -15,7 +15,7 @@ begin
             return '{}';
         end if;
         if policy.ordered and mode is null then
-            mode := 'fill';
+            mode := 'fair';
         end if;
     end if;
     if mode is not null then

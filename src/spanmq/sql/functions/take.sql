@@ -1,0 +1,61 @@
+-- twin: unlogged
+-- Taking spans that are locked: for a lease, or out of the queue.
+
+-- Takes the spans los[i], leases[i], which the caller has locked: whole, or where taken[i] is not null that many of their first
+-- messages; what is left of those is ready. lease null: out of the queue. Returns the runs by their first ids; attempts are as they
+-- were, and out of the queue so is the rest. With slots > 1 they are cut as claim() says.
+create or replace function spanmq.take_spans(
+    this_queue int, los bigint[], leases bigint[], taken int[], lease bigint, until timestamptz, at_ timestamptz, slots int
+) returns spanmq.run[]
+language plpgsql as $$
+declare
+    runs spanmq.run[];
+    is_simple boolean := 0 = all (leases);
+begin
+    if array_remove(taken, null) <> '{}' then
+        perform spanmq.split_spans(this_queue, los, leases, taken);
+    end if;
+    -- By the keys as an array: a join alone could be planned as a look at all spans of the queue.
+    if lease is not null and slots = 1 and is_simple then
+        with leased as (
+            update spanmq.span s
+                set lease_id = lease, state = 'l', vt = until, last_read_at = at_, attempts = s.attempts + 1
+                where s.queue_id = this_queue and s.lo = any (los) and s.lease_id = 0
+                returning s.*)
+        select array_agg((l.lo, l.n, l.ids, l.attempts - 1, 0, null, null, l.group_hash, l.group_key, l.priority)::spanmq.run order by l.lo)
+            into runs from leased l;
+        return runs;
+    end if;
+    with gone as (
+        delete from spanmq.span s
+            where s.queue_id = this_queue and s.lo = any (los) and s.lease_id = any (leases)
+              and (is_simple or (s.lo, s.lease_id) in (select u.lo, u.lease_id from unnest(los, leases) u (lo, lease_id)))
+            returning s.*)
+    select array_agg((coalesce(lower(g.ids), g.lo), g.n, g.ids, g.attempts, g.lease_id, g.vt, g.last_read_at, g.group_hash, g.group_key,
+                      g.priority)::spanmq.run order by coalesce(lower(g.ids), g.lo)) into runs
+        from gone g;
+    if slots > 1 then
+        runs := spanmq.cut(runs, ceil(spanmq.count_runs(runs) / slots::numeric)::int);
+    end if;
+    if lease is not null then
+        perform spanmq.insert_leased(this_queue, lease, until, at_, runs);
+    end if;
+    return runs;
+end $$;
+
+-- Splits locked spans after their first taken[i] messages (null: not). The second parts are ready.
+create or replace function spanmq.split_spans(this_queue int, los bigint[], leases bigint[], taken int[]) returns void
+language plpgsql as $$
+declare
+    this spanmq.span;
+    head int8multirange;
+begin
+    for i in 1 .. cardinality(los) loop
+        continue when taken[i] is null;
+        select * into this from spanmq.span s where s.queue_id = this_queue and s.lo = los[i] and s.lease_id = leases[i];
+        head := spanmq.first_ids(this.ids, taken[i]);
+        update spanmq.span s set n = taken[i], ids = spanmq.run_ids(head)
+            where s.queue_id = this_queue and s.lo = los[i] and s.lease_id = leases[i];
+        perform spanmq.put_rest(this, taken[i], head);
+    end loop;
+end $$;

@@ -1,0 +1,118 @@
+"""Ordered groups share the receivers: neither a long backlog nor any number of blocked groups hides a free one.
+
+Proved by what is delivered and by pages touched, not by time.
+"""
+
+import json
+from typing import Any
+
+import pytest
+from psycopg import Connection
+
+FREE, LONG = 40, 3000
+PAGES = 3000
+
+
+@pytest.fixture(params=["create", "create_unlogged"])
+def orders(request: pytest.FixtureRequest, connection: Connection[Any]) -> Connection[Any]:
+    connection.execute(f"select pgmq.{request.param}('orders')".encode())
+    connection.execute("select pgmq.set_policy('orders', '{\"ordered\": true}')")
+    return connection
+
+
+def column(connection: Connection[Any], text: str, *arguments: Any) -> list[Any]:
+    return [row[0] for row in connection.execute(text.encode(), arguments or None).fetchall()]
+
+
+def send(connection: Connection[Any], n: int, group: str) -> None:
+    """Send n messages; `group` is an SQL expression over their number i."""
+    connection.execute(
+        "select count(*) from pgmq.send_batch('orders', array(select '1'::jsonb from generate_series(1, %s)),"
+        f" array(select jsonb_build_object('x-pgmq-group', {group}) from generate_series(1, %s) i))".encode(),
+        [n, n],
+    )
+
+
+def pages(connection: Connection[Any], text: str) -> int:
+    """Count the pages that a call touches, all inner statements included; the least of three, rolled back."""
+    counts = []
+    for _ in range(3):
+        with connection.transaction(force_rollback=True):
+            row = connection.execute(f"explain (analyze, buffers, format json) {text}".encode()).fetchone()
+        assert row is not None
+        plan = (row[0] if isinstance(row[0], list) else json.loads(row[0]))[0]["Plan"]
+        counts.append(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] + plan["Local Hit Blocks"])
+    return min(counts)
+
+
+@pytest.mark.parametrize("quantity", [1, 4, 10])
+def test_no_group_waits_because_another_has_a_long_backlog(orders: Connection[Any], quantity: int) -> None:
+    send(orders, LONG, "'long'")
+    send(orders, FREE, "'g' || i")
+    seen: set[str] = set()
+    claims = 0
+    while len(seen) < FREE:
+        rows = orders.execute(
+            "select msg_id, group_key from pgmq.receive('orders', %s, 30)", [quantity]
+        ).fetchall()
+        column(orders, "select pgmq.delete('orders', %s::bigint[])", [row[0] for row in rows])
+        seen |= {row[1] for row in rows} - {"long"}
+        claims += 1
+        # Half of what is claimed goes round the ring of all groups.
+        assert claims <= 2 + 2 * (FREE + 1) / quantity
+    assert column(orders, "select count(*) from pgmq.q_orders") >= [LONG - quantity * claims]
+
+
+def test_the_oldest_group_is_served_too(orders: Connection[Any]) -> None:
+    send(orders, 20, "'old'")
+    send(orders, 1000, "'g' || i")
+    for _ in range(20):
+        got = column(orders, "select msg_id from pgmq.receive('orders', 2, 30)")
+        column(orders, "select pgmq.delete('orders', %s::bigint[])", got)
+        assert len(got) == 2
+    assert column(orders, "select count(*) from pgmq.q_orders q where q.headers->>'x-pgmq-group' = 'old'") == [0]
+
+
+def test_what_stands_behind_a_blocked_group_costs_nothing(orders: Connection[Any]) -> None:
+    def cost(backlog: int) -> int:
+        send(orders, 1, "'blocked'")
+        assert len(column(orders, "select msg_id from pgmq.receive('orders', 1, 3600)")) == 1
+        send(orders, backlog, "'blocked'")
+        send(orders, 10, "'g' || i")
+        return pages(orders, "select * from pgmq.receive('orders', 5, 30)")
+
+    few = cost(300)
+    column(orders, "select pgmq.purge_queue('orders')")
+    assert cost(20000) < 2 * few + 100
+
+
+def test_with_99_of_100_groups_in_backoff_a_claim_is_bounded_and_finds_the_free(orders: Connection[Any]) -> None:
+    send(orders, 2000, "'g' || i")
+    send(orders, 2000, "'g' || i")
+    heads = [
+        each
+        for _ in range(4)
+        for each in column(orders, "select msg_id from pgmq.read_grouped_head('orders', 3600, 500)")
+    ]
+    assert sorted(heads) == list(range(1, 2001))
+    blocked = [each for each in heads if each % 100]
+    orders.execute("select count(*) from pgmq.set_vt('orders', %s::bigint[], 3600)", [blocked])
+    free = [each for each in heads if each % 100 == 0]
+    orders.execute("select count(*) from pgmq.set_vt('orders', %s::bigint[], 0)", [free])
+    assert pages(orders, "select * from pgmq.receive('orders', 5, 30)") < 12000
+    seen: set[int] = set()
+    claims = 0
+    while not seen >= set(free):
+        got = column(orders, "select msg_id from pgmq.receive('orders', 5, 3600)")
+        assert got, "a claim finds something as long as there is something"
+        seen |= set(got)
+        claims += 1
+        assert claims <= 20
+    assert seen <= set(free) | {each + 2000 for each in free}
+
+
+def test_100_000_groups_cost_a_claim_no_more_than_1000(orders: Connection[Any]) -> None:
+    send(orders, 1000, "'g' || i")
+    few = pages(orders, "select * from pgmq.receive('orders', 10, 30)")
+    send(orders, 99_000, "'h' || i")
+    assert pages(orders, "select * from pgmq.receive('orders', 10, 30)") < 2 * few

@@ -1,4 +1,4 @@
-"""Ordered groups share the receivers: neither a long backlog nor any number of blocked groups hides a free one.
+"""Ordered groups share the receivers: neither a long backlog nor blocked groups hide a free one.
 
 Proved by what is delivered and by pages touched, not by time.
 """
@@ -70,7 +70,9 @@ def test_the_oldest_group_is_served_too(orders: Connection[Any]) -> None:
         got = column(orders, "select msg_id from pgmq.receive('orders', 2, 30)")
         column(orders, "select pgmq.delete('orders', %s::bigint[])", got)
         assert len(got) == 2
-    assert column(orders, "select count(*) from pgmq.q_orders q where q.headers->>'x-pgmq-group' = 'old'") == [0]
+    assert column(
+        orders, "select count(*) from pgmq.q_orders q where q.headers->>'x-pgmq-group' = 'old'"
+    ) == [0]
 
 
 def test_what_stands_behind_a_blocked_group_costs_nothing(orders: Connection[Any]) -> None:
@@ -86,7 +88,9 @@ def test_what_stands_behind_a_blocked_group_costs_nothing(orders: Connection[Any
     assert cost(20000) < 2 * few + 100
 
 
-def test_with_99_of_100_groups_in_backoff_a_claim_is_bounded_and_finds_the_free(orders: Connection[Any]) -> None:
+def test_with_99_of_100_groups_in_backoff_a_claim_is_bounded_and_finds_some(
+    orders: Connection[Any],
+) -> None:
     send(orders, 2000, "'g' || i")
     send(orders, 2000, "'g' || i")
     heads = [

@@ -35,7 +35,7 @@ def send(connection: Connection[Any], n: int, group: str) -> None:
 
 def pages(connection: Connection[Any], text: str) -> int:
     """Count the pages that a call touches, all inner statements included; the least of three, rolled back."""
-    counts = []
+    counts: list[int] = []
     for _ in range(3):
         with connection.transaction(force_rollback=True):
             row = connection.execute(f"explain (analyze, buffers, format json) {text}".encode()).fetchone()

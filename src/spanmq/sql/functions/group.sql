@@ -8,13 +8,15 @@
 --   fill  as much as there is of the oldest group, then of the next
 --   rr    one of each group in turn, oldest group first
 --   head  one of each
+--   free  as fair, but groups have no order and don't block: only that no group has more than most_in_flight in work
+-- most_in_flight (null: any number) holds for a group in every mode.
 -- Looks first at the groups of the oldest ready spans and of what fell due. Where that was not all, it goes on round the ring of
 -- all groups, from where this session ended the last time: at 500 groups, and at up to 5,000 if it finds nothing. So neither a
 -- long backlog nor any number of blocked groups hides a free group for ever, and what stands behind a blocked group costs
 -- nothing. Returns runs in the order of delivery. Raises MQ003 outside READ COMMITTED. Locks the groups that it takes, to the end
 -- of the transaction; never waits.
 create or replace function spanmq.claim_groups(
-    this_queue int, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, mode text
+    this_queue int, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, mode text, most_in_flight int
 ) returns spanmq.run[]
 language plpgsql as $$
 declare
@@ -29,7 +31,7 @@ declare
     room int;
     room_left int;
     share int;
-    most int := case mode when 'fair' then (quantity + 3) / 4 when 'head' then 1 else quantity end;
+    most int := least(case mode when 'fair' then (quantity + 3) / 4 when 'free' then (quantity + 3) / 4 when 'head' then 1 else quantity end, most_in_flight);
     begun_at bigint;
     is_odd boolean;
     turn bigint;
@@ -46,7 +48,7 @@ begin
     is_odd := begun_at & 1 = 1;
     begun_at := begun_at | 31;
     turn := begun_at;
-    room_left := case when mode <> 'fair' then quantity
+    room_left := case when mode not in ('fair', 'free') then quantity
                       -- Of claims of one message every second one goes by turn.
                       when quantity = 1 then is_odd::int else quantity / 2 end;
     for round in 1 .. 10 loop
@@ -57,7 +59,12 @@ begin
         for candidate in
             select c.*,
                    -- One look a group, and only for groups that come so far: `exists` could be planned as a look for all that are blocked.
-                   case when (select true from spanmq.span s
+                   case when mode = 'free'
+                        then (select sum(spanmq.count_left(s)) from spanmq.span s
+                              where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
+                                and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1
+                                and s.state = 'l' and s.vt > at_) >= most_in_flight
+                        when (select true from spanmq.span s
                               where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
                                 and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1
                                 and s.vt > at_ and spanmq.holds_any(s) limit 1) then true
@@ -103,7 +110,7 @@ begin
                 exit when not there_is_more;
                 turn := candidate.hash;
                 n_looked := n_looked + 1;
-            elsif candidate.n_spans < n_left and (mode <> 'fair' or candidate.n_messages <= quantity) then
+            elsif candidate.n_spans < n_left and (mode not in ('fair', 'free') or candidate.n_messages <= quantity) then
                 room_left := room;
             else
                 there_is_more := true;
@@ -123,19 +130,19 @@ begin
             end if;
             room := room - share;
             hashes := hashes || candidate.hash;
-            wants := wants || case when mode in ('fair', 'head') then share else quantity end;
+            wants := wants || case when mode in ('rr', 'fill') then least(quantity, most_in_flight) else share end;
             exit when room <= 0 or cardinality(hashes) >= 500;
         end loop;
         if hashes <> '{}' then
-            if room > 0 and mode = 'fair' then
+            if room > 0 and mode in ('fair', 'free') then
                 -- More than was seen of a group may stand behind it.
-                wants := array(select w.want + room / cardinality(wants) + case when w.place <= room % cardinality(wants) then 1 else 0 end
+                wants := array(select least(most_in_flight, w.want + room / cardinality(wants) + case when w.place <= room % cardinality(wants) then 1 else 0 end)
                                from unnest(wants) with ordinality w (want, place) order by w.place);
             end if;
-            runs := spanmq.take_groups(this_queue, hashes, wants, quantity, lease, until, at_, slots, mode);
+            runs := spanmq.take_groups(this_queue, hashes, wants, quantity, lease, until, at_, slots, mode, most_in_flight);
         end if;
         -- Nobody's turn: then the oldest's after all.
-        with_left := round = 1 and quantity = 1 and mode = 'fair' and not is_odd;
+        with_left := round = 1 and quantity = 1 and mode in ('fair', 'free') and not is_odd;
         room_left := quantity;
         exit when runs <> '{}' or n_looked < 500 and not with_left;
     end loop;
@@ -148,7 +155,7 @@ end $$;
 -- Takes the head runs of groups whose locks the caller has, at most wants[i] messages of hashes[i] and `quantity` of all, under
 -- the rules of claim_groups(). A group that is blocked after all gives nothing; where another holds a span, nothing behind it.
 create or replace function spanmq.take_groups(
-    this_queue int, hashes bigint[], wants int[], quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, mode text
+    this_queue int, hashes bigint[], wants int[], quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, mode text, most_in_flight int
 ) returns spanmq.run[]
 language plpgsql as $$
 declare
@@ -164,7 +171,8 @@ begin
             select g.hash, g.want, g.place from unnest(hashes, wants) with ordinality g (hash, want, place)),
         -- What was delivered and not settled: it blocks, or came back.
         delivered as materialized (
-            select g.place, s.this, (s.this).vt > at_ as is_hidden, (s.this).vt > at_ and spanmq.holds_any(s.this) as blocks
+            select g.place, s.this, (s.this).vt > at_ as is_hidden, mode <> 'free' and (s.this).vt > at_ and spanmq.holds_any(s.this) as blocks,
+                   case when mode = 'free' and (s.this).state = 'l' and (s.this).vt > at_ then spanmq.count_left(s.this) else 0 end as n_leased
             from groups g
             cross join lateral (
                 (select s as this from spanmq.span s
@@ -174,7 +182,11 @@ begin
                 (select s from spanmq.span s
                     where g.hash is null and s.queue_id = this_queue and s.state <> 'r' and s.group_hash is null and s.attempts > 0)) s),
         free as materialized (
-            select * from groups g
+            select g.place, g.hash,
+                   case when mode = 'free'
+                        then least(g.want, most_in_flight - (select coalesce(sum(d.n_leased), 0) from delivered d where d.place = g.place))::int
+                        else g.want end as want
+            from groups g
             where g.place not in (select d.place from delivered d where d.blocks)
               and (select true from spanmq.blocked_group b where b.queue_id = this_queue and b.group_hash = g.hash limit 1) is null),
         heads as materialized (
@@ -184,11 +196,11 @@ begin
                 (select * from spanmq.span s
                     where s.queue_id = this_queue and s.group_hash = f.hash and s.group_hash is not null
                       and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0
-                    order by s.lo limit f.want)
+                    order by s.lo limit greatest(f.want, 0))
                 union all
                 (select * from spanmq.span s
                     where f.hash is null and s.queue_id = this_queue and s.state = 'r' and s.group_hash is null
-                    order by s.lo limit f.want)
+                    order by s.lo limit greatest(f.want, 0))
                 union all
                 (select * from spanmq.span s
                     where f.hash is null and s.queue_id = this_queue and s.state = 'w' and s.group_hash is null and s.attempts = 0
@@ -207,7 +219,7 @@ begin
             where not h.is_delayed),
         ends as (
             select h.place, min(h.lo) as lo from heads h
-            where not exists (select from locked l where l.place = h.place and l.lo = h.lo and l.lease_id = h.lease_id)
+            where mode <> 'free' and not exists (select from locked l where l.place = h.place and l.lo = h.lo and l.lease_id = h.lease_id)
             group by h.place),
         messages as (
             select l.place, l.want, l.lo, l.lease_id, l.n, m.id, row_number() over (partition by l.place order by m.id) as layer
@@ -215,7 +227,7 @@ begin
             cross join lateral (
                 select l.lo + step as id from generate_series(0, least(l.n, l.want) - 1) step where l.ids is null
                 union all
-                (select e.id from spanmq.expand(l.lo, l.n, l.ids) e (id) where l.ids is not null order by e.id limit l.want)) m
+                (select e.id from spanmq.expand(l.lo, l.n, l.ids) e (id) where l.ids is not null order by e.id limit greatest(l.want, 0))) m
             left join ends e on e.place = l.place
             where m.id < e.lo is not false),
         kept as (
@@ -244,12 +256,27 @@ begin
     return runs;
 end $$;
 
+-- How many messages a leased span still holds: without those that left it one by one.
+create or replace function spanmq.count_left(this spanmq.span) returns int
+language plpgsql as $$
+begin
+    return this.n - (
+        select count(*) from spanmq.settled x
+        where x.queue_id = this.queue_id and x.lease_id = this.lease_id and x.msg_id between this.lo and this.lo | 255
+          and case when this.ids is null then x.msg_id < this.lo + this.n else this.ids @> x.msg_id end);
+end $$;
+
 -- False for a leased span that everything has left, and that only nobody has swept yet.
 create or replace function spanmq.holds_any(this spanmq.span) returns boolean
 language plpgsql as $$
 begin
-    return this.state <> 'l' or (
-        select count(*) from spanmq.settled x
-        where x.queue_id = this.queue_id and x.lease_id = this.lease_id and x.msg_id between this.lo and this.lo | 255
-          and case when this.ids is null then x.msg_id < this.lo + this.n else this.ids @> x.msg_id end) < this.n;
+    return this.state <> 'l' or spanmq.count_left(this) > 0;
+end $$;
+
+-- How many messages of a queue are leased by leases that have not run out.
+create or replace function spanmq.count_in_flight(this_queue int, at_ timestamptz) returns int
+language plpgsql as $$
+begin
+    return (select coalesce(sum(case when s.n = 1 then 1 else spanmq.count_left(s) end), 0)
+            from spanmq.span s where s.queue_id = this_queue and s.state = 'l' and s.vt > at_);
 end $$;

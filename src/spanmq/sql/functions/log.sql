@@ -309,3 +309,14 @@ begin
     insert into spanmq.missing (queue_id, msg_id) select this.queue_id, id from unnest(missing_ids) id;
     perform spanmq.take_out_of(this, missing_ids, null);
 end $$;
+
+-- Since when messages are visible: `known` where it is not null, else since they were sent.
+create or replace function spanmq.visible_since(this_queue int, ids bigint[], known timestamptz[]) returns timestamptz[]
+language plpgsql stable as $$
+begin
+    execute format('select array_agg(coalesce(u.at, l.enqueued_at) order by u.position)'
+                   ' from unnest($1, $2) with ordinality u (id, at, position)'
+                   ' left join lateral (select * from spanmq.log_%s l where u.at is null and l.msg_id = u.id offset 0) l on true', this_queue)
+        into known using ids, known;
+    return known;
+end $$;

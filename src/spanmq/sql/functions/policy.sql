@@ -63,6 +63,7 @@ begin
             'retention_interval', case when settings ? 'archive_retention' then settings->'archive_retention' else to_jsonb(this.retention_interval) end));
         delete from spanmq.policy p where p.queue_id = this.queue_id;
         insert into spanmq.policy select policy.*;
+        perform spanmq.set_bucket(this.queue_id, policy.rate_limit is not null);
         update spanmq.queue q set
             archive_on_ack = this.archive_on_ack,
             lease = policy.lease,

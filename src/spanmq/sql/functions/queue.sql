@@ -215,6 +215,7 @@ begin
     perform spanmq.forget_dead_letters(this.queue_id);
     execute format('drop sequence %s', this.ids);
     perform spanmq.drop_notify_clock(this.queue_id);
+    perform spanmq.set_bucket(this.queue_id, false);
     perform spanmq.drop_wake_clocks(this);
     delete from spanmq.queue q where q.queue_id = this.queue_id;
     return true;

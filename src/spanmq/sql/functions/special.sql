@@ -1,46 +1,63 @@
 -- The claims that need more than visible spans: of queues whose policy orders, pauses or limits, or whose messages have a
 -- priority or limits of their own (queue.is_plain is false), and grouped reads of any queue. All of them come through here.
 
--- As claim_of(). mode: null (as the policy says), or fair, fill, rr or head (claim_groups). Returns runs in the order of delivery.
+-- As claim_of(). mode: null (as the policy says), or how groups are claimed (claim_groups). Returns runs in the order of delivery.
 create or replace function spanmq.claim_special(
     this spanmq.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, conditional jsonb, mode text
 ) returns spanmq.run[]
 language plpgsql as $$
 declare
     policy spanmq.policy;
+    runs spanmq.run[];
 begin
-    if not this.has_plain_policy then
+    if not this.has_plain_policy or this.uses_priority then
         policy := spanmq.policy_of(this.queue_id);
         if policy.paused then
             return '{}';
         end if;
-        if policy.ordered and mode is null then
-            mode := 'fair';
-        end if;
+        mode := coalesce(mode, case when policy.ordered then 'fair' when policy.max_in_flight_per_group is not null then 'free' end);
     end if;
-    if mode is not null then
-        if conditional <> '{}' then
-            raise exception 'queue % is ordered: a conditional read would take messages out of the middle of a group', this.name
-                using errcode = 'MQ002', hint = 'Read without a condition, or set the policy "ordered" to false.';
-        end if;
-        return spanmq.claim_groups_of(this, quantity, lease, until, at_, slots, mode);
+    if mode is not null and conditional <> '{}' then
+        raise exception 'a conditional read would take messages out of the middle of a group of queue %', this.name
+            using errcode = 'MQ002', hint = 'Read without a condition, or without the policy''s "ordered" and "max_in_flight_per_group".';
+    end if;
+    if policy.max_in_flight is not null and lease is not null and quantity > 0 then
+        quantity := greatest(spanmq.room_in_flight(this, quantity, policy.max_in_flight, at_), 0);
+    end if;
+    if policy.rate_limit is not null and quantity > 0 then
+        quantity := spanmq.take_tokens(this.queue_id, quantity, policy.rate_limit, policy.rate_burst);
+    end if;
+    if quantity = 0 then
+        return '{}';
+    end if;
+    runs := spanmq.claim_as(this, quantity, lease, until, at_, slots, conditional, mode, policy);
+    if policy.rate_limit is not null and spanmq.count_runs(runs) < quantity then
+        perform spanmq.take_tokens(this.queue_id, spanmq.count_runs(runs) - quantity, policy.rate_limit, policy.rate_burst);
+    end if;
+    return runs;
+end $$;
+
+-- Dispatches such a claim: of groups, of those that match, by priority, or of any.
+create or replace function spanmq.claim_as(
+    this spanmq.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, conditional jsonb, mode text,
+    policy spanmq.policy
+) returns spanmq.run[]
+language plpgsql as $$
+begin
+    if mode is not null and this.is_unlogged then
+        return spanmq.claim_groups_unlogged(this.queue_id, quantity, lease, until, at_, slots, mode, policy.max_in_flight_per_group);
+    elsif mode is not null then
+        return spanmq.claim_groups(this.queue_id, quantity, lease, until, at_, slots, mode, policy.max_in_flight_per_group);
     elsif conditional <> '{}' and this.is_unlogged then
         return spanmq.claim_matching_unlogged(this.queue_id, quantity, lease, until, at_, conditional);
     elsif conditional <> '{}' then
         return spanmq.claim_matching(this.queue_id, quantity, lease, until, at_, conditional);
+    elsif this.uses_priority and this.is_unlogged then
+        return spanmq.claim_by_priority_unlogged(this.queue_id, quantity, lease, until, at_, slots, policy.priority_aging);
+    elsif this.uses_priority then
+        return spanmq.claim_by_priority(this.queue_id, quantity, lease, until, at_, slots, policy.priority_aging);
     elsif this.is_unlogged then
         return spanmq.claim_unlogged(this.queue_id, quantity, lease, until, at_, slots);
     end if;
     return spanmq.claim(this.queue_id, quantity, lease, until, at_, slots);
-end $$;
-
-create or replace function spanmq.claim_groups_of(
-    this spanmq.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, mode text
-) returns spanmq.run[]
-language plpgsql as $$
-begin
-    if this.is_unlogged then
-        return spanmq.claim_groups_unlogged(this.queue_id, quantity, lease, until, at_, slots, mode);
-    end if;
-    return spanmq.claim_groups(this.queue_id, quantity, lease, until, at_, slots, mode);
 end $$;

@@ -1,0 +1,69 @@
+-- Limits on receivers: how many messages may be in flight, and how many a second may come.
+
+-- How many of `quantity` messages may be in flight beside those that are. Holds a lock of the queue to the end of the
+-- transaction, for only then do others see what this claim takes; waits for it for at most 50 ms, and gives 0 if that was not
+-- enough. A lease that ran out is not in flight any more.
+create or replace function spanmq.room_in_flight(this spanmq.queue, quantity int, max_in_flight int, at_ timestamptz) returns int
+language plpgsql as $$
+declare
+    kept text := current_setting('lock_timeout');
+begin
+    begin
+        perform set_config('lock_timeout', '50ms', true);
+        perform pg_advisory_xact_lock(spanmq.lock_key('in flight', this.queue_id));
+        perform set_config('lock_timeout', kept, true);
+    exception when lock_not_available then
+        return 0;
+    end;
+    -- A new statement, begun under the lock.
+    if this.is_unlogged then
+        return least(quantity, max_in_flight - spanmq.count_in_flight_unlogged(this.queue_id, at_));
+    end if;
+    return least(quantity, max_in_flight - spanmq.count_in_flight(this.queue_id, at_));
+end $$;
+
+-- A rate limit is a bucket that fills at `rate` tokens a second up to `burst`; a message takes one. It is kept as one number,
+-- the time at which the bucket would be full, in a sequence (nanoseconds since 2020): reading and setting it takes no lock that
+-- lasts, so a receiver never waits for the transaction of another. What a rolled back claim took is lost.
+
+-- Takes up to `quantity` tokens and returns how many; negative: gives them back. At most burst + rate × seconds in any time.
+create or replace function spanmq.take_tokens(this_queue int, quantity int, rate double precision, burst double precision) returns int
+language plpgsql as $$
+declare
+    bucket regclass := to_regclass('spanmq.rate_' || this_queue);
+    token bigint := ceil(1e9 / rate);
+    room bigint := coalesce(burst, greatest(rate, 1)) * token;
+    at_ns bigint;
+    full_ns bigint;
+    n int;
+begin
+    if bucket is null then
+        return quantity;
+    end if;
+    begin
+        -- The lock goes with the rollback of this block, the sequence keeps what it was set to. No claim waits while it holds it.
+        perform pg_advisory_xact_lock(spanmq.lock_key('rate', this_queue));
+        at_ns := extract(epoch from clock_timestamp() - '2020-01-01 00:00:00+00') * 1e9;
+        full_ns := coalesce(pg_sequence_last_value(bucket), 0);
+        -- A time too far ahead comes from a clock that was set back, or from a slower rate.
+        full_ns := least(greatest(full_ns, at_ns), at_ns + room);
+        n := least(quantity, (at_ns + room - full_ns) / token);
+        if n <> 0 then
+            perform setval(bucket, full_ns + n * token);
+        end if;
+        raise exception using errcode = 'MQ000';
+    exception when sqlstate 'MQ000' then
+        return n;
+    end;
+end $$;
+
+-- Makes or drops the bucket of a queue, as its policy says.
+create or replace function spanmq.set_bucket(this_queue int, is_wanted boolean) returns void
+language plpgsql as $$
+begin
+    if is_wanted and to_regclass('spanmq.rate_' || this_queue) is null then
+        execute format('create sequence spanmq.rate_%s minvalue 0', this_queue);
+    elsif not is_wanted and to_regclass('spanmq.rate_' || this_queue) is not null then
+        execute format('drop sequence spanmq.rate_%s', this_queue);
+    end if;
+end $$;

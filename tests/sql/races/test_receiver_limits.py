@@ -1,0 +1,109 @@
+"""Limits on receivers hold whoever receives at the same time, and nobody waits long for them."""
+
+import random
+import threading
+from collections import Counter
+
+import pytest
+from tests.sql.races.sessions import Race, Session
+from tests.sql.races.test_claims import together
+
+MESSAGES = 240
+RECEIVE = "select msg_id from pgmq.receive(%s, %s, 3600)"
+
+
+def send_groups(race: Race, groups: int) -> list[int]:
+    return race.main.column(
+        "select pgmq.send_batch(%s, array_fill('1'::jsonb, array[%s::int]),"
+        " array(select jsonb_build_object('x-pgmq-group', 'g' || i %% %s) from generate_series(1, %s) i))",
+        race.queue,
+        MESSAGES,
+        groups,
+        MESSAGES,
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "most"),
+    [('{"max_in_flight": 7}', 7), ('{"max_in_flight": 7, "ordered": true}', 7)],
+)
+def test_never_more_than_max_in_flight(race: Race, policy: str, most: int) -> None:
+    ids = send_groups(race, 40)
+    race.main.value("select pgmq.set_policy(%s, %s)", race.queue, policy)
+    mutex = threading.Lock()
+    held = 0
+    delivered: Counter[int] = Counter()
+
+    def work(session: Session, chance: random.Random) -> None:
+        nonlocal held
+        while delivered.total() < len(ids):
+            got = session.column(RECEIVE, race.queue, chance.randint(1, 5))
+            with mutex:
+                held += len(got)
+                assert held <= most
+                delivered.update(got)
+            for part in (got[:1], got[1:]):
+                # Counted out before it is: whoever takes the room that this makes counts in after.
+                with mutex:
+                    held -= len(part)
+                session.rows("select pgmq.delete(%s, %s::bigint[])", race.queue, part)
+
+    together(race, work)
+    assert delivered == Counter(ids)
+
+
+def test_never_more_of_a_group_than_its_limit(race: Race) -> None:
+    ids = send_groups(race, 3)
+    group_of = {each: place % 3 for place, each in enumerate(ids)}
+    race.main.value("select pgmq.set_policy(%s, '{\"max_in_flight_per_group\": 4}')", race.queue)
+    mutex = threading.Lock()
+    held: Counter[int] = Counter()
+    delivered: Counter[int] = Counter()
+
+    def work(session: Session, chance: random.Random) -> None:
+        while delivered.total() < len(ids):
+            got = session.column(RECEIVE, race.queue, chance.randint(1, 9))
+            with mutex:
+                held.update(group_of[each] for each in got)
+                assert max(held.values(), default=0) <= 4, held
+                delivered.update(got)
+            with mutex:
+                held.subtract(group_of[each] for each in got)
+            session.rows("select pgmq.delete(%s, %s::bigint[])", race.queue, got)
+
+    together(race, work)
+    assert delivered == Counter(ids)
+
+
+def test_never_more_than_the_rate_allows(race: Race) -> None:
+    race.send(MESSAGES)
+    race.main.value("select pgmq.set_policy(%s, '{\"rate_limit\": 0.001, \"rate_burst\": 50}')", race.queue)
+    delivered: Counter[int] = Counter()
+
+    def work(session: Session, chance: random.Random) -> None:
+        for _ in range(40):
+            delivered.update(session.column(RECEIVE, race.queue, chance.randint(1, 3)))
+
+    together(race, work)
+    assert delivered.total() == 50
+    assert set(delivered.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("policy", "waits", "gets"),
+    [('{"rate_limit": 1000}', False, 2), ('{"max_in_flight": 100}', None, 0)],
+)
+def test_nobody_waits_for_a_long_transaction(race: Race, policy: str, waits: bool | None, gets: int) -> None:
+    # Two spans: the rest of the one that the holder splits waits for its commit.
+    race.send(10)
+    race.send(10)
+    race.main.value("select pgmq.set_policy(%s, %s)", race.queue, policy)
+    holder, other = race.open(), race.open()
+    holder.begin()
+    assert len(holder.column(RECEIVE, race.queue, 2)) == 2
+    later = other.later(RECEIVE, race.queue, 2)
+    if waits is not None:
+        assert later.waits() is waits
+    assert len(later.rows()) == gets
+    holder.rollback()
+    assert len(other.column(RECEIVE, race.queue, 2)) == 2

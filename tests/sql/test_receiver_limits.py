@@ -1,0 +1,180 @@
+"""Limits on receivers: messages in flight of a queue and of a group, messages a second; and priorities."""
+
+from typing import Any
+
+import pytest
+from psycopg import Connection
+
+
+@pytest.fixture(params=["create", "create_unlogged"])
+def jobs(request: pytest.FixtureRequest, connection: Connection[Any]) -> Connection[Any]:
+    connection.execute(f"select pgmq.{request.param}('jobs')".encode())
+    return connection
+
+
+def column(connection: Connection[Any], text: str, *arguments: Any) -> list[Any]:
+    return [row[0] for row in connection.execute(text.encode(), arguments or None).fetchall()]
+
+
+def change(connection: Connection[Any], settings: str) -> None:
+    connection.execute("select pgmq.set_policy('jobs', %s)", [settings])
+
+
+def send(connection: Connection[Any], n: int, group: str = "null") -> list[int]:
+    return column(
+        connection,
+        "select pgmq.send_batch('jobs', array(select '1'::jsonb from generate_series(1, %s)),"
+        f" array(select jsonb_build_object('x-pgmq-group', {group}) from generate_series(1, %s) i))",
+        n,
+        n,
+    )
+
+
+def receive(connection: Connection[Any], quantity: int, lease: float = 30) -> list[int]:
+    return column(connection, "select msg_id from pgmq.receive('jobs', %s, %s)", quantity, lease)
+
+
+def delete(connection: Connection[Any], ids: list[int]) -> None:
+    connection.execute("select count(*) from pgmq.delete('jobs', %s::bigint[])", [ids])
+
+
+def test_no_more_than_max_in_flight_are_leased(jobs: Connection[Any]) -> None:
+    ids = send(jobs, 30)
+    change(jobs, '{"max_in_flight": 12}')
+    assert receive(jobs, 5) == ids[:5]
+    assert len(column(jobs, "select msg_id from pgmq.read('jobs', 30, 10)")) == 7
+    assert receive(jobs, 10) == []
+    delete(jobs, ids[2:4])
+    assert len(receive(jobs, 10)) == 2
+
+
+def test_a_lease_that_ran_out_is_not_in_flight(jobs: Connection[Any]) -> None:
+    ids = send(jobs, 10)
+    change(jobs, '{"max_in_flight": 4}')
+    assert receive(jobs, 4, -1) == ids[:4]
+    assert receive(jobs, 10) == ids[:4]
+    assert receive(jobs, 10) == []
+
+
+def test_pop_leaves_nothing_in_flight(jobs: Connection[Any]) -> None:
+    send(jobs, 10)
+    change(jobs, '{"max_in_flight": 2}')
+    assert len(column(jobs, "select msg_id from pgmq.pop('jobs', 10)")) == 10
+
+
+def test_no_group_has_more_in_flight_than_its_limit(jobs: Connection[Any]) -> None:
+    send(jobs, 60, "'g' || i %% 3")
+    change(jobs, '{"max_in_flight_per_group": 4}')
+    first = receive(jobs, 2)
+    assert len(first) == 2
+    got = receive(jobs, 50)
+    assert len(got) == 10
+    assert receive(jobs, 50) == []
+    held = [0, 0, 0]
+    for each in first + got:
+        held[each % 3] += 1
+    assert held == [4, 4, 4]
+    delete(jobs, got[:1])
+    assert [each % 3 for each in receive(jobs, 50)] == [got[0] % 3]
+
+
+def test_a_retry_does_not_hold_a_group_that_has_no_order(jobs: Connection[Any]) -> None:
+    ids = send(jobs, 6, "'a'")
+    change(jobs, '{"max_in_flight_per_group": 2}')
+    assert receive(jobs, 5) == ids[:2]
+    jobs.execute("select pgmq.set_vt('jobs', %s, 3600)", [ids[0]])
+    assert receive(jobs, 5) == ids[2:3]
+
+
+def test_an_ordered_group_has_a_limit_too(jobs: Connection[Any]) -> None:
+    ids = send(jobs, 6, "'a'")
+    change(jobs, '{"max_in_flight_per_group": 2, "ordered": true}')
+    assert receive(jobs, 5) == ids[:2]
+    assert receive(jobs, 5) == []
+
+
+def test_a_rate_limit_gives_its_burst_and_then_nothing(jobs: Connection[Any]) -> None:
+    ids = send(jobs, 30)
+    change(jobs, '{"rate_limit": 0.001, "rate_burst": 10}')
+    assert receive(jobs, 4) == ids[:4]
+    assert receive(jobs, 100) == ids[4:10]
+    assert receive(jobs, 1) == []
+    assert column(jobs, "select msg_id from pgmq.pop('jobs')") == []
+    change(jobs, '{"rate_limit": null}')
+    assert receive(jobs, 100) == ids[10:]
+
+
+def test_tokens_that_were_not_needed_come_back(jobs: Connection[Any]) -> None:
+    change(jobs, '{"rate_limit": 0.001, "rate_burst": 10}')
+    for _ in range(5):
+        assert receive(jobs, 10) == []
+    ids = send(jobs, 12)
+    assert receive(jobs, 100) == ids[:10]
+
+
+def test_tokens_come_with_time(jobs: Connection[Any]) -> None:
+    ids = send(jobs, 30)
+    change(jobs, '{"rate_limit": 2, "rate_burst": 5}')
+    assert receive(jobs, 10) == ids[:5]
+    # The bucket would have been full so much earlier: as if four seconds had passed.
+    jobs.execute(
+        "select setval(('spanmq.rate_' || queue_id)::regclass,"
+        " pg_sequence_last_value(('spanmq.rate_' || queue_id)::regclass) - 2000000000)"
+        " from spanmq.queue where name = 'jobs'"
+    )
+    assert len(receive(jobs, 10)) in (4, 5)
+
+
+def test_a_queue_with_a_rate_limit_is_dropped_whole(jobs: Connection[Any]) -> None:
+    change(jobs, '{"rate_limit": 5}')
+    jobs.execute("select pgmq.drop_queue('jobs')")
+    assert column(jobs, "select 1 from pg_class where relname like 'rate\\_%%'") == []
+
+
+def send_with(connection: Connection[Any], priority: int, n: int = 1) -> list[int]:
+    return column(
+        connection,
+        "select pgmq.send_messages('jobs', array(select '1'::jsonb from generate_series(1, %s)), priority => %s)",
+        n,
+        priority,
+    )
+
+
+def test_the_highest_priority_comes_first_and_by_id_among_equals(jobs: Connection[Any]) -> None:
+    low = send(jobs, 3)
+    five = send_with(jobs, 5, 2)
+    nine = send_with(jobs, 9)
+    more = send_with(jobs, 5)
+    assert receive(jobs, 1) == nine
+    assert receive(jobs, 2) == five
+    assert receive(jobs, 2) == [low[0], *more]
+    assert column(jobs, "select msg_id from pgmq.pop('jobs', 9)") == low[1:]
+
+
+def test_waiting_weighs_levels(jobs: Connection[Any]) -> None:
+    low = send(jobs, 2)
+    high = send_with(jobs, 3, 2)
+    queue_id = column(jobs, "select queue_id from spanmq.queue where name = 'jobs'")[0]
+    older = f"update spanmq.log_{queue_id} set enqueued_at = enqueued_at - %s * interval '1 s' where msg_id <= 2"
+    jobs.execute(older.encode(), [150])
+    assert receive(jobs, 1) == high[:1]
+    jobs.execute(older.encode(), [40])
+    assert receive(jobs, 2) == low
+
+
+def test_a_priority_stays_through_splits_and_retries(jobs: Connection[Any]) -> None:
+    low = send(jobs, 3)
+    high = send_with(jobs, 4, 6)
+    got = receive(jobs, 2)
+    assert got == high[:2]
+    delete(jobs, got[:1])
+    jobs.execute("select pgmq.set_vt('jobs', %s, 0)", [got[1]])
+    assert receive(jobs, 2, -1) == high[1:3]
+    assert sorted(receive(jobs, 5)) == high[1:]
+    assert receive(jobs, 5) == low
+
+
+def test_a_priority_behind_a_long_backlog_is_found(jobs: Connection[Any]) -> None:
+    send(jobs, 3000, "'g' || i")
+    high = send_with(jobs, 1, 3)
+    assert receive(jobs, 2) == high[:2]

@@ -155,7 +155,9 @@ def test_waiting_weighs_levels(jobs: Connection[Any]) -> None:
     low = send(jobs, 2)
     high = send_with(jobs, 3, 2)
     queue_id = column(jobs, "select queue_id from spanmq.queue where name = 'jobs'")[0]
-    older = f"update spanmq.log_{queue_id} set enqueued_at = enqueued_at - %s * interval '1 s' where msg_id <= 2"
+    older = (
+        f"update spanmq.log_{queue_id} set enqueued_at = enqueued_at - %s * interval '1 s' where msg_id <= 2"
+    )
     jobs.execute(older.encode(), [150])
     assert receive(jobs, 1) == high[:1]
     jobs.execute(older.encode(), [40])

@@ -75,9 +75,21 @@ def test_never_more_of_a_group_than_its_limit(race: Race) -> None:
     assert delivered == Counter(ids)
 
 
+def test_a_group_that_another_is_taking_from_is_left_alone(race: Race) -> None:
+    race.main.value("select pgmq.set_policy(%s, '{\"max_in_flight_per_group\": 4}')", race.queue)
+    for _ in range(10):
+        race.main.value("select pgmq.send(%s, '1', '{\"x-pgmq-group\": \"a\"}'::jsonb)", race.queue)
+    holder, other = race.open(), race.open()
+    holder.begin()
+    assert len(holder.column(RECEIVE, race.queue, 3)) == 3
+    assert other.column(RECEIVE, race.queue, 9) == []
+    holder.commit()
+    assert len(other.column(RECEIVE, race.queue, 9)) == 1
+
+
 def test_never_more_than_the_rate_allows(race: Race) -> None:
     race.send(MESSAGES)
-    race.main.value("select pgmq.set_policy(%s, '{\"rate_limit\": 0.001, \"rate_burst\": 50}')", race.queue)
+    race.main.value('select pgmq.set_policy(%s, \'{"rate_limit": 0.001, "rate_burst": 50}\')', race.queue)
     delivered: Counter[int] = Counter()
 
     def work(session: Session, chance: random.Random) -> None:

@@ -134,7 +134,7 @@ def test_a_queue_with_a_rate_limit_is_dropped_whole(jobs: Connection[Any]) -> No
 def send_with(connection: Connection[Any], priority: int, n: int = 1) -> list[int]:
     return column(
         connection,
-        "select pgmq.send_messages('jobs', array(select '1'::jsonb from generate_series(1, %s)), priority => %s)",
+        "select pgmq.send_messages('jobs', array_fill('1'::jsonb, array[%s::int]), priority => %s)",
         n,
         priority,
     )

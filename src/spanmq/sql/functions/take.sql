@@ -2,7 +2,7 @@
 -- Taking spans that are locked: for a lease, or out of the queue.
 
 -- Takes the spans los[i], leases[i], which the caller has locked: whole, or where taken[i] is not null that many of their first
--- messages; what is left of those is ready. lease null: out of the queue. Returns the runs by their first ids; attempts are as they
+-- messages; what is left of those stays what it was. lease null: out of the queue. Returns the runs by their first ids; attempts are as they
 -- were, and out of the queue so is the rest. With slots > 1 they are cut as claim() says.
 create or replace function spanmq.take_spans(
     this_queue int, los bigint[], leases bigint[], taken int[], lease bigint, until timestamptz, at_ timestamptz, slots int
@@ -10,10 +10,20 @@ create or replace function spanmq.take_spans(
 language plpgsql as $$
 declare
     runs spanmq.run[];
+    parts spanmq.run[] := '{}';
     is_simple boolean := 0 = all (leases);
 begin
     if array_remove(taken, null) <> '{}' then
         perform spanmq.split_spans(this_queue, los, leases, taken);
+        if not is_simple then
+            for i in 1 .. cardinality(los) loop
+                if leases[i] <> 0 and taken[i] is not null then
+                    -- The rest stays in the lease that ran out.
+                    parts := parts || spanmq.cut_first(this_queue, los[i], leases[i], taken[i]);
+                    los[i] := null;
+                end if;
+            end loop;
+        end if;
     end if;
     -- By the keys as an array: a join alone could be planned as a look at all spans of the queue.
     if lease is not null and slots = 1 and is_simple then
@@ -34,6 +44,9 @@ begin
     select array_agg((coalesce(lower(g.ids), g.lo), g.n, g.ids, g.attempts, g.lease_id, g.vt, g.last_read_at, g.group_hash, g.group_key,
                       g.priority)::spanmq.run order by coalesce(lower(g.ids), g.lo)) into runs
         from gone g;
+    if parts <> '{}' then
+        select array_agg(r order by r.lo) into runs from unnest(runs || parts) r;
+    end if;
     if slots > 1 then
         runs := spanmq.cut(runs, ceil(spanmq.count_runs(runs) / slots::numeric)::int);
     end if;
@@ -43,7 +56,17 @@ begin
     return runs;
 end $$;
 
--- Splits locked spans after their first taken[i] messages (null: not). The second parts are ready.
+-- Takes the first messages of a leased span that the caller has locked.
+create or replace function spanmq.cut_first(this_queue int, this_lo bigint, lease bigint, n int) returns spanmq.run
+language plpgsql as $$
+declare
+    this spanmq.span;
+begin
+    select * into this from spanmq.span s where s.queue_id = this_queue and s.lo = this_lo and s.lease_id = lease;
+    return spanmq.cut_out(this_queue, this_lo, lease, spanmq.first_ids(spanmq.ids_of(this.lo, this.n, this.ids), n));
+end $$;
+
+-- Splits locked spans of no lease after their first taken[i] messages (null: not). The second parts are ready.
 create or replace function spanmq.split_spans(this_queue int, los bigint[], leases bigint[], taken int[]) returns void
 language plpgsql as $$
 declare
@@ -51,7 +74,7 @@ declare
     head int8multirange;
 begin
     for i in 1 .. cardinality(los) loop
-        continue when taken[i] is null;
+        continue when taken[i] is null or leases[i] <> 0;
         select * into this from spanmq.span s where s.queue_id = this_queue and s.lo = los[i] and s.lease_id = leases[i];
         head := spanmq.first_ids(this.ids, taken[i]);
         update spanmq.span s set n = taken[i], ids = spanmq.run_ids(head)

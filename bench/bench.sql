@@ -99,3 +99,23 @@ begin
         commit;
     end loop;
 end $$;
+
+-- Fill a queue with messages whose groups are skewed as Zipf says: the k-th of `groups` has 1/k of the messages of the first.
+create procedure bench.fill_skewed(queue text, quantity int, groups int) language plpgsql as $$
+declare
+    headers jsonb[];
+begin
+    perform setseed(0.5);
+    for step in 1 .. quantity / 100 loop
+        -- The inverse of the harmonic sum, which grows as the logarithm.
+        select array_agg(jsonb_build_object('x-pgmq-group', 'group-' || floor(exp(random() * ln(groups + 1)))::int))
+            into headers from generate_series(1, 100);
+        perform pgmq.send_batch(queue, bench.bodies(100), headers);
+        commit;
+    end loop;
+end $$;
+
+create procedure bench.set_policy(queue text, settings jsonb) language plpgsql as $$
+begin
+    perform pgmq.set_policy(queue, settings);
+end $$;

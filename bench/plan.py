@@ -30,6 +30,8 @@ class Plan:
     grouped: int
     groups: int
     calls: int
+    skewed: int
+    skewed_groups: int
     bites: int
     bites_seconds: int
     soak_windows: int
@@ -53,6 +55,8 @@ FULL = Plan(
     grouped=50_000,
     groups=2_000,
     calls=15,
+    skewed=100_000,
+    skewed_groups=10_000,
     bites=300_000,
     bites_seconds=4,
     soak_windows=10,
@@ -74,6 +78,7 @@ QUICK = replace(
     free_windows=0,
     manners=("batched", "leased", "delayed"),
     calls=5,
+    skewed=40_000,
     bites=100_000,
     bites_seconds=2,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.cases import backlog, bites, cycle, delivery, grouped, invisible, snapshot, soak, wake
+from bench.cases import backlog, bites, cycle, delivery, grouped, held_back, invisible, snapshot, soak, wake
 from bench.plan import Plan
 from bench.stage import Experiment
 
@@ -14,6 +14,7 @@ def experiments(plan: Plan) -> tuple[Experiment, ...]:
         *bites.experiments(),
         *grouped.experiments(plan),
         *delivery.experiments(),
+        *held_back.experiments(),
         *invisible.experiments(plan),
         *backlog.experiments(plan),
         *wake.experiments(plan),

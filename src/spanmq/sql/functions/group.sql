@@ -60,7 +60,7 @@ begin
             select c.*,
                    -- One look a group, and only for groups that come so far: `exists` could be planned as a look for all that are blocked.
                    case when mode = 'free'
-                        then (select sum(spanmq.count_left(s)) from spanmq.span s
+                        then (select sum(case when s.n = 1 then 1 else spanmq.count_left(s) end) from spanmq.span s
                               where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
                                 and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1
                                 and s.state = 'l' and s.vt > at_) >= most_in_flight
@@ -172,7 +172,8 @@ begin
         -- What was delivered and not settled: it blocks, or came back.
         delivered as materialized (
             select g.place, s.this, (s.this).vt > at_ as is_hidden, mode <> 'free' and (s.this).vt > at_ and spanmq.holds_any(s.this) as blocks,
-                   case when mode = 'free' and (s.this).state = 'l' and (s.this).vt > at_ then spanmq.count_left(s.this) else 0 end as n_leased
+                   case when mode = 'free' and (s.this).state = 'l' and (s.this).vt > at_
+                        then case when (s.this).n = 1 then 1 else spanmq.count_left(s.this) end else 0 end as n_leased
             from groups g
             cross join lateral (
                 (select s as this from spanmq.span s

@@ -1,0 +1,105 @@
+"""Plans that were made on empty or tiny tables serve huge ones: what a call touches does not grow.
+
+Proven by pages and scans, not by time. Everything of a test runs in one session, whose plans are kept.
+"""
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+from tests.sql.faults.conftest import pages_touched
+
+CALLS = {
+    "send": "select pgmq.send('q7', '1')",
+    "send a batch": "select pgmq.send_batch('q7', array_fill('1'::jsonb, array[10]))",
+    "read": "select * from pgmq.read('q7', 30, 10)",
+    "receive": "select * from pgmq.receive('q7', 10)",
+    "receive one": "select * from pgmq.receive('q7')",
+    "pop": "select * from pgmq.pop('q7', 3)",
+    "delete": "select pgmq.delete('q7', (select min(msg_id) from pgmq.peek('q7', 1)))",
+    "delete many": "select pgmq.delete('q7', array(select msg_id from pgmq.peek('q7', 5)))",
+    "archive": "select pgmq.archive('q7', array(select msg_id from pgmq.peek('q7', 5)))",
+    "set_vt": "select * from pgmq.set_vt('q7', (select min(msg_id) from pgmq.peek('q7', 1)), 60)",
+    "receive and ack": "select * from pgmq.ack('q7', (select max(lease_id) from pgmq.receive('q7', 4)),"
+    " array(select msg_id from pgmq.peek('q7', 4)))",
+    "receive and nack": "select * from pgmq.nack('q7', (select max(lease_id) from pgmq.receive('q7', 4)),"
+    " array(select msg_id from pgmq.peek('q7', 4)))",
+    "metrics": "select * from pgmq.metrics('q7')",
+    "status": "select pgmq.status('q7', (select min(msg_id) from pgmq.peek('q7', 1)))",
+}
+# A handful of index pages a statement, and some statements a call; thousands if one walks through a table.
+MORE_PAGES = 120
+QUEUES = 50
+# Tables of which a scan from end to end would cost what all queues hold.
+LARGE = ("span", "settled", "failure", "dead_letter", "statistics", "expiry")
+
+
+def fill(connection: Connection[Any], each: int) -> None:
+    """Send so many messages to each queue, one by one: a span each."""
+    connection.execute(
+        "select count(id) from generate_series(1, %s) n, generate_series(1, %s) q,"
+        " pgmq.send('q' || q, '1') id",
+        [each, QUEUES],
+    )
+
+
+def pages(connection: Connection[Any]) -> dict[str, int]:
+    return {name: pages_touched(connection, text) for name, text in CALLS.items()}
+
+
+def scans(connection: Connection[Any]) -> int:
+    row = connection.execute(
+        "select coalesce(sum(seq_scan), 0)::int from pg_stat_xact_user_tables"
+        " where schemaname = 'spanmq' and relname = any (%s)",
+        [list(LARGE)],
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@pytest.fixture
+def session(database: str) -> Any:
+    with psycopg.connect(database, autocommit=True) as opened:
+        opened.execute("select pgmq.create('q' || q) from generate_series(1, %s) q", [QUEUES])
+        yield opened
+
+
+@pytest.mark.parametrize("analysed", ["never", "empty", "tiny"])
+def test_plans_of_small_tables_serve_large_ones(session: Connection[Any], analysed: str) -> None:
+    if analysed == "empty":
+        session.execute("analyze")
+    fill(session, 6)
+    if analysed == "tiny":
+        session.execute("analyze")
+    small = pages(session)
+    fill(session, 150)
+    large = pages(session)
+    assert {name: (small[name], n) for name, n in large.items() if n > small[name] + MORE_PAGES} == {}
+    session.execute("analyze")
+    with psycopg.connect(session.info.dsn, autocommit=True) as fresh:
+        assert {name: n for name, n in pages(fresh).items() if n > small[name] + MORE_PAGES} == {}
+
+
+def test_nothing_is_scanned_from_end_to_end(session: Connection[Any]) -> None:
+    fill(session, 6)
+    session.execute("analyze")
+    for name, text in CALLS.items():
+        with session.transaction(force_rollback=True):
+            before = scans(session)
+            session.execute(text.encode())
+            assert scans(session) == before, name
+
+
+def test_a_held_snapshot_does_not_make_calls_walk(session: Connection[Any]) -> None:
+    fill(session, 6)
+    small = pages(session)
+    with psycopg.connect(session.info.dsn) as holder:
+        holder.execute("set transaction isolation level repeatable read")
+        holder.execute("select 1")
+        for _ in range(40):
+            session.execute("select pgmq.send_batch('q7', array_fill('1'::jsonb, array[50]))")
+            for _ in range(5):
+                session.execute("select * from pgmq.pop('q7', 10)")
+        held = pages(session)
+    assert {name: (small[name], n) for name, n in held.items() if n > small[name] + 2 * MORE_PAGES} == {}

@@ -1,0 +1,67 @@
+"""What a simplification would break first: notes of settled messages, rests of spans, second looks."""
+
+from typing import Any
+
+import pytest
+from psycopg import Connection
+from tests.sql.races.sessions import Race
+
+
+@pytest.mark.parametrize("kind", ["create", "create_unlogged"])
+@pytest.mark.parametrize(
+    "take", ["read('jobs', 30, 10)", "receive('jobs', 10)", "read_grouped('jobs', 30, 10)", "pop('jobs', 10)"]
+)
+def test_what_left_a_lease_does_not_come_back_when_it_ends(
+    connection: Connection[Any], kind: str, take: str
+) -> None:
+    connection.execute(f"select pgmq.{kind}('jobs')".encode())
+    connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[6]))")
+    connection.execute("select pgmq.read('jobs', 0, 6)")
+    connection.execute("select pgmq.delete('jobs', 2), pgmq.delete('jobs', 5)")
+    left = [row[0] for row in connection.execute(f"select msg_id from pgmq.{take}".encode()).fetchall()]
+    assert left == [1, 3, 4, 6]
+
+
+@pytest.mark.parametrize("take", ["read('jobs', 30, 3)", "receive('jobs', 3)", "pop('jobs', 3)"])
+def test_what_left_a_lease_does_not_count_as_taken(connection: Connection[Any], take: str) -> None:
+    connection.execute("select pgmq.create('jobs')")
+    connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[6]))")
+    connection.execute("select pgmq.read('jobs', 0, 6)")
+    connection.execute("select pgmq.delete('jobs', 2), pgmq.delete('jobs', 5)")
+    rows = connection.execute(f"select msg_id from pgmq.{take}".encode()).fetchall()
+    assert [row[0] for row in rows] == [1, 3, 4]
+
+
+@pytest.mark.parametrize("size", [1, 3, 100, 255])
+def test_claims_in_small_bites_give_every_message_once(connection: Connection[Any], size: int) -> None:
+    connection.execute("select pgmq.create('jobs')")
+    connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[600]))")
+    # Gaps, so that spans are more than a first id and a number.
+    connection.execute("select pgmq.delete('jobs', array(select generate_series(3, 600, 7)))")
+    left = {row[0] for row in connection.execute("select msg_id from pgmq.q_jobs").fetchall()}
+    got: list[int] = []
+    while rows := connection.execute("select msg_id from pgmq.pop('jobs', %s)", [size]).fetchall():
+        got += [row[0] for row in rows]
+    assert got == sorted(left)
+
+
+def test_group_is_looked_at_again_under_its_lock(database: str) -> None:
+    # The look before the lock says that the group is free, as it was a moment before another took its head.
+    with Race(database) as race:
+        race.main.rows(
+            "select pgmq.send('jobs', to_jsonb(n), '{\"x-pgmq-group\": \"a\"}'::jsonb)"
+            " from generate_series(1, 3) n"
+        )
+        assert len(race.main.rows("select msg_id from pgmq.read_grouped_head('jobs', 30, 1)")) == 1
+        text = race.main.value(
+            "select pg_get_functiondef('spanmq.is_blocked(int, text, timestamptz)'::regprocedure)"
+        )
+        race.main.rows(text.replace("spanmq.is_blocked(", "spanmq.is_blocked_in_truth(", 1))
+        race.main.rows("create sequence public.looks")
+        race.main.rows(
+            "create or replace function spanmq.is_blocked(this_queue int, key text, at_ timestamptz)"
+            " returns boolean language plpgsql as $$ begin"
+            " return nextval('public.looks') > 1 and spanmq.is_blocked_in_truth(this_queue, key, at_); end $$"
+        )
+        assert race.main.value("select spanmq.lock_group(%s, 'a', now(), 1)", race.queue_id) == 0
+        assert race.main.value("select last_value from public.looks") == 2

@@ -17,7 +17,8 @@ WAITING = (
     " and wait_event_type = 'Lock' and pid <> pg_backend_pid()"
 )
 LISTENING = (
-    "select count(*) from pg_stat_activity where datname = current_database() and query ilike 'listen%'"
+    "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+    " and query ~* '^listen|await_messages'"
 )
 FINISHING = "spanmq: finishing what is on its way (Ctrl-C again: don't wait)\n"
 

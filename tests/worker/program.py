@@ -36,6 +36,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--lease", type=float, default=30.0)
     parser.add_argument("--work-ms", type=float, default=0.0)
+    parser.add_argument("--table", action="store_true", help="write to the table shipped, with the ack")
     parser.add_argument("--clock", type=float, default=0.0)
     options = parser.parse_args()
     if options.clock:
@@ -64,6 +65,10 @@ def main() -> None:
             time.sleep(options.work_ms / 1000)
         at_seam("handler")
 
+    def handle_in_transaction(message: Message, connection: Any) -> None:
+        connection.execute("insert into shipped (number) values (%s)", [message.message_id])
+        handle(message)
+
     def observe(event: Event) -> None:
         at_seam(name_of(event))
         if isinstance(event, MessageSettled):
@@ -72,7 +77,8 @@ def main() -> None:
             write("started")
 
     settings = {"concurrency": 4, "batch": 20, "lease": options.lease, "handler_timeout": 20.0}
-    Worker("orders", handle, dsn=options.dsn, observers=[observe], **settings).run()
+    handler = handle_in_transaction if options.table else handle
+    Worker("orders", handler, dsn=options.dsn, observers=[observe], **settings).run()
 
 
 if __name__ == "__main__":

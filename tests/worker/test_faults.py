@@ -68,7 +68,7 @@ def test_worker_goes_on_when_its_sessions_are_terminated(client: Client, databas
     sent = client.send_batch("orders", range(2_000))
     handled, chosen = Handled(), random.Random(1)
     terminated = 0
-    with psycopg.connect(database, autocommit=True) as other, working(database, handled, lease=2.0) as record:
+    with psycopg.connect(database, autocommit=True) as other, working(database, handled, lease=1.0) as record:
         while len(record.of(MessageHandled)) < 1_800:
             wait_for_more(record, 50)
             sessions = other.execute(
@@ -85,10 +85,35 @@ def test_worker_goes_on_when_its_sessions_are_terminated(client: Client, databas
     assert faults(record, handled, sent) == []
 
 
+def test_writes_with_the_ack_are_there_once_though_sessions_are_terminated(
+    client: Client, database: str
+) -> None:
+    sent = client.send_batch("orders", range(400))
+
+    async def handle(message: Message, connection: psycopg.AsyncConnection[Any]) -> None:
+        await connection.execute("insert into shipped values (%s)", [message.message_id])
+        await asyncio.sleep(0.002)
+
+    with psycopg.connect(database, autocommit=True) as other:
+        other.execute("create table shipped (number int)")
+        with working(database, handle, lease=1.0) as record:
+            for number in range(1, 6):
+                record.wait(MessageHandled, 60 * number)
+                other.execute(
+                    "select pg_terminate_backend(pid) from pg_stat_activity"
+                    " where datname = current_database() and application_name = 'spanmq worker'"
+                )
+            wait_until_empty(client)
+        found = other.execute("select number from shipped order by number").fetchall()
+    assert [number for (number,) in found] == sent
+    # The sessions of handlers were hit in the middle of their transactions.
+    assert record.of(MessageSettled, lambda event: event.outcome in UNDONE)
+
+
 def test_every_session_is_terminated_at_once_again_and_again(client: Client, database: str) -> None:
     sent = client.send_batch("orders", range(600))
     handled = Handled()
-    with psycopg.connect(database, autocommit=True) as other, working(database, handled, lease=2.0) as record:
+    with psycopg.connect(database, autocommit=True) as other, working(database, handled, lease=1.0) as record:
         for number in range(1, 6):
             record.wait(MessageHandled, 100 * number)
             (count,) = other.execute(

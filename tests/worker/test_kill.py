@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 from tests.worker import audit
 
@@ -69,6 +70,27 @@ def test_nothing_is_lost_when_workers_are_killed(client: Client, database: str, 
     found = audit.read(log)
     assert found.seams == wanted
     assert audit.faults(found, sent, lease=LEASE_SECONDS) == []
+
+
+@pytest.mark.slow
+def test_what_a_handler_writes_with_the_ack_is_there_once_whatever_is_killed(
+    client: Client, database: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    wanted = ["handler", "message_handled", "messages_received"]
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("create table shipped (number int)")
+        sent = client.send_batch("orders", range(200))
+        for count, seam in zip((15, 10, 2), wanted, strict=True):
+            options = ("--table", "--lease", LEASE_SECONDS, "--seam", seam, "--count", count)
+            with process(database, log, *options) as worker:
+                assert worker.wait(WAIT_SECONDS) == -signal.SIGKILL
+        with process(database, log, "--table", "--lease", LEASE_SECONDS) as worker:
+            wait_until_empty(client, worker)
+        found = connection.execute("select number from shipped order by number").fetchall()
+    assert audit.read(log).seams == wanted
+    assert [number for (number,) in found] == sent
+    assert any(len(story.deliveries) > 1 for story in audit.read(log).stories.values())
 
 
 @pytest.mark.parametrize("hours", [1, -1])

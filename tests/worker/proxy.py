@@ -31,7 +31,9 @@ class Proxy:
             self._mode = mode
             if mode == "stall":
                 self._passing.clear()
-            else:
+            elif not self._passing.is_set():
+                # What was swallowed once stays so: only new connections pass.
+                self._passing = asyncio.Event()
                 self._passing.set()
             if mode == "drop":
                 for writer in tuple(self._writers):
@@ -54,16 +56,21 @@ class Proxy:
             writer.transport.abort()
             return
         self._writers.add(writer)
+        passing = self._passing
         with suppress(OSError):
-            await self._passing.wait()
+            await passing.wait()
             server_reader, server_writer = await asyncio.open_unix_connection(self._socket)
             self._writers.add(server_writer)
-            await asyncio.gather(self._pump(reader, server_writer), self._pump(server_reader, writer))
+            await asyncio.gather(
+                self._pump(reader, server_writer, passing), self._pump(server_reader, writer, passing)
+            )
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passing: asyncio.Event
+    ) -> None:
         with suppress(OSError):
             while piece := await reader.read(1 << 16):
-                await self._passing.wait()
+                await passing.wait()
                 writer.write(piece)
                 await writer.drain()
         writer.close()

@@ -13,6 +13,7 @@ class Story:
 
     deliveries: list[tuple[int, float]] = field(default_factory=list)
     outcomes: list[tuple[int, str]] = field(default_factory=list)
+    is_handled: bool = False  # to the end, at least once
 
 
 @dataclass
@@ -42,6 +43,8 @@ def read(path: Path) -> Log:
         if kind == "seam":
             seams.append(words[0])
         elif kind == "handled":
+            stories[int(words[0])].is_handled = True
+        elif kind == "begun":
             stories[int(words[0])].deliveries.append((int(words[1]), float(words[2])))
         elif kind == "settled":
             stories[int(words[0])].outcomes.append((int(words[1]), words[2]))
@@ -53,7 +56,8 @@ def faults(log: Log, sent: list[int], *, lease: float) -> list[str]:
 
     For workers that gave nothing back: then the end of a lease is the only reason to deliver again.
     """
-    found = [f"message {number} was never handled" for number in sent if number not in log.stories]
+    handled = {number for number, story in log.stories.items() if story.is_handled}
+    found = [f"message {number} was never handled" for number in sent if number not in handled]
     found += [f"message {number} was never sent" for number in log.stories if number not in set(sent)]
     for number, story in log.stories.items():
         if sum(outcome == "acked" for _, outcome in story.outcomes) > 1:

@@ -1,7 +1,7 @@
 """A worker in a process of its own, for tests that kill it or set its clock: `program.py DSN LOG …`.
 
-Each delivery is written to the log before it is handled, each outcome when it is known. With a seam the
-process writes its name there and kills itself at its n-th event.
+Each delivery is written to the log before and after it is handled, each outcome when it is known. With a
+seam the process writes its name there and kills itself at its n-th event.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def handle(message: Message) -> None:
-        write("handled", message.message_id, message.attempt, message.leased_until.timestamp())
+        write("begun", message.message_id, message.attempt, message.leased_until.timestamp())
         if options.work_ms:
             time.sleep(options.work_ms / 1000)
+        write("handled", message.message_id)
         at_seam("handler")
 
     def handle_in_transaction(message: Message, connection: Any) -> None:

@@ -60,7 +60,7 @@ def test_nothing_is_lost_when_workers_are_killed(client: Client, database: str, 
     wanted = [SEAMS[number % len(SEAMS)] for number in range(KILLS)]
     sent = client.send_batch("orders", range(100 * KILLS))
     for seam in wanted:
-        options = ("--lease", LEASE_SECONDS, "--work-ms", 1, "--seam", seam, "--count", chosen.randint(1, 3))
+        options = ("--lease", LEASE_SECONDS, "--work-ms", 10, "--seam", seam, "--count", chosen.randint(1, 3))
         with process(database, log, *options) as worker:
             assert worker.wait(WAIT_SECONDS) == -signal.SIGKILL
     with process(database, log, "--lease", LEASE_SECONDS) as worker:

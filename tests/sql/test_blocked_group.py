@@ -1,0 +1,99 @@
+"""A group waits for its dead letter where the policy says so, and the dead letter is first in it again."""
+
+from typing import Any
+
+import pytest
+from psycopg import Connection
+
+KINDS = {"logged": "create", "unlogged": "create_unlogged"}
+
+
+@pytest.fixture(params=KINDS)
+def jobs(request: pytest.FixtureRequest, connection: Connection[Any]) -> Connection[Any]:
+    connection.execute(f"select pgmq.{KINDS[request.param]}('jobs')".encode())
+    return connection
+
+
+def value(connection: Connection[Any], query: str, *arguments: Any) -> Any:
+    row = connection.execute(query.encode(), arguments).fetchone()
+    return None if row is None else row[0]
+
+
+def column(connection: Connection[Any], query: str, *arguments: Any) -> list[Any]:
+    return [row[0] for row in connection.execute(query.encode(), arguments).fetchall()]
+
+
+def kill(connection: Connection[Any], ids: list[int]) -> None:
+    connection.execute(
+        "select spanmq.bury(q, spanmq.take_out_of(q, %s, null), clock_timestamp(),"
+        " ('PERMANENT', 'boom', null, null, null)::spanmq.reason) from spanmq.queue q where q.name = 'jobs'",
+        [ids],
+    )
+
+
+def blocked(connection: Connection[Any]) -> list[int]:
+    """Send three messages of a group, one of another and one of none; let the first die."""
+    ids = column(
+        connection,
+        "select pgmq.send_batch('jobs', array['1', '2', '3', '4', '5']::jsonb[], array["
+        '\'{"x-pgmq-group": "a"}\', \'{"x-pgmq-group": "a"}\', \'{"x-pgmq-group": "a"}\','
+        ' \'{"x-pgmq-group": "b"}\', null]::jsonb[])',
+    )
+    kill(connection, ids[:1])
+    return ids
+
+
+@pytest.fixture
+def blocking(jobs: Connection[Any]) -> Connection[Any]:
+    jobs.execute("select pgmq.set_policy('jobs', '{\"ordered\": true, \"dead_letter_blocks_group\": true}')")
+    return jobs
+
+
+def received(connection: Connection[Any]) -> list[int]:
+    return sorted(column(connection, "select msg_id from pgmq.receive('jobs', 100)"))
+
+
+def test_dead_letter_frees_its_group(jobs: Connection[Any]) -> None:
+    jobs.execute("select pgmq.set_policy('jobs', '{\"ordered\": true}')")
+    ids = blocked(jobs)
+    assert received(jobs) == ids[1:]
+
+
+def test_group_waits_for_its_dead_letter_which_is_first_again(blocking: Connection[Any]) -> None:
+    ids = blocked(blocking)
+    assert received(blocking) == ids[3:]
+    assert column(blocking, "select msg_id from pgmq.redrive('jobs', delay => 60)") == ids[:1]
+    assert received(blocking) == [], "the group waits through the delay"
+    value(blocking, "select pgmq.set_vt('jobs', %s, 0)", ids[0])
+    assert received(blocking) == ids[:3]
+    assert column(blocking, "select * from spanmq.blocked_group") == []
+
+
+def test_group_goes_on_when_its_dead_letter_is_discarded(blocking: Connection[Any]) -> None:
+    ids = blocked(blocking)
+    assert value(blocking, "select pgmq.purge_dead_letters('jobs')") == 1
+    assert received(blocking) == ids[1:]
+
+
+def test_group_goes_on_when_its_dead_letter_is_past_its_retention(blocking: Connection[Any]) -> None:
+    ids = blocked(blocking)
+    blocking.execute("update spanmq.dead_letter set dead_at = dead_at - interval '2 days'")
+    blocking.execute("select pgmq.set_policy('jobs', '{\"dead_letter_retention\": \"1 day\"}')")
+    blocking.execute("select * from pgmq.maintain()")
+    assert received(blocking) == ids[1:]
+
+
+def test_groups_go_on_when_the_policy_is_taken_back(blocking: Connection[Any]) -> None:
+    ids = blocked(blocking)
+    blocking.execute("select pgmq.set_policy('jobs', '{\"dead_letter_blocks_group\": false}')")
+    assert received(blocking) == ids[1:]
+
+
+def test_group_waits_for_the_last_of_its_dead_letters(blocking: Connection[Any]) -> None:
+    ids = blocked(blocking)
+    assert received(blocking) == ids[3:]
+    kill(blocking, ids[1:2])
+    value(blocking, "select pgmq.redrive_message('jobs', %s, delay => 0)", ids[0])
+    assert received(blocking) == []
+    value(blocking, "select pgmq.redrive_message('jobs', %s, delay => 0)", ids[1])
+    assert received(blocking) == ids[:3]

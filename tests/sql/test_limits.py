@@ -224,3 +224,19 @@ def test_part_of_a_lost_lease_that_is_given_back_joins_its_rest(orders: Orders) 
     assert orders.receive(4)[1] == ids[:1], "what is not of the lost lease, by itself"
     assert orders.left() == ids
     assert [orders.receive(4)[1] for _ in range(7)] == [*([each] for each in ids[1:]), []]
+
+
+@pytest.mark.parametrize("mode", ["receive('orders', 10)", "read_grouped('orders', 30, 10)"])
+def test_newer_message_of_a_group_does_not_pass_one_whose_lease_ran_out(orders: Orders, mode: str) -> None:
+    orders.policy('{"ordered": true, "max_attempts": 3}')
+    (other,) = orders.send(1, '{"x-pgmq-group": "b"}')
+    (late,) = orders.send(1, '{"x-pgmq-group": "a"}')
+    leases = {ids[0]: lease for lease, ids in (orders.receive(1), orders.receive(1))}
+    table = "span_unlogged" if orders.value("select is_unlogged from spanmq.queue") else "span"
+    orders.rows(f"update spanmq.{table} set vt = clock_timestamp() where lease_id = %s", leases[late])
+    orders.settle("release", leases[other], [other])
+    (newer,) = orders.send(1, '{"x-pgmq-group": "a"}')
+    # What is from no lease is delivered apart from what is from one, whichever group comes first.
+    found = [each for _ in range(3) for (each,) in orders.rows(f"select msg_id from pgmq.{mode}")]
+    assert sorted(found) == [other, late]
+    assert newer in orders.left()

@@ -17,15 +17,17 @@ begin
     for round in 1 .. 50 loop
         runs := spanmq.claim_special(this, quantity, lease, until, at_, slots, conditional, mode);
         exit when runs = '{}';
-        runs := spanmq.screen(this, runs, lease, until, at_);
+        runs := spanmq.screen(this, runs, lease, until, at_, mode);
         exit when runs <> '{}';
     end loop;
     return runs;
 end $$;
 
 -- What may be delivered of the runs that a claim has leased (lease null: taken out); the rest it dead-letters or gives back.
-create or replace function spanmq.screen(this spanmq.queue, runs spanmq.run[], lease bigint, until timestamptz, at_ timestamptz)
-returns spanmq.run[]
+-- In order (the policy's, or a grouped read's): behind what goes back nothing of its group is delivered.
+create or replace function spanmq.screen(
+    this spanmq.queue, runs spanmq.run[], lease bigint, until timestamptz, at_ timestamptz, mode text
+) returns spanmq.run[]
 language plpgsql as $$
 declare
     expired int8multirange := '{}';
@@ -40,6 +42,9 @@ declare
     is_late boolean;               -- what is delivered: the rest of one lease that ran out, or what is from none
     late_lease bigint;
     room int;
+    is_ordered boolean := mode is not null;
+    held text[] := '{}';           -- the groups of which something goes back
+    key text;
 begin
     if this.uses_limits then
         select coalesce(range_agg(int8range(e.msg_id, e.msg_id, '[]')), '{}') into expired
@@ -57,6 +62,7 @@ begin
     perform spanmq.drop_or_bury(this, spanmq.runs_among(runs, expired), at_);
     if has_late then
         if (spanmq.policy_of(this.queue_id)).ordered then
+            is_ordered := true;
             runs := spanmq.without_followers(runs);
         end if;
         late := array(select r from unnest(spanmq.runs_among(runs, spanmq.ids_of_runs(runs) - expired)) r where r.lease_id <> 0);
@@ -73,8 +79,11 @@ begin
                     when is_late and piece.lo <@ alone then 1
                     when is_late then ceil((select sum(l.n) from unnest(late) l where l.lease_id = late_lease) / 2.0) end;
             end if;
+            key := coalesce('=' || piece.group_key, '');
             if lease is null then
                 kept := kept || piece;
+            elsif is_ordered and key = any (held) then
+                back := back || piece;
             elsif not is_late and (piece.lease_id = 0 or this.max_attempts is null and not piece.lo <@ alone) then
                 kept := kept || piece;
             elsif is_late and piece.lease_id = late_lease and room > 0 then
@@ -82,12 +91,14 @@ begin
                     run := piece;
                     run.ids := spanmq.first_ids(spanmq.ids_of(piece.lo, piece.n, piece.ids), room);
                     back := back || spanmq.run_without(piece, run.ids);
+                    held := held || key;
                     piece := (spanmq.run_without(piece, spanmq.ids_of(piece.lo, piece.n, piece.ids) - run.ids))[1];
                 end if;
                 room := room - piece.n;
                 kept := kept || piece;
             else
                 back := back || piece;
+                held := held || key;
             end if;
         end loop;
     end loop;

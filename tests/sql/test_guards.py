@@ -1,10 +1,9 @@
-"""What a simplification would break first: notes of settled messages, rests of spans, second looks."""
+"""What a simplification would break first: notes of settled messages, rests of spans."""
 
 from typing import Any
 
 import pytest
 from psycopg import Connection
-from tests.sql.races.sessions import Race
 
 
 @pytest.mark.parametrize("kind", ["create", "create_unlogged"])
@@ -43,25 +42,3 @@ def test_claims_in_small_bites_give_every_message_once(connection: Connection[An
     while rows := connection.execute("select msg_id from pgmq.pop('jobs', %s)", [size]).fetchall():
         got += [row[0] for row in rows]
     assert got == sorted(left)
-
-
-def test_group_is_looked_at_again_under_its_lock(database: str) -> None:
-    # The look before the lock says that the group is free, as it was a moment before another took its head.
-    with Race(database) as race:
-        race.main.rows(
-            "select pgmq.send('jobs', to_jsonb(n), '{\"x-pgmq-group\": \"a\"}'::jsonb)"
-            " from generate_series(1, 3) n"
-        )
-        assert len(race.main.rows("select msg_id from pgmq.read_grouped_head('jobs', 30, 1)")) == 1
-        text = race.main.value(
-            "select pg_get_functiondef('spanmq.is_blocked(int, text, timestamptz)'::regprocedure)"
-        )
-        race.main.rows(text.replace("spanmq.is_blocked(", "spanmq.is_blocked_in_truth(", 1))
-        race.main.rows("create sequence public.looks")
-        race.main.rows(
-            "create or replace function spanmq.is_blocked(this_queue int, key text, at_ timestamptz)"
-            " returns boolean language plpgsql as $$ begin"
-            " return nextval('public.looks') > 1 and spanmq.is_blocked_in_truth(this_queue, key, at_); end $$"
-        )
-        assert race.main.value("select spanmq.lock_group(%s, 'a', now(), 1)", race.queue_id) == 0
-        assert race.main.value("select last_value from public.looks") == 2

@@ -88,6 +88,7 @@ def test_log_may_go_to_stdout(database: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_handled_messages_are_kept_unless_they_are_to_be_deleted(database: str, tmp_path: Path) -> None:
     for engine, table in (("spanmq", "pgmq.a_{}_type1"), ("polling", "{}.msg_queue")):
         for flags, kept in (((), 15), (("--delmsg",), 0)):
@@ -120,6 +121,7 @@ def test_failures_poison_and_killed_workers_do_not_break_the_order(database: str
     assert min(found["dead"], found["failed"], found["killed"], found["delivered_again"]) > 0
 
 
+@pytest.mark.slow
 def test_poison_that_kills_its_workers_is_given_up_and_takes_no_other_with_it(
     database: str, tmp_path: Path
 ) -> None:
@@ -158,7 +160,7 @@ def test_producers_in_long_transactions_keep_their_order(database: str, tmp_path
 
 def test_duration_ends_a_run_and_nothing_is_lost(database: str, tmp_path: Path) -> None:
     for arguments in (("--rate", 100), ("--fill-db", 2000, "--workers", 2)):
-        found = report("--duration", 1, *arguments, dsn=database, folder=tmp_path)
+        found = report("--duration", 2, *arguments, dsn=database, folder=tmp_path)
         assert found["ending"] == "time"
         assert found["handled"] > 0
         assert objections(found) == {}
@@ -182,6 +184,7 @@ def test_broken_engine_is_found_out(database: str, tmp_path: Path, claim: str, o
     assert len(objections(found)[objection]) > 0
 
 
+@pytest.mark.slow
 def test_messages_of_one_time_block_their_key_for_ever(database: str, tmp_path: Path) -> None:
     ties = ["-fill-db", 30, "--same-time", "--patience", 3, "--idle-sleep", 0.2]
     found = report("--engine", "polling", *ties, dsn=database, folder=tmp_path, code=1)
@@ -192,6 +195,7 @@ def test_messages_of_one_time_block_their_key_for_ever(database: str, tmp_path: 
     assert corrected["handled"] == 30
 
 
+@pytest.mark.slow
 def test_real_data_keeps_its_keys(database: str, tmp_path: Path) -> None:
     rows = [{"customer": f"c {number % 7}", "total": number} for number in range(50)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -225,6 +229,7 @@ def test_interrupted_run_is_audited_and_leaves_nothing(database: str, tmp_path: 
         log.unlink()
 
 
+@pytest.mark.slow
 def test_comparison_runs_all_engines_twice(database: str, tmp_path: Path) -> None:
     done = simulate(
         *["--compare", "-fill-db", 60, "-workers", 3, "--duration", 5, "--plot", "a.png"],

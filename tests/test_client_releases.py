@@ -62,7 +62,7 @@ def test_arguments_of_a_newer_schema_may_stand_anywhere(
 def test_columns_that_an_older_schema_lacks_are_none(client: Client, owner: psycopg.Connection[Any]) -> None:
     owner.execute("alter function pgmq.receive rename to receive_after")
     owner.execute(
-        "create function pgmq.receive(queue text, qty int, lease double precision, slots int)"
+        "create function pgmq.receive(queue text, qty int, slots int, lease double precision default 30)"
         " returns setof pgmq.message_record language sql as $$"
         " select msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers"
         " from pgmq.receive_after(queue, qty, lease, slots) $$"
@@ -75,7 +75,7 @@ def test_columns_that_an_older_schema_lacks_are_none(client: Client, owner: psyc
 def test_attempt_is_the_schema_s_word(client: Client, owner: psycopg.Connection[Any]) -> None:
     owner.execute("alter function pgmq.receive rename to receive_before")
     owner.execute(
-        "create function pgmq.receive(queue text, qty int, lease double precision, slots int)"
+        "create function pgmq.receive(queue text, qty int, slots int, lease double precision default 30)"
         " returns setof pgmq.leased_message language plpgsql as $$ declare result pgmq.leased_message; begin"
         " for result in select * from pgmq.receive_before(queue, qty, lease, slots) loop"
         " result.attempt := 5; result.last_error := 'timeout'; return next result; end loop; end $$"

@@ -65,6 +65,13 @@ def test_nothing_is_seen_before_it_is_published(client: Client, connection: Conn
     assert len(client.receive("orders", 1000)) == 320
 
 
+def test_sealing_again_changes_nothing(client: Client, connection: Connection) -> None:
+    write_id, blocks = write(connection, 10, headers='{"x-pgmq-group": "g"}')
+    assert one(connection, "select pgmq.bulk_seal('orders', %s)", blocks) == 10
+    assert publish(connection, write_id, blocks) == 10
+    assert client.metrics("orders").length == 10
+
+
 def test_blocks_that_are_not_named_are_never_published(client: Client, connection: Connection) -> None:
     write_id, first = write(connection, 10)
     write(connection, 10)  # a task that failed, or ran twice

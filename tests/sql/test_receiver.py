@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import psycopg
@@ -127,6 +128,22 @@ def test_release_settles_what_the_checkpoint_proves(client: Client, connection: 
     assert reader.claim(0, 4) == 1
     assert client.release_receiver("orders", str(reader.receiver), settled=1) == 0
     assert client.metrics("orders").length == 6
+
+
+def test_who_may_not_delete_settles_no_batch(client: Client, connection: Connection) -> None:
+    client.send_batch("orders", range(10))
+    reader = Reader(connection)
+    assert reader.claim(0, 4) == 1
+    role = f"role_{uuid.uuid4().hex[:12]}"
+    connection.execute(f"create role {role}".encode())
+    connection.execute(f"grant usage on schema pgmq to {role}".encode())
+    connection.execute(f"grant select, update on pgmq.q_orders to {role}".encode())
+    connection.execute(f"set local role {role}".encode())
+    fails(connection, "42501", lambda: reader.claim(1))
+    with pytest.raises(errors.MissingPrivilegeError), connection.transaction():
+        client.release_receiver("orders", str(reader.receiver), settled=1)
+    connection.execute("reset role")
+    assert client.metrics("orders").length == 10
 
 
 def test_nobody_else_settles_or_moves_what_a_batch_holds(client: Client, connection: Connection) -> None:

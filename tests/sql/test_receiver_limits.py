@@ -104,6 +104,16 @@ def test_a_rate_limit_gives_its_burst_and_then_nothing(jobs: Connection[Any]) ->
     assert receive(jobs, 100) == ids[10:]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    ['{"rate_limit": 0.001, "rate_burst": 10000000}', '{"rate_limit": 1e-12}', '{"rate_limit": 1e300}'],
+)
+def test_any_rate_that_a_policy_may_have_is_a_rate(jobs: Connection[Any], settings: str) -> None:
+    ids = send(jobs, 3)
+    change(jobs, settings)
+    assert receive(jobs, 1) == ids[:1]
+
+
 def test_tokens_that_were_not_needed_come_back(jobs: Connection[Any]) -> None:
     change(jobs, '{"rate_limit": 0.001, "rate_burst": 10}')
     for _ in range(5):

@@ -36,10 +36,22 @@ class Record:
         self, kind: type[Kind], count: int = 1, *, where: Callable[[Kind], bool] = lambda _: True
     ) -> list[Kind]:
         """Wait until there are so many."""
+        looked_at = 0
+        found: list[Kind] = []
+
+        def enough() -> bool:
+            # Each event once: looking at all of them at each would take longer than what is waited for.
+            nonlocal looked_at
+            new = self.events[looked_at:]
+            looked_at += len(new)
+            found.extend(event for event in new if isinstance(event, kind) and where(event))
+            return len(found) >= count
+
         with self._changed:
-            if not self._changed.wait_for(lambda: len(self.of(kind, where)) >= count, WAIT_SECONDS):
-                raise AssertionError(f"{len(self.of(kind, where))} of {count} {kind.__name__}: {self.events}")
-            return self.of(kind, where)
+            if not self._changed.wait_for(enough, WAIT_SECONDS):
+                last = self.events[-20:]
+                raise AssertionError(f"{len(found)} of {count} {kind.__name__}; the last events: {last}")
+        return found
 
     def outcomes(self, count: int) -> list[str]:
         """Wait until so many messages are settled; give their outcomes."""

@@ -84,6 +84,8 @@ begin
                        ' coalesce(bool_or(l.headers ?| array[''x-spanmq-max-attempts'', ''x-spanmq-expires-at'']), false)'
                        ' from spanmq.%I l where l.msg_id between $1 and $2', block.log_name)
             into found_rows, block.has_groups, block.has_limits using block.lo, block.hi;
+        -- Whoever lost the answer seals again.
+        delete from spanmq.bulk_span s where s.block_id = block.block_id;
         if block.has_groups then
             execute format('insert into spanmq.bulk_span (block_id, lo, n, ids, group_key)'
                            ' select $1, min(l.msg_id), count(*), case when max(l.msg_id) - min(l.msg_id) + 1 > count(*)'

@@ -54,8 +54,9 @@ create or replace function spanmq.take_tokens(this_queue int, quantity int, rate
 language plpgsql as $$
 declare
     bucket regclass := to_regclass('spanmq.rate_' || this_queue);
-    token bigint := ceil(1e9 / rate);
-    room bigint := coalesce(burst, greatest(rate, 1)) * token;
+    -- Within what a sequence holds, whatever the policy: centuries.
+    token bigint := least(ceil(1e9 / rate), 1e18);
+    room bigint := least(coalesce(burst, greatest(rate, 1)) * token, 4e18);
     at_ns bigint;
     full_ns bigint;
     n int;

@@ -75,6 +75,7 @@ declare
     held record;
     pending bigint;
 begin
+    perform spanmq.find_queue(queue, 'delete');
     perform spanmq.check_quantity(qty);
     perform spanmq.settle_batches(this, receiver, receiver_claim.settled);
     select min(b.batch) into pending from spanmq.receiver_batch b
@@ -117,9 +118,10 @@ declare
     batch spanmq.receiver_batch;
     runs spanmq.run[];
 begin
+    -- Batches before spans, as a purge does: else each could wait for the other.
     for batch in
         select * from spanmq.receiver_batch b
-        where b.receiver_id = receiver and b.batch <= settle_batches.settled and b.state = 'claimed' order by b.batch
+        where b.receiver_id = receiver and b.batch <= settle_batches.settled and b.state = 'claimed' order by b.batch for update
     loop
         if this.archive_on_ack then
             if this.is_unlogged then
@@ -255,10 +257,11 @@ declare
     released bigint := 0;
 begin
     if settled is not null then
+        perform spanmq.find_queue(queue, 'delete');
         perform spanmq.settle_batches(this, reader.receiver_id, release_receiver.settled);
     end if;
     for batch in
-        select * from spanmq.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed' order by b.batch
+        select * from spanmq.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed' order by b.batch for update
     loop
         if this.is_unlogged then
             perform spanmq.free_held_unlogged(this.queue_id, batch.lease_id, 0);

@@ -240,3 +240,122 @@ def test_newer_message_of_a_group_does_not_pass_one_whose_lease_ran_out(orders: 
     found = [each for _ in range(3) for (each,) in orders.rows(f"select msg_id from pgmq.{mode}")]
     assert sorted(found) == [other, late]
     assert newer in orders.left()
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["receive('orders', 9)", "read('orders', 30, 9)", "pop('orders', 9)", "read_grouped('orders', 30, 9)"],
+)
+@pytest.mark.parametrize("own", [False, True])
+def test_message_that_set_vt_shows_again_has_no_more_attempts_than_others(
+    orders: Orders, call: str, own: bool
+) -> None:
+    if own:
+        orders.rows("select pgmq.send_messages('orders', array['1', '2']::jsonb[], max_attempts => 2)")
+        ids = orders.left()
+    else:
+        orders.policy('{"max_attempts": 2}')
+        ids = orders.send(2)
+    for _ in range(2):
+        assert orders.receive()[1] == ids
+        orders.show(ids)
+    (later,) = orders.send(1)
+    assert orders.rows(f"select msg_id from pgmq.{call}") == [(later,)]
+    found = orders.rows("select msg_id, category, error_class, attempts from spanmq.dead_letter order by 1")
+    assert found == [(each, "UNKNOWN", "NoAttemptLeft", 2) for each in ids]
+
+
+def test_category_with_more_attempts_than_the_queue_keeps_them(orders: Orders) -> None:
+    orders.policy('{"max_attempts": 1}')
+    orders.rows("select pgmq.set_category_policy('orders', 'TRANSIENT', '{\"max_attempts\": 3}')")
+    ids = orders.send(3)
+    lease, held = orders.receive()
+    for outcome in ("retrying", "retrying", "dead"):
+        assert held == ids
+        assert orders.settle("nack", lease, ids, "x", "TRANSIENT") == dict.fromkeys(ids, outcome)
+        orders.show(ids)
+        lease, held = orders.receive()
+    assert orders.dead() == ids
+
+
+@pytest.mark.parametrize("call", ["receive('orders', 9)", "pop('orders', 9)", "read_grouped('orders', 9, 9)"])
+@pytest.mark.parametrize("death", ["lost", "expired", "shown"])
+@pytest.mark.parametrize("policy", ['"ordered": true', '"max_in_flight_per_group": 9'])
+def test_claim_that_buries_the_head_of_a_group_gives_nothing_behind_it(
+    orders: Orders, call: str, death: str, policy: str
+) -> None:
+    orders.policy(f'{{{policy}, "dead_letter_blocks_group": true, "max_attempts": 1}}')
+    blue = '{"x-pgmq-group": "blue"}'
+    if death == "expired":
+        first = orders.value(
+            "select * from pgmq.send_messages('orders', array['1']::jsonb[], array[%s]::jsonb[],"
+            " expires_in => 60)",
+            blue,
+        )
+        orders.rows("update spanmq.expiry set expires_at = clock_timestamp() - interval '1 s'")
+    else:
+        (first,) = orders.send(1, blue)
+        if death == "lost":
+            assert crash(orders) == [first]
+        else:
+            assert orders.receive()[1] == [first]
+            orders.show([first])
+    behind = orders.send(3, blue)
+    other = orders.send(2, '{"x-pgmq-group": "red"}')
+    assert [each for (each,) in orders.rows(f"select msg_id from pgmq.{call}")] == other
+    assert orders.dead() == [first]
+    assert orders.rows("select msg_id, read_ct from pgmq.q_orders where not msg_id = any (%s)", other) == [
+        (each, 0) for each in behind
+    ]
+    assert orders.receive()[1] == [], "the group waits"
+    orders.rows("select pgmq.purge_dead_letters('orders')")
+    assert orders.receive()[1] == behind
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_what_stands_before_a_dead_letter_of_its_group_goes_on(orders: Orders, drops: bool) -> None:
+    orders.policy(
+        f'{{"ordered": true, "dead_letter_blocks_group": true, "drop_expired": {str(drops).lower()}}}'
+    )
+    ids = [
+        each
+        for (each,) in orders.rows(
+            "select * from pgmq.send_messages('orders', array['1', '2', '3', '4', '5']::jsonb[],"
+            ' array_fill(\'{"x-pgmq-group": "blue"}\'::jsonb, array[5]), expires_in => 60)'
+        )
+    ]
+    orders.rows(
+        "update spanmq.expiry set expires_at = clock_timestamp() - interval '1 s' where msg_id = any (%s)",
+        [ids[1], ids[3]],
+    )
+    lease, held = orders.receive()
+    if drops:
+        assert held == [ids[0], ids[2], ids[4]]
+        return
+    assert held == ids[:1]
+    orders.settle("ack", lease, held)
+    assert orders.receive()[1] == []
+    assert orders.dead() == [ids[1], ids[3]]
+
+
+def test_maintain_goes_on_past_what_is_expired_and_in_work(orders: Orders) -> None:
+    ids = expiring(orders, 1100)
+    orders.rows("update spanmq.expiry set expires_at = clock_timestamp() + interval '1 hour'")
+    _, held = orders.receive(1050)
+    assert held == ids[:1050]
+    orders.rows("update spanmq.expiry set expires_at = clock_timestamp() - interval '1 s'")
+    orders.rows("select pgmq.maintain()")
+    assert orders.dead() == ids[1050:]
+    assert orders.value("select count(*) from spanmq.expiry") == 1050
+
+
+@pytest.mark.parametrize("call", ["receive('orders', 10, 30)", "pop('orders', 10)"])
+def test_group_whose_head_died_of_a_lease_that_held_it_all_waits(orders: Orders, call: str) -> None:
+    orders.policy('{"ordered": true, "dead_letter_blocks_group": true, "max_attempts": 1}')
+    ids = orders.send(4, '{"x-pgmq-group": "blue"}')
+    assert crash(orders, 10) == ids
+    assert orders.rows(f"select msg_id from pgmq.{call}") == []
+    assert orders.dead() == ids[:1]
+    assert orders.left() == ids[1:]
+    orders.rows("select pgmq.redrive('orders', delay => 0)")
+    assert orders.receive()[1] == ids

@@ -72,7 +72,9 @@ begin
                         then (select true from spanmq.span s
                               where s.queue_id = this_queue and s.state <> 'r' and s.vt > at_ and s.group_hash is null and s.attempts > 0
                                 and spanmq.holds_any(s) limit 1)
-                        else (select true from spanmq.blocked_group b where b.queue_id = this_queue and b.group_hash = c.hash limit 1)
+                        else (select true from spanmq.blocked_group b where b.queue_id = this_queue and b.group_hash = c.hash
+                                -- The row may be of one that buried while the policy was taken back.
+                                and (select p.dead_letter_blocks_group from spanmq.policy p where p.queue_id = b.queue_id) limit 1)
                    end as is_blocked
             from (
                 (select s.group_hash as hash, sum(s.n) as n, sum(count(*)) over () as n_spans,
@@ -189,7 +191,8 @@ begin
                         else g.want end as want
             from groups g
             where g.place not in (select d.place from delivered d where d.blocks)
-              and (select true from spanmq.blocked_group b where b.queue_id = this_queue and b.group_hash = g.hash limit 1) is null),
+              and (select true from spanmq.blocked_group b where b.queue_id = this_queue and b.group_hash = g.hash
+                     and (select p.dead_letter_blocks_group from spanmq.policy p where p.queue_id = b.queue_id) limit 1) is null),
         heads as materialized (
             select f.place, f.want, s.lo, s.lease_id, s.state = 'w' and s.vt > at_ as is_delayed
             from free f

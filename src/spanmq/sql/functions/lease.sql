@@ -104,6 +104,23 @@ begin
         order by s.queue_id, s.vt, s.lo limit 100);
 end $$;
 
+-- Those of the messages that stand in spans of no lease which nobody else holds this instant. Locks these spans.
+create or replace function spanmq.lock_free(this_queue int, msg_ids bigint[]) returns bigint[]
+language plpgsql as $$
+begin
+    return array(
+        with places as materialized (
+            select distinct s.lo
+            from unnest(msg_ids) id
+            join spanmq.span s on s.queue_id = this_queue and s.lo between id - id % 256 and id and s.lease_id = 0
+                                  and case when s.ids is null then id < s.lo + s.n else s.ids @> id end),
+        locked as materialized (
+            select s.* from places p
+            cross join lateral (
+                select * from spanmq.span s where s.queue_id = this_queue and s.lo = p.lo and s.lease_id = 0 for update skip locked) s)
+        select e.id from locked l cross join lateral spanmq.expand(l.lo, l.n, l.ids) e (id) where e.id = any (msg_ids));
+end $$;
+
 -- Takes messages out of leases that ran out, skipping what others hold this instant.
 create or replace function spanmq.take_late(this_queue int, at_ timestamptz, wanted int8multirange) returns spanmq.run[]
 language plpgsql as $$

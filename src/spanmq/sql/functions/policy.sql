@@ -44,6 +44,7 @@ declare
     policy spanmq.policy := spanmq.default_policy(this.queue_id);
     defaults jsonb := to_jsonb(policy) - 'queue_id' || '{"archive_on_ack": false, "archive_retention": null}';
     unknown text;
+    was_blocking boolean;
 begin
     if settings is null or jsonb_typeof(settings) <> 'object' then
         raise exception 'the settings of a policy must be a JSON object, got: %', coalesce(settings::text, 'NULL') using errcode = 'MQ002';
@@ -55,6 +56,7 @@ begin
     end if;
     -- One change after the other. Whoever sends or receives only reads the queue's row, and does not wait.
     select * into this from spanmq.queue q where q.queue_id = this.queue_id for no key update;
+    was_blocking := (spanmq.policy_of(this.queue_id)).dead_letter_blocks_group;
     settings := (select coalesce(jsonb_object_agg(key, case value when 'null' then defaults->key else value end), '{}') from jsonb_each(settings));
     begin
         policy := jsonb_populate_record(spanmq.policy_of(this.queue_id), settings);
@@ -76,7 +78,7 @@ begin
         when check_violation or not_null_violation or data_exception or datatype_mismatch then
             raise exception 'a setting of the policy is out of range: %', sqlerrm using errcode = 'MQ002', detail = settings::text;
     end;
-    if not policy.dead_letter_blocks_group then
+    if not (policy.dead_letter_blocks_group and was_blocking) then
         delete from spanmq.blocked_group b where b.queue_id = this.queue_id;
     end if;
     return spanmq.settings_of(this, policy);

@@ -18,7 +18,7 @@ declare
     covered int;
 begin
     -- Skip what another receiver holds this instant: waiting for it would serialise them all.
-    select s.queue_id, s.lo, s.n, s.attempts, s.ids, q.log_lo, q.log_hi,
+    select s.queue_id, s.lo, s.n, s.attempts, s.ids, q.log_lo, q.log_hi, q.max_attempts,
            case when s.lo between q.log_lo and q.log_hi then q.log_name
                 else (select g.log_name from spanmq.segment g where g.queue_id = q.queue_id and g.lo <= s.lo
                       order by g.queue_id desc, g.lo desc limit 1) end as log_name
@@ -32,7 +32,7 @@ begin
         where q.folded_name = lower(queue_name) and not q.is_unlogged and q.is_plain
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
     covered := this.n;
-    if covered is null or this.ids is not null or clock_timestamp() - at_ > interval '1 millisecond' or quantity < 1 then
+    if covered is null or this.ids is not null or this.attempts >= this.max_attempts or clock_timestamp() - at_ > interval '1 millisecond' or quantity < 1 then
         return null;
     end if;
     while covered < quantity loop

@@ -24,16 +24,22 @@ begin
 end $$;
 
 -- What may be delivered of the runs that a claim has leased (lease null: taken out); the rest it dead-letters or gives back.
--- In order (the policy's, or a grouped read's): behind what goes back nothing of its group is delivered.
+-- In order (the policy's, or a grouped read's): behind what goes back nothing of its group is delivered, nor behind what becomes a
+-- dead letter, if the policy lets groups wait for those.
 create or replace function spanmq.screen(
     this spanmq.queue, runs spanmq.run[], lease bigint, until timestamptz, at_ timestamptz, mode text
 ) returns spanmq.run[]
 language plpgsql as $$
 declare
     expired int8multirange := '{}';
-    has_late boolean := false;
+    policy spanmq.policy;
+    least_attempts int := case when this.uses_limits then 1 else this.max_attempts end;
+    has_late boolean := false;     -- what comes from a lease that ran out, or may have no attempt left
     late spanmq.run[];
     dead int8multirange := '{}';
+    spent int8multirange;
+    buried spanmq.run[] := '{}';
+    waiting int8multirange := '{}';        -- what stands behind a dead letter for which its group waits
     alone int8multirange := '{}';
     run spanmq.run;
     piece spanmq.run;
@@ -54,24 +60,47 @@ begin
             where e.expires_at <= at_;
     end if;
     foreach run in array runs loop
-        has_late := has_late or run.lease_id <> 0;
+        has_late := has_late or run.lease_id <> 0 or run.attempts >= least_attempts;
     end loop;
     if isempty(expired) and not has_late then
         return runs;
     end if;
-    perform spanmq.drop_or_bury(this, spanmq.runs_among(runs, expired), at_);
     if has_late then
-        if (spanmq.policy_of(this.queue_id)).ordered then
+        spent := spanmq.spent(this, runs, least_attempts) - expired;
+        if isempty(expired) and isempty(spent) and 0 = all (array(select r.lease_id from unnest(runs) r)) then
+            return runs;
+        end if;
+        dead := spent;
+    end if;
+    policy := spanmq.policy_of(this.queue_id);
+    if not isempty(expired) then
+        late := spanmq.runs_among(runs, expired);
+        perform spanmq.drop_or_bury(this, late, at_);
+        if not policy.drop_expired then
+            buried := late;
+        end if;
+    end if;
+    if has_late then
+        late := spanmq.runs_among(runs, dead);
+        perform spanmq.bury(this, late, at_, ('UNKNOWN', 'the last attempt ended without an outcome', 'NoAttemptLeft', null, null)::spanmq.reason);
+        buried := buried || late;
+        if policy.ordered then
             is_ordered := true;
             runs := spanmq.without_followers(runs);
         end if;
         late := array(select r from unnest(spanmq.runs_among(runs, spanmq.ids_of_runs(runs) - expired)) r where r.lease_id <> 0);
-        dead := spanmq.exhausted(this, late, this.max_attempts, 0);
+        spent := spanmq.exhausted(this, late, this.max_attempts, 0);
         alone := spanmq.exhausted(this, late, this.max_attempts, 2);
-        perform spanmq.bury(this, spanmq.runs_among(late, dead), at_, spanmq.lease_ran_out('the lease of the last attempt ran out'));
+        perform spanmq.bury(this, spanmq.runs_among(late, spent), at_, spanmq.lease_ran_out('the lease of the last attempt ran out'));
+        buried := buried || spanmq.runs_among(late, spent);
+        dead := dead + spent;
+    end if;
+    if policy.dead_letter_blocks_group and (is_ordered or policy.ordered or policy.max_in_flight_per_group is not null) then
+        waiting := spanmq.behind(runs, buried) - expired - dead;
+        back := spanmq.runs_among(runs, waiting);
     end if;
     foreach run in array runs loop
-        foreach piece in array spanmq.run_without(run, spanmq.ids_of(run.lo, run.n, run.ids) * (expired + dead)) loop
+        foreach piece in array spanmq.run_without(run, spanmq.ids_of(run.lo, run.n, run.ids) * (expired + dead + waiting)) loop
             if is_late is null then
                 is_late := piece.lease_id <> 0 and lease is not null and (this.max_attempts is not null or piece.lo <@ alone);
                 late_lease := piece.lease_id;
@@ -108,6 +137,10 @@ begin
         else
             perform spanmq.lease_again(this.queue_id, kept, back, lease, until, at_);
         end if;
+    elsif back <> '{}' and this.is_unlogged then
+        perform spanmq.lease_again_unlogged(this.queue_id, '{}', back, null, null, at_);
+    elsif back <> '{}' then
+        perform spanmq.lease_again(this.queue_id, '{}', back, null, null, at_);
     end if;
     late := array(select r from unnest(kept) r where r.lease_id <> 0);
     if late <> '{}' and lease is not null then
@@ -118,6 +151,40 @@ end $$;
 
 create or replace function spanmq.lease_ran_out(error text) returns spanmq.reason
 language sql immutable as $$ select ('UNKNOWN', error, 'LeaseExpired', null, null)::spanmq.reason $$;
+
+-- Those messages of runs that come from no lease and yet have no attempt left: set_vt() showed them again after their last. Not those
+-- that failed and may be tried again: their category may have more attempts than the queue.
+create or replace function spanmq.spent(this spanmq.queue, runs spanmq.run[], least_attempts int) returns int8multirange
+language plpgsql as $$
+declare
+    dead int8multirange;
+begin
+    runs := array(select r from unnest(runs) r where r.lease_id = 0 and r.attempts >= least_attempts);
+    if runs = '{}' then
+        return '{}';
+    end if;
+    dead := spanmq.exhausted(this, runs, this.max_attempts, 0);
+    if isempty(dead) then
+        return dead;
+    end if;
+    return dead - (
+        select coalesce(range_agg(piece), '{}')
+        from unnest(runs) r
+        join spanmq.failure f on f.queue_id = this.queue_id and f.lo >= r.lo - r.lo % 256 and f.lo < r.lo - r.lo % 256 + 256
+                                 and f.outcome = 'retrying' and f.attempt >= r.attempts
+        cross join unnest(spanmq.ids_of(f.lo, f.n, f.ids) * spanmq.ids_of(r.lo, r.n, r.ids)) piece);
+end $$;
+
+-- Those messages of runs that stand behind one of these dead letters in their group.
+create or replace function spanmq.behind(runs spanmq.run[], buried spanmq.run[]) returns int8multirange
+language plpgsql immutable as $$
+begin
+    return (
+        select coalesce(range_agg(piece), '{}')
+        from unnest(runs) r
+        join (select b.group_key, min(b.lo) as lo from unnest(buried) b group by b.group_key) first on first.group_key = r.group_key
+        cross join unnest(spanmq.ids_of(r.lo, r.n, r.ids) - int8multirange(int8range(null, first.lo, '[]'))) piece);
+end $$;
 
 -- Of an ordered group only the first message of a lease that ran out was in work. Those behind it go back as if they had not been
 -- delivered.
@@ -169,28 +236,45 @@ begin
 end $$;
 
 -- Dead-letters (or drops) messages that have expired and that no live lease holds, up to so many, also where nobody receives.
--- Returns how many. A message that is in work keeps its row: if it comes back, it has expired.
+-- Returns how many. A message that is in work keeps its row: if it comes back, it has expired. Goes on past those, for a second; skips
+-- what others hold this instant.
 create or replace function spanmq.expire(this spanmq.queue, at_ timestamptz, at_most int) returns bigint
 language plpgsql as $$
 declare
-    ids bigint[] := array(select e.msg_id from spanmq.expiry e where e.queue_id = this.queue_id and e.expires_at <= at_
-                          order by e.queue_id, e.expires_at, e.msg_id limit at_most);
+    ids bigint[];
+    free bigint[];
+    from_at timestamptz := '-infinity';
+    from_id bigint := 0;
     runs spanmq.run[];
 begin
-    if ids = '{}' then
-        return 0;
-    end if;
-    runs := spanmq.take_out_of(this, ids, 0);
-    if spanmq.count_runs(runs) < cardinality(ids) then
-        runs := runs || spanmq.take_late_of(this, at_, (select range_agg(int8range(id, id, '[]')) from unnest(ids) id));
-    end if;
-    perform spanmq.drop_or_bury(this, runs, at_);
-    -- Of messages that had gone before nothing is left but this row.
-    delete from spanmq.expiry e
-        where e.queue_id = this.queue_id and e.msg_id = any (ids)
-          and case when this.is_unlogged then not exists (select from spanmq.find_span_unlogged(this.queue_id, e.msg_id))
-                   else not exists (select from spanmq.find_span(this.queue_id, e.msg_id)) end;
-    return spanmq.count_runs(runs);
+    loop
+        ids := array(select e.msg_id from spanmq.expiry e
+                     where e.queue_id = this.queue_id and e.expires_at <= at_ and (e.expires_at, e.msg_id) > (from_at, from_id)
+                     order by e.queue_id, e.expires_at, e.msg_id limit at_most);
+        if ids = '{}' then
+            return 0;
+        end if;
+        from_id := ids[cardinality(ids)];
+        from_at := (select e.expires_at from spanmq.expiry e where e.queue_id = this.queue_id and e.msg_id = from_id);
+        if this.is_unlogged then
+            free := spanmq.lock_free_unlogged(this.queue_id, ids);
+        else
+            free := spanmq.lock_free(this.queue_id, ids);
+        end if;
+        runs := spanmq.take_out_of(this, free, 0);
+        if spanmq.count_runs(runs) < cardinality(ids) then
+            runs := runs || spanmq.take_late_of(this, at_, (select range_agg(int8range(id, id, '[]')) from unnest(ids) id));
+        end if;
+        perform spanmq.drop_or_bury(this, runs, at_);
+        -- Of messages that had gone before nothing is left but this row.
+        delete from spanmq.expiry e
+            where e.queue_id = this.queue_id and e.msg_id = any (ids)
+              and case when this.is_unlogged then not exists (select from spanmq.find_span_unlogged(this.queue_id, e.msg_id))
+                       else not exists (select from spanmq.find_span(this.queue_id, e.msg_id)) end;
+        if runs <> '{}' or cardinality(ids) < at_most or clock_timestamp() > at_ + interval '1 second' then
+            return spanmq.count_runs(runs);
+        end if;
+    end loop;
 end $$;
 
 create or replace function spanmq.take_late_of(this spanmq.queue, at_ timestamptz, wanted int8multirange) returns spanmq.run[]

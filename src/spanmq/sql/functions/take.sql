@@ -12,6 +12,7 @@ declare
     runs spanmq.run[];
     parts spanmq.run[] := '{}';
     is_simple boolean := 0 = all (leases);
+    places tid[];
 begin
     if array_remove(taken, null) <> '{}' then
         perform spanmq.split_spans(this_queue, los, leases, taken);
@@ -25,12 +26,16 @@ begin
             end loop;
         end if;
     end if;
-    -- By the keys as an array: a join alone could be planned as a look at all spans of the queue.
+    -- One look a span, then by the places of the rows, which their locks keep: a join, or an array of keys on a table that was never
+    -- analysed, could be planned as a look at all spans of the queue.
+    places := array(
+        select k.ctid from unnest(los, leases) u (lo, lease_id) cross join lateral (
+            select s.ctid from spanmq.span s where s.queue_id = this_queue and s.lo = u.lo and s.lease_id = u.lease_id offset 0) k);
     if lease is not null and slots = 1 and is_simple then
         with leased as (
             update spanmq.span s
                 set lease_id = lease, state = 'l', vt = until, last_read_at = at_, attempts = s.attempts + 1
-                where s.queue_id = this_queue and s.lo = any (los) and s.lease_id = 0
+                where s.ctid = any (places)
                 returning s.*)
         select array_agg((l.lo, l.n, l.ids, l.attempts - 1, 0, null, null, l.group_hash, l.group_key, l.priority)::spanmq.run order by l.lo)
             into runs from leased l;
@@ -38,8 +43,7 @@ begin
     end if;
     with gone as (
         delete from spanmq.span s
-            where s.queue_id = this_queue and s.lo = any (los) and s.lease_id = any (leases)
-              and (is_simple or (s.lo, s.lease_id) in (select u.lo, u.lease_id from unnest(los, leases) u (lo, lease_id)))
+            where s.ctid = any (places)
             returning s.*)
     select array_agg((coalesce(lower(g.ids), g.lo), g.n, g.ids, g.attempts, g.lease_id, g.vt, g.last_read_at, g.group_hash, g.group_key,
                       g.priority)::spanmq.run order by coalesce(lower(g.ids), g.lo)) into runs

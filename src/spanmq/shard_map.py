@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import count
 from typing import Final, Literal
 
 from spanmq.errors import InvalidArgumentError
@@ -66,8 +65,3 @@ def _weight(name: str, group: str) -> int:
     # A length before the name, so that no two pairs make the same text.
     text = f"{len(name)}:{name}{group}".encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(text, digest_size=8).digest())
-
-
-def turns() -> Iterator[int]:
-    """Count for ever."""
-    return count()

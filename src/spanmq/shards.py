@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from time import monotonic
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from spanmq.call import Delay, Seconds, duration
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError, ShardsChangedError
 from spanmq.message import Message, QueueMetrics, Settled
-from spanmq.shard_map import ROUTINGS, Routing, ShardMap, heaviest, turns
+from spanmq.shard_map import ROUTINGS, Routing, ShardMap, heaviest
 
 # How long receive() listens to one shard before it looks at all of them again.
 SLICE_SECONDS: Final = 0.1
@@ -37,8 +38,8 @@ class ShardedQueue:
         if not self.servers:
             raise InvalidArgumentError("a sharded queue needs a server", queue=queue)
         self._map: ShardMap | None = None
-        self._turn = turns()
-        self._next_shard = turns()
+        self._turn = count()
+        self._next_shard = count()
 
     # The map.
 

@@ -97,15 +97,7 @@ def metrics(
     output = Output(as_json=as_json)
     with client(dsn) as opened:
         counted = opened.metrics_all() if queue is None else [opened.metrics(queue)]
-    columns = (
-        "queue",
-        "length",
-        "visible_length",
-        "total_messages",
-        "oldest_age_seconds",
-        "newest_age_seconds",
-    )
-    output.records(counted, columns=columns, empty="no queues")
+    output.records(counted, columns=METRICS_COLUMNS, empty="no queues")
 
 
 @commands.command()

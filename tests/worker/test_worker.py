@@ -116,6 +116,49 @@ def test_lease_is_extended_as_long_as_the_handler_works(client: Client, database
         assert record.outcomes(1) == ["acked"]
 
 
+def test_lease_is_the_policy_of_the_queue_and_is_extended_by_it(client: Client, database: str) -> None:
+    client.create_queue("events")
+    client.set_policy("orders", {"lease": 0.5})
+    client.set_policy("events", {"lease": 600})
+    done, begun = threading.Event(), threading.Barrier(2, timeout=30)
+    seconds: dict[str, float] = {}
+
+    def handle(message: Message) -> None:
+        assert message.last_read_at is not None
+        seconds[message.queue] = (message.leased_until - message.last_read_at).total_seconds()
+        if message.queue == "events":
+            begun.wait()
+        done.wait(30)
+
+    with working(database, handle, queues=["orders", "events"]) as record:
+        # The long one comes first: the short one must not wait for its time.
+        client.send("events", 1)
+        begun.wait()
+        client.send("orders", 1)
+        extended = record.wait(LeaseExtended, 6)
+        assert {(event.queue, event.seconds) for event in extended} == {("orders", 0.5)}
+        done.set()
+        assert record.outcomes(2) == ["acked", "acked"]
+    assert seconds == {"orders": 0.5, "events": 600.0}
+    assert record.of(LeaseLost) == []
+
+
+def test_policy_that_changes_holds_from_the_next_lease_on(client: Client, database: str) -> None:
+    seconds: list[float] = []
+
+    def handle(message: Message) -> None:
+        assert message.last_read_at is not None
+        seconds.append((message.leased_until - message.last_read_at).total_seconds())
+
+    with working(database, handle) as record:
+        client.send("orders", 1)
+        record.outcomes(1)
+        client.set_policy("orders", {"lease": 7})
+        client.send("orders", 2)
+        record.outcomes(2)
+    assert seconds == [30.0, 7.0]
+
+
 def test_failure_is_recorded_with_its_circumstances(client: Client, database: str) -> None:
     (message_id,) = client.send_batch("orders", [1])
 

@@ -34,7 +34,10 @@ def worker(
     in_batches: Annotated[
         bool, typer.Option("--in-batches", help="The handler takes a list of messages.")
     ] = False,
-    lease: Annotated[float, typer.Option(help="Seconds of a lease, which is extended as needed.")] = 30.0,
+    lease: Annotated[
+        float | None,
+        typer.Option(help="Seconds of a lease, extended as needed.", show_default="the queue's policy"),
+    ] = None,
     lease_max: Annotated[float, typer.Option(help="Seconds after which it is not extended.")] = 3600.0,
     handler_timeout: Annotated[
         float | None, typer.Option(help="Seconds that a handler may take.", show_default=False)

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
+from spanmq.concurrency import AsyncEvent
 from spanmq.errors import SpanmqError
 from spanmq.worker.event import LeaseExtended, LeaseLost, Seam
 from spanmq.worker.job import Holding
 from spanmq.worker.session import Session
 
+# Nothing is held: whatever comes says how soon it wants to be looked at.
+IDLE_SECONDS: Final = 60.0
 # A lease is extended when this share of it is over: two more tries find room in the rest.
 SHARE: Final = 1 / 3
 
@@ -23,17 +26,17 @@ class Heartbeat:
         self,
         session: Session,
         *,
-        lease: float,
         lease_max: float,
         seam: Seam,
         on_lost: Callable[[Holding], None],
     ) -> None:
         self._session = session
-        self._lease = lease
         self._lease_max = lease_max
         self._seam = seam
         self._on_lost = on_lost
         self._holdings: set[Holding] = set()
+        self._tick = IDLE_SECONDS
+        self._is_shorter = AsyncEvent()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> asyncio.Task[None]:
@@ -48,8 +51,10 @@ class Heartbeat:
             await asyncio.wait([self._task])
 
     def add(self, holding: Holding) -> None:
-        """Keep this lease."""
+        """Keep this lease, by its own length: queues differ, and a policy may change."""
         self._holdings.add(holding)
+        if _tick_of(holding) < self._tick:
+            self._is_shorter.set()
 
     def settled(self, holding: Holding) -> None:
         """Forget a lease that holds nothing any more."""
@@ -57,11 +62,12 @@ class Heartbeat:
             self._holdings.discard(holding)
 
     async def _run(self) -> None:
-        tick = max(self._lease * SHARE / 4, 0.005)
         while True:
-            await asyncio.sleep(tick)
+            self._tick = min(map(_tick_of, self._holdings), default=IDLE_SECONDS)
+            if await self._is_shorter.wait(self._tick):
+                self._is_shorter.clear()
             now = monotonic()
-            due = [each for each in self._holdings if now >= each.ends_at - self._lease * (1 - SHARE)]
+            due = [each for each in self._holdings if now >= each.ends_at - each.seconds * (1 - SHARE)]
             if due:
                 await asyncio.gather(*[self._extend(holding) for holding in due])
 
@@ -71,7 +77,7 @@ class Heartbeat:
             if now >= holding.ends_at:
                 self._lose(holding)
             return
-        seconds = min(self._lease, holding.received_at + self._lease_max - now)
+        seconds = min(holding.seconds, holding.received_at + self._lease_max - now)
         try:
             count = await self._session.run(
                 lambda client: client.extend(holding.queue, holding.lease_id, seconds)
@@ -96,3 +102,7 @@ class Heartbeat:
         self._holdings.discard(holding)
         self._seam.emit(LeaseLost(holding.queue, holding.lease_id, holding.undecided))
         self._on_lost(holding)
+
+
+def _tick_of(holding: Holding) -> float:
+    return max(holding.seconds * SHARE / 4, 0.005)

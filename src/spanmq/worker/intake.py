@@ -48,7 +48,7 @@ class Intake:
         queue: str,
         session: Session,
         *,
-        lease: float,
+        lease: float | None,
         batch: int,
         takes_batches: bool,
         one_each: bool,
@@ -171,7 +171,7 @@ class Intake:
 
     def _take(self, messages: list[Message], now: float) -> None:
         lease_id = messages[0].lease_id or 0
-        holding = Holding(self.queue, lease_id, len(messages), now, now + self._lease)
+        holding = Holding(self.queue, lease_id, len(messages), now, _seconds_of(messages[0]))
         self.held += len(messages)
         self._on_lease(holding)
         self._seam.emit(MessagesReceived(self.queue, lease_id, len(messages)))
@@ -209,6 +209,12 @@ class Intake:
         except MissingPrivilegeError:
             self._is_ordered = True  # nobody may say that it is not
         self._policy_is_due_at = monotonic() + POLICY_SECONDS
+
+
+def _seconds_of(message: Message) -> float:
+    """Give the length of the lease as the database made it; both times are its own."""
+    begun_at = message.last_read_at or message.enqueued_at
+    return (message.leased_until - begun_at).total_seconds()
 
 
 def undecodable(error: Exception) -> Failure:

@@ -9,19 +9,29 @@ from spanmq.worker.failure import Failure
 
 
 class Holding:
-    """A lease. Its times are of this process' monotonic clock, never of the calendar.
+    """A lease of so many seconds. Its times are of this process' monotonic clock, never of the calendar.
 
     `undecided` messages are waiting or being handled, `unsettled` ones are these and those whose settlement
     the database has not confirmed.
     """
 
-    __slots__ = ("ends_at", "is_lost", "lease_id", "queue", "received_at", "undecided", "unsettled")
+    __slots__ = (
+        "ends_at",
+        "is_lost",
+        "lease_id",
+        "queue",
+        "received_at",
+        "seconds",
+        "undecided",
+        "unsettled",
+    )
 
-    def __init__(self, queue: str, lease_id: int, count: int, received_at: float, ends_at: float) -> None:
+    def __init__(self, queue: str, lease_id: int, count: int, received_at: float, seconds: float) -> None:
         self.queue = queue
         self.lease_id = lease_id
         self.received_at = received_at
-        self.ends_at = ends_at
+        self.seconds = seconds
+        self.ends_at = received_at + seconds
         self.undecided = self.unsettled = count
         self.is_lost = False
 

@@ -183,7 +183,6 @@ class Engine:
         )
         self._heartbeat = Heartbeat(
             self._session,
-            lease=settings.lease,
             lease_max=settings.lease_max,
             seam=self._seam,
             on_lost=self._lost,

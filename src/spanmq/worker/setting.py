@@ -24,7 +24,7 @@ class Settings:
     concurrency: int = 10
     batch: int = 250
     in_batches: bool = False
-    lease: float = 30.0
+    lease: float | None = None
     lease_max: float = 3600.0
     handler_timeout: float | None = None
     gather: float = 0.003
@@ -45,11 +45,11 @@ class Settings:
                 raise InvalidArgumentError(f"{name} must be an integer from 1 to 10,000, got {value!r}")
         for name, least_seconds in LEAST.items():
             value = getattr(self, name)
-            if value is None and name in ("handler_timeout", "patience"):
+            if value is None and name in ("lease", "handler_timeout", "patience"):
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least_seconds:
                 raise InvalidArgumentError(f"{name} must be at least {least_seconds:g} s, got {value!r}")
-        if self.lease_max < self.lease:
+        if self.lease is not None and self.lease_max < self.lease:
             raise InvalidArgumentError(f"lease_max must be at least the lease, {self.lease:g} s")
         for kind, category in self.categories.items():
             given: object = kind

@@ -28,6 +28,7 @@ CALLS = {
     "metrics": "select * from pgmq.metrics('q7')",
     "status": "select pgmq.status('q7', (select min(msg_id) from pgmq.peek('q7', 1)))",
 }
+CLAIMS = ("read", "receive", "receive one", "pop", "receive and ack")
 # A handful of index pages a statement, and some statements a call; thousands if one walks through a table.
 MORE_PAGES = 120
 QUEUES = 50
@@ -79,6 +80,21 @@ def test_plans_of_small_tables_serve_large_ones(session: Connection[Any], analys
     session.execute("analyze")
     with psycopg.connect(session.info.dsn, autocommit=True) as fresh:
         assert {name: n for name, n in pages(fresh).items() if n > small[name] + MORE_PAGES} == {}
+
+
+def test_claims_read_no_more_of_a_long_queue_that_was_never_analysed(session: Connection[Any]) -> None:
+    def now(opened: Connection[Any]) -> dict[str, int]:
+        return {name: pages_touched(opened, CALLS[name]) for name in CLAIMS}
+
+    send = "select count(id) from generate_series(1, %s) n, pgmq.send('q7', to_jsonb(n)) id"
+    # More than a block of ids, whose spans a look by id may all meet.
+    session.execute(send, [600])
+    small = now(session)
+    session.execute(send, [20_000])
+    large = now(session)
+    assert {name: (small[name], n) for name, n in large.items() if n > small[name] + MORE_PAGES} == {}
+    with psycopg.connect(session.info.dsn, autocommit=True) as fresh:
+        assert {name: n for name, n in now(fresh).items() if n > small[name] + MORE_PAGES} == {}
 
 
 def test_nothing_is_scanned_from_end_to_end(session: Connection[Any]) -> None:

@@ -91,10 +91,10 @@ create or replace function spanmq.claim_ready(
 language plpgsql as $$
 declare
     ready refcursor;
-    this spanmq.span;
+    this record;
     runs spanmq.run[] := '{}';
     run spanmq.run;
-    los bigint[] := '{}';
+    places tid[] := '{}';
     wanted int;
     taken int := 0;
     head int8multirange;
@@ -103,7 +103,7 @@ declare
 begin
     loop
         -- Skip what another receiver holds this instant: waiting for it would serialise them all.
-        open ready for select * from spanmq.span s where s.queue_id = this_queue and s.state = 'r' and s.lo >= from_lo
+        open ready for select s.*, s.ctid as place from spanmq.span s where s.queue_id = this_queue and s.state = 'r' and s.lo >= from_lo
             order by s.queue_id, s.lo for update skip locked;
         -- Fetched one by one: `limit` would lock as many spans as messages are wanted.
         fetch ready into this;
@@ -118,7 +118,7 @@ begin
                 return null;
             end if;
             wanted := least(this.n, quantity - taken);
-            los := los || this.lo;
+            places := places || this.place;
             if this.lo = run.lo + run.n and this.lo & 255 <> 0 and this.ids is null and run.ids is null
                and this.attempts = run.attempts and this.priority is not distinct from run.priority and this.group_key is null and run.group_key is null
                and this.vt is not distinct from run.vt and this.last_read_at is not distinct from run.last_read_at then
@@ -145,10 +145,12 @@ begin
     if taken = 0 then
         return runs;
     end if;
-    -- By the primary key alone: a predicate on the state would let the planner walk an index full of dead entries.
-    delete from spanmq.span s where s.queue_id = this_queue and s.lo = any (los) and s.lease_id = 0;
+    -- By the places of the rows, which their locks keep: a predicate on the state would let the planner walk an index full of dead
+    -- entries, and an array of keys, on a table that was never analysed, all spans of the queue.
+    delete from spanmq.span s where s.ctid = any (places);
     if wanted < this.n then
-        perform spanmq.put_rest(this, wanted, head);
+        perform spanmq.put_rest((this.queue_id, this.lo, this.lease_id, this.n, this.attempts, this.state, this.vt, this.last_read_at,
+                                 this.ids, this.group_hash, this.group_key, this.priority)::spanmq.span, wanted, head);
     end if;
     return runs || run;
 end $$;

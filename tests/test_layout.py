@@ -51,6 +51,7 @@ RULES = {
     "simulate.plot": Rule(
         packages=frozenset({"matplotlib"}), not_ours=("service", "dashboard", "spark", "cli")
     ),
+    "simulate.sender_spark": Rule(not_ours=("service", "dashboard", "cli")),
     "simulate": Rule(packages=DRIVER | {"rich"}, not_ours=("service", "dashboard", "spark", "cli")),
     "testing": Rule(packages=DRIVER | {"pytest"}, not_ours_at_the_top=("*",)),
     "spark": Rule(

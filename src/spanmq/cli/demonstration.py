@@ -59,8 +59,8 @@ def demo(
 
 def _report(folder: Path, dsn: str, queue: str) -> None:
     """Export the archive to Parquet and write the page; where Spark or Java is missing, say so and go on."""
-    from spanmq.cli.pipeline import clear_errors
     from spanmq.errors import PipelineNotAvailableError
+    from spanmq.spark.cause import clear_errors
     from spanmq.spark.session import session
 
     lake, page = folder / "lake", folder / "report.html"

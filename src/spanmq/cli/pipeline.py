@@ -1,6 +1,5 @@
 """The pipeline: jobs over Spark."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,6 @@ from spanmq.cli.failure import say
 from spanmq.cli.option import AsJson, Dsn, QueueName
 from spanmq.cli.output import Output, fields
 from spanmq.cli.progress import awaited
-from spanmq.errors import PipelineError, SpanmqError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,6 +134,7 @@ def backfill(
 @contextmanager
 def _running(master: str | None, what: str) -> Iterator["SparkSession"]:
     """Give a session for a job; what Spark raises comes out as one message."""
+    from spanmq.spark.cause import clear_errors
     from spanmq.spark.session import is_running, session
 
     with awaited(what), clear_errors():
@@ -146,27 +145,3 @@ def _running(master: str | None, what: str) -> Iterator["SparkSession"]:
         finally:
             if not was_running:
                 spark.stop()
-
-
-@contextmanager
-def clear_errors() -> Iterator[None]:
-    """Turn an error of Spark into ours: the last line of the cause, not the stacks of three machines."""
-    try:
-        yield
-    except SpanmqError:
-        raise
-    except Exception as error:
-        kinds = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
-        if not kinds & {"pyspark", "py4j"} or os.environ.get("SPANMQ_TRACE"):
-            raise
-        raise PipelineError(cause_of(str(error)), hint="SPANMQ_TRACE=1 shows all of it.") from error
-
-
-def cause_of(text: str) -> str:
-    """Find our own error in the text of Spark's, or take its first line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    for line in reversed(lines):
-        name, colon, message = line.partition(": ")
-        if colon and name.startswith("spanmq.errors."):
-            return message
-    return lines[0] if lines else "Spark failed without a word"

@@ -17,7 +17,6 @@ from spanmq.cli.interrupt import Stop
 from spanmq.cli.option import AsJson
 from spanmq.cli.output import Output
 from spanmq.cli.table import print_table
-from spanmq.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from spanmq.simulate import Options, Report
@@ -195,8 +194,12 @@ def simulate(
         ),
     ] = None,
     producer: Annotated[
-        str | None, typer.Option(help="What fills the queue: processes of ours.", show_default=False)
-    ] = None,
+        str,
+        typer.Option(
+            metavar="client|spark",
+            help="What sends: processes with a client, or, before the workers begin, Spark's sink.",
+        ),
+    ] = "client",
     compare: Annotated[
         bool,
         typer.Option(
@@ -231,8 +234,6 @@ def simulate(
     if audit is not None:
         finish([read_log(audit)], as_json=as_json, plot=plot)
         return
-    if producer is not None:
-        refuse_producer(producer)
     if fill_db is None and source is None and (duration is None or rate is None):
         fill_db = DEFAULT_COUNT
     options = Options(
@@ -247,6 +248,7 @@ def simulate(
         work=work,
         batch=batch,
         send_batch=send_batch,
+        producer=producer,
         producers=producers,
         transaction=transaction,
         same_time=same_time,
@@ -360,12 +362,3 @@ def write_out(line: bytes) -> None:
     """Write a line of the log to stdout."""
     sys.stdout.buffer.write(line)
     sys.stdout.buffer.flush()
-
-
-def refuse_producer(name: str) -> None:
-    """Raise InvalidArgumentError: there is no other producer yet."""
-    if name == "spark":
-        raise InvalidArgumentError(
-            "filling through the Spark sink is not possible yet", hint="Leave out --producer."
-        )
-    raise InvalidArgumentError(f"there is no producer {name!r}")

@@ -134,6 +134,10 @@ def sender_of(site: Site) -> Sender:
         from spanmq.simulate.engine_polling import PollingSender
 
         return PollingSender(site)
+    if site.options.producer == "spark":
+        from spanmq.simulate.sender_spark import SparkSender
+
+        return SparkSender(site)
     from spanmq.simulate.engine_spanmq import SpanmqSender
 
     return SpanmqSender(site)

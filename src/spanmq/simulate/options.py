@@ -10,6 +10,7 @@ from spanmq.simulate.work import Work
 
 CLASSIC_DSN: Final = "postgres://test:test@localhost/test"
 ENGINES: Final = ("spanmq", "polling", "polling-indexed")
+PRODUCERS: Final = ("client", "spark")
 CATEGORIES: Final = ("TRANSIENT", "DEPENDENCY", "PERMANENT", "BUSINESS", "UNKNOWN")
 DEFAULT_COUNT: Final = 1_000
 # A table of the classic kind numbers its messages with an integer.
@@ -41,6 +42,7 @@ class Options:
     work: str = "uniform:1:10"
     batch: int = 32
     send_batch: int | None = None
+    producer: str = "client"
     producers: int = 1
     transaction: float = 0.0
     same_time: bool = False
@@ -68,6 +70,7 @@ class Options:
         self._check_numbers()
         if self.engine not in ENGINES:
             raise InvalidArgumentError(f"there is no engine {self.engine!r}; there are {', '.join(ENGINES)}")
+        self._check_producer()
         if self.failure_category not in CATEGORIES:
             raise InvalidArgumentError(
                 f"there is no category {self.failure_category!r}; there are {', '.join(CATEGORIES)}"
@@ -81,6 +84,20 @@ class Options:
                 "a file of JSON lines needs the field that is the key, nothing else does"
             )
         Work.parse(self.work)
+
+    def _check_producer(self) -> None:
+        if self.producer not in PRODUCERS:
+            raise InvalidArgumentError(
+                f"there is no producer {self.producer!r}; there are {', '.join(PRODUCERS)}"
+            )
+        if self.producer == "spark" and self.is_polling:
+            raise InvalidArgumentError(
+                f"Spark's sink writes into queues, not into the table of {self.engine}"
+            )
+        if self.producer == "spark" and (self.rate is not None or self.transaction or self.producers > 1):
+            raise InvalidArgumentError(
+                "Spark's sink fills before the workers begin: no rate, no long transactions, one producer"
+            )
 
     def _check_numbers(self) -> None:
         for field in fields(self):
@@ -104,8 +121,12 @@ class Options:
 
     @property
     def messages_per_send(self) -> int:
-        """How many messages a producer sends in one call, unless it was said: one by one at a rate."""
-        return self.send_batch or (1_000 if self.rate is None else 1)
+        """How many messages a producer sends in one call, unless it was said."""
+        if self.send_batch:
+            return self.send_batch
+        if self.producer == "spark":
+            return 100_000
+        return 1_000 if self.rate is None else 1
 
     @property
     def quiet_seconds(self) -> float:

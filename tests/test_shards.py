@@ -14,7 +14,7 @@ import pytest
 from spanmq import errors
 from spanmq.client import Client
 from spanmq.message import Message
-from spanmq.shard_map import ShardMap
+from spanmq.shard_map import Routing, ShardMap
 from spanmq.shards import ShardedQueue
 from spanmq.testing import new_database, with_database
 
@@ -123,6 +123,20 @@ def test_group_stays_where_it_has_messages_and_then_moves(orders: ShardedQueue) 
     assert {orders.send(2, group=group)[0] for group in GROUPS} == {"orders_0", "orders_1", "orders_2"}
     assert orders.finish()
     assert orders.shards().former is None
+
+
+@pytest.mark.parametrize("routing", ["group", "key", "turn"])
+def test_change_is_open_while_a_removed_shard_holds_messages(
+    clients: dict[str, Client], routing: Routing
+) -> None:
+    sharded = ShardedQueue("jobs", clients["here"])
+    sharded.create(["jobs_0", "jobs_1"], routing=routing)
+    for number in range(4):
+        sharded.send(number, key=number if routing == "key" else None)
+    sharded.change(["jobs_1"])
+    assert not sharded.finish()
+    assert sorted(message.body for message in drain(sharded)) == [0, 1, 2, 3]
+    assert sharded.finish()
 
 
 def test_sender_with_an_older_map_takes_the_new_one(orders: ShardedQueue, clients: dict[str, Client]) -> None:

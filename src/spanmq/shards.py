@@ -97,7 +97,7 @@ class ShardedQueue:
         return self.shards()
 
     def finish(self) -> bool:
-        """End a change if no group has messages where it does not belong any more; tell whether none is open.
+        """End a change if nothing is left that moves, or in a removed shard; tell whether none is open.
 
         Cheap to repeat; waits for who is sending at this moment.
         """
@@ -110,7 +110,7 @@ class ShardedQueue:
                 # more: who finds none of its messages sends to the new shard. So one after the other will do.
                 if held.set_shards(there) != there.epoch:
                     raise ShardsChangedError(f"the shards of {self.queue} have changed", queue=self.queue)
-                if self._any_to_move(there, server, held):
+                if self._any_to_move(there, server, held) or self._any_left(there, server, held):
                     return False
         self._publish(replace(there, epoch=there.epoch + 1, former=None))
         return True
@@ -223,6 +223,10 @@ class ShardedQueue:
         [server] = self._by_server(message)
         return self._server(server)
 
+    def addresses(self) -> dict[str, str]:
+        """Give the DSN of each server, for who needs connections of his own."""
+        return {name: client._link.address() for name, client in self.servers.items()}
+
     # As one.
 
     def metrics(self) -> QueueMetrics:
@@ -295,6 +299,13 @@ class ShardedQueue:
                 if any(heaviest(there.shards, group) != shard for group in groups):
                     return True
                 after = groups[-1]
+        return False
+
+    def _any_left(self, there: ShardMap, server: str, held: Client) -> bool:
+        """Tell whether a removed shard holds messages: without the change nobody would look there."""
+        for shard, place in (there.former or {}).items():
+            if place == server and shard not in there.shards and (held.metrics(shard)).length:
+                return True
         return False
 
     def _by_server(self, messages: Message | Iterable[Message]) -> dict[str, list[Message]]:

@@ -95,7 +95,7 @@ class AsyncShardedQueue:
         return await self.shards()
 
     async def finish(self) -> bool:
-        """End a change if no group has messages where it does not belong any more; tell whether none is open.
+        """End a change if nothing is left that moves, or in a removed shard; tell whether none is open.
 
         Cheap to repeat; waits for who is sending at this moment.
         """
@@ -108,7 +108,7 @@ class AsyncShardedQueue:
                 # more: who finds none of its messages sends to the new shard. So one after the other will do.
                 if await held.set_shards(there) != there.epoch:
                     raise ShardsChangedError(f"the shards of {self.queue} have changed", queue=self.queue)
-                if await self._any_to_move(there, server, held):
+                if await self._any_to_move(there, server, held) or await self._any_left(there, server, held):
                     return False
         await self._publish(replace(there, epoch=there.epoch + 1, former=None))
         return True
@@ -221,6 +221,10 @@ class AsyncShardedQueue:
         [server] = await self._by_server(message)
         return self._server(server)
 
+    async def addresses(self) -> dict[str, str]:
+        """Give the DSN of each server, for who needs connections of his own."""
+        return {name: await client._link.address() for name, client in self.servers.items()}
+
     # As one.
 
     async def metrics(self) -> QueueMetrics:
@@ -295,6 +299,13 @@ class AsyncShardedQueue:
                 if any(heaviest(there.shards, group) != shard for group in groups):
                     return True
                 after = groups[-1]
+        return False
+
+    async def _any_left(self, there: ShardMap, server: str, held: AsyncClient) -> bool:
+        """Tell whether a removed shard holds messages: without the change nobody would look there."""
+        for shard, place in (there.former or {}).items():
+            if place == server and shard not in there.shards and (await held.metrics(shard)).length:
+                return True
         return False
 
     async def _by_server(self, messages: Message | Iterable[Message]) -> dict[str, list[Message]]:

@@ -89,7 +89,7 @@ class Running:
 
 @contextmanager
 def working(
-    dsn: str, handler: Callable[..., Any], *, queues: Any = "orders", **settings: Any
+    dsn: str | None, handler: Callable[..., Any], *, queues: Any = "orders", **settings: Any
 ) -> Iterator[Record]:
     """Have a worker work while the block runs."""
     record = Record()

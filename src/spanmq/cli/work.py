@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +18,7 @@ from spanmq.cli.failure import INTERRUPTED, say
 from spanmq.cli.option import AsJson, Dsn
 
 if TYPE_CHECKING:
+    from spanmq.shards import ShardedQueue
     from spanmq.worker.event import Event
 
 commands = typer.Typer()
@@ -29,6 +32,22 @@ def worker(
     queue: Annotated[
         list[str], typer.Option("--queue", "-q", help="A queue to receive from; may be given again.")
     ],
+    shards: Annotated[
+        str | None,
+        typer.Option(
+            metavar="all|NAMES",
+            help="The queue is a sharded one: receive from all its shards, or from these (a,b).",
+            show_default=False,
+        ),
+    ] = None,
+    server: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=DSN",
+            help="A server of the shards, in place of --dsn; may be given again.",
+            show_default=False,
+        ),
+    ] = None,
     concurrency: Annotated[int, typer.Option(help="How many handlers run at once.")] = 10,
     batch: Annotated[int, typer.Option(help="How many messages one call takes at most.")] = 250,
     in_batches: Annotated[
@@ -79,11 +98,11 @@ def worker(
     sys.path.insert(0, "")
     function = load(handler)
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    with address(dsn) if dsn is not None else prepared_address() as found:
+    with _source(queue, shards, server or [], dsn) as (queues, where):
         Worker(
-            queue,
+            queues,
             function,
-            dsn=found,
+            **where,
             name=name,
             observers=[observe],
             concurrency=concurrency,
@@ -98,6 +117,40 @@ def worker(
     if "SIGINT" in reasons:
         say("spanmq: interrupted")
         raise typer.Exit(INTERRUPTED)
+
+
+@contextmanager
+def _source(
+    queues: list[str], shards: str | None, servers: list[str], dsn: str | None
+) -> Iterator[tuple[list[str] | ShardedQueue, dict[str, Any]]]:
+    """Give what the worker receives from, and where that is."""
+    if shards is None:
+        if servers:
+            raise errors.InvalidArgumentError("--server is for a sharded queue: say --shards, too")
+        with address(dsn) if dsn is not None else prepared_address() as found:
+            yield queues, {"dsn": found}
+        return
+    from spanmq.client import Client
+    from spanmq.shards import ShardedQueue
+
+    if len(queues) != 1:
+        raise errors.InvalidArgumentError(f"--shards is for one --queue, got {', '.join(queues)}")
+    with ExitStack() as stack:
+        addresses = dict(_server_of(text) for text in servers)
+        if not servers:
+            addresses[""] = stack.enter_context(address(dsn))
+        # They only carry the addresses: the worker connects by itself.
+        clients = {name: Client(each, maintain_interval=None) for name, each in addresses.items()}
+        for client in clients.values():
+            stack.callback(client.close)
+        yield ShardedQueue(queues[0], clients), {"shards": None if shards == "all" else shards.split(",")}
+
+
+def _server_of(text: str) -> tuple[str, str]:
+    name, equals, dsn = text.partition("=")
+    if not equals or not name or not dsn:
+        raise errors.InvalidArgumentError(f"--server is NAME=DSN, got {text!r}")
+    return name, dsn
 
 
 def print_event(event: Event) -> None:

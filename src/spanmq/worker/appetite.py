@@ -24,6 +24,11 @@ class Appetite:
         self._call = call
         self._seconds = AHEAD_SECONDS  # nothing is known yet: as if they were slow
 
+    def resize(self, concurrency: int, batch: int) -> None:
+        """Take another share of the slots: there are more queues now, or fewer."""
+        self._concurrency = concurrency
+        self._batch = batch
+
     def record(self, seconds: float) -> None:
         """Note how long a handler took."""
         self._seconds += (seconds - self._seconds) * FORGETTING

@@ -35,6 +35,20 @@ class WorkerStopped:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardJoined:
+    """A shard was added: from now on it is received from."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLeft:
+    """A shard that was removed is empty, or dropped: it is received from no more."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
 class MessagesReceived:
     """So many messages came under one lease."""
 
@@ -161,6 +175,8 @@ Event = (
     WorkerStarted
     | WorkerStopping
     | WorkerStopped
+    | ShardJoined
+    | ShardLeft
     | MessagesReceived
     | MessageHandled
     | SettlingStarted

@@ -85,7 +85,8 @@ class Intake:
         self.is_held_up: Callable[[], bool] = lambda: False
 
     async def start(self) -> asyncio.Task[None]:
-        """Begin to receive; raises if there is no such queue, or no right to it."""
+        """Begin to receive, or to do so again; raises if there is no such queue, or no right to it."""
+        self._is_stopping = False
         await self._session.run(self._look_at_policy)
         self._task = asyncio.create_task(self._run(), name=f"spanmq intake {self.queue}")
         return self._task
@@ -100,6 +101,11 @@ class Intake:
                 await asyncio.wait([self._task], timeout=STOP_SECONDS)
             self._task.cancel()
             await asyncio.wait([self._task])
+
+    @property
+    def is_stopped(self) -> bool:
+        """Tell whether nothing is received any more."""
+        return self._is_stopping
 
     def wake(self) -> None:
         """Look again: there is room."""

@@ -23,11 +23,13 @@ class _NotOursError(Exception):
 class Performer:
     """Calls a handler, and says how it ended. Raises nothing but the cancellation of its task."""
 
-    __slots__ = ("_categories", "_handler", "_session", "call")
+    __slots__ = ("_categories", "_handler", "_session_of", "call")
 
-    def __init__(self, handler: Handler, session: Session, categories: Categories) -> None:
+    def __init__(
+        self, handler: Handler, session_of: Callable[[Job], Session], categories: Categories
+    ) -> None:
         self._handler = handler
-        self._session = session
+        self._session_of = session_of
         self._categories = categories
         self.call: Callable[[Job], Verdict] = (
             self._in_transaction if handler.takes_connection else self._alone
@@ -43,7 +45,8 @@ class Performer:
         if not self._handler.takes_connection:
             await self._handler.function(given)
             return None
-        client = await self._session.client()
+        session = self._session_of(job)
+        client = await session.client()
         connection: Any = None
         handled = False
         try:
@@ -56,7 +59,7 @@ class Performer:
             return Release()
         except (ConnectionFailedError, ConnectionLostError) as error:
             if connection is None or connection.closed:
-                self._session.broken(client, error)
+                session.broken(client, error)
                 return Release(is_doubtful=handled)
             raise
         except Exception:
@@ -76,7 +79,7 @@ class Performer:
         connection: Any = None
         handled = False
         try:
-            with self._session.thread_client().transaction() as transaction:
+            with self._session_of(job).thread_client().transaction() as transaction:
                 connection = transaction.connection
                 refuse_coroutine(self._handler.function(given, connection))
                 handled = True

@@ -1,0 +1,310 @@
+"""The pieces of a worker that runs: how they are joined, and how they start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final, Protocol
+
+from spanmq.errors import HandlerStuckError
+from spanmq.worker.appetite import Appetite
+from spanmq.worker.breaker import Breaker
+from spanmq.worker.event import (
+    HandlerOverran,
+    MessageHandled,
+    Seam,
+    ShardJoined,
+    ShardLeft,
+    WorkerStarted,
+    WorkerStopped,
+    WorkerStopping,
+)
+from spanmq.worker.failure import Failure
+from spanmq.worker.handler import Handler
+from spanmq.worker.intake import Intake
+from spanmq.worker.job import Gone, Holding, Job, Release, Verdict
+from spanmq.worker.line import Line
+from spanmq.worker.performing import Performer
+from spanmq.worker.roster import Roster
+from spanmq.worker.server import Server
+from spanmq.worker.setting import Settings
+from spanmq.worker.slots import Slot, TaskSlots, ThreadSlots
+from spanmq.worker.watch import Watch
+
+# How long the last settlements may take, after the grace.
+SETTLE_SECONDS: Final = 5.0
+# Verdicts that wait for the database, in batches: with more, nothing is received.
+BACKLOG_BATCHES: Final = 20
+# So many shards of a server may be received from at once; connections are made only as they are needed.
+SHARDS_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """A sharded queue, and the names of the shards to receive from (None: all, new ones too)."""
+
+    queue: str
+    shards: frozenset[str] | None = None
+
+
+class Piece(Protocol):
+    """What runs beside the others, as a task."""
+
+    async def start(self) -> asyncio.Task[None]:
+        """Begin; give the task."""
+        ...
+
+
+class Engine:
+    """The pieces of a worker that runs. Each has a start and a stop; the order is here."""
+
+    def __init__(
+        self,
+        name: str,
+        dsns: Mapping[str, str],
+        queues: Sharding | tuple[str, ...],
+        handler: Handler,
+        settings: Settings,
+        seam: Seam,
+    ) -> None:
+        self._name = name
+        self._settings = settings
+        self._handler = handler
+        self._seam = seam
+        self._queues = queues
+        self._servers = {
+            server: Server(
+                dsn,
+                settings,
+                handler,
+                queues=SHARDS_MAX if isinstance(queues, Sharding) else len(queues),
+                worker=name,
+                seam=seam,
+                on_settled=self._settled,
+                on_lost=self._lost,
+            )
+            for server, dsn in dsns.items()
+        }
+        # Of queues that are received from and of those that were: what they gave may still be on its way.
+        self._intakes: dict[str, Intake] = {}
+        self._places: dict[str, Server] = {}
+        self._roster: Roster | None = None
+        performer = Performer(
+            handler, lambda job: self._places[job.holding.queue].session, settings.categories
+        )
+        kind = TaskSlots if handler.is_async else ThreadSlots
+        self._slots: TaskSlots | ThreadSlots = kind(performer, self._ended)
+        self._watch = Watch(
+            self._slots,
+            handler_timeout=settings.handler_timeout,
+            lease_max=settings.lease_max,
+            on_overrun=self._overran,
+        )
+        self._idle = asyncio.Event()
+        self._crash: Callable[[BaseException], None] = lambda _: None
+        self._is_stopping = False
+        self._began = self._is_started = False
+
+    async def start(self, crash: Callable[[BaseException], None]) -> None:
+        """Connect, look at the queues, and begin; `crash` is told what nobody expected."""
+        self._crash = crash
+        for server in self._servers.values():
+            server.settler.crash = crash
+            await server.session.start()
+        self._began = True
+        places = await self._find_queues()
+        await self._slots.start(self._settings.concurrency)
+        for server in self._servers.values():
+            await self._begin(server.settler, server.heartbeat)
+        await self._begin(self._watch)
+        for queue, server_name in places.items():
+            await self._receive_from(queue, server_name)
+        if self._roster is not None:
+            await self._begin(self._roster)
+        self._is_started = True
+        self._seam.emit(WorkerStarted(self._name, tuple(places)))
+
+    async def stop(self, reason: str) -> None:
+        """Take no more; finish, or give back; settle; close."""
+        self._is_stopping = True
+        if self._is_started:
+            self._seam.emit(WorkerStopping(self._name, reason))
+        if self._began:
+            if self._roster is not None:
+                await self._roster.stop()
+            await asyncio.gather(*[intake.stop() for intake in self._intakes.values()])
+            self._give_back_waiting()
+            await self._finish_running()
+            await self._watch.stop()
+            await self._slots.stop()
+            servers = self._servers.values()
+            await asyncio.gather(*[server.settler.stop(SETTLE_SECONDS) for server in servers])
+            await asyncio.gather(*[server.heartbeat.stop() for server in servers])
+        await asyncio.gather(*[server.session.stop() for server in self._servers.values()])
+        if self._is_started:
+            count = sum(server.settler.settled for server in self._servers.values())
+            self._seam.emit(WorkerStopped(self._name, count))
+
+    # Queues, which come and go where they are shards.
+
+    async def _find_queues(self) -> dict[str, str]:
+        if not isinstance(self._queues, Sharding):
+            [server] = self._servers
+            return dict.fromkeys(self._queues, server)
+        sessions = {name: server.session for name, server in self._servers.items()}
+        self._roster = Roster(self._queues.queue, sessions, self._queues.shards, self._follow)
+        return await self._roster.begin()
+
+    async def _follow(self, wanted: dict[str, str]) -> None:
+        """Receive from these shards from now on."""
+        for queue, intake in self._intakes.items():
+            if not intake.is_stopped and queue not in wanted:
+                await intake.stop()
+                self._seam.emit(ShardLeft(queue))
+        for queue, server_name in wanted.items():
+            if queue not in self._intakes or self._intakes[queue].is_stopped:
+                await self._receive_from(queue, server_name)
+                self._seam.emit(ShardJoined(queue))
+        self._share_out()
+
+    async def _receive_from(self, queue: str, server_name: str) -> None:
+        server = self._servers[server_name]
+        if self._places.get(queue) is not server:
+            self._places[queue] = server
+            self._intakes[queue] = self._intake(queue, server)
+        intake = self._intakes[queue]
+        self._share_out()
+        try:
+            await self._begin(intake)
+        except BaseException:
+            await intake.stop()
+            raise
+
+    async def _begin(self, *pieces: Piece) -> None:
+        for piece in pieces:
+            (await piece.start()).add_done_callback(self._piece_ended)
+
+    def _share_out(self) -> None:
+        """Divide the slots among the queues that are received from."""
+        settings = self._settings
+        live = [intake for intake in self._intakes.values() if not intake.is_stopped]
+        share = -(-settings.concurrency // max(len(live), 1))
+        each = settings.batch if settings.in_batches else 1
+        for intake in live:
+            intake.appetite.resize(share * each, settings.batch * (share if settings.in_batches else 1))
+
+    def _intake(self, queue: str, server: Server) -> Intake:
+        settings = self._settings
+        intake = Intake(
+            queue,
+            server.session,
+            lease=settings.lease,
+            batch=settings.batch,
+            takes_batches=settings.in_batches,
+            # Each transaction settles its own.
+            one_each=self._handler.takes_connection and not settings.in_batches,
+            poll_interval=settings.poll_interval,
+            appetite=Appetite(concurrency=settings.concurrency, batch=settings.batch, call=settings.batch),
+            breaker=Breaker(settings.breaker),
+            line=Line(self._slots.add),
+            seam=self._seam,
+            on_lease=server.heartbeat.add,
+            on_bad=self._ended,
+        )
+        backlog_max = settings.batch * BACKLOG_BATCHES
+        intake.is_held_up = lambda: server.settler.backlog > backlog_max
+        return intake
+
+    # What the pieces report. All of this runs in the event loop.
+
+    def _ended(self, job: Job, verdict: Verdict) -> None:
+        """Take the verdict on a job that ended, overran, or was never begun."""
+        intake = self._intakes[job.holding.queue]
+        count = len(job.messages)
+        succeeded = verdict is None or isinstance(verdict, Gone)
+        if succeeded or isinstance(verdict, Failure):
+            for message in job.messages:
+                self._seam.emit(
+                    MessageHandled(message.queue, message.message_id, message.attempt, job.seconds)
+                )
+            intake.appetite.record(job.seconds / count)
+            is_dependency = isinstance(verdict, Failure) and verdict.category == "DEPENDENCY"
+            intake.tell(change := intake.breaker.record(is_dependency, monotonic()))
+            if change == "opened":
+                self._settle(job, verdict)
+                self._leave(job, intake, succeeded=succeeded)
+                self._give_back_waiting(intake.queue)
+                return
+        self._settle(job, verdict)
+        self._leave(job, intake, succeeded=succeeded)
+
+    def _settle(self, job: Job, verdict: Verdict) -> None:
+        self._places[job.holding.queue].settler.settle(job, verdict)
+
+    def _leave(self, job: Job, intake: Intake, *, succeeded: bool) -> None:
+        intake.held -= len(job.messages)
+        for other in intake.line.done(job, succeeded=succeeded and not self._is_stopping):
+            self._settle(other, Release())
+            intake.held -= len(other.messages)
+        intake.wake()
+        if self._is_stopping and not any(each.held for each in self._intakes.values()):
+            self._idle.set()
+
+    def _settled(self, holding: Holding) -> None:
+        self._places[holding.queue].heartbeat.settled(holding)
+        self._intakes[holding.queue].wake()
+
+    def _lost(self, holding: Holding) -> None:
+        """Drop what waits of a lease that is another's now; what runs can't be undone, its ack is stale."""
+        self._drop(lambda job: job.holding is holding)
+
+    def _overran(self, slot: Slot, job: Job, seconds: float) -> None:
+        job.seconds = seconds
+        for message in job.messages:
+            self._seam.emit(HandlerOverran(message.queue, message.message_id, message.attempt, seconds))
+        error = f"the handler took longer than {seconds:.3g} s"
+        self._ended(job, Failure("nack", error, "TRANSIENT", error_class="TimeoutError"))
+        stuck = self._slots.abandon(slot, replace=True)
+        if stuck > self._settings.concurrency:
+            self._crash(
+                HandlerStuckError(
+                    f"{stuck} calls of the handler {self._handler.name!r} overran and do not end",
+                    hint="Let a supervisor start the worker again, and the handler give up by itself.",
+                )
+            )
+
+    def _piece_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._crash(error)
+
+    # Giving back.
+
+    def _drop(self, chosen: Callable[[Job], bool]) -> None:
+        for job in self._slots.take_back():
+            if not chosen(job):
+                self._slots.add(job)
+            elif not job.is_decided:
+                self._ended(job, Release())
+
+    def _give_back_waiting(self, queue: str | None = None) -> None:
+        """Release what nobody has begun, so that another worker gets it at once."""
+        for intake in self._intakes.values():
+            if queue in (None, intake.queue):
+                for job in intake.line.drain():
+                    self._settle(job, Release())
+                    intake.held -= len(job.messages)
+        self._drop(lambda job: queue in (None, job.holding.queue))
+
+    async def _finish_running(self) -> None:
+        if any(intake.held for intake in self._intakes.values()):
+            self._idle.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.grace):
+                    await self._idle.wait()
+        for slot, job, started_at in self._slots.running():
+            job.seconds = monotonic() - started_at
+            self._ended(job, Release())
+            self._slots.abandon(slot, replace=False)

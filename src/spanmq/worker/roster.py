@@ -1,0 +1,119 @@
+"""The shards that a worker receives from: it follows the map of their queue, and needs not be told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final, Literal
+
+from spanmq.errors import InvalidArgumentError, QueueNotFoundError, SpanmqError
+from spanmq.shard_map import ShardMap
+from spanmq.worker.session import Session
+
+# How soon a shard that was added is received from; its groups wait for that.
+LOOK_SECONDS: Final = 2.0
+
+
+class Roster:
+    """Looks the newest map up, in all databases; `on_shards` is told the shards and the server of each.
+
+    With `chosen` it tells of these only. A shard that has left the map is told as left when nothing is in it.
+    """
+
+    def __init__(
+        self,
+        queue: str,
+        sessions: Mapping[str, Session],
+        chosen: Iterable[str] | None,
+        on_shards: Callable[[dict[str, str]], Awaitable[None]],
+    ) -> None:
+        self._queue = queue
+        self._sessions = sessions
+        self._chosen = None if chosen is None else frozenset(chosen)
+        self._on_shards = on_shards
+        self._known: dict[str, str] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def begin(self) -> dict[str, str]:
+        """Give the shards for the start; every server must answer, and every chosen shard be there."""
+        found = [
+            await session.run(lambda client: client.get_shards(self._queue))
+            for session in self._sessions.values()
+        ]
+        there = newest(each for each in found if each is not None)
+        if there is None:
+            raise QueueNotFoundError(
+                f"there are no shards of {self._queue}",
+                hint="ShardedQueue.create() makes them.",
+                queue=self._queue,
+            )
+        if unknown := (self._chosen or frozenset()) - there.all.keys():
+            raise InvalidArgumentError(
+                f"these are no shards of {self._queue}: {', '.join(sorted(unknown))}", queue=self._queue
+            )
+        self._known = self._wanted(there)
+        if lost := set(self._known.values()) - self._sessions.keys():
+            raise InvalidArgumentError(
+                f"the map names servers without an address: {', '.join(sorted(lost))}", queue=self._queue
+            )
+        return dict(self._known)
+
+    async def start(self) -> asyncio.Task[None]:
+        """Go on looking."""
+        self._task = asyncio.create_task(self._run(), name="spanmq roster")
+        return self._task
+
+    async def stop(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            # Of an error of the database: the session mends itself, and the next look does the rest.
+            with suppress(SpanmqError):
+                wanted = await self._look()
+                if wanted != self._known:
+                    await self._on_shards(wanted)
+                    self._known = wanted
+
+    async def _look(self) -> dict[str, str]:
+        """Give what is to be received from now; of a shard that left the map, nothing is forgotten."""
+        found = await asyncio.gather(*[self._map_of(session) for session in self._sessions.values()])
+        there = newest(each for each in found if isinstance(each, ShardMap))
+        wanted = {} if there is None else self._wanted(there)
+        # A server whose address nobody gave us is for other workers.
+        wanted = {name: server for name, server in wanted.items() if server in self._sessions}
+        is_complete = "away" not in found
+        for name, server in self._known.items():
+            # Who is away may have the newer map.
+            if name not in wanted and not (is_complete and await self._is_drained(name, server)):
+                wanted[name] = server
+        return wanted
+
+    async def _map_of(self, session: Session) -> ShardMap | Literal["away"] | None:
+        try:
+            # Not for as long as it is away: shards of the others are added meanwhile.
+            async with asyncio.timeout(LOOK_SECONDS):
+                return await session.run(lambda client: client.get_shards(self._queue))
+        except (TimeoutError, SpanmqError):
+            return "away"
+
+    def _wanted(self, there: ShardMap) -> dict[str, str]:
+        return {
+            name: server for name, server in there.all.items() if self._chosen is None or name in self._chosen
+        }
+
+    async def _is_drained(self, shard: str, server: str) -> bool:
+        try:
+            return (await self._sessions[server].run(lambda client: client.metrics(shard))).length == 0
+        except QueueNotFoundError:
+            return True
+
+
+def newest(maps: Iterable[ShardMap]) -> ShardMap | None:
+    """Choose the map of the latest change, which one that stopped half-way has not written everywhere."""
+    return max(maps, key=lambda each: each.epoch, default=None)

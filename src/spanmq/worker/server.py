@@ -1,0 +1,52 @@
+"""A server that a worker works for, with everything that waits for this server and for no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spanmq.body import Decoder
+from spanmq.worker.event import Seam
+from spanmq.worker.handler import Handler
+from spanmq.worker.heartbeat import Heartbeat
+from spanmq.worker.job import Holding
+from spanmq.worker.session import Session
+from spanmq.worker.setting import Settings, forgiving
+from spanmq.worker.settling import Settler
+
+# What a pool lends beside receives and handlers: settlements, heartbeats, housekeeping, looks at shards.
+LENT_BESIDE: int = 6
+
+
+class Server:
+    """One session with its settlements and heartbeats: a server that is away holds up no other."""
+
+    __slots__ = ("heartbeat", "session", "settler")
+
+    def __init__(
+        self,
+        dsn: str,
+        settings: Settings,
+        handler: Handler,
+        *,
+        queues: int,
+        worker: str,
+        seam: Seam,
+        on_settled: Callable[[Holding], None],
+        on_lost: Callable[[Holding], None],
+    ) -> None:
+        decoder: Decoder = forgiving(settings.decoder)
+        lends = settings.concurrency if handler.takes_connection else 0
+        self.session = Session(
+            dsn,
+            decoder=decoder,
+            pool_size=queues + LENT_BESIDE + (lends if handler.is_async else 0),
+            threads=0 if handler.is_async else lends,
+            patience=settings.patience_seconds,
+            poll_interval=settings.poll_interval,
+            pooler=settings.pooler,
+            seam=seam,
+        )
+        self.settler = Settler(
+            self.session, worker=worker, gather=settings.gather, seam=seam, on_settled=on_settled
+        )
+        self.heartbeat = Heartbeat(self.session, lease_max=settings.lease_max, seam=seam, on_lost=on_lost)

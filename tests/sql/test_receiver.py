@@ -109,6 +109,18 @@ def test_label_is_bound_to_one_checkpoint(client: Client, connection: Connection
     assert second.claim(0) == 1
 
 
+def test_released_receiver_does_not_get_its_label_back_from_another(
+    client: Client, connection: Connection
+) -> None:
+    first = Reader(connection, label="lake")
+    client.release_receiver("orders", "lake")
+    second = Reader(connection, label="lake")
+    fails(connection, "MQ052", lambda: Reader(connection, first.receiver))
+    assert second.claim(0) == 0
+    client.release_receiver("orders", "lake")
+    assert Reader(connection, first.receiver).receiver == first.receiver
+
+
 def test_released_messages_come_back_as_they_were(client: Client, connection: Connection) -> None:
     client.send_batch("orders", range(300))
     reader = Reader(connection, label="lake")

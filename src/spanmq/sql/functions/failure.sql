@@ -118,12 +118,23 @@ begin
     return n;
 end $$;
 
+-- Whether there is a span in the block of an id, for the snapshot of the statement that asks.
+create or replace function spanmq.has_neighbour(this_queue int, id bigint) returns boolean
+language plpgsql stable as $$
+begin
+    return exists (select from spanmq.span s where s.queue_id = this_queue and s.lo between id - id % 256 and id - id % 256 + 255)
+        or exists (select from spanmq.span_unlogged s where s.queue_id = this_queue and s.lo between id - id % 256 and id - id % 256 + 255);
+end $$;
+
 -- Forgets the failures and expiries of messages up to an id, which a purge has deleted, and that it has: for status().
 create or replace function spanmq.forget_failures(this_queue int, last_id bigint) returns void
 language plpgsql as $$
 begin
-    delete from spanmq.failure f where f.queue_id = this_queue and f.lo <= last_id;
-    delete from spanmq.expiry e where e.queue_id = this_queue and e.msg_id <= last_id;
+    -- But not of a message that was committed since the purge looked for the last time, nor of its neighbours: then maintain() does it.
+    delete from spanmq.failure f
+        where f.queue_id = this_queue and f.lo <= last_id and not spanmq.has_neighbour(this_queue, f.lo);
+    delete from spanmq.expiry e
+        where e.queue_id = this_queue and e.msg_id <= last_id and not spanmq.has_neighbour(this_queue, e.msg_id);
     insert into spanmq.upkeep (queue_id, purged_to) values (this_queue, last_id)
         on conflict (queue_id) do update set purged_to = greatest(spanmq.upkeep.purged_to, excluded.purged_to);
 end $$;

@@ -187,7 +187,8 @@ end $$;
 
 -- Deletes all messages of a queue, in work or not, and returns how many there were. The archive, the dead letters and the ids go on.
 create or replace function pgmq.purge_queue(queue_name text) returns bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue_name, 'truncate');
     drawn bigint := coalesce(pg_sequence_last_value(this.ids), 0);

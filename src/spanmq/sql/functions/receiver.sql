@@ -4,7 +4,7 @@
 
 -- Finds or makes the receiver of a checkpoint and raises its incarnation: from now on calls of an earlier reader are refused.
 -- receiver null: a new checkpoint. Raises MQ052 if the label is another checkpoint's (adopt_receiver lets the next one go on in
--- its place), MQ051 for a receiver that is not of this queue or this server.
+-- its place; also where this receiver bore it until it was released), MQ051 for a receiver that is not of this queue or this server.
 create or replace function pgmq.receiver_open(queue text, receiver uuid default null, label text default null)
 returns table (receiver_id uuid, incarnation bigint, settled bigint, newest_id bigint, system_id text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -26,17 +26,26 @@ begin
         end if;
         receiver := found_one.receiver_id;
     end if;
-    if receiver is null then
-        insert into spanmq.receiver (queue_id, label) values (this.queue_id, receiver_open.label) returning * into found_one;
-    else
-        update spanmq.receiver r
-            set incarnation = r.incarnation + 1, state = 'active', opened_at = clock_timestamp()
-            where r.receiver_id = receiver and r.queue_id = this.queue_id returning * into found_one;
-        if not found then
-            raise exception 'the queue % has no receiver %', this.name, receiver
-                using errcode = 'MQ051', hint = 'The checkpoint belongs to another queue or server, or the queue was dropped since. Use a new checkpoint.';
+    begin
+        if receiver is null then
+            insert into spanmq.receiver (queue_id, label) values (this.queue_id, receiver_open.label) returning * into found_one;
+        else
+            update spanmq.receiver r
+                set incarnation = r.incarnation + 1, state = 'active', opened_at = clock_timestamp()
+                where r.receiver_id = receiver and r.queue_id = this.queue_id returning * into found_one;
+            if not found then
+                raise exception 'the queue % has no receiver %', this.name, receiver
+                    using errcode = 'MQ051', hint = 'The checkpoint belongs to another queue or server, or the queue was dropped since. Use a new checkpoint.';
+            end if;
         end if;
-    end if;
+    exception when unique_violation then
+        -- Another bears the label since: this instant, or since this one was released.
+        label := coalesce((select r.label from spanmq.receiver r where r.receiver_id = receiver), label);
+        raise exception 'the receiver % of queue % belongs to another checkpoint', label, this.name
+            using errcode = 'MQ052',
+                hint = format('`spanmq release-receiver %s %s` gives back what the other holds and frees the label; a new checkpoint may use another label.',
+                              this.name, label);
+    end;
     receiver_id := found_one.receiver_id;
     incarnation := found_one.incarnation;
     settled := found_one.settled;

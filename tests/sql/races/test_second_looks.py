@@ -6,7 +6,7 @@ from tests.sql.races.sessions import Race
 GATE = 4711
 SEND = (
     "select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[%s]),"
-    " array_fill('{\"x-pgmq-group\": \"blue\"}'::jsonb, array[%s]))"
+    ' array_fill(\'{"x-pgmq-group": "blue"}\'::jsonb, array[%s]))'
 )
 
 

@@ -59,7 +59,8 @@ RULES = {
         not_ours=("service", "dashboard"),
     ),
     "service": Rule(
-        packages=frozenset({"fastapi", "starlette", "uvicorn", "pydantic"}), not_ours=("dashboard",)
+        packages=frozenset({"fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"}),
+        not_ours=("dashboard", "cli"),
     ),
     "dashboard": Rule(packages=frozenset({"starlette", "jinja2"}), not_ours=("service",)),
     "*": Rule(packages=DRIVER, not_ours=UPPER),

@@ -30,6 +30,11 @@ METHODS_WITHOUT_COMMAND = {
     "forget_shards": "ShardedQueue's: `drop-shards`",
     "enter_shards": "ShardedQueue's, within a transaction",
     "shard_groups": "ShardedQueue's: `finish-shards`",
+    "create_token": "`tokens create`",
+    "list_tokens": "`tokens list`",
+    "rotate_token": "`tokens rotate`",
+    "revoke_token": "`tokens revoke`",
+    "check_token": "the service's",
 }
 COMMANDS_WITHOUT_METHOD = {
     "upgrade": "spanmq.schema, for who keeps house",
@@ -46,6 +51,8 @@ COMMANDS_WITHOUT_METHOD = {
     "finish_shards": "ShardedQueue.finish",
     "drop_shards": "ShardedQueue.drop",
     "worker": "spanmq.worker",
+    "serve": "spanmq.service",
+    "tokens": "the client's methods for tokens, in two words",
     "pipeline": "spanmq.spark.jobs, over Spark",
 }
 # The client's word, where PGMQ's is another, and where one method stands for several functions.

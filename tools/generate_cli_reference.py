@@ -22,6 +22,8 @@ HEAD = """\
 How they work together is in [cli.md](cli.md). All have `--help` and, but for `sql`, `--json` (JSON, a line
 a record) and `--dsn` (the database; without it `SPANMQ_DSN`, else the embedded server).
 """
+# Commands of two words.
+GROUPS = {"tokens": "Tokens of the service", "pipeline": "Pipeline"}
 EVERYWHERE = {"dsn", "as_json"}
 
 
@@ -34,9 +36,10 @@ def generate() -> str:
         for name, command in commands.items():
             if command.rich_help_panel == panel:
                 parts.append("\n".join(describe(name, command)))
-    parts.append("## Pipeline\n")
-    for name, command in commands["pipeline"].commands.items():
-        parts.append("\n".join(describe(f"pipeline {name}", command)))
+    for group, heading in GROUPS.items():
+        parts.append(f"## {heading}\n")
+        for name, command in commands[group].commands.items():
+            parts.append("\n".join(describe(f"{group} {name}", command)))
     return "\n".join(parts)
 
 

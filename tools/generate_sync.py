@@ -29,6 +29,7 @@ MODULES = (
     "sending",
     "shard_maps",
     "shards",
+    "tokens",
 )
 
 WORDS = {
@@ -57,6 +58,7 @@ WORDS = {
     "AsyncReceivers": "Receivers",
     "AsyncShardMaps": "ShardMaps",
     "AsyncShardedQueue": "ShardedQueue",
+    "AsyncTokens": "Tokens",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "adapt_async": "adapt",
@@ -77,6 +79,7 @@ WORDS = {
     "schedules_async": "schedules",
     "sending_async": "sending",
     "receivers_async": "receivers",
+    "tokens_async": "tokens",
 }
 
 RULES = {

@@ -50,6 +50,7 @@ from spanmq.schedules import Schedules, plan_schedules
 from spanmq.schema import Installed
 from spanmq.sending import Sending
 from spanmq.shard_maps import ShardMaps
+from spanmq.tokens import Tokens
 
 
 class Client(
@@ -62,6 +63,7 @@ class Client(
     Receivers,
     Health,
     ShardMaps,
+    Tokens,
 ):
     """Send and receive messages.
 

@@ -48,6 +48,7 @@ from spanmq.schedules_async import AsyncSchedules, plan_schedules
 from spanmq.schema import Installed
 from spanmq.sending_async import AsyncSending
 from spanmq.shard_maps_async import AsyncShardMaps
+from spanmq.tokens_async import AsyncTokens
 
 
 class AsyncClient(
@@ -60,6 +61,7 @@ class AsyncClient(
     AsyncReceivers,
     AsyncHealth,
     AsyncShardMaps,
+    AsyncTokens,
 ):
     """Send and receive messages.
 

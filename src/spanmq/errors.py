@@ -88,6 +88,10 @@ class ScheduleNotFoundError(SpanmqError):
     """No schedule of this name."""
 
 
+class TokenNotFoundError(SpanmqError):
+    """No token of this name."""
+
+
 class CronNotAvailableError(SpanmqError):
     """The package that reads cron texts is not installed: the extra `schedule` brings it."""
 
@@ -371,6 +375,13 @@ class PipelineError(SpanmqError):
 
 class PipelineNotAvailableError(PipelineError):
     """PySpark or Java is missing on this machine."""
+
+
+# The HTTP service.
+
+
+class ServiceNotAvailableError(SpanmqError):
+    """The packages that the HTTP service needs are not installed: the extra `service` brings them."""
 
 
 # The schema manager and the take-over of PGMQ.

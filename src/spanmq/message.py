@@ -316,6 +316,18 @@ class Receiver:
     opened_at: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """Who may do what over HTTP: `verbs` with queues whose names fit one of `queues`; * is any characters."""
+
+    name: str
+    queues: list[str]
+    verbs: list[str]
+    created_at: datetime
+    expires_at: datetime | None
+    rotated_at: datetime | None
+
+
 @dataclass(frozen=True, slots=True)
 class MaintenanceStep:
     """One thing that `maintain` did."""

@@ -19,6 +19,7 @@ from spanmq.cli import (
     schedules,
     schema,
     sending,
+    service,
     settling,
     shards,
     simulation,
@@ -42,6 +43,7 @@ PANELS = {
     "Settle": settling,
     "Fail, hold and pause": delivering,
     "Work": work,
+    "Service": service,
     "Queues": queues,
     "Policies": policies,
     "Streams": receivers,
@@ -62,6 +64,7 @@ for panel, module in PANELS.items():
         command.rich_help_panel = panel
         app.registered_commands.append(command)
 
+app.add_typer(service.tokens, name="tokens", rich_help_panel="Service")
 app.add_typer(pipeline.commands, name="pipeline", rich_help_panel="Pipeline")
 
 

@@ -40,7 +40,9 @@ ADDED = {
     "bulk_reserve",
     "bulk_seal",
     "cancel",
+    "check_token",
     "classify",
+    "create_token",
     "copy_begin",
     "copy_publish",
     "doctor",
@@ -55,6 +57,7 @@ ADDED = {
     "list_category_rules",
     "list_receivers",
     "list_schedules",
+    "list_tokens",
     "maintain",
     "nack",
     "pause",
@@ -72,6 +75,8 @@ ADDED = {
     "release_receiver",
     "resume",
     "resume_schedule",
+    "revoke_token",
+    "rotate_token",
     "schedule",
     "send_messages",
     "set_category_rule",
@@ -85,7 +90,7 @@ ADDED = {
     "unschedule",
     "upcoming_schedules",
 }
-ADDED_TYPES = {"dead_letter", "leased_message"}
+ADDED_TYPES = {"dead_letter", "leased_message", "token"}
 # PGMQ says volatile, but these look at nothing but their arguments.
 IMMUTABLE_HERE = {"format_table_name", "validate_queue_name"}
 

@@ -1,0 +1,126 @@
+"""Who asks, and what he may do: bearer tokens, and the scope that each route wants."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import lru_cache
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Literal
+
+from starlette.requests import Request
+
+from spanmq.message import Token
+from spanmq.service.refusal import forbidden, unauthorized
+from spanmq.token_secret import PREFIX, hash_of
+
+if TYPE_CHECKING:
+    from spanmq.client_async import AsyncClient
+    from spanmq.service.backend import Backend
+
+Verb = Literal["send", "receive", "look", "manage"]
+VERBS: Final[tuple[Verb, ...]] = ("send", "receive", "look", "manage")
+CACHED_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks; a queue is looked at without regard to case, as the database does."""
+
+    name: str
+    queues: tuple[str, ...]
+    verbs: frozenset[str]
+
+    def may(self, verb: Verb, queue: str | None) -> bool:
+        """Tell whether he may do that; None is what concerns all queues, for which one needs `*`."""
+        if verb not in self.verbs:
+            return False
+        if "*" in self.queues:
+            return True
+        return queue is not None and any(_fits(pattern, queue) for pattern in self.queues)
+
+    def check(self, verb: Verb, queue: str | None) -> None:
+        """Raise 403 if he may not, in the same words whether the queue exists or not."""
+        if not self.may(verb, queue):
+            raise forbidden(verb, queue)
+
+
+EVERYBODY: Final = Caller("", ("*",), frozenset(VERBS))
+
+
+@lru_cache(maxsize=4096)
+def _pattern(text: str) -> re.Pattern[str]:
+    # Only * is special: brackets and question marks stand for themselves.
+    return re.compile(".*".join(map(re.escape, text.lower().split("*"))), re.DOTALL)
+
+
+def _fits(pattern: str, queue: str) -> bool:
+    return _pattern(pattern).fullmatch(queue.lower()) is not None
+
+
+class Tokens:
+    """Looks tokens up, and remembers the answer for so many seconds: a revoked one is good for no longer."""
+
+    def __init__(self, client: AsyncClient, cached_for: float) -> None:
+        self._client = client
+        self._cached_for = cached_for
+        self._known: OrderedDict[str, tuple[float, Caller | None]] = OrderedDict()
+
+    async def caller_of(self, secret: str) -> Caller | None:
+        """Give who a secret belongs to, None if to nobody now."""
+        # The cache, like the database, has no secrets.
+        key = hash_of(secret)
+        now = monotonic()
+        if (known := self._known.get(key)) is not None and known[0] > now:
+            return known[1]
+        found = await self._client.check_token(secret) if secret.startswith(PREFIX) else None
+        caller = None if found is None else caller_of(found)
+        self._known[key] = now + self._cached_for, caller
+        self._known.move_to_end(key)
+        while len(self._known) > CACHED_MAX:
+            self._known.popitem(last=False)
+        return caller
+
+
+def caller_of(token: Token) -> Caller:
+    """Give who a token stands for."""
+    return Caller(token.name, tuple(token.queues), frozenset(token.verbs))
+
+
+async def identify(request: Request) -> Caller:
+    """Give who asks; raises 401 if nobody knows, 429 if he asks too much at once."""
+    backend: Backend = request.app.state.backend
+    if not backend.settings.with_tokens:
+        return EVERYBODY
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not secret.strip():
+        raise unauthorized("a token is needed")
+    caller = await backend.tokens.caller_of(secret.strip())
+    if caller is None:
+        raise unauthorized("the token is unknown, expired or revoked")
+    backend.gate.count(request.scope, caller)
+    return caller
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a route wants of its caller; the route's dependency, and what tests read of it.
+
+    `of` says where the queue is: in the `path`; nowhere (`everything` is concerned); in the `request`, whose
+    handler checks each; or the answer is `filtered` by what the caller may see.
+    """
+
+    verb: Verb
+    of: Literal["path", "everything", "request", "filtered"] = "path"
+
+    async def __call__(self, request: Request) -> Caller:
+        """Give the caller if he may."""
+        caller = await identify(request)
+        if self.of == "path":
+            caller.check(self.verb, request.path_params["queue"])
+        elif self.of == "everything":
+            caller.check(self.verb, None)
+        elif self.verb not in caller.verbs:
+            raise forbidden(self.verb, None)
+        return caller

@@ -1,0 +1,85 @@
+"""The application: its routes, and what stands around them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from fastapi import APIRouter, FastAPI
+from starlette.types import ASGIApp
+
+from spanmq import __version__
+from spanmq.service import condition, receiving, sending
+from spanmq.service.backend import Backend
+from spanmq.service.failure import handle
+from spanmq.service.parts import Failed
+from spanmq.service.settings import Settings
+
+DESCRIPTION: Final = "Queues over HTTP. Errors have one shape everywhere; docs/service.md lists their codes."
+ERRORS: Final[dict[int | str, dict[str, Any]]] = {
+    status: {"model": Failed, "description": text}
+    for status, text in {
+        400: "a value that means nothing",
+        401: "no token, or a bad one",
+        403: "the token may not do that",
+        404: "there is none",
+        413: "too large",
+        422: "not as described here",
+        429: "too much at once by this token",
+        500: "a fault of the service",
+        503: "not now: try again after Retry-After",
+    }.items()
+}
+# Each is a noun; all stand under /v1.
+ROUTERS: Final[tuple[APIRouter, ...]] = (sending.routes, receiving.routes)
+
+Mount = Callable[[Backend], ASGIApp]
+
+
+def create_app(settings: Settings, *, mounts: Mapping[str, Mount] | None = None) -> FastAPI:
+    """Make the application.
+
+    `mounts` are other applications under paths of their own, such as pages at "/": each is made with what
+    stands behind all requests, which is open whenever they are asked. A mount sees what no route before it
+    takes.
+    """
+    backend = Backend(settings)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await backend.open()
+        try:
+            yield
+        finally:
+            await backend.close()
+
+    app = FastAPI(
+        title="spanmq",
+        version=__version__,
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        responses=ERRORS,
+        redoc_url=None,
+        # A path that ends in a slash is another one: a redirect would be asked without its token.
+        redirect_slashes=False,
+    )
+    app.state.backend = backend
+    handle(app)
+    app.include_router(condition.routes)
+    for router in ROUTERS:
+        app.include_router(router, prefix="/v1")
+    for path, mount in (mounts or {}).items():
+        app.mount(path, mount(backend))
+    app.add_middleware(_Gated, backend=backend)
+    return app
+
+
+class _Gated:
+    """The gate as Starlette wants a middleware."""
+
+    def __init__(self, app: ASGIApp, backend: Backend) -> None:
+        self._guarded = backend.gate.over(app)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._guarded(scope, receive, send)

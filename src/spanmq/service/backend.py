@@ -1,0 +1,64 @@
+"""What stands behind all requests: one client with its pool, the long polls, the tokens, the limits."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+
+from spanmq.body import RawJson
+from spanmq.client_async import AsyncClient
+from spanmq.errors import ConnectionFailedError
+from spanmq.service.access import Tokens
+from spanmq.service.gate import Gate
+from spanmq.service.waiting import Waiting
+from spanmq.timeouts import Timeouts, with_timeouts
+
+if TYPE_CHECKING:
+    from spanmq.service.settings import Settings
+
+logger = logging.getLogger("spanmq.service")
+
+
+class Backend:
+    """Made before the event loop runs, opened and closed within it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        limits = Timeouts(lock=min(5.0, settings.statement_timeout), statement=settings.statement_timeout)
+        # Bodies go through as the server gives them: nobody here looks into them.
+        self.client = AsyncClient(
+            with_timeouts(settings.dsn, limits, application_name="spanmq service"),
+            pool_size=settings.pool_size,
+            timeout=settings.pool_timeout,
+            decoder=RawJson,
+        )
+        self.waiting = Waiting(self.client)
+        self.tokens = Tokens(self.client, settings.token_cache)
+        self.gate = Gate(settings)
+        self.is_stopping = False
+
+    async def open(self) -> None:
+        """Connect; a database that is away now may come later, and until then requests are told so."""
+        try:
+            await self.client.open()
+        except ConnectionFailedError as error:
+            logger.warning("database_away error=%r", error.message)
+
+    def stop(self) -> None:
+        """Answer who waits, and be ready for no more."""
+        self.is_stopping = True
+        self.waiting.stop()
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        self.stop()
+        await self.waiting.join()
+        await self.client.close()
+
+
+def backend_of(request: Request) -> Backend:
+    """Give what stands behind a request."""
+    backend: Backend = request.app.state.backend
+    return backend

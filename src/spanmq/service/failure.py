@@ -1,0 +1,125 @@
+"""The one shape of errors, and which status and code each error has.
+
+    {"error": {"code": "queue_not_found", "message": "…", "hint": "…", "detail": "…"}}
+
+The code is the name of the client's error class. What a driver or a server says of its own troubles is for
+the log: it may name hosts, roles and statements.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from spanmq import errors
+from spanmq.service.refusal import Refusal
+
+logger = logging.getLogger("spanmq.service")
+
+# The first class of an error's own order that stands here counts. 503: try again, nothing is wrong with you.
+STATUS_OF: Final[dict[type[errors.SpanmqError], int]] = {
+    errors.BodyTooLargeError: 413,
+    errors.InvalidArgumentError: 400,
+    errors.QueueNotFoundError: 404,
+    errors.DeadLetterNotFoundError: 404,
+    errors.ScheduleNotFoundError: 404,
+    errors.TokenNotFoundError: 404,
+    errors.NotPermittedError: 409,
+    errors.ReceiverInUseError: 409,
+    errors.ReceiverSupersededError: 409,
+    errors.MissingPrivilegeError: 403,
+    errors.TransactionConflictError: 503,
+    errors.StatementCancelledError: 503,
+    errors.ServerExhaustedError: 503,
+    errors.ServerReadOnlyError: 503,
+    errors.ConnectionFailedError: 503,
+    errors.ConnectionLostError: 503,
+    errors.SchemaMissingError: 503,
+    errors.SchemaVersionError: 503,
+    errors.CronNotAvailableError: 501,
+    errors.NotSupportedByUpstreamError: 501,
+    errors.SpanmqError: 500,
+}
+# What is said instead of the driver's or the server's words.
+MESSAGE_OF: Final[dict[type[errors.SpanmqError], str]] = {
+    errors.ConnectionFailedError: "the database can't be reached",
+    errors.ConnectionLostError: "the connection to the database was lost: whether it took effect is unknown",
+    errors.ServerExhaustedError: "the database has run out of something",
+    errors.ServerReadOnlyError: "the database is read-only",
+    errors.StatementCancelledError: "the database took too long; nothing was changed",
+    errors.TransactionConflictError: "others were at it; nothing was changed",
+    errors.MissingPrivilegeError: "the service itself lacks the right for that",
+    errors.SchemaMissingError: "the service's database holds no queues",
+    errors.SchemaVersionError: "the service's database is of another release",
+    errors.ServerError: "the database reported an error",
+}
+RETRY_SECONDS: Final = 1
+CODES_OF_STATUS: Final = {404: "not_found", 405: "method_not_allowed", 400: "invalid_request"}
+
+
+def code_of(kind: type[errors.SpanmqError]) -> str:
+    """Give a class's name in lower case: queue_not_found."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__.removesuffix("Error")).lower()
+
+
+def kind_of(error: errors.SpanmqError) -> type[errors.SpanmqError]:
+    """Give the class whose status an error has."""
+    return next(kind for kind in type(error).__mro__ if kind in STATUS_OF)
+
+
+def body_of(code: str, message: str, **more: Any) -> dict[str, Any]:
+    """Give the one shape."""
+    return {"error": {"code": code, "message": message, **{k: v for k, v in more.items() if v}}}
+
+
+def describe(error: errors.SpanmqError) -> tuple[int, dict[str, Any]]:
+    """Give the status and the body for an error of the client."""
+    status = STATUS_OF[kind_of(error)]
+    said = next((MESSAGE_OF[kind] for kind in type(error).__mro__ if kind in MESSAGE_OF), None)
+    if said is not None or status == 500:
+        logger.warning("request_failed error=%s message=%r", type(error).__name__, error.message)
+        return status, body_of(code_of(type(error)), said or "the service could not do it")
+    return status, body_of(code_of(type(error)), error.message, detail=error.detail, queue=error.queue)
+
+
+def answer(status: int, body: dict[str, Any], *, retry_after: int | None = None) -> Response:
+    """Give the response."""
+    headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse(body, status, headers)
+
+
+def handle(app: FastAPI) -> None:
+    """Let all errors of an application end in the one shape."""
+
+    @app.exception_handler(errors.SpanmqError)
+    async def of_the_client(_: Request, error: errors.SpanmqError) -> Response:
+        status, body = describe(error)
+        return answer(status, body, retry_after=RETRY_SECONDS if status == 503 else None)
+
+    @app.exception_handler(RequestValidationError)
+    async def of_validation(_: Request, error: RequestValidationError) -> Response:
+        # Without the value: it may be a secret in the wrong place.
+        problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:10]]
+        detail = "; ".join(problems)
+        return answer(422, body_of("invalid_request", "the request is not as described", detail=detail))
+
+    @app.exception_handler(HTTPException)
+    async def of_http(_: Request, error: HTTPException) -> Response:
+        if isinstance(error, Refusal):
+            body = body_of(error.code, error.message, hint=error.hint)
+            return answer(error.status_code, body, retry_after=error.retry_after)
+        code = CODES_OF_STATUS.get(error.status_code, "invalid_request")
+        return answer(error.status_code, body_of(code, str(error.detail)))
+
+    @app.exception_handler(Exception)
+    async def of_ourselves(request: Request, error: Exception) -> Response:
+        logger.error("request_broke method=%s route=%r", request.method, request.url.path, exc_info=error)
+        return answer(500, body_of("internal", "the service has a fault; its log tells more"))

@@ -1,0 +1,67 @@
+"""How answers are written: bodies of messages stand in them as the server gave them, to the last digit."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from starlette.responses import Response
+
+from spanmq.body import RawJson
+from spanmq.message import Message
+from spanmq.service import receipt
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class JsonText(Response):
+    """JSON that is written already."""
+
+    media_type = "application/json"
+
+
+def reply(status: int = 200, **members: object) -> JsonText:
+    """Answer with an object."""
+    return JsonText(to_json(members), status)
+
+
+def messages_of(messages: Iterable[Message]) -> JsonText:
+    """Answer with messages; those under a lease have a receipt."""
+    written = ",".join([message_text(message) for message in messages])
+    return JsonText(f'{{"messages":[{written}]}}')
+
+
+def message_text(message: Message) -> str:
+    """Write a message."""
+    parts = {
+        "message_id": message.message_id,
+        "attempt": message.attempt,
+        "enqueued_at": message.enqueued_at.isoformat(),
+        "leased_until": message.leased_until.isoformat(),
+        "group": message.group,
+        "headers": message.headers,
+    }
+    if message.lease_id is not None:
+        parts["receipt"] = receipt.write(message.queue, message.message_id, message.lease_id)
+        parts["last_error"] = message.last_error
+    if message.archived_at is not None:
+        parts["archived_at"] = message.archived_at.isoformat()
+    return f'{_encode(parts)[:-1]},"body":{to_json(message.body)}}}'
+
+
+def to_json(value: Any) -> str:
+    """Write a value: dataclasses as objects, times in ISO 8601."""
+    if isinstance(value, RawJson):
+        return value.text if isinstance(value.text, str) else value.text.decode()
+    if isinstance(value, datetime):
+        return f'"{value.isoformat()}"'
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return "{" + ",".join([f"{_encode(str(k))}:{to_json(v)}" for k, v in value.items()]) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join([to_json(each) for each in value]) + "]"
+    return _encode(value)

@@ -1,0 +1,71 @@
+"""The parts that the routes' signatures are made of."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Query
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from spanmq.service.access import Caller, Scope
+from spanmq.service.backend import Backend, backend_of
+
+QueueName = Annotated[str, Path(description="The queue.", min_length=1, max_length=47)]
+Behind = Annotated[Backend, Depends(backend_of)]
+
+Seconds = Annotated[float, Field(ge=0, le=3e9, allow_inf_nan=False)]
+Delay = Seconds | AwareDatetime
+Id = Annotated[int, Field(ge=0, lt=2**63)]
+Quantity = Annotated[int, Query(ge=1, le=1_000)]
+Text = Annotated[str, Field(max_length=10_000)]
+Name = Annotated[str, Path(min_length=1, max_length=255)]
+
+MaySend = Annotated[Caller, Depends(Scope("send"))]
+MayReceive = Annotated[Caller, Depends(Scope("receive"))]
+MayLook = Annotated[Caller, Depends(Scope("look"))]
+MayManage = Annotated[Caller, Depends(Scope("manage"))]
+MayLookAtAll = Annotated[Caller, Depends(Scope("look", "everything"))]
+MayManageAll = Annotated[Caller, Depends(Scope("manage", "everything"))]
+
+
+class Given(BaseModel):
+    """What a request's body is: unknown members are errors, for a misspelt option would be ignored."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Problem(BaseModel):
+    """What went wrong."""
+
+    code: str
+    message: str
+    hint: str | None = None
+    detail: str | None = None
+    queue: str | None = None
+
+
+class Failed(BaseModel):
+    """The one shape of errors."""
+
+    error: Problem
+
+
+class Received(BaseModel):
+    """A message; `receipt` and `last_error` are there when it is held under a lease."""
+
+    message_id: int
+    attempt: int
+    enqueued_at: AwareDatetime
+    leased_until: AwareDatetime
+    group: str | None
+    headers: dict[str, Any] | None
+    receipt: str | None = None
+    last_error: str | None = None
+    archived_at: AwareDatetime | None = None
+    body: Any
+
+
+class ReceivedMessages(BaseModel):
+    """Messages."""
+
+    messages: list[Received]

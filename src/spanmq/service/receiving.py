@@ -1,0 +1,195 @@
+"""Routes that take messages out of queues, and those that say what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from spanmq.client_async import AsyncClient
+from spanmq.message import Message, Settled
+from spanmq.service import receipt
+from spanmq.service.access import Caller, Scope
+from spanmq.service.json_text import messages_of, reply
+from spanmq.service.parts import Behind, Given, MayReceive, QueueName, ReceivedMessages, Seconds, Text
+from spanmq.service.receipt import Receipt
+from spanmq.service.refusal import invalid
+
+routes = APIRouter(tags=["messages"])
+
+BATCH_MAX = 1_000
+ReceiptText = Annotated[str, Field(max_length=200)]
+MaySettle = Annotated[Caller, Depends(Scope("receive", "request"))]
+
+
+class Wanted(Given):
+    """How many messages, for how long, and how long to wait for the first."""
+
+    quantity: Annotated[int, Field(ge=1, le=BATCH_MAX)] = 1
+    lease: Seconds | None = None
+    slots: Annotated[int, Field(ge=1, le=BATCH_MAX)] = 1
+    wait: Seconds = 0.0
+
+
+class Held(Given):
+    """The receipts of messages."""
+
+    receipts: Annotated[list[ReceiptText], Field(min_length=1, max_length=BATCH_MAX)]
+
+
+class GivenUp(Held):
+    """Receipts, and why."""
+
+    error: Text | None = None
+    category: Annotated[str, Field(max_length=20)] | None = None
+    error_class: Text | None = None
+    traceback: Annotated[str, Field(max_length=100_000)] | None = None
+    worker: Text | None = None
+
+    @property
+    def reason(self) -> dict[str, Any]:
+        """Give why, as the client wants it."""
+        return self.model_dump(include={"error", "category", "error_class", "traceback", "worker"})
+
+
+class GivenBack(GivenUp):
+    """Receipts, why, and whether they come again: `requeue` false makes dead letters of them at once."""
+
+    retry_in: Seconds | None = None
+    requeue: bool = True
+
+
+class Extended(Held):
+    """Receipts, and how long to hold them from now on."""
+
+    seconds: Seconds
+
+
+class Outcome(BaseModel):
+    """What became of one message."""
+
+    receipt: str
+    outcome: str
+
+
+class Outcomes(BaseModel):
+    """A result for each receipt, in their order."""
+
+    results: list[Outcome]
+
+
+@routes.post("/queues/{queue}/receive", response_model=ReceivedMessages)
+async def receive(
+    queue: QueueName, wanted: Wanted, request: Request, backend: Behind, caller: MayReceive
+) -> Response:
+    """Receive messages under a lease, waiting up to `wait` seconds for the first (ReceiveMessage)."""
+    take = partial(backend.client.receive, queue, wanted.quantity, lease=wanted.lease, slots=wanted.slots)
+    if wanted.wait > backend.settings.wait_max:
+        raise invalid(f"wait may be {backend.settings.wait_max:g} seconds at most, got {wanted.wait:g}")
+    messages: list[Message] = await take()
+    if not messages and wanted.wait:
+        with backend.gate.aside(caller):
+            messages = await backend.waiting.wait(queue, take, wanted.wait, disconnected(request))
+    return messages_of(messages)
+
+
+@routes.post("/ack", response_model=Outcomes)
+async def ack(held: Held, backend: Behind, caller: MaySettle) -> Response:
+    """Settle messages as done (AckMessage)."""
+    return await _settle(backend.client, caller, held.receipts, lambda client: client.ack_lease)
+
+
+@routes.post("/nack", response_model=Outcomes)
+async def nack(held: GivenBack, backend: Behind, caller: MaySettle) -> Response:
+    """Give messages back: each comes again after its backoff, or is a dead letter (NackMessage)."""
+    if not held.requeue:
+        if held.retry_in is not None:
+            raise invalid("what is not to be requeued has no retry_in")
+        return await _reject(held, backend.client, caller)
+    return await _settle(
+        backend.client,
+        caller,
+        held.receipts,
+        lambda client: partial(client.nack_lease, retry_in=held.retry_in, **held.reason),
+    )
+
+
+@routes.post("/reject", response_model=Outcomes)
+async def reject(held: GivenUp, backend: Behind, caller: MaySettle) -> Response:
+    """Give messages up: each is a dead letter at once."""
+    return await _reject(held, backend.client, caller)
+
+
+@routes.post("/release", response_model=Outcomes)
+async def release(held: Held, backend: Behind, caller: MaySettle) -> Response:
+    """Give messages back unhandled: visible at once, and this delivery is no attempt."""
+    return await _settle(backend.client, caller, held.receipts, lambda client: client.release_lease)
+
+
+@routes.post("/extend", response_model=Outcomes)
+async def extend(held: Extended, backend: Behind, caller: MaySettle) -> Response:
+    """Hold messages longer: all that were received together with them, too."""
+    read = _read(caller, held.receipts)
+    outcomes: dict[tuple[str, int], str] = {}
+    for queue, lease_id in sorted({(each.queue, each.lease_id) for each in read}):
+        kept = await backend.client.extend(queue, lease_id, held.seconds)
+        outcomes[queue, lease_id] = "extended" if kept else "stale"
+    results = [outcomes[each.queue, each.lease_id] for each in read]
+    return _outcomes(held.receipts, results)
+
+
+async def _reject(held: GivenUp, client: AsyncClient, caller: Caller) -> Response:
+    return await _settle(
+        client, caller, held.receipts, lambda client: partial(client.reject_lease, **held.reason)
+    )
+
+
+Settle = Callable[[str, int, list[int]], Awaitable[list[Settled]]]
+
+
+async def _settle(
+    client: AsyncClient, caller: Caller, receipts: list[str], how: Callable[[AsyncClient], Settle]
+) -> Response:
+    """Settle what the receipts name, all in one transaction."""
+    read = _read(caller, receipts)
+    leases: dict[tuple[str, int], list[int]] = {}
+    for each in read:
+        leases.setdefault((each.queue, each.lease_id), []).append(each.message_id)
+    outcomes: dict[tuple[str, int, int], str] = {}
+
+    async def settle(settle_lease: Settle) -> None:
+        # In one order, whoever settles: two that hold the same leases don't wait for each other.
+        for (queue, lease_id), message_ids in sorted(leases.items()):
+            for settled in await settle_lease(queue, lease_id, message_ids):
+                outcomes[queue, lease_id, settled.message_id] = settled.outcome
+
+    if len(leases) == 1:
+        await settle(how(client))
+    else:
+        async with client.transaction() as joined:
+            await settle(how(joined))
+    results = [outcomes.get((each.queue, each.lease_id, each.message_id), "stale") for each in read]
+    return _outcomes(receipts, results)
+
+
+def _outcomes(receipts: list[str], outcomes: list[str]) -> Response:
+    pairs = zip(receipts, outcomes, strict=True)
+    return reply(results=[{"receipt": text, "outcome": outcome} for text, outcome in pairs])
+
+
+def _read(caller: Caller, receipts: list[str]) -> list[Receipt]:
+    """Read receipts, all before anything is done, and look whether the caller may settle them."""
+    read = [receipt.read(text) for text in receipts]
+    for queue in {each.queue for each in read}:
+        caller.check("receive", queue)
+    return read
+
+
+async def disconnected(request: Request) -> None:
+    """Return when the client has hung up."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,158 @@
+"""Routes that put messages into queues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from spanmq.service.json_text import reply
+from spanmq.service.parts import Behind, Delay, Given, MaySend, QueueName, Seconds, Text
+from spanmq.service.refusal import invalid
+
+routes = APIRouter(tags=["messages"])
+
+# Longer than anybody tries again; the ids are forgotten after that.
+IDEMPOTENT_SECONDS = 3600.0
+BATCH_MAX = 1_000
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=200,
+        description="Within an hour, a request with the same key sends nothing and answers the same ids.",
+    ),
+]
+
+
+class NewMessage(Given):
+    """A message to send."""
+
+    body: Any
+    headers: dict[str, Any] | None = None
+    group: Text | None = None
+    delay: Delay | None = None
+    priority: Annotated[int, Field(ge=0, le=9)] = 0
+    expires_in: Seconds | None = None
+    max_attempts: Annotated[int, Field(ge=1, le=32_767)] | None = None
+    dedup_id: Text | None = None
+
+    @property
+    def alike(self) -> tuple[Any, ...]:
+        """Give what the messages of one call of the database have in common."""
+        return self.delay, self.priority, self.expires_in, self.max_attempts
+
+
+class SingleMessage(NewMessage):
+    """A message to send by itself."""
+
+    dedup_for: Seconds = 300.0
+    ordered: bool = False
+
+
+class NewMessages(Given):
+    """Messages to send, all or none."""
+
+    messages: Annotated[list[NewMessage], Field(min_length=1, max_length=BATCH_MAX)]
+    dedup_for: Seconds = 300.0
+    ordered: bool = False
+
+
+class Sent(BaseModel):
+    """The id of what was sent, or was sent before."""
+
+    message_id: int
+
+
+class SentMessages(BaseModel):
+    """A result for each message, in their order."""
+
+    results: list[Sent]
+
+
+@routes.post("/queues/{queue}/messages", status_code=201, response_model=Sent)
+async def send(
+    queue: QueueName,
+    message: SingleMessage,
+    backend: Behind,
+    _: MaySend,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Send a message (SendMessage)."""
+    [dedup_id], dedup_for = _dedup([message], message.dedup_for, idempotency_key)
+    message_id = await backend.client.send(
+        queue,
+        message.body,
+        headers=message.headers,
+        group=message.group,
+        delay=message.delay,
+        priority=message.priority,
+        expires_in=message.expires_in,
+        max_attempts=message.max_attempts,
+        dedup_id=dedup_id,
+        dedup_for=dedup_for,
+        ordered=message.ordered,
+    )
+    return reply(201, message_id=message_id)
+
+
+@routes.post("/queues/{queue}/messages/batch", status_code=201, response_model=SentMessages)
+async def send_batch(
+    queue: QueueName,
+    batch: NewMessages,
+    backend: Behind,
+    _: MaySend,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Send messages, all or none."""
+    dedup_ids, dedup_for = _dedup(batch.messages, batch.dedup_for, idempotency_key)
+    # Neighbours with equal options go together, so that the ids are in the order given.
+    numbered = list(zip(batch.messages, dedup_ids, strict=True))
+    runs = [list(run) for _, run in groupby(numbered, key=lambda each: each[0].alike)]
+    if len(runs) == 1:
+        ids = await _send_alike(backend.client, queue, runs[0], dedup_for, batch.ordered)
+    else:
+        ids = []
+        async with backend.client.transaction() as client:
+            for run in runs:
+                ids += await _send_alike(client, queue, run, dedup_for, batch.ordered)
+    return reply(201, results=[{"message_id": message_id} for message_id in ids])
+
+
+async def _send_alike(
+    client: Any, queue: str, run: Sequence[tuple[NewMessage, str | None]], dedup_for: float, ordered: bool
+) -> list[int]:
+    first = run[0][0]
+    messages = [message for message, _ in run]
+    dedup_ids = [dedup_id for _, dedup_id in run]
+    ids: list[int] = await client.send_batch(
+        queue,
+        [message.body for message in messages],
+        headers=[message.headers for message in messages] if any(m.headers for m in messages) else None,
+        group=[message.group for message in messages] if any(m.group is not None for m in messages) else None,
+        delay=first.delay,
+        priority=first.priority,
+        expires_in=first.expires_in,
+        max_attempts=first.max_attempts,
+        dedup_ids=dedup_ids if any(each is not None for each in dedup_ids) else None,
+        dedup_for=dedup_for,
+        ordered=ordered,
+    )
+    return ids
+
+
+def _dedup(
+    messages: Sequence[NewMessage], dedup_for: float, key: str | None
+) -> tuple[list[str | None], float]:
+    """Give the ids by which messages are known again, and for how long."""
+    if key is None:
+        return [message.dedup_id for message in messages], dedup_for
+    if any(message.dedup_id is not None for message in messages):
+        raise invalid("an Idempotency-Key and a dedup_id can't go together")
+    # Apart from the ids that senders give, and one for each message of a batch.
+    return [f"idempotency-key {number} {key}" for number in range(len(messages))], IDEMPOTENT_SECONDS

@@ -1,0 +1,147 @@
+"""The process: uvicorn with what it lacks, time limits for headers and an end that answers who waits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from spanmq.service.app import Mount, create_app
+from spanmq.service.backend import Backend
+from spanmq.service.settings import Settings
+
+logger = logging.getLogger("spanmq.service")
+
+HEADER_BYTES_MAX: Final = 64 * 1024
+HEADER_SECONDS: Final = 10.0
+KEEP_ALIVE_SECONDS: Final = 75
+
+
+class Protocol(HttpToolsProtocol):
+    """HTTP whose headers must come soon and be of some size: a connection that says little costs little."""
+
+    _header_timer: asyncio.TimerHandle | None = None
+    _header_bytes = 0
+
+    def connection_made(self, transport: Any) -> None:
+        """Wait for the first request, not for ever."""
+        super().connection_made(transport)
+        self._await_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timer."""
+        self._end_timer()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """Begin to count, also for a request on a connection that was kept."""
+        super().on_message_begin()
+        self._header_bytes = 0
+        if self._header_timer is None:
+            self._await_headers()
+
+    def on_url(self, url: bytes) -> None:
+        """Count what a request begins with."""
+        if self._counts(len(url)):
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Count a header."""
+        if self._counts(len(name) + len(value)):
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Serve the request, unless the connection is being closed."""
+        self._end_timer()
+        if not self.transport.is_closing():
+            super().on_headers_complete()
+
+    def _counts(self, size: int) -> bool:
+        self._header_bytes += size
+        if self._header_bytes > HEADER_BYTES_MAX:
+            self._hang_up()
+            return False
+        return True
+
+    def _await_headers(self) -> None:
+        self._header_timer = self.loop.call_later(HEADER_SECONDS, self._hang_up)
+
+    def _end_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _hang_up(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """A server that tells where it listens, and whose stop is an ordinary end."""
+
+    def __init__(self, config: uvicorn.Config, backend: Backend, announce: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._backend = backend
+        self._announce = announce
+
+    async def startup(self, sockets: list[Any] | None = None) -> None:
+        """Listen, and say where."""
+        await super().startup(sockets)
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            shown = f"[{host}]" if ":" in host else host
+            self._announce(f"{self._backend.settings.scheme}://{shown}:{port}")
+
+    async def shutdown(self, sockets: list[Any] | None = None) -> None:
+        """Answer those who wait, finish what is under way, and end."""
+        self._backend.stop()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Stop at SIGTERM and SIGINT, at once at the second; don't die of them in the end."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+    def _stop(self) -> None:
+        if self.should_exit:
+            self.force_exit = True
+        self.should_exit = True
+
+
+def serve(
+    settings: Settings,
+    *,
+    mounts: Mapping[str, Mount] | None = None,
+    announce: Callable[[str], None] = lambda address: logger.info("service_started address=%s", address),
+) -> None:
+    """Serve until a signal; `announce` is told the address as soon as requests are taken."""
+    app: FastAPI = create_app(settings, mounts=mounts)
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        http=Protocol,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=round(settings.grace),
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
+    )
+    Server(config, app.state.backend, announce).run()

@@ -1,0 +1,118 @@
+-- Tokens of the HTTP service. A token lets its bearer act with the rights of the service's role, so only who has the privilege on
+-- spanmq.token itself may handle them: insert to create, update to rotate, delete to revoke, select to list and to check.
+
+-- Raises 42501 unless the caller has the privilege on the table of tokens.
+create or replace function spanmq.check_token_right(privilege text) returns void
+language plpgsql stable as $$
+begin
+    if not has_table_privilege(spanmq.caller(), 'spanmq.token', privilege) then
+        raise exception 'permission denied for tokens'
+            using errcode = '42501', hint = format('grant %s on spanmq.token to %I', privilege, spanmq.caller());
+    end if;
+end $$;
+
+-- Raises MQ002 for what is no SHA-256 in hexadecimal digits.
+create or replace function spanmq.check_secret_hash(secret_hash text) returns void
+language plpgsql immutable as $$
+begin
+    if secret_hash is null or secret_hash !~ '^[0-9a-f]{64}$' then
+        -- Without the value: whoever passes the secret by mistake must not find it in the server's log.
+        raise exception 'secret_hash must be the SHA-256 of a secret, in 64 hexadecimal digits' using errcode = 'MQ002';
+    end if;
+end $$;
+
+create or replace function spanmq.token_row(this spanmq.token) returns pgmq.token
+language sql immutable as $$
+    select row(this.name, this.queues, this.verbs, this.created_at, this.expires_at, this.rotated_at)::pgmq.token
+$$;
+
+-- Makes a token from the hash of its secret. Raises MQ002 for a name that is taken or empty, a pattern that fits no queue's name, an
+-- unknown verb, a time that is over; 42501 without the right.
+create or replace function pgmq.create_token(name text, secret_hash text, queues text[], verbs text[], expires_at timestamptz default null)
+returns pgmq.token
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    made spanmq.token;
+    unfit text;
+begin
+    perform spanmq.check_token_right('insert');
+    perform spanmq.check_secret_hash(secret_hash);
+    if name is null or octet_length(name) not between 1 and 100 then
+        raise exception 'the name of a token must have 1 to 100 bytes' using errcode = 'MQ002';
+    end if;
+    if queues is null or cardinality(queues) not between 1 and 100 then
+        raise exception 'a token needs 1 to 100 patterns of queues' using errcode = 'MQ002', hint = '* stands for all queues.';
+    end if;
+    select q into unfit from unnest(queues) q where q is null or q !~ '^[^$;''[:cntrl:]]{1,47}$' limit 1;
+    if found then
+        raise exception 'no queue has a name like %', coalesce(quote_literal(unfit), 'NULL') using errcode = 'MQ002';
+    end if;
+    if verbs is null or cardinality(verbs) = 0 then
+        raise exception 'a token needs a verb' using errcode = 'MQ002', hint = 'send, receive, look, manage.';
+    end if;
+    select v into unfit from unnest(verbs) v where v is null or v not in ('send', 'receive', 'look', 'manage') limit 1;
+    if found then
+        raise exception 'there is no verb %', coalesce(quote_literal(unfit), 'NULL')
+            using errcode = 'MQ002', hint = 'send, receive, look, manage.';
+    end if;
+    if expires_at <= clock_timestamp() then
+        raise exception 'the token would have expired at %', expires_at using errcode = 'MQ002';
+    end if;
+    insert into spanmq.token as t (name, secret_hash, queues, verbs, expires_at)
+        values (create_token.name, create_token.secret_hash, create_token.queues,
+                array(select distinct v from unnest(create_token.verbs) v order by v), create_token.expires_at)
+        on conflict do nothing
+        returning * into made;
+    if not found then
+        raise exception 'there is a token %', quote_literal(name) using errcode = 'MQ002', hint = 'pgmq.rotate_token() gives it a new secret.';
+    end if;
+    return spanmq.token_row(made);
+end $$;
+
+-- The tokens by name, those that have expired too; what they are checked by is not among it. Raises 42501 without the right.
+create or replace function pgmq.list_tokens() returns setof pgmq.token
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform spanmq.check_token_right('select');
+    return query select (spanmq.token_row(t)).* from spanmq.token t order by t.name;
+end $$;
+
+-- Ends a token; false if there was none of that name. Services notice within seconds. Raises 42501 without the right.
+create or replace function pgmq.revoke_token(name text) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform spanmq.check_token_right('delete');
+    delete from spanmq.token t where t.name = revoke_token.name;
+    return found;
+end $$;
+
+-- Gives a token a new secret; the one before is good for `overlap` seconds more, those before that not at all. False if there is none
+-- of that name. Raises MQ002 for what is no hash or no time, 42501 without the right.
+create or replace function pgmq.rotate_token(name text, secret_hash text, overlap double precision default 0) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    until_ timestamptz := spanmq.after(overlap, 'overlap');
+begin
+    perform spanmq.check_token_right('update');
+    perform spanmq.check_secret_hash(secret_hash);
+    if overlap < 0 then
+        raise exception 'overlap cannot be negative, got: %', overlap using errcode = 'MQ002';
+    end if;
+    update spanmq.token t
+        set previous_hash = case when overlap > 0 then t.secret_hash end, previous_until = case when overlap > 0 then until_ end,
+            secret_hash = rotate_token.secret_hash, rotated_at = clock_timestamp()
+        where t.name = rotate_token.name;
+    return found;
+end $$;
+
+-- The token with that hash, if it is good now: no row otherwise, whatever the reason. Raises 42501 without the right to look.
+create or replace function pgmq.check_token(secret_hash text) returns setof pgmq.token
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform spanmq.check_token_right('select');
+    return query
+        select (spanmq.token_row(t)).* from spanmq.token t
+        where (t.secret_hash = check_token.secret_hash
+               or t.previous_hash = check_token.secret_hash and t.previous_until > clock_timestamp())
+          and (t.expires_at is null or t.expires_at > clock_timestamp());
+end $$;

@@ -1,0 +1,26 @@
+-- since 0.1.0
+-- Tokens of the HTTP service: who may do what with which queues. A token's text is shown once and stored nowhere; here is its SHA-256,
+-- which is enough, for the text is 256 random bits and nobody can try them all.
+create table spanmq.token (
+    token_id int generated always as identity primary key,
+    name text not null unique check (octet_length(name) between 1 and 100),
+    secret_hash text not null check (secret_hash ~ '^[0-9a-f]{64}$'),
+    previous_hash text check (previous_hash ~ '^[0-9a-f]{64}$'),   -- before the last rotation; good until previous_until
+    previous_until timestamptz,
+    queues text[] not null check (cardinality(queues) between 1 and 100),  -- patterns: * stands for any characters
+    verbs text[] not null check (verbs <@ array['send', 'receive', 'look', 'manage'] and cardinality(verbs) > 0),
+    created_at timestamptz not null default clock_timestamp(),
+    expires_at timestamptz,                                        -- null: never
+    rotated_at timestamptz
+);
+create unique index token_secret on spanmq.token (secret_hash);
+create index token_previous_secret on spanmq.token (previous_hash) where previous_hash is not null;
+
+create type pgmq.token as (
+    name text,
+    queues text[],
+    verbs text[],
+    created_at timestamptz,
+    expires_at timestamptz,
+    rotated_at timestamptz
+);

@@ -1,0 +1,65 @@
+"""The SQL functions of the service's tokens: their arguments, and what becomes of their rows. No I/O here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+from spanmq import call as argument
+from spanmq.call import Call, Delay, Rows, Seconds
+from spanmq.errors import InvalidArgumentError
+from spanmq.message import Token
+from spanmq.rows import flag, records
+
+
+def create_token(
+    name: str, secret_hash: str, queues: Iterable[str], verbs: Iterable[str], expires: Delay | None
+) -> Call[Token]:
+    """Make a token."""
+    if isinstance(queues, str) or isinstance(verbs, str):
+        raise InvalidArgumentError("queues and verbs of a token are lists")
+    arguments = [
+        argument.text("name", name),
+        argument.text("secret_hash", secret_hash),
+        argument.texts("queues", queues),
+        argument.texts("verbs", verbs),
+    ]
+    if expires is not None:
+        arguments.append(argument.moment("expires_at", expires))
+    return Call("create_token", tuple(arguments), _first, native=True)
+
+
+def list_tokens() -> Call[list[Token]]:
+    """List them."""
+    return Call("list_tokens", (), partial(records, _token), native=True)
+
+
+def revoke_token(name: str) -> Call[bool]:
+    """End one."""
+    return Call("revoke_token", (argument.text("name", name),), flag, native=True)
+
+
+def rotate_token(name: str, secret_hash: str, overlap: Seconds) -> Call[bool]:
+    """Give one a new secret."""
+    arguments = (
+        argument.text("name", name),
+        argument.text("secret_hash", secret_hash),
+        argument.seconds("overlap", overlap),
+    )
+    return Call("rotate_token", arguments, flag, native=True)
+
+
+def check_token(secret_hash: str) -> Call[Token | None]:
+    """Look one up by its secret."""
+    arguments = (argument.text("secret_hash", secret_hash),)
+    return Call("check_token", arguments, lambda rows: _first(rows) if rows.values else None, native=True)
+
+
+def _first(rows: Rows) -> Token:
+    return _token(rows.records()[0])
+
+
+def _token(row: dict[str, Any]) -> Token:
+    return Token(**{field.name: row[field.name] for field in fields(Token)})

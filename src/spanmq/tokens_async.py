@@ -1,0 +1,52 @@
+"""What a client does with the tokens of the HTTP service; a part of AsyncClient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spanmq import token_calls
+from spanmq.call import Delay, Seconds
+from spanmq.errors import TokenNotFoundError
+from spanmq.link_async import AsyncLink
+from spanmq.message import Token
+from spanmq.token_secret import hash_of, new_secret
+
+
+class AsyncTokens:
+    """Who may do what over HTTP. The database has only hashes: a secret is shown once."""
+
+    _link: AsyncLink
+
+    async def create_token(
+        self, name: str, *, queues: Iterable[str], verbs: Iterable[str], expires: Delay | None = None
+    ) -> str:
+        """Make a token and give its secret, which nobody can look up again.
+
+        `queues` are patterns of names, in which * stands for any characters; `verbs` are of send, receive,
+        look and manage. `expires` is seconds, a timedelta or the moment itself; None: never.
+        """
+        secret = new_secret()
+        await self._link.run(token_calls.create_token(name, hash_of(secret), queues, verbs, expires))
+        return secret
+
+    async def list_tokens(self) -> list[Token]:
+        """List the tokens by name, those that have expired too."""
+        return await self._link.run(token_calls.list_tokens())
+
+    async def rotate_token(self, name: str, *, overlap: Seconds = 0.0) -> str:
+        """Give a token a new secret; the one before is good for `overlap` seconds more.
+
+        Raises TokenNotFoundError if there is none of this name.
+        """
+        secret = new_secret()
+        if not await self._link.run(token_calls.rotate_token(name, hash_of(secret), overlap)):
+            raise TokenNotFoundError(f"there is no token {name!r}")
+        return secret
+
+    async def revoke_token(self, name: str) -> bool:
+        """End a token; tell whether it was there. Services notice within seconds."""
+        return await self._link.run(token_calls.revoke_token(name))
+
+    async def check_token(self, secret: str) -> Token | None:
+        """Give the token of a secret if it is good now."""
+        return await self._link.run(token_calls.check_token(hash_of(secret)))

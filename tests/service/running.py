@@ -1,0 +1,76 @@
+"""A service as a user runs it: in a process of its own, on a port that is free."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from tests.cli.program import PROGRAM, environment, records
+
+TIMEOUT = 30.0
+
+
+@dataclass(frozen=True)
+class Running:
+    """A service that takes requests."""
+
+    address: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def client(self, token: str | None = None, **more: Any) -> httpx.Client:
+        """Give an HTTP client; without a proxy, whatever the environment says."""
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        return httpx.Client(base_url=self.address, headers=headers, timeout=TIMEOUT, trust_env=False, **more)
+
+    def stop(self) -> int:
+        """Ask it to end, and give its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(TIMEOUT)
+
+    def kill(self) -> None:
+        """End it as a failing machine would."""
+        self.process.kill()
+        self.process.wait(TIMEOUT)
+
+
+@contextmanager
+def service(dsn: str, folder: Path, *options: str | int, tokens: bool = False) -> Iterator[Running]:
+    """Run one; its log goes to a file, which grows without anybody reading it."""
+    chosen = () if tokens else ("--without-tokens",)
+    log = folder / "service.log"
+    with log.open("ab") as errors:
+        process = subprocess.Popen(
+            [*PROGRAM, "serve", "--port", "0", "--json", *chosen, *map(str, options)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment(dsn),
+        )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, f"{process.wait(TIMEOUT)} {log.read_text()}"
+        yield Running(json.loads(line)["address"], process, log)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def token(dsn: str, name: str, *, queues: str = "*", verbs: str = "send,receive,look,manage") -> str:
+    """Make a token and give its secret."""
+    options = [f"--queue={queue}" for queue in queues.split(",")] + [f"--verb={v}" for v in verbs.split(",")]
+    [made] = records("tokens", "create", name, *options, dsn=dsn)
+    return str(made["token"])
+
+
+def open_files(process: subprocess.Popen[bytes]) -> int:
+    """Count what a process has open."""
+    return len(list(Path(f"/proc/{process.pid}/fd").iterdir()))

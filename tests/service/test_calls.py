@@ -1,0 +1,140 @@
+"""The four calls that a service of queues is made of: send, receive, ack, nack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from tests.cli.program import ask
+
+
+class Calls:
+    """The calls on one queue."""
+
+    def __init__(self, http: httpx.Client, queue: str) -> None:
+        self.http = http
+        self.path = f"/v1/queues/{queue}"
+
+    def send(self, body: object, **options: object) -> int:
+        done = self.http.post(f"{self.path}/messages", json={"body": body, **options})
+        assert done.status_code == 201, done.text
+        return int(done.json()["message_id"])
+
+    def receive(self, quantity: int = 10, **options: object) -> list[dict[str, Any]]:
+        done = self.http.post(f"{self.path}/receive", json={"quantity": quantity, **options})
+        assert done.status_code == 200, done.text
+        return list(done.json()["messages"])
+
+    def settle(self, how: str, messages: list[dict[str, Any]], **options: object) -> list[str]:
+        receipts = [message["receipt"] for message in messages]
+        done = self.http.post(f"/v1/{how}", json={"receipts": receipts, **options})
+        assert done.status_code == 200, done.text
+        results = done.json()["results"]
+        assert [each["receipt"] for each in results] == receipts
+        return [each["outcome"] for each in results]
+
+
+@pytest.fixture
+def calls(http: httpx.Client, queue: str) -> Calls:
+    return Calls(http, queue)
+
+
+def test_message_that_was_sent_is_received_and_acked_once(calls: Calls) -> None:
+    message_id = calls.send({"number": 1.5, "text": "ü"}, headers={"a": 1}, group="g")
+    [message] = calls.receive()
+    assert message["message_id"] == message_id
+    assert message["body"] == {"number": 1.5, "text": "ü"}
+    assert (message["group"], message["attempt"]) == ("g", 1)
+    assert calls.receive() == []
+    assert calls.settle("ack", [message]) == ["acked"]
+    assert calls.settle("ack", [message]) == ["stale"]
+
+
+def test_batch_is_sent_in_order_and_has_a_result_for_each(calls: Calls) -> None:
+    batch = [{"body": number, "priority": 5 if number == 1 else 0} for number in range(4)]
+    done = calls.http.post(f"{calls.path}/messages/batch", json={"messages": batch})
+    ids = [each["message_id"] for each in done.json()["results"]]
+    assert (done.status_code, ids) == (201, sorted(ids))
+    # Of the higher priority is what comes first.
+    assert [message["body"] for _ in range(4) for message in calls.receive(1)] == [1, 0, 2, 3]
+
+
+def test_batch_with_one_bad_message_sends_none(calls: Calls) -> None:
+    batch = [{"body": 1}, {"body": 2, "delay": 1}, {"body": "\0", "delay": 0}]
+    done = calls.http.post(f"{calls.path}/messages/batch", json={"messages": batch})
+    assert (done.status_code, done.json()["error"]["code"]) == (400, "invalid_body")
+    assert calls.receive() == []
+
+
+def test_nacked_message_comes_again_with_its_error(calls: Calls) -> None:
+    calls.send(1)
+    assert calls.settle("nack", calls.receive(), error="no stock", retry_in=0) == ["retrying"]
+    [message] = calls.receive()
+    assert (message["attempt"], message["last_error"]) == (2, "no stock")
+
+
+def test_nack_without_requeue_makes_a_dead_letter(calls: Calls, service_database: str, queue: str) -> None:
+    calls.send(1)
+    assert calls.settle("nack", calls.receive(), error="bad", requeue=False) == ["dead"]
+    assert ask(service_database, f"select count(*) from pgmq.dead_letters('{queue}')") == 1
+
+
+def test_released_message_is_there_at_once_as_the_same_attempt(calls: Calls) -> None:
+    calls.send(1)
+    assert calls.settle("release", calls.receive()) == ["released"]
+    assert [message["attempt"] for message in calls.receive()] == [1]
+
+
+def test_extended_message_is_held_longer(calls: Calls, service_database: str, queue: str) -> None:
+    calls.send(1)
+    messages = calls.receive(lease=5)
+    assert calls.settle("extend", messages, seconds=500) == ["extended"]
+    assert ask(service_database, f"select vt > clock_timestamp() + interval '400 s' from pgmq.q_{queue}")
+    calls.settle("ack", messages)
+    assert calls.settle("extend", messages, seconds=500) == ["stale"]
+
+
+def test_receipts_of_several_leases_are_settled_together(calls: Calls) -> None:
+    for number in range(3):
+        calls.send(number)
+    messages = [*calls.receive(1), *calls.receive(2)]
+    assert calls.settle("ack", messages[:1]) == ["acked"]
+    assert calls.settle("ack", messages) == ["stale", "acked", "acked"]
+
+
+def test_forged_receipt_is_refused_before_anything_is_done(calls: Calls) -> None:
+    calls.send(1)
+    [message] = calls.receive()
+    done = calls.http.post("/v1/ack", json={"receipts": [message["receipt"], "AAAA"]})
+    assert (done.status_code, done.json()["error"]["code"]) == (400, "invalid_argument")
+    assert calls.settle("ack", [message]) == ["acked"]
+
+
+def test_idempotency_key_sends_once(calls: Calls) -> None:
+    def post(path: str, given: object, key: str) -> object:
+        return calls.http.post(f"{calls.path}/{path}", json=given, headers={"Idempotency-Key": key}).json()
+
+    assert post("messages", {"body": 1}, "a") == post("messages", {"body": 1}, "a")
+    batch = {"messages": [{"body": 2}, {"body": 3}]}
+    assert post("messages/batch", batch, "b") == post("messages/batch", batch, "b")
+    assert sorted(message["body"] for message in calls.receive()) == [1, 2, 3]
+
+
+def test_delayed_message_waits(calls: Calls) -> None:
+    calls.send(1, delay=3600)
+    assert calls.receive() == []
+
+
+def test_body_keeps_its_digits(calls: Calls, service_database: str, queue: str) -> None:
+    ask(service_database, f"select pgmq.send('{queue}', '12345678901234567890.123456789')")
+    done = calls.http.post(f"{calls.path}/receive", json={})
+    assert "12345678901234567890.123456789" in done.text
+
+
+def test_unknown_queue_is_named_and_unknown_option_refused(calls: Calls) -> None:
+    done = calls.http.post("/v1/queues/none/messages", json={"body": 1})
+    assert (done.status_code, done.json()["error"]["code"]) == (404, "queue_not_found")
+    done = calls.http.post(f"{calls.path}/messages", json={"body": 1, "dealy": 3})
+    assert (done.status_code, done.json()["error"]["code"]) == (422, "invalid_request")
+    assert "dealy" in done.json()["error"]["detail"]

@@ -1,0 +1,124 @@
+"""Tokens of the service: what is stored, who may handle them, and when one is good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+
+from spanmq.client import Client
+from spanmq.errors import InvalidArgumentError, MissingPrivilegeError, TokenNotFoundError
+from spanmq.token_secret import hash_of
+
+
+@pytest.fixture
+def client(connection: Connection[Any]) -> Client:
+    return Client(connection=connection)
+
+
+def good(client: Client, secret: str) -> bool:
+    return client.check_token(secret) is not None
+
+
+def test_secret_is_nowhere_in_the_database(client: Client, connection: Connection[Any]) -> None:
+    secret = client.create_token("shop", queues=["orders-*"], verbs=["send", "send"])
+    row = connection.execute("select t::text, t.secret_hash from spanmq.token t").fetchone()
+    assert row is not None
+    assert secret not in row[0]
+    assert row[1] == hash_of(secret)
+    token = client.check_token(secret)
+    assert token is not None
+    assert (token.name, token.queues, token.verbs, token.expires_at) == ("shop", ["orders-*"], ["send"], None)
+    assert client.list_tokens() == [token]
+    assert not good(client, secret + "x")
+
+
+def test_expired_token_is_not_good(client: Client, connection: Connection[Any]) -> None:
+    secret = client.create_token("shop", queues=["*"], verbs=["send"], expires=60)
+    assert good(client, secret)
+    connection.execute("update spanmq.token set expires_at = clock_timestamp() - interval '1 second'")
+    assert not good(client, secret)
+    assert [token.name for token in client.list_tokens()] == ["shop"]
+
+
+def test_revoked_token_is_not_good(client: Client) -> None:
+    secret = client.create_token("shop", queues=["*"], verbs=["send"])
+    assert client.revoke_token("shop")
+    assert not good(client, secret)
+    assert not client.revoke_token("shop")
+
+
+def test_rotated_token_has_its_secret_before_for_the_overlap_only(
+    client: Client, connection: Connection[Any]
+) -> None:
+    first = client.create_token("shop", queues=["*"], verbs=["send"])
+    second = client.rotate_token("shop", overlap=60)
+    assert good(client, first)
+    assert good(client, second)
+    connection.execute("update spanmq.token set previous_until = clock_timestamp() - interval '1 second'")
+    assert not good(client, first)
+    third = client.rotate_token("shop")
+    assert [good(client, secret) for secret in (first, second, third)] == [False, False, True]
+    with pytest.raises(TokenNotFoundError, match="none"):
+        client.rotate_token("none")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"name": ""}, "name of a token"),
+        ({"name": "x" * 101}, "name of a token"),
+        ({"name": "taken"}, "there is a token 'taken'"),
+        ({"queues": []}, "patterns"),
+        ({"queues": ["a;b"]}, "no queue has a name like 'a;b'"),
+        ({"queues": ["x" * 48]}, "no queue has a name"),
+        ({"queues": [None]}, "NULL"),
+        ({"queues": "orders"}, "lists"),
+        ({"verbs": []}, "needs a verb"),
+        ({"verbs": ["delete"]}, "no verb 'delete'"),
+        ({"expires": 0}, "would have expired"),
+    ],
+)
+def test_bad_token_is_refused(client: Client, options: dict[str, Any], words: str) -> None:
+    client.create_token("taken", queues=["*"], verbs=["send"])
+    given: dict[str, Any] = {"name": "shop", "queues": ["*"], "verbs": ["send"], **options}
+    with pytest.raises(InvalidArgumentError, match=words), client.transaction() as inner:
+        inner.create_token(given.pop("name"), **given)
+    assert [token.name for token in client.list_tokens()] == ["taken"]
+
+
+def test_secret_in_place_of_its_hash_is_refused_and_not_repeated(connection: Connection[Any]) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        connection.execute("select pgmq.create_token('a', 'my secret', array['*'], array['send'])")
+    assert caught.value.sqlstate == "MQ002"
+    assert "my secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("privilege", ["insert", "update", "delete", "select"])
+def test_each_privilege_on_the_table_lets_one_do_its_part(
+    connection: Connection[Any], privilege: str
+) -> None:
+    connection.execute("create role spanmq_test_keeper")
+    connection.execute("grant usage on schema pgmq to spanmq_test_keeper")
+    connection.execute(f"grant {privilege} on spanmq.token to spanmq_test_keeper".encode())
+    connection.execute("set local role spanmq_test_keeper")
+    client = Client(connection=connection)
+    acts: dict[str, Callable[[Client], object]] = {
+        "insert": lambda inner: inner.create_token("a", queues=["*"], verbs=["send"]),
+        "update": lambda inner: inner.rotate_token("a"),
+        "delete": lambda inner: inner.revoke_token("a"),
+        "select": lambda inner: (inner.list_tokens(), inner.check_token("b")),
+    }
+    for name, act in acts.items():
+        if name == privilege:
+            with connection.transaction():
+                try:
+                    act(client)
+                except TokenNotFoundError:
+                    assert name == "update"
+        else:
+            with pytest.raises(MissingPrivilegeError), connection.transaction():
+                act(client)

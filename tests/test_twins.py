@@ -88,6 +88,8 @@ FUNCTIONS_WITHOUT_METHOD = {
     "receiver_claim": "the Spark source's: spanmq.spark.stream",
     "receiver_ranges": "the Spark source's: spanmq.spark.stream",
     "receiver_log": "the Spark source's: spanmq.spark.stream",
+    "failures_between": "the Spark source's: spanmq.spark.rows",
+    "failure_extent": "the Spark source's: spanmq.spark.rows",
     "note_export": "the export job's: spanmq.spark.jobs.export",
     "bulk_reserve": "the Spark sink's: spanmq.spark.writer",
     "bulk_seal": "the Spark sink's: spanmq.spark.writer",

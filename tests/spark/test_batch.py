@@ -66,6 +66,43 @@ def test_dead_letters_are_read_with_their_causes(client: Client, batch: Batch) -
     assert batch("or*, others", table="dead_letters").count() == 4
 
 
+def test_failures_are_read_once_for_each_message_and_delivery(client: Client, batch: Batch) -> None:
+    client.send_batch("orders", range(5))
+    client.nack(client.receive("orders", 3), "it's late", category="TRANSIENT", retry_in=0)
+    client.reject(client.receive("orders", 2), "no such customer", error_class="KeyError")
+    client.nack(client.receive("orders", 2), "a third", retry_in=0)
+    columns = ("message_id", "attempt", "outcome", "category", "error", "error_class")
+    frame = batch(table="failures", minPartitions=2)
+    rows = sorted(tuple(row[name] for name in columns) for row in frame.collect())
+    told = [(i, each) for i in range(1, 6) for each in client.failures("orders", i)]
+    assert rows == sorted((i, *(getattr(each, name) for name in columns[1:])) for i, each in told)
+    assert len(rows) == 7
+    assert frame.filter('error = "it\'s late" and message_id >= 2').count() == 2
+    assert batch(table="failures", columns="worker, queue").first() == (None, "orders")
+    assert batch(table="failures", columns="retry_at").filter("retry_at is null").count() == 2
+    client.create_queue("empty")
+    assert batch("empty", table="failures").count() == 0
+
+
+def test_dead_letters_are_parsed_filtered_and_cut_as_all_tables_are(client: Client, batch: Batch) -> None:
+    client.send_batch("orders", [{"n": i} if i != 7 else {"n": "seven"} for i in range(10)])
+    client.reject(client.receive("orders", 10), "bad", category="PERMANENT")
+    frame = batch(table="dead_letters", columns="dead_letter_id, history, body", bodySchema="n int")
+    assert frame.columns == ["dead_letter_id", "history", "body"]
+    assert sorted(row.body.n for row in frame.collect() if row.body.n is not None) == [
+        *range(7),
+        *range(8, 10),
+    ]
+    dropping = batch(table="dead_letters", bodySchema="n int", mode="dropmalformed", minPartitions=4)
+    assert dropping.count() == 9
+    assert dropping.rdd.getNumPartitions() == 4
+    text = failure(batch(table="dead_letters", bodySchema="n int", mode="failfast").collect)
+    assert "a body of queue orders does not fit the option bodySchema" in text
+    late = batch(table="dead_letters").filter("dead_at > timestamp'2001-01-01' and message_id in (1, 2)")
+    assert late.count() == 2
+    assert "Filter (" not in late._jdf.queryExecution().executedPlan().toString()
+
+
 def test_queue_without_messages_is_an_empty_frame(client: Client, batch: Batch) -> None:
     assert batch().count() == 0
     assert batch(table="archive").count() == 0

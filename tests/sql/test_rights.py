@@ -48,7 +48,16 @@ ALLOWED = {
         "release",
     },
     "delete": {"delete", "archive", "ack", "reject", "cancel", "pop"},
-    "select": {"metrics", "peek", "storage", "statistics", "status", "failures", "get_policy"},
+    "select": {
+        "metrics",
+        "peek",
+        "storage",
+        "statistics",
+        "status",
+        "failures",
+        "failures_between",
+        "get_policy",
+    },
     "truncate": {"purge_queue"},
 }
 ALL = set().union(*ALLOWED.values())

@@ -72,6 +72,19 @@ COLUMNS: Final = {
         Column("history", StringType(), "t.history::text", is_default=False),
         *_TAIL,
     ),
+    "failures": (
+        Column("queue", StringType(), "{queue}::text"),
+        Column("message_id", LongType(), "t.msg_id"),
+        Column("attempt", IntegerType(), "t.attempt"),
+        Column("failed_at", TimestampType(), "t.failed_at"),
+        Column("outcome", StringType(), "t.outcome"),
+        Column("category", StringType(), "t.category"),
+        Column("error", StringType(), "t.error"),
+        Column("error_class", StringType(), "t.error_class"),
+        Column("retry_at", TimestampType(), "t.retry_at"),
+        Column("traceback", StringType(), "t.traceback", is_default=False),
+        Column("worker", StringType(), "t.worker", is_default=False),
+    ),
 }
 
 

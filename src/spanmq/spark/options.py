@@ -10,7 +10,7 @@ from typing import Final
 
 from spanmq.errors import InvalidArgumentError
 
-TABLES: Final = ("queue", "archive", "dead_letters")
+TABLES: Final = ("queue", "archive", "dead_letters", "failures")
 MODES: Final = ("permissive", "dropmalformed", "failfast")
 
 _READ: Final = ("table", "columns", "bodySchema", "mode", "includeHeaders", "minPartitions")

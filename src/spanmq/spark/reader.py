@@ -171,6 +171,9 @@ def _extent(connection: psycopg.Connection[Any], queue: str, table: str) -> tupl
         number, first, last = rows.dead_letters(connection, queue)
         where, key = f"t.queue_id = {number}", "t.dead_letter_id"
         return rows.Range(queue, "spanmq.dead_letter", 1, 0, where=where, key=key), first, last
+    if table == "failures":
+        extent = rows.Range(queue, "pgmq.failures_between", 1, 0, is_call=True)
+        return (extent, *rows.failures(connection, queue))
     row = connection.execute(
         "select first_id, last_id from pgmq.receiver_log(queue => %s)", [queue]
     ).fetchone()

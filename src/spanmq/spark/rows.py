@@ -26,7 +26,10 @@ BATCH_BYTES: Final = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Ids first to last of one queue, in `table` (quoted). `expected` rows, where that is known."""
+    """Ids first to last of one queue, in `table` (quoted). `expected` rows, where that is known.
+
+    Where `is_call`, the table is a function of the queue and both ids.
+    """
 
     queue: str
     table: str
@@ -36,6 +39,7 @@ class Range:
     key: str = "t.msg_id"
     attempt: int | None = None
     expected: int | None = None
+    is_call: bool = False
 
 
 def connect(dsn: str) -> psycopg.Connection[Any]:
@@ -109,6 +113,14 @@ def dead_letters(connection: psycopg.Connection[Any], queue: str) -> tuple[int, 
     ).fetchone()
     assert row is not None
     return row[0], row[1], row[2]
+
+
+def failures(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int]:
+    """Give the lowest and the highest id of a message that failed; an empty range if none did."""
+    row = connection.execute(
+        "select first_id, last_id from pgmq.failure_extent(queue => %s)", [queue]
+    ).fetchone()
+    return (1, 0) if row is None or row[0] is None else (row[0], row[1])
 
 
 def identity(connection: psycopg.Connection[Any]) -> str:
@@ -211,4 +223,5 @@ def _query(columns: Sequence[Column], ids: Range) -> str:
         f'{each.expression.format(queue=queue, attempt=attempt)} as "{each.name}"' for each in columns
     )
     where = f" and {ids.where}" if ids.where else ""
-    return f"select {wanted} from {ids.table} t where {ids.key} between {ids.first} and {ids.last}{where}"
+    table = f"{ids.table}({queue}, {ids.first}, {ids.last})" if ids.is_call else ids.table
+    return f"select {wanted} from {table} t where {ids.key} between {ids.first} and {ids.last}{where}"

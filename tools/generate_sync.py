@@ -29,6 +29,7 @@ MODULES = (
     "sending",
     "shard_maps",
     "shards",
+    "subscriptions",
     "tokens",
 )
 
@@ -58,6 +59,7 @@ WORDS = {
     "AsyncReceivers": "Receivers",
     "AsyncShardMaps": "ShardMaps",
     "AsyncShardedQueue": "ShardedQueue",
+    "AsyncSubscriptions": "Subscriptions",
     "AsyncTokens": "Tokens",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
@@ -79,6 +81,7 @@ WORDS = {
     "schedules_async": "schedules",
     "sending_async": "sending",
     "receivers_async": "receivers",
+    "subscriptions_async": "subscriptions",
     "tokens_async": "tokens",
 }
 

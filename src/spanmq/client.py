@@ -50,6 +50,7 @@ from spanmq.schedules import Schedules, plan_schedules
 from spanmq.schema import Installed
 from spanmq.sending import Sending
 from spanmq.shard_maps import ShardMaps
+from spanmq.subscriptions import Subscriptions
 from spanmq.tokens import Tokens
 
 
@@ -63,6 +64,7 @@ class Client(
     Receivers,
     Health,
     ShardMaps,
+    Subscriptions,
     Tokens,
 ):
     """Send and receive messages.

@@ -48,6 +48,7 @@ from spanmq.schedules_async import AsyncSchedules, plan_schedules
 from spanmq.schema import Installed
 from spanmq.sending_async import AsyncSending
 from spanmq.shard_maps_async import AsyncShardMaps
+from spanmq.subscriptions_async import AsyncSubscriptions
 from spanmq.tokens_async import AsyncTokens
 
 
@@ -61,6 +62,7 @@ class AsyncClient(
     AsyncReceivers,
     AsyncHealth,
     AsyncShardMaps,
+    AsyncSubscriptions,
     AsyncTokens,
 ):
     """Send and receive messages.

@@ -64,6 +64,14 @@ class DeadLetterNotFoundError(SpanmqError):
     """No dead letter of this id waits: it was put back or purged, or there never was one."""
 
 
+class SubscriptionError(SpanmqError):
+    """Not possible for a subscription, or for a queue that has some; nothing was changed."""
+
+
+class QueueBusyError(SpanmqError):
+    """A transaction that sends into the queue did not end in time; nothing was changed."""
+
+
 class InvalidPatternError(InvalidArgumentError):
     """A pattern that is no regular expression, or that could keep the server busy for ever."""
 
@@ -212,6 +220,8 @@ _CLASS_OF_SQLSTATE: Final[dict[str, type[SpanmqError]]] = {
     "MQ052": ReceiverInUseError,
     "MQ053": MessagesLostError,
     "MQ030": ShardsChangedError,
+    "MQ060": SubscriptionError,
+    "MQ061": QueueBusyError,
     "22003": InvalidArgumentError,  # numeric_value_out_of_range
     "22008": InvalidArgumentError,  # datetime_field_overflow
     "2201W": InvalidArgumentError,  # invalid_row_count_in_limit_clause

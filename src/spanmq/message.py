@@ -299,6 +299,15 @@ class NotifyThrottle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """A queue (`subscription`) that gets every message of another, since `created_at`."""
+
+    subscription: str
+    queue: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Receiver:
     """A stream that consumes a queue: one checkpoint of it.
 

@@ -26,6 +26,8 @@ LABELS: Final[dict[type[errors.SpanmqError], str]] = {
     errors.InvalidBodyError: "bad body",
     errors.BodyTooLargeError: "body too large",
     errors.QueueNotFoundError: "no such queue",
+    errors.SubscriptionError: "not with a subscription",
+    errors.QueueBusyError: "the queue is busy",
     errors.DeadLetterNotFoundError: "no such dead letter",
     errors.ScheduleNotFoundError: "no such schedule",
     errors.TokenNotFoundError: "no such token",

@@ -70,9 +70,18 @@ select 'a span lies in one open segment', format('queue %s span %s: %s', s.queue
 from spans s
 where (
     select count(*) from spanmq.segment g
-    where g.queue_id = s.queue_id and g.state = 'open' and g.lo <= s.lo and upper(s.all_ids) - 1 <= g.hi) <> 1
+    where g.queue_id = coalesce(
+            (select p.log_id from spanmq.subscription p where p.queue_id = s.queue_id), s.queue_id)
+        and g.state = 'open' and g.lo <= s.lo and upper(s.all_ids) - 1 <= g.hi) <> 1
 """
 OF_SEGMENTS = """
+select 'a queue knows its subscriptions', format('queue %s', q.queue_id)
+from spanmq.queue q
+where q.is_subscription <> exists (select from spanmq.subscription s where s.queue_id = q.queue_id)
+    or q.has_subscriptions <> exists (select from spanmq.subscription s where s.log_id = q.queue_id)
+    or q.subscription_changes <> case when q.is_subscription then 0
+                                      else (select p.start_value - 1 from pg_sequence_parameters(q.ids) p) end
+union all
 select 'segments do not overlap', format('queue %s: %s and %s', a.queue_id, a.log_name, b.log_name)
 from spanmq.segment a
 join spanmq.segment b on b.queue_id = a.queue_id and b.lo > a.lo and b.lo <= a.hi
@@ -105,7 +114,7 @@ with
     found_rows as (
         select m.msg_id, m.group_key, l.headers, g.log_name, l.tableoid::regclass::text as found_in
         from members m
-        left join spanmq.segment g on g.queue_id = {queue_id} and m.msg_id between g.lo and g.hi
+        left join spanmq.segment g on g.queue_id = {log_id} and m.msg_id between g.lo and g.hi
         left join {log} l on l.msg_id = m.msg_id
     )
 select 'a message has its row, in the table of its segment',
@@ -144,17 +153,19 @@ def broken_invariants(connection: Connection) -> list[str]:
     # One snapshot for all: otherwise a claim between two of the queries would look like a fault.
     with snapshot(connection):
         queues = connection.execute(
-            "select queue_id, is_unlogged, ids::text, queue_view::text, archive::text from spanmq.queue"
+            "select q.queue_id, coalesce(s.log_id, q.queue_id), is_unlogged, ids::text, queue_view::text,"
+            " archive::text from spanmq.queue q left join spanmq.subscription s on s.queue_id = q.queue_id"
         ).fetchall()
         for suffix in ("", "_unlogged"):
             text = sql.SQL(OF_SPANS).format(**tables_of(suffix), is_unlogged=sql.Literal(bool(suffix)))
             found += connection.execute(text).fetchall()
         found += connection.execute(sql.SQL(OF_SEGMENTS)).fetchall()
-        for queue_id, is_unlogged, ids, view, archive in queues:
+        for queue_id, log_id, is_unlogged, ids, view, archive in queues:
             text = sql.SQL(OF_ONE_QUEUE).format(
                 **tables_of("_unlogged" if is_unlogged else ""),
                 queue_id=sql.Literal(queue_id),
-                log=sql.Identifier("spanmq", f"log_{queue_id}"),
+                log_id=sql.Literal(log_id),
+                log=sql.Identifier("spanmq", f"log_{log_id}"),
                 ids=sql.Literal(ids),
                 view=sql.SQL(view),
                 archive=sql.SQL(archive),

@@ -35,7 +35,7 @@ language sql stable as $$
 $$;
 
 -- The queue of that name, if the caller has the privilege on its view.
--- Raises 42P01 (with PGMQ's text) for an unknown queue, 42501 for a missing right.
+-- Raises 42P01 (with PGMQ's text) for an unknown queue, 42501 for a missing right, MQ060 for `insert` into a subscription.
 create or replace function spanmq.find_queue(queue_name text, privilege text) returns spanmq.queue
 language plpgsql stable as $$
 declare
@@ -43,7 +43,8 @@ declare
 begin
     select * into this from spanmq.queue q
         where q.folded_name = lower(queue_name)
-          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, privilege);
+          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, privilege)
+          and (privilege <> 'insert' or not q.is_subscription);
     if not found then
         perform spanmq.raise_not_found(queue_name, privilege);
     end if;
@@ -60,7 +61,12 @@ begin
         raise exception 'queue name cannot be NULL or empty' using errcode = 'MQ001';
     end if;
     select * into this from spanmq.queue q where q.folded_name = lower(queue_name);
-    if found then
+    if found and privilege = 'insert' and this.is_subscription then
+        raise exception 'queue % is a subscription: nothing is sent into it', this.name
+            using errcode = 'MQ060', hint = (
+                select format('Send into queue %s: it comes here, too.', q.name)
+                from spanmq.subscription s join spanmq.queue q on q.queue_id = s.log_id where s.queue_id = this.queue_id);
+    elsif found then
         raise exception 'permission denied for queue %', this.name
             using errcode = '42501', hint = format('grant %s on %s to %I', privilege, this.queue_view, spanmq.caller());
     end if;

@@ -96,7 +96,7 @@ begin
             perform spanmq.insert_spans(this.queue_id, first_ids[i], last_ids[i], null, groups, visible_at, state);
         end if;
     end loop;
-    if this.notify_ms is not null or this.waiting is not null then
+    if this.notify_ms is not null or this.waiting is not null or this.has_subscriptions then
         perform spanmq.announce(this, visible_at);
     end if;
     return query select generate_series(u.lo, u.hi) from unnest(first_ids, last_ids) with ordinality u (lo, hi, position)
@@ -128,7 +128,7 @@ begin
     if not (select bool_and(spanmq.is_own(w)) from unnest(writers) w) then
         raise exception 'the messages % to % were not written by this transaction', first_id, last_id using errcode = 'MQ002';
     end if;
-    execute format('select exists (select from spanmq.%I s where s.queue_id = $1 and s.lo between $2 / 256 * 256 and $3'
+    execute format('select exists (select from spanmq.queues_of($1) q, spanmq.%I s where s.queue_id = q.queue_id and s.lo between $2 / 256 * 256 and $3'
                    ' and coalesce(s.ids, int8multirange(int8range(s.lo, s.lo + s.n))) && int8range($2, $3, ''[]''))',
                    case when this.is_unlogged then 'span_unlogged' else 'span' end)
         into is_published using this.queue_id, first_id, last_id;

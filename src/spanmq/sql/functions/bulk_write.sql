@@ -114,6 +114,8 @@ declare
     blocks int := 0;
     has_limits boolean := false;
 begin
+    -- As the drawing of ids does for who sends in one go: no subscription comes or goes until this is committed.
+    perform pg_advisory_xact_lock_shared(spanmq.lock_key('subscriptions', this.queue_id));
     -- One publishes: the other waits here, and finds the ledger.
     perform from spanmq.bulk_write w
         where w.write_id = bulk_publish.write_id and w.queue_id = this.queue_id and w.writer = bulk_publish.writer
@@ -136,8 +138,8 @@ begin
         end if;
         if block.has_groups then
             execute format('insert into spanmq.%I (queue_id, lo, n, ids, state, group_hash, group_key)'
-                           ' select $1, b.lo, b.n, b.ids, ''r'', hashtextextended(b.group_key, 0), b.group_key'
-                           ' from spanmq.bulk_span b where b.block_id = $2', case when this.is_unlogged then 'span_unlogged' else 'span' end)
+                           ' select q.queue_id, b.lo, b.n, b.ids, ''r'', hashtextextended(b.group_key, 0), b.group_key'
+                           ' from spanmq.queues_of($1) q, spanmq.bulk_span b where b.block_id = $2', case when this.is_unlogged then 'span_unlogged' else 'span' end)
                 using this.queue_id, block.block_id;
         elsif this.is_unlogged then
             perform spanmq.insert_spans_unlogged(this.queue_id, block.lo, block.hi, null, null, null, 'r');
@@ -152,7 +154,7 @@ begin
         raise exception 'the write has % of the % blocks that were named', blocks, cardinality(block_ids) using errcode = 'MQ002';
     end if;
     if has_limits then
-        update spanmq.queue q set uses_limits = true where q.queue_id = this.queue_id and not q.uses_limits;
+        perform spanmq.note_use(this, false, true);
     end if;
     insert into spanmq.bulk_ledger (queue_id, writer, epoch, n) values (this.queue_id, bulk_publish.writer, bulk_publish.epoch, published);
     delete from spanmq.bulk_ledger l

@@ -3,7 +3,7 @@
 -- A claim never waits: what another holds this instant is skipped. It locks no more than it delivers, but for the rest of
 -- the one span that it splits.
 
--- Publishes spans for ids drawn by this transaction: first_id to last_id, or `ids` where those have gaps.
+-- Publishes spans for ids drawn by this transaction, of a queue and its subscriptions: first_id to last_id, or `ids` where those have gaps.
 -- `groups` is null, or a group key (or null) for each message. `priority` is theirs, 0 (or null) to 9.
 create or replace function spanmq.insert_spans(
     this_queue int, first_id bigint, last_id bigint, ids bigint[], groups text[], visible_at timestamptz, state text, priority int default null
@@ -12,14 +12,15 @@ language plpgsql as $$
 begin
     if ids is null and groups is null then
         insert into spanmq.span (queue_id, lo, n, state, vt, priority)
-            select this_queue, greatest(first_id, block * 256), least(last_id + 1, block * 256 + 256) - greatest(first_id, block * 256),
+            select q.queue_id, greatest(first_id, block * 256), least(last_id + 1, block * 256 + 256) - greatest(first_id, block * 256),
                    state::"char", visible_at, nullif(priority, 0)
-            from generate_series(first_id / 256, last_id / 256) block;
+            from spanmq.queues_of(this_queue) q, generate_series(first_id / 256, last_id / 256) block;
     else
         insert into spanmq.span (queue_id, lo, n, ids, state, vt, group_hash, group_key, priority)
-            select this_queue, p.lo, p.n, case when p.hi - p.lo + 1 > p.n then p.ids end, state::"char", visible_at,
+            select q.queue_id, p.lo, p.n, case when p.hi - p.lo + 1 > p.n then p.ids end, state::"char", visible_at,
                    hashtextextended(p.group_key, 0), p.group_key, nullif(priority, 0)
-            from (select min(m.id) as lo, max(m.id) as hi, count(*) as n, m.group_key, range_agg(int8range(m.id, m.id, '[]')) as ids
+            from spanmq.queues_of(this_queue) q,
+                 (select min(m.id) as lo, max(m.id) as hi, count(*) as n, m.group_key, range_agg(int8range(m.id, m.id, '[]')) as ids
                   from (select coalesce(ids[u.position], first_id + u.position - 1) as id, u.group_key
                         from unnest(coalesce(groups, array_fill(null::text, array[cardinality(ids)])))
                              with ordinality u (group_key, position)) m

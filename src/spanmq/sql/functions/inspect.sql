@@ -60,7 +60,7 @@ begin
     return (select coalesce(sum(s.n), 0) from spanmq.span s where s.queue_id = this_queue and s.lo between first_id and last_id);
 end $$;
 
--- Copies the rows of a segment that a span still holds into another table. Returns how many.
+-- Copies the rows of a segment that a span still holds into another table, if they aren't there. Returns how many.
 create or replace function spanmq.copy_alive(this_queue int, first_id bigint, last_id bigint, from_name text, to_name text) returns bigint
 language plpgsql as $$
 declare
@@ -69,7 +69,9 @@ begin
     execute format('insert into spanmq.%I select l.* from spanmq.span s cross join lateral ('
                    ' select * from spanmq.%I l where l.msg_id >= s.lo and l.msg_id < coalesce(upper(s.ids), s.lo + s.n)'
                    ' and (s.ids is null or s.ids @> l.msg_id) offset 0) l'
-                   ' where s.queue_id = $1 and s.lo between $2 and $3', to_name, from_name)
+                   ' where s.queue_id = $1 and s.lo between $2 and $3'
+                   -- A subscription's may be there already.
+                   ' on conflict do nothing', to_name, from_name)
         using this_queue, first_id, last_id;
     get diagnostics n = row_count;
     return n;

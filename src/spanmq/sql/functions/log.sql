@@ -1,12 +1,14 @@
 -- The log: where messages lie. All SQL that is put together at run time is in this file and in queue.sql.
 
--- The segment that holds an id. Its row is missing only for ids that no sender has drawn yet.
+-- The segment that holds an id; a subscription's are those of the log that it shares. Its row is missing only for ids that no sender has drawn yet.
 create or replace function spanmq.segment_of(this_queue int, id bigint) returns spanmq.segment
 language plpgsql stable as $$
 declare
     this spanmq.segment;
 begin
-    select * into this from spanmq.segment s where s.queue_id = this_queue and s.lo <= id order by s.queue_id desc, s.lo desc limit 1;
+    select * into this from spanmq.segment s
+        where s.queue_id = coalesce((select p.log_id from spanmq.subscription p where p.queue_id = this_queue), this_queue)
+          and s.lo <= id order by s.queue_id desc, s.lo desc limit 1;
     if this.hi < id then
         return null;
     end if;
@@ -140,6 +142,15 @@ begin
     end loop;
 end $$;
 
+-- The name of the table that holds these ids: that of their segment, or of the whole log.
+create or replace function spanmq.log_of(this_queue int, first_id bigint, last_id bigint) returns text
+language plpgsql stable as $$
+declare
+    this spanmq.segment := spanmq.segment_of(this_queue, first_id);
+begin
+    return case when last_id <= this.hi then this.log_name else 'log_' || this_queue end;
+end $$;
+
 -- The statement that fetches the messages $1 <= msg_id < $2 (first_id to last_id), in order, as pgmq.message_record with
 -- read_ct $3, last_read_at $4 and vt $5 (null: when it was sent). `more` is put behind the columns.
 create or replace function spanmq.fetch_range(this_queue int, first_id bigint, last_id bigint, more text default '') returns text
@@ -148,7 +159,8 @@ declare
     segment spanmq.segment;
 begin
     select * into segment from spanmq.segment s
-        where s.queue_id = this_queue and s.lo <= first_id order by s.queue_id desc, s.lo desc limit 1;
+        where s.queue_id = coalesce((select p.log_id from spanmq.subscription p where p.queue_id = this_queue), this_queue)
+          and s.lo <= first_id order by s.queue_id desc, s.lo desc limit 1;
     return format('select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers%s from spanmq.%I'
                   ' where msg_id >= $1 and msg_id < $2 order by msg_id',
                   more, case when last_id <= segment.hi then segment.log_name else 'log_' || this_queue end);

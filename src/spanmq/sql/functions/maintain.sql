@@ -49,6 +49,20 @@ begin
     return spanmq.is_kept(this.queue_id, first_id, last_id);
 end $$;
 
+-- Whether a segment is needed by its queue, or by one of its subscriptions.
+create or replace function spanmq.is_needed(this spanmq.queue, first_id bigint, last_id bigint) returns boolean
+language plpgsql as $$
+declare
+    reader spanmq.queue;
+begin
+    for reader in select q.* from spanmq.queues_of(this.queue_id) o join spanmq.queue q on q.queue_id = o.queue_id loop
+        if spanmq.has_span_of(reader, first_id, last_id) then
+            return true;
+        end if;
+    end loop;
+    return false;
+end $$;
+
 -- Locks a table of the log for this transaction, or gives up after the lock_timeout of maintain().
 create or replace function spanmq.lock_log(log_name text, mode text) returns boolean
 language plpgsql as $$
@@ -124,12 +138,16 @@ end $$;
 create or replace function spanmq.tend(this spanmq.queue, drawn bigint) returns table (action text, detail text, is_last boolean)
 language plpgsql as $$
 begin
-    return query select a.action, a.detail, false from spanmq.make_ahead(this) a;
+    if not this.is_subscription then
+        return query select a.action, a.detail, false from spanmq.make_ahead(this) a;
+    end if;
     return query select t.action, t.detail, false from spanmq.tidy(this) t;
     return query select f.action, f.detail, false from spanmq.forget_sent(this) f;
     return query select t.action, t.detail, false from spanmq.tidy_story(this) t;
     perform spanmq.take_sample(this);
-    return query select r.action, r.detail, true from spanmq.retire_segments(this, drawn) r;
+    if not this.is_subscription then
+        return query select r.action, r.detail, true from spanmq.retire_segments(this, drawn) r;
+    end if;
 end $$;
 
 -- Two segments ready ahead, so that no send makes one. Where the last was made less than a minute before, the next is twice as large.
@@ -142,6 +160,10 @@ declare
 begin
     if drawn > this.log_hi then
         perform spanmq.remember_segment(this.queue_id, drawn);
+    end if;
+    if this.ids_filenode is distinct from pg_relation_filenode(this.ids) then
+        -- After a restore. Who changes the subscriptions meanwhile holds the row; under its lock both are looked at again.
+        update spanmq.queue q set ids_filenode = pg_relation_filenode(q.ids) where q.queue_id = this.queue_id;
     end if;
     for step in 1 .. 3 loop
         exit when (select count(*) from spanmq.segment s where s.queue_id = this.queue_id and s.lo > drawn) >= 2;
@@ -251,7 +273,7 @@ begin
             return next;
             return;
         end if;
-        has_span := spanmq.has_span_of(this, segment.lo, segment.hi);
+        has_span := spanmq.is_needed(this, segment.lo, segment.hi);
         if segment.old_name is not null and segment.swapped_at_xid < horizon and spanmq.lock_log(segment.old_name, 'access exclusive') then
             execute format('drop table spanmq.%I', segment.old_name);
             update spanmq.segment s set old_name = null where s.queue_id = this.queue_id and s.lo = segment.lo;
@@ -277,7 +299,8 @@ begin
         elsif has_span and segment.old_name is null and segment.passed_at_xid < horizon and segment.n_rows > 1000 then
             continue when spanmq.count_alive_of(this, segment.lo, segment.hi) * 10 >= segment.n_rows;
             -- Rows that no span holds are needed too: the copy would not have them.
-            continue when spanmq.is_reserved(this.queue_id, segment.lo, segment.hi) or spanmq.is_kept(this.queue_id, segment.lo, segment.hi);
+            continue when spanmq.is_reserved(this.queue_id, segment.lo, segment.hi);
+            continue when (select bool_or(spanmq.is_kept(o.queue_id, segment.lo, segment.hi)) from spanmq.queues_of(this.queue_id) o);
             -- Who has written here and not committed is not in the copy. This lock can be had only when there is nobody.
             continue when not spanmq.lock_log(segment.log_name, 'share');
             perform spanmq.copy_segment(this, segment);
@@ -316,13 +339,14 @@ begin
     return exists (select from spanmq.segment s where s.queue_id = segment.queue_id and s.lo = segment.lo and s is not distinct from segment);
 end $$;
 
+-- How many messages of a segment are alive. With subscriptions at most so many: one that is alive in two queues counts twice.
 create or replace function spanmq.count_alive_of(this spanmq.queue, first_id bigint, last_id bigint) returns bigint
 language plpgsql as $$
 begin
     if this.is_unlogged then
-        return spanmq.count_alive_unlogged(this.queue_id, first_id, last_id);
+        return (select sum(spanmq.count_alive_unlogged(o.queue_id, first_id, last_id)) from spanmq.queues_of(this.queue_id) o);
     end if;
-    return spanmq.count_alive(this.queue_id, first_id, last_id);
+    return (select sum(spanmq.count_alive(o.queue_id, first_id, last_id)) from spanmq.queues_of(this.queue_id) o);
 end $$;
 
 -- First half of a rewrite. The rows of a message never change, and where an id comes alive again (redrive) its row is written into the
@@ -336,9 +360,10 @@ begin
     execute format('create %s table spanmq.%I (like spanmq.log_%s, primary key (msg_id)) with (autovacuum_enabled = off)',
                    case when this.is_unlogged then 'unlogged' end, copy, this.queue_id);
     if this.is_unlogged then
-        n := spanmq.copy_alive_unlogged(this.queue_id, segment.lo, segment.hi, segment.log_name, copy);
+        n := (select sum(spanmq.copy_alive_unlogged(o.queue_id, segment.lo, segment.hi, segment.log_name, copy))
+              from spanmq.queues_of(this.queue_id) o);
     else
-        n := spanmq.copy_alive(this.queue_id, segment.lo, segment.hi, segment.log_name, copy);
+        n := (select sum(spanmq.copy_alive(o.queue_id, segment.lo, segment.hi, segment.log_name, copy)) from spanmq.queues_of(this.queue_id) o);
     end if;
     update spanmq.segment s set copy_name = copy, copied_at_xid = pg_current_xact_id(), n_rows = n
         where s.queue_id = this.queue_id and s.lo = segment.lo;
@@ -369,7 +394,7 @@ language plpgsql as $$
 begin
     execute format('lock table spanmq.%I in access exclusive mode', segment.log_name);
     -- A new statement under the lock.
-    if not spanmq.is_as_it_was(segment) or spanmq.has_span_of(this, segment.lo, segment.hi) then
+    if not spanmq.is_as_it_was(segment) or spanmq.is_needed(this, segment.lo, segment.hi) then
         raise exception 'a span has come' using errcode = '55P03';
     end if;
     execute format('truncate spanmq.%I', segment.log_name);

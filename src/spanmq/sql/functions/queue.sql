@@ -16,15 +16,14 @@ begin
     end if;
 end $$;
 
--- Makes the queue, its archive and its first segment, unless there is one of that name.
+-- Makes the queue unless there is one of that name.
 create or replace function spanmq.create_queue(queue_name text, partitioned boolean, unlogged boolean) returns spanmq.queue
 language plpgsql as $$
 declare
     this spanmq.queue;
-    q_name text := pgmq.format_table_name(queue_name, 'q');
-    a_name text := pgmq.format_table_name(queue_name, 'a');
 begin
     perform pgmq.validate_queue_name(queue_name);
+    perform pgmq.format_table_name(queue_name, 'q');
     perform spanmq.check_may_create();
     perform pgmq.acquire_queue_lock(queue_name);
     -- A new statement: the one who held the lock may have made it.
@@ -33,10 +32,26 @@ begin
         raise notice 'queue "%" already exists, skipping', this.name using errcode = '42P07';
         return this;
     end if;
+    return spanmq.make_queue(queue_name, partitioned, unlogged, null);
+end $$;
+
+-- Makes a queue with its archive; of its own, or of `parent` for a subscription, are the ids and the log.
+create or replace function spanmq.make_queue(queue_name text, partitioned boolean, unlogged boolean, parent spanmq.queue) returns spanmq.queue
+language plpgsql as $$
+declare
+    this spanmq.queue;
+    q_name text := pgmq.format_table_name(queue_name, 'q');
+    a_name text := pgmq.format_table_name(queue_name, 'a');
+    is_subscription boolean := parent.queue_id is not null;
+begin
     this.queue_id := nextval(pg_get_serial_sequence('spanmq.queue', 'queue_id'));
-    execute format('create sequence pgmq.%I', q_name || '_msg_id_seq');
-    execute format('create %s table spanmq.log_%s (msg_id bigint not null, enqueued_at timestamptz not null, message jsonb, headers jsonb)',
-                   case when unlogged then 'unlogged' end, this.queue_id);
+    if is_subscription then
+        execute format('create view spanmq.log_%s as select * from spanmq.log_%s', this.queue_id, parent.queue_id);
+    else
+        execute format('create sequence pgmq.%I', q_name || '_msg_id_seq');
+        execute format('create %s table spanmq.log_%s (msg_id bigint not null, enqueued_at timestamptz not null, message jsonb, headers jsonb)',
+                       case when unlogged then 'unlogged' end, this.queue_id);
+    end if;
     execute format('create table if not exists pgmq.%I (msg_id bigint primary key, read_ct int not null default 0,'
                    ' enqueued_at timestamptz not null default now(), last_read_at timestamptz,'
                    ' archived_at timestamptz not null default now(), vt timestamptz not null, message jsonb, headers jsonb)', a_name);
@@ -44,14 +59,19 @@ begin
     execute format('create index if not exists %I on pgmq.%I using brin (archived_at) with (autosummarize = on)',
                    a_name || '_archived_at_idx', a_name);
     execute spanmq.view_text(q_name, this.queue_id, unlogged);
-    insert into spanmq.queue (queue_id, name, is_partitioned, is_unlogged, ids, queue_view, archive)
+    this.ids := coalesce(parent.ids, to_regclass(format('pgmq.%I', q_name || '_msg_id_seq')));
+    insert into spanmq.queue (queue_id, name, is_partitioned, is_unlogged, ids, ids_filenode, queue_view, archive, is_subscription, uses_priority,
+                              uses_limits)
         overriding system value
-        values (this.queue_id, queue_name, partitioned, unlogged, format('pgmq.%I', q_name || '_msg_id_seq')::regclass,
-                format('pgmq.%I', q_name)::regclass, format('pgmq.%I', a_name)::regclass)
+        values (this.queue_id, queue_name, partitioned, unlogged, this.ids, pg_relation_filenode(this.ids),
+                format('pgmq.%I', q_name)::regclass, format('pgmq.%I', a_name)::regclass, is_subscription,
+                coalesce(parent.uses_priority, false), coalesce(parent.uses_limits, false))
         returning * into this;
     execute format('create trigger spanmq_change instead of insert or update or delete on pgmq.%I'
                    ' for each row execute function spanmq.change_view(%s)', q_name, this.queue_id);
-    perform spanmq.create_segment(this.queue_id, 1, this.segment_size, true);
+    if not is_subscription then
+        perform spanmq.create_segment(this.queue_id, 1, this.segment_size, true);
+    end if;
     if not pg_has_role(spanmq.caller(), current_user, 'usage') then
         execute format('grant all on pgmq.%I, pgmq.%I to %I with grant option', q_name, a_name, spanmq.caller());
     end if;
@@ -177,7 +197,8 @@ begin
     perform spanmq.set_retention(spanmq.find_queue(table_name, 'truncate'), '', retention_interval);
 end $$;
 
--- Drops a queue with its messages, its archive, its failures and its dead letters. False, with a notice, if there is none.
+-- Drops a queue with its messages, its archive, its failures and its dead letters. False, with a notice, if there is none. Raises
+-- MQ060 for a queue that has subscriptions. Of a subscription it waits for senders as create_subscription() does.
 create or replace function pgmq.drop_queue(queue_name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -191,6 +212,7 @@ begin
         return false;
     end if;
     this := spanmq.find_queue(queue_name, 'delete with grant option');
+    perform spanmq.check_unsubscribed(this);
     execute format('drop view %s', this.queue_view);
     execute format('drop table %s', this.archive);
     if to_regclass(format('pgmq.%I', pgmq.format_table_name(this.name, 'a') || '_old')) is not null then
@@ -203,7 +225,14 @@ begin
     loop
         execute format('drop table spanmq.%I', log_name);
     end loop;
-    execute format('drop table spanmq.log_%s', this.queue_id);
+    if this.is_subscription then
+        perform spanmq.end_subscription(this);
+        execute format('drop view spanmq.log_%s', this.queue_id);
+        -- Waits for who is about to put some back; what they put back is purged below. Elsewhere the drop of the log waits for them.
+        perform spanmq.forget_dead_letters(this.queue_id);
+    else
+        execute format('drop table spanmq.log_%s', this.queue_id);
+    end if;
     if this.is_unlogged then
         perform spanmq.purge_unlogged(this.queue_id);
         perform spanmq.forget_all_duplicates_unlogged(this.queue_id);
@@ -213,7 +242,9 @@ begin
     end if;
     perform spanmq.forget_failures(this.queue_id, 9223372036854775807);
     perform spanmq.forget_dead_letters(this.queue_id);
-    execute format('drop sequence %s', this.ids);
+    if not this.is_subscription then
+        execute format('drop sequence %s', this.ids);
+    end if;
     perform spanmq.drop_notify_clock(this.queue_id);
     perform spanmq.set_bucket(this.queue_id, false);
     perform spanmq.drop_wake_clocks(this);

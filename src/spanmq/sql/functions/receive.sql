@@ -20,7 +20,9 @@ begin
     -- Skip what another receiver holds this instant: waiting for it would serialise them all.
     select s.queue_id, s.lo, s.n, s.attempts, s.ids, q.log_lo, q.log_hi, q.max_attempts,
            case when s.lo between q.log_lo and q.log_hi then q.log_name
-                else (select g.log_name from spanmq.segment g where g.queue_id = q.queue_id and g.lo <= s.lo
+                else (select g.log_name from spanmq.segment g
+                      where g.queue_id = coalesce((select p.log_id from spanmq.subscription p where p.queue_id = q.queue_id), q.queue_id)
+                        and g.lo <= s.lo
                       order by g.queue_id desc, g.lo desc limit 1) end as log_name
         into this
         from spanmq.queue q
@@ -58,9 +60,9 @@ begin
         where s.queue_id = this.queue_id and s.lo >= this.lo and s.lo < this.lo + quantity and s.lease_id = 0;
     if covered > this.n and not (this.lo >= this.log_lo and this.lo + quantity <= this.log_hi + 1) then
         -- Perhaps in two segments.
-        this.log_name := 'log_' || this.queue_id;
+        this.log_name := spanmq.log_of(this.queue_id, this.lo, this.lo + quantity - 1);
     end if;
-    return (this.lo, quantity, this.attempts + 1, this.log_name);
+    return (this.lo, quantity, this.attempts + 1, this.log_name, this.queue_id);
 end $$;
 
 -- Leases up to qty visible messages for vt seconds, lowest ids first, and returns them in that order.
@@ -171,7 +173,7 @@ begin
             return query execute format(
                     'select msg_id, $3, enqueued_at, $4, $5, message, headers, $6, 1, $3, headers->>''x-pgmq-group'', %s'
                     ' from spanmq.%I where msg_id >= $1 and msg_id < $2 order by msg_id',
-                    case when first.attempt > 1 then format('spanmq.last_error(%s, msg_id)', split_part(first.log_name, '_', 2)) else 'null::text' end,
+                    case when first.attempt > 1 then format('spanmq.last_error(%s, msg_id)', first.queue_id) else 'null::text' end,
                     first.log_name)
                 using first.lo, first.lo + first.n, first.attempt, at_, until, lease_id;
             get diagnostics n = row_count;

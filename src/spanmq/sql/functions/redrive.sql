@@ -60,7 +60,8 @@ $$;
 
 -- Puts one dead letter back, repaired: with this message and these headers in place of its own (null: as they were; JSON's null is a
 -- message too), visible after `delay` seconds. It stays in its group and at its place. Returns its msg_id.
--- Raises MQ021 if no dead letter of this msg_id waits, MQ002 for headers of another group; else as redrive().
+-- Raises MQ021 if no dead letter of this msg_id waits, MQ002 for headers of another group, MQ060 for a repair of what another queue of the
+-- same log (a subscription) still has: it is one message. Else as redrive().
 create or replace function pgmq.redrive_message(
     queue text, msg_id bigint, message jsonb default null, headers jsonb default null, delay double precision default 60
 ) returns bigint
@@ -87,6 +88,10 @@ begin
         end if;
     end if;
     letter.message := coalesce(redrive_message.message, letter.message);
+    if (message is not null or headers is not null) and spanmq.is_shared(this, letter.msg_id) then
+        raise exception 'message % is repaired for queue % alone, but other queues have it too', letter.msg_id, this.name
+            using errcode = 'MQ060', hint = 'A queue and its subscriptions share each message. Redrive it as it is, or discard it and send another.';
+    end if;
     perform spanmq.revive(this, array[letter], visible_from, null);
     return letter.msg_id;
 end $$;
@@ -128,7 +133,7 @@ begin
             where spanmq.own_expires_at(l.headers) is not null
             on conflict do nothing;
     end if;
-    perform spanmq.write_again(this.queue_id, letters);
+    perform spanmq.write_again(this, letters);
     if this.is_unlogged then
         perform spanmq.insert_revived_unlogged(this.queue_id, letters, visible_from, rate, at_);
     else
@@ -147,23 +152,29 @@ begin
     end if;
 end $$;
 
--- Writes the rows of messages that come back into the log where they are gone, or changed, segment by segment.
-create or replace function spanmq.write_again(this_queue int, letters spanmq.revived[]) returns void
+-- Writes the rows of messages that come back into the log where they are gone, or changed, segment by segment. What other queues of the
+-- log have too stays as it is.
+create or replace function spanmq.write_again(this spanmq.queue, letters spanmq.revived[]) returns void
 language plpgsql as $$
 declare
+    log_id int := coalesce((select s.log_id from spanmq.subscription s where s.queue_id = this.queue_id), this.queue_id);
+    shared bigint[] := '{}';
     segment spanmq.segment;
     log_name text;
     next_id bigint := (select min(l.msg_id) from unnest(letters) l);
 begin
+    if this.is_subscription or this.has_subscriptions then
+        shared := array(select l.msg_id from unnest(letters) l where spanmq.is_shared(this, l.msg_id));
+    end if;
     while next_id is not null loop
-        segment := spanmq.hold_segment(this_queue, next_id);
+        segment := spanmq.hold_segment(log_id, next_id);
         -- Into the copy of a rewrite too, which has only what was alive, and into the table that it replaced, whose name somebody may have.
         foreach log_name in array array_remove(array[segment.log_name, segment.copy_name, segment.old_name], null) loop
             execute format('insert into spanmq.%I as l (msg_id, enqueued_at, message, headers)'
                            ' select u.msg_id, u.enqueued_at, u.message, u.headers from unnest($1) u where u.msg_id between $2 and $3'
                            ' on conflict (msg_id) do update set message = excluded.message, headers = excluded.headers'
-                           ' where (l.message, l.headers) is distinct from (excluded.message, excluded.headers)', log_name)
-                using letters, segment.lo, segment.hi;
+                           ' where (l.message, l.headers) is distinct from (excluded.message, excluded.headers) and l.msg_id <> all ($4)', log_name)
+                using letters, segment.lo, segment.hi, shared;
         end loop;
         next_id := (select min(l.msg_id) from unnest(letters) l where l.msg_id > segment.hi);
     end loop;

@@ -32,19 +32,26 @@ begin
            -- What spanmq.wake() asks, but here it costs next to nothing.
            pg_sequence_last_value(q.waiting) > extract(epoch from clock_timestamp()) * 1000
            and pg_sequence_last_value(q.woken) not between extract(epoch from clock_timestamp()) * 1000 - 10
-                                                       and extract(epoch from clock_timestamp()) * 1000 as is_awaited,
-           case when pg_current_xact_id() is not null then nextval(q.ids) end as id into this
+                                                       and extract(epoch from clock_timestamp()) * 1000
+           or q.has_subscriptions as is_awaited,
+           case when pg_current_xact_id() is not null then nextval(q.ids) end as id,
+           -- After that: now nobody can subscribe any more before this is committed. Of another file is the sequence if somebody has since this
+           -- row was read (or after a restore; maintain() notes it then).
+           not q.is_unlogged and not q.has_subscriptions and pg_relation_filenode(q.ids) = q.ids_filenode as is_simple into this
         from spanmq.queue q
         where q.folded_name = lower(queue_name)
-          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'insert');
+          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'insert')
+          and not q.is_subscription;
     if this.id > this.log_lo and this.id <= this.log_hi then
         execute format('insert into spanmq.%I (msg_id, enqueued_at, message, headers) values ($1, $2, $3, $4)', this.log_name)
             using this.id, this.sent_at, message, headers;
     else
         perform spanmq.append_first(queue_name, this.id, this.sent_at, message, headers);
     end if;
-    if headers is null and visible_at is null and not this.is_unlogged then
+    if headers is null and visible_at is null and this.is_simple then
         insert into spanmq.span (queue_id, lo, n, state) values (this.queue_id, this.id, 1, 'r');
+    elsif headers is null and visible_at is null and not this.is_unlogged then
+        insert into spanmq.span (queue_id, lo, n, state) select q.queue_id, this.id, 1, 'r' from spanmq.queues_of(this.queue_id) q;
     else
         perform spanmq.publish_one(this.queue_id, this.is_unlogged, this.id, this.sent_at, spanmq.group_of(headers), visible_at);
     end if;
@@ -105,7 +112,7 @@ begin
     else
         perform spanmq.append_and_publish(this, ids, messages, headers, sent_at, visible_at);
     end if;
-    if this.notify_ms is not null or this.waiting is not null then
+    if this.notify_ms is not null or this.waiting is not null or this.has_subscriptions then
         perform spanmq.announce(this, visible_at);
     end if;
     return ids;

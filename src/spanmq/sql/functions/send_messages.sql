@@ -69,8 +69,8 @@ begin
     end if;
     if expires_at is not null then
         insert into spanmq.expiry (queue_id, msg_id, expires_at)
-            select this.queue_id, u.id, expires_at
-            from unnest(ids, coalesce(is_first, array_fill(true, array[n]))) u (id, is_first) where u.is_first;
+            select q.queue_id, u.id, expires_at
+            from spanmq.queues_of(this.queue_id) q, unnest(ids, coalesce(is_first, array_fill(true, array[n]))) u (id, is_first) where u.is_first;
     end if;
     if messages <> '{}' then
         perform spanmq.announce(this, visible_at);
@@ -131,16 +131,21 @@ begin
     end loop;
 end $$;
 
--- Notes in the queue's row that messages have priorities or limits, so that receivers look for them. Once in a queue's life: this
+-- Notes in the queue's row, and those of its subscriptions, that messages have priorities or limits, so that receivers look for them. Once in a queue's life: this
 -- sender holds the row to its commit, and others that are first too wait for it.
 create or replace function spanmq.note_use(this spanmq.queue, of_priority boolean, of_limits boolean) returns void
 language plpgsql as $$
 begin
     if of_priority and not this.uses_priority then
         update spanmq.queue q set uses_priority = true where q.queue_id = this.queue_id and not q.uses_priority;
+        -- A statement of its own, under the lock of that row: a subscription made before it is seen, a later one copies the row.
+        update spanmq.queue q set uses_priority = true
+            where q.queue_id in (select s.queue_id from spanmq.subscription s where s.log_id = this.queue_id) and not q.uses_priority;
     end if;
     if of_limits and not this.uses_limits then
         update spanmq.queue q set uses_limits = true where q.queue_id = this.queue_id and not q.uses_limits;
+        update spanmq.queue q set uses_limits = true
+            where q.queue_id in (select s.queue_id from spanmq.subscription s where s.log_id = this.queue_id) and not q.uses_limits;
     end if;
 end $$;
 

@@ -61,6 +61,9 @@ begin
         raise exception 'Queue "%" does not exist. Create the queue first using pgmq.create()', queue_name using errcode = '42P01';
     end if;
     this := spanmq.find_queue(queue_name, 'trigger');
+    if this.is_subscription then
+        perform spanmq.raise_not_found(queue_name, 'insert');
+    end if;
     insert into pgmq.topic_bindings (pattern, queue_name) values (bind_topic.pattern, this.name)
         on conflict on constraint topic_bindings_unique_pattern_queue do nothing;
 end $$;

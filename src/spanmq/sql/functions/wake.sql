@@ -76,7 +76,7 @@ begin
     end if;
 end $$;
 
--- What a send says about its messages: PGMQ's notification, where it is switched on, and ours to who waits, unless they come later.
+-- What a send says about its messages, to subscribers too: PGMQ's notification, where it is switched on, and ours to who waits, unless they come later.
 create or replace function spanmq.announce(this spanmq.queue, visible_at timestamptz) returns void
 language plpgsql as $$
 begin
@@ -85,5 +85,9 @@ begin
     end if;
     if this.waiting is not null and (visible_at > clock_timestamp()) is not true then
         perform spanmq.wake(this);
+    end if;
+    if this.has_subscriptions then
+        perform spanmq.announce(q, visible_at)
+            from spanmq.subscription s join spanmq.queue q on q.queue_id = s.queue_id where s.log_id = this.queue_id;
     end if;
 end $$;

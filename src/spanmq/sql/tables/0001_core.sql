@@ -132,7 +132,8 @@ create type spanmq.leased_run as (
     lo bigint,
     n int,
     attempt int,
-    log_name text
+    log_name text,
+    queue_id int
 );
 
 -- Messages one by one, as a fetch wants them: arrays of one length.

@@ -8,7 +8,7 @@ The modules without `_async` in their names are made of their twins by tools/gen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from time import monotonic
@@ -79,7 +79,8 @@ class Client(
     claim that a crash forgets is only made again, unless `durable_claims`. Waiting uses LISTEN on one more
     connection, unless `listen` is False, and polls at growing intervals up to `poll_interval` seconds.
     `pooler` says that the DSN leads to a pooler in transaction mode, such as PgBouncer: then no statement is
-    prepared, and waiting polls only.
+    prepared, and waiting polls only. `on_connect` is called with each new connection of the client's own
+    pool, in autocommit, before anybody gets it.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Client(
         listen: bool = True,
         poll_interval: float = 0.5,
         pooler: bool = False,
+        on_connect: Callable[[Connection[Any]], Any] | None = None,
     ) -> None:
         if sum(given is not None for given in (dsn, pool, connection)) != 1:
             raise InvalidArgumentError("a client needs either a dsn, a pool or a connection")
@@ -115,6 +117,7 @@ class Client(
                 max_size=pool_size,
                 kwargs={"autocommit": True, **({"prepare_threshold": None} if pooler else {})},
                 check=check_alive,
+                configure=on_connect,
                 open=False,
                 name="spanmq",
             )

@@ -19,7 +19,7 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from spanmq import errors
-from spanmq.call import PROBE, Call, Result, Rows, Style, is_missing_function, missing
+from spanmq.call import PROBE, Call, Result, Rows, Shape, Style, is_missing_function, missing
 from spanmq.concurrency import AsyncLock
 from spanmq.message import Flavour
 
@@ -104,12 +104,14 @@ class AsyncPoolLink:
     async def run(self, call: Call[Result], *, counted: bool = True) -> Result:
         """Run one call in a transaction of its own; `counted` says that the user asked for it."""
         await self.open()
-        self.calls += counted
         if call.native and not self._is_spanmq:
             await self._require_native(call)
         try:
             async with self.lend() as connection:
-                return await execute(connection, call, relaxed=call.volatile and not self._durable)
+                result = await execute(connection, call, relaxed=call.volatile and not self._durable)
+            # Who only looks, and finds nothing, is idle.
+            self.calls += counted and (bool(result) or call.shape is not Shape.MESSAGES)
+            return result
         except errors.SpanmqError as error:
             if not is_missing_function(error, call):
                 raise

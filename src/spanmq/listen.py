@@ -34,18 +34,22 @@ FIRST_POLL_SECONDS: Final = 0.005
 # How long a new queue's LISTEN may wait for its turn on the connection: psycopg's wait can't be interrupted.
 SLICE_SECONDS: Final = 0.1
 # That somebody waits is said for so long, and again when a third of it is over.
-AWAIT_SECONDS: Final = 3.0
+AWAIT_SECONDS: Final = 30.0
 # After the last waiter the connection is kept for the next one.
 LINGER_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 5.0
 
 
 class Announcement:
-    """An event that knows whether somebody waits for it; while nobody does, senders need not notify."""
+    """An event that knows whether somebody waits for it; while nobody does, senders need not notify.
 
-    __slots__ = ("_event", "_waiting", "_woke_at")
+    `is_heard` says whether a connection listens: else only looking finds a message.
+    """
+
+    __slots__ = ("_event", "_waiting", "_woke_at", "is_heard")
 
     def __init__(self) -> None:
+        self.is_heard = False
         self._event = Event()
         self._waiting = 0
         self._woke_at = float("-inf")
@@ -179,6 +183,7 @@ class Listener:
                     if channels.attend(name):
                         # What came between the last look and this was announced to nobody: look again.
                         self._announce(name)
+                self._tell(channels.is_native)
                 if idle:
                     if not self._wanted.wait(LINGER_SECONDS):
                         return
@@ -186,6 +191,7 @@ class Listener:
                 for notification in connection.notifies(timeout=SLICE_SECONDS):
                     self._announce(channels.queue_of(notification.channel))
         finally:
+            self._tell(False)
             if not connection.closed:  # it may go back to a pool
                 connection.execute("unlisten *")
 
@@ -193,6 +199,12 @@ class Listener:
         with self._lock:
             for event in self._events.get(name, ()):
                 event.set()
+
+    def _tell(self, is_heard: bool) -> None:
+        with self._lock:
+            for events in self._events.values():
+                for event in events:
+                    event.is_heard = is_heard
 
 
 class _Channels:
@@ -202,7 +214,7 @@ class _Channels:
         self._connection = connection
         self._queues: dict[str, str] = {}  # by channel
         self._awaited_until: dict[str, float] = {}
-        self._is_native = True
+        self.is_native = True
 
     def is_new(self, queue: str) -> bool:
         """Tell whether nothing has been said about a queue yet."""
@@ -220,7 +232,7 @@ class _Channels:
             return False
         self._awaited_until[queue] = now + AWAIT_SECONDS
         channel = channel_of(queue)
-        if self._is_native:
+        if self.is_native:
             call = calls.await_messages(queue, AWAIT_SECONDS)
             try:
                 # The first time only to learn the channel: nobody listens yet.
@@ -232,10 +244,10 @@ class _Channels:
                 raise
             except SpanmqError as error:
                 # Upstream PGMQ, or a schema of an older release; else `receive` says what is wrong.
-                self._is_native = not is_missing_function(error, call)
+                self.is_native = not is_missing_function(error, call)
                 self._awaited_until[queue] = now + RETRY_SECONDS
                 channel = channel_of(queue)
-        if self._is_native:
+        if self.is_native:
             return until < now
         if channel in self._queues:
             return False

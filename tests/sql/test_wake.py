@@ -1,5 +1,6 @@
 """Senders notify while somebody waits, and only then."""
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -109,6 +110,116 @@ def test_message_that_is_shown_again_wakes_who_waits(session: Connection, listen
     session.execute("select pgmq.set_vt('MyOrders', 1, 60)")
     assert listener.heard(session) == []
     session.execute("select pgmq.set_vt('MyOrders', 1, 0)")
+    assert listener.heard(session) == [(CHANNEL, "")]
+
+
+def lease(session: Connection) -> Any:
+    """Take the first message; give its lease."""
+    [(lease_id,)] = session.execute("select lease_id from pgmq.receive('MyOrders', 1)").fetchall()
+    return lease_id
+
+
+def send(session: Connection, *groups: str | None) -> None:
+    """Send a message of each group, in one batch."""
+    headers = [None if group is None else json.dumps({"x-pgmq-group": group}) for group in groups]
+    session.execute(
+        "select pgmq.send_batch('MyOrders', array_fill('1'::jsonb, array[%s]), %s::text[]::jsonb[])",
+        [len(groups), headers],
+    )
+
+
+def settings(session: Connection, policy: str) -> None:
+    session.execute("select pgmq.set_policy('MyOrders', %s)", [policy])
+
+
+SETTLEMENTS = {
+    "ack": "select pgmq.ack('MyOrders', %s, '{1}')",
+    "reject": "select pgmq.reject('MyOrders', %s, '{1}', 'no')",
+    "nack": "select pgmq.nack('MyOrders', %s, '{1}', 'no', 'PERMANENT')",
+}
+
+
+@pytest.mark.parametrize("kind", SETTLEMENTS)
+@pytest.mark.parametrize("group", ["a", None])
+@pytest.mark.parametrize("unlogged", [False, True])
+def test_settlement_that_frees_a_group_wakes_who_waits(
+    session: Connection, listener: Listener, kind: str, group: str | None, unlogged: bool
+) -> None:
+    if unlogged:
+        session.execute("select pgmq.drop_queue('MyOrders')")
+        session.execute("select pgmq.create_unlogged('MyOrders')")
+    settings(session, '{"ordered": true}')
+    send(session, group, group)
+    lease_id = lease(session)
+    assert session.execute("select * from pgmq.receive('MyOrders', 1)").fetchall() == []
+    wait(session)
+    session.execute(SETTLEMENTS[kind].encode(), [lease_id])
+    assert listener.heard(session) == [(CHANNEL, "")]
+    assert session.execute("select msg_id from pgmq.receive('MyOrders', 1)").fetchall() == [(2,)]
+
+
+@pytest.mark.parametrize("kind", SETTLEMENTS)
+def test_settlement_that_frees_nothing_wakes_nobody(
+    session: Connection, listener: Listener, kind: str
+) -> None:
+    wait(session)
+    send(session, "a", "b")
+    assert len(listener.heard(session)) == 1
+    forget_last(session)
+    # In a plain queue nobody waits for it.
+    session.execute(SETTLEMENTS[kind].encode(), [lease(session)])
+    settings(session, '{"ordered": true}')
+    # And the group of this one is through: what is ready is of another, and was announced.
+    send(session, "c")
+    assert len(listener.heard(session)) == 1
+    forget_last(session)
+    [(lease_id, message_id)] = session.execute(
+        "select lease_id, msg_id from pgmq.receive('MyOrders', 1)"
+    ).fetchall()
+    session.execute(SETTLEMENTS[kind].replace("{1}", f"{{{message_id}}}").encode(), [lease_id])
+    assert session.execute("select count(*) from pgmq.q_myorders").fetchone() == (1,)
+    assert listener.heard(session) == []
+
+
+def test_ack_below_max_in_flight_wakes_who_waits(session: Connection, listener: Listener) -> None:
+    settings(session, '{"max_in_flight": 1}')
+    session.execute(SENDS["send_batch"].encode())
+    lease_id = lease(session)
+    wait(session)
+    session.execute(SETTLEMENTS["ack"].encode(), [lease_id])
+    assert listener.heard(session) == [(CHANNEL, "")]
+
+
+@pytest.mark.parametrize("delay", [0, 60])
+def test_redrive_without_delay_wakes_who_waits(session: Connection, listener: Listener, delay: int) -> None:
+    session.execute(SENDS["send"].encode())
+    session.execute(SETTLEMENTS["reject"].encode(), [lease(session)])
+    wait(session)
+    session.execute("select pgmq.redrive('MyOrders', delay => %s)", [delay])
+    assert listener.heard(session) == ([] if delay else [(CHANNEL, "")])
+
+
+def test_dead_letter_that_is_discarded_wakes_for_its_group(session: Connection, listener: Listener) -> None:
+    settings(session, '{"ordered": true, "dead_letter_blocks_group": true}')
+    send(session, "a", "a")
+    session.execute(SETTLEMENTS["reject"].encode(), [lease(session)])
+    wait(session)
+    session.execute("select pgmq.purge_dead_letters('MyOrders')")
+    assert listener.heard(session) == [(CHANNEL, "")]
+    assert session.execute("select msg_id from pgmq.receive('MyOrders', 1)").fetchall() == [(2,)]
+
+
+def test_short_wait_does_not_end_a_longer_one(session: Connection, listener: Listener) -> None:
+    wait(session, 60)
+    wait(session, 0.001)
+    session.execute("select pg_sleep(0.002)")
+    session.execute(SENDS["send"].encode())
+    assert listener.heard(session) == [(CHANNEL, "")]
+    # One that a clock set back has left far ahead is no wait.
+    clock(session, "waiting", 3600)
+    forget_last(session)
+    wait(session, 1)
+    session.execute(SENDS["send"].encode())
     assert listener.heard(session) == [(CHANNEL, "")]
 
 

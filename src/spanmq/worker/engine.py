@@ -113,6 +113,8 @@ class Engine:
         self._crash = crash
         for server in self._servers.values():
             server.settler.crash = crash
+            if not isinstance(self._queues, Sharding):
+                server.session.queue = self._queues[0]
             await server.session.start()
         self._began = True
         places = await self._find_queues()
@@ -174,6 +176,7 @@ class Engine:
         server = self._servers[server_name]
         if self._places.get(queue) is not server:
             self._places[queue] = server
+            server.session.queue = queue
             self._intakes[queue] = self._intake(queue, server)
         intake = self._intakes[queue]
         self._share_out()

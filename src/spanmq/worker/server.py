@@ -42,7 +42,6 @@ class Server:
             pool_size=queues + LENT_BESIDE + (lends if handler.is_async else 0),
             threads=0 if handler.is_async else lends,
             patience=settings.patience_seconds,
-            poll_interval=settings.poll_interval,
             pooler=settings.pooler,
             seam=seam,
         )

@@ -6,7 +6,10 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final, TypeVar
+
+from psycopg import AsyncConnection
 
 from spanmq.body import Decoder
 from spanmq.client import Client
@@ -46,7 +49,6 @@ class Session:
         pool_size: int,
         threads: int,
         patience: float,
-        poll_interval: float,
         pooler: bool,
         seam: Seam,
     ) -> None:
@@ -55,7 +57,6 @@ class Session:
         self._pool_size = pool_size
         self._threads = threads
         self._patience = patience
-        self._poll_interval = poll_interval
         self._pooler = pooler
         self._seam = seam
         self._client: AsyncClient | None = None
@@ -64,6 +65,8 @@ class Session:
         self._is_whole = asyncio.Event()
         self._leftovers: set[asyncio.Future[Any]] = set()
         self.generation = 0
+        # One of those to be received from: it is enough to make new sessions ready.
+        self.queue: str | None = None
 
     async def start(self) -> None:
         """Connect; raises ConnectionFailedError if no server answers."""
@@ -143,8 +146,8 @@ class Session:
             decoder=self._decoder,
             pool_size=self._pool_size,
             timeout=POOL_SECONDS,
-            poll_interval=self._poll_interval,
             pooler=self._pooler,
+            on_connect=None if self._pooler else self._warm,
         )
         try:
             # Its first call too: a pooler answers before its server does.
@@ -155,6 +158,17 @@ class Session:
             self._keep(asyncio.ensure_future(client.close()))
             raise
         return client
+
+    async def _warm(self, connection: AsyncConnection[Any]) -> None:
+        """Let a new session make its first calls before a message waits for them.
+
+        A session compiles each function when it first calls it: 6 ms of processor for a receive, then 0.4.
+        """
+        async with AsyncClient(connection=connection) as client:
+            with suppress(SpanmqError):  # the queue is gone, say: not for a connection to find out
+                if self.queue is not None:
+                    await client.receive(self.queue, 0)
+                    await client.ack_lease(self.queue, 1, [])
 
     async def _install(self, client: AsyncClient) -> None:
         before = self._thread_client

@@ -29,7 +29,7 @@ class Settings:
     handler_timeout: float | None = None
     gather: float = 0.003
     grace: float = 25.0
-    poll_interval: float = 0.5
+    poll_interval: float | None = None
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
     categories: Mapping[type[BaseException], str] = field(default_factory=dict)
     timeouts: Timeouts | None = field(default_factory=Timeouts)
@@ -45,7 +45,7 @@ class Settings:
                 raise InvalidArgumentError(f"{name} must be an integer from 1 to 10,000, got {value!r}")
         for name, least_seconds in LEAST.items():
             value = getattr(self, name)
-            if value is None and name in ("lease", "handler_timeout", "patience"):
+            if value is None and name in ("lease", "handler_timeout", "poll_interval", "patience"):
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least_seconds:
                 raise InvalidArgumentError(f"{name} must be at least {least_seconds:g} s, got {value!r}")

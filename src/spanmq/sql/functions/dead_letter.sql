@@ -102,6 +102,7 @@ declare
     waiting bigint[] := '{}';
     n bigint := 0;
     counted jsonb := '{}';
+    frees_group boolean := false;
 begin
     for gone in delete from spanmq.dead_letter d where d.dead_letter_id = any (dead_letter_ids) returning d.* loop
         n := n + 1;
@@ -111,9 +112,13 @@ begin
             if gone.group_key is not null then
                 delete from spanmq.blocked_group b
                     where b.queue_id = this.queue_id and b.group_hash = hashtextextended(gone.group_key, 0) and b.msg_id = gone.msg_id;
+                frees_group := frees_group or found;
             end if;
         end if;
     end loop;
+    if frees_group then
+        perform spanmq.wake(this);
+    end if;
     perform spanmq.count_dead(this.queue_id, c.key, -c.value::bigint) from jsonb_each_text(counted) c order by c.key;
     -- For status(): these are not completed.
     perform spanmq.note_failure(

@@ -63,6 +63,28 @@ begin
     return spanmq.count_runs(runs);
 end $$;
 
+-- Whether a message is ready that these, which were taken out, may have held up: of one of their groups, or with `any_` whichever.
+create or replace function spanmq.has_behind(this_queue int, runs spanmq.run[], any_ boolean) returns boolean
+language plpgsql as $$
+declare
+    hash bigint;
+begin
+    if any_ or exists (select from unnest(runs) r where r.group_hash is null) then
+        return exists (select from spanmq.span s where s.queue_id = this_queue and s.state = 'r' order by s.queue_id, s.lo limit 1);
+    end if;
+    -- One group after the other, each by its place in the index: the first that is found is enough.
+    for hash in select distinct r.group_hash from unnest(runs) r loop
+        if exists (select from spanmq.span s
+                   where s.queue_id = this_queue and s.group_hash = hash and s.group_hash is not null
+                     and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0
+                   order by s.queue_id, s.group_hash, s.lo limit 1)
+        then
+            return true;
+        end if;
+    end loop;
+    return false;
+end $$;
+
 -- The span that holds a message; none if it is in no span, or left a leased one.
 create or replace function spanmq.find_span(this_queue int, id bigint) returns setof spanmq.span
 language plpgsql stable rows 1 as $$

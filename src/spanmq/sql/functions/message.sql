@@ -148,6 +148,9 @@ begin
     if this.archive_on_ack and runs <> '{}' then
         perform spanmq.copy_to_archive(this, runs);
     end if;
+    if not this.has_plain_policy and this.waiting is not null then
+        perform spanmq.wake_behind(this, runs);
+    end if;
     outcome := 'acked';
     if cardinality(msg_ids) = 1 and runs <> '{}' then
         msg_id := msg_ids[1];

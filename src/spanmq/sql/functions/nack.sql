@@ -183,6 +183,7 @@ begin
         end if;
         if not this.has_plain_policy then
             perform spanmq.release_behind(this, runs);
+            perform spanmq.wake_behind(this, spanmq.runs_among(runs, dead));
         end if;
     end if;
     return query select * from spanmq.outcomes(msg_ids, runs, dead, 'retrying');
@@ -210,6 +211,7 @@ begin
         perform spanmq.bury(this, runs, clock_timestamp(), reason);
         if not this.has_plain_policy then
             perform spanmq.release_behind(this, runs);
+            perform spanmq.wake_behind(this, runs);
         end if;
     end if;
     return query select * from spanmq.outcomes(msg_ids, runs, '{}', 'dead');

@@ -147,8 +147,12 @@ begin
         perform spanmq.count_dead(this.queue_id, changed.category, -changed.n);
     end loop;
     perform spanmq.forget_hint(this.queue_id);
+    -- Not announce(): subscribers have nothing of it.
     if this.notify_ms is not null then
         perform spanmq.notify(this);
+    end if;
+    if (visible_from > clock_timestamp()) is not true then
+        perform spanmq.wake(this);
     end if;
 end $$;
 

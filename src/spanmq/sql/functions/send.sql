@@ -29,10 +29,11 @@ declare
     this record;
 begin
     select q.queue_id, q.is_unlogged, q.notify_ms, q.log_name, q.log_lo, q.log_hi, clock_timestamp() as sent_at,
-           -- What spanmq.wake() asks, but here it costs next to nothing.
-           pg_sequence_last_value(q.waiting) > extract(epoch from clock_timestamp()) * 1000
-           and pg_sequence_last_value(q.woken) not between extract(epoch from clock_timestamp()) * 1000 - 10
-                                                       and extract(epoch from clock_timestamp()) * 1000
+           -- What spanmq.wake() asks, but here it costs next to nothing. First whether somebody has been woken a moment ago: where it is
+           -- sent to fast, that is so almost always, and the rest of the question is spared.
+           pg_sequence_last_value(q.woken) not between extract(epoch from clock_timestamp()) * 1000 - 10
+                                                   and extract(epoch from clock_timestamp()) * 1000
+           and pg_sequence_last_value(q.waiting) > extract(epoch from clock_timestamp()) * 1000
            or q.has_subscriptions as is_awaited,
            case when pg_current_xact_id() is not null then nextval(q.ids) end as id,
            -- After that: now nobody can subscribe any more before this is committed. Of another file is the sequence if somebody has since this

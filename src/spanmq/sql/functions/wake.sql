@@ -24,7 +24,10 @@ begin
     if this.waiting is null then
         this.waiting := spanmq.make_wake_clocks(this);
     end if;
-    perform setval(this.waiting, now_ms + ceil(seconds * 1000)::bigint);
+    -- Who waits longer has said so already: a short wait must not end it. What is further ahead than anybody may say is of a clock that was set back.
+    if (pg_sequence_last_value(this.waiting) between now_ms + seconds * 1000 and now_ms + 60000) is not true then
+        perform setval(this.waiting, now_ms + ceil(seconds * 1000)::bigint);
+    end if;
     return spanmq.wake_channel(this);
 end $$;
 
@@ -67,12 +70,37 @@ language plpgsql as $$
 declare
     now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
 begin
-    if this.waiting is null or (pg_sequence_last_value(this.waiting) between now_ms and now_ms + 60000) is not true then
-        return;
-    end if;
-    if pg_sequence_last_value(this.woken) not between now_ms - 10 and now_ms then
+    if spanmq.is_awaited(this, now_ms) and pg_sequence_last_value(this.woken) not between now_ms - 10 and now_ms then
         perform setval(this.woken, now_ms);
         perform pg_notify(spanmq.wake_channel(this), '');
+    end if;
+end $$;
+
+create or replace function spanmq.is_awaited(this spanmq.queue, now_ms bigint) returns boolean
+language plpgsql as $$
+begin
+    return this.waiting is not null and (pg_sequence_last_value(this.waiting) between now_ms and now_ms + 60000) is true;
+end $$;
+
+-- For who takes messages out of a queue that orders or limits: they may have been what others behind them waited for. Wakes who waits, if there are such.
+create or replace function spanmq.wake_behind(this spanmq.queue, runs spanmq.run[]) returns void
+language plpgsql as $$
+declare
+    frees_all boolean;
+    found_any boolean;
+begin
+    if this.has_plain_policy or runs = '{}' or not spanmq.is_awaited(this, (extract(epoch from clock_timestamp()) * 1000)::bigint) then
+        return;
+    end if;
+    -- Room for one more in flight is room for any; else only for the rest of a group.
+    frees_all := (spanmq.policy_of(this.queue_id)).max_in_flight is not null;
+    if this.is_unlogged then
+        found_any := spanmq.has_behind_unlogged(this.queue_id, runs, frees_all);
+    else
+        found_any := spanmq.has_behind(this.queue_id, runs, frees_all);
+    end if;
+    if found_any then
+        perform spanmq.wake(this);
     end if;
 end $$;
 

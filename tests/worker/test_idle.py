@@ -1,0 +1,94 @@
+"""What a worker asks its database while there is nothing to do, and before there is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from itertools import pairwise
+from typing import Any
+
+import psycopg
+import pytest
+from tests.worker.running import working
+
+from spanmq import Client
+
+WAIT_SECONDS = 60.0
+
+
+class Queries:
+    """Every statement of every asynchronous connection of this process, with its time and its session."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.all: list[tuple[float, int, str]] = []
+        self._changed = threading.Condition()
+        execute = psycopg.AsyncCursor.execute
+
+        async def note(cursor: Any, query: Any, *arguments: Any, **options: Any) -> Any:
+            text = query if isinstance(query, str) else str(query)
+            with self._changed:
+                self.all.append((time.monotonic(), cursor.connection.info.backend_pid, text))
+                self._changed.notify_all()
+            return await execute(cursor, query, *arguments, **options)
+
+        monkeypatch.setattr(psycopg.AsyncCursor, "execute", note)
+
+    def of(self, function: str) -> list[tuple[float, int, str]]:
+        return [each for each in self.all if f"pgmq.{function}(" in each[2]]
+
+    def wait(self, function: str, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.of(function)) >= count, WAIT_SECONDS), self.all
+
+
+@pytest.fixture
+def queries(monkeypatch: pytest.MonkeyPatch) -> Queries:
+    return Queries(monkeypatch)
+
+
+@pytest.mark.slow
+def test_idle_worker_asks_less_than_once_a_second(client: Client, database: str, queries: Queries) -> None:
+    with working(database, print):
+        # The first looks follow each other sooner, and housekeeping finds out that nothing is to be done.
+        queries.wait("maintain", 5)
+        begun, before = time.monotonic(), len(queries.all)
+        queries.wait("receive", len(queries.of("receive")) + 8)
+        seconds, asked = time.monotonic() - begun, len(queries.all) - before
+    assert seconds > 5
+    assert asked <= seconds + 1, queries.all[before:]
+
+
+def test_worker_that_nobody_wakes_looks_more_often(client: Client, database: str, queries: Queries) -> None:
+    with working(database, print, pooler=True):  # notifications don't come through
+        queries.wait("receive", 12)
+    times = [at for at, _, _ in queries.of("receive")]
+    assert max(after - before for before, after in pairwise(times)) < 1.4
+
+
+def test_new_session_makes_its_first_calls_before_a_message_waits_for_it(
+    client: Client, database: str, queries: Queries
+) -> None:
+    client.send_batch("orders", range(200))
+    with working(database, lambda message: None, batch=10) as record:
+        assert record.outcomes(200) == ["acked"] * 200
+    sessions: dict[int, list[str]] = {}
+    for _, session, text in queries.all:
+        sessions.setdefault(session, []).append(text)
+    receiving = [texts for texts in sessions.values() if any("pgmq.receive(" in text for text in texts)]
+    assert receiving
+    for texts in receiving:  # the first looks what the database holds
+        assert "pgmq.receive(" in texts[1], texts[:4]
+        assert "pgmq.ack(" in texts[2], texts[:4]
+
+
+def test_session_that_can_not_be_made_ready_serves_all_the_same(client: Client, database: str) -> None:
+    client.create_queue("events")
+    with working(database, lambda message: None, queues=["orders", "events"], poll_interval=0.05) as record:
+        client.drop_queue("orders")
+        with psycopg.connect(database, autocommit=True) as other:
+            other.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where datname = current_database() and application_name = 'spanmq worker'"
+            )
+        client.send_batch("events", range(50))
+        assert record.outcomes(50) == ["acked"] * 50

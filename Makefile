@@ -23,7 +23,7 @@ help:
 	@echo 'make test-quick   the tests that take less than five seconds each'
 	@echo 'make lint         ruff, mypy, generated files are fresh'
 	@echo 'make fix          format, repair what ruff can, regenerate'
-	@echo 'make bench        side by side with PGMQ; bench-quick: three minutes; soak: an hour'
+	@echo 'make bench        side by side with PGMQ, then the workers; bench-quick: three minutes; soak: an hour'
 	@echo 'make bench-worker the worker beside Procrastinate and PGQueuer; soak-worker: fifty of ours killed'
 	@echo 'make bench-simulate  what ordered groups must reach, beside the classic polling queue'
 	@echo 'make docs         write the generated pages'
@@ -75,8 +75,9 @@ fix: setup
 docs: setup
 	$(foreach generator,$(GENERATORS),$(RUN) $(generator) && ) true
 
+# The workers' table too, unless ARGS choose: they are for the first alone. Both run, whatever the first says.
 bench: setup
-	$(RUN) -m bench $(ARGS)
+	$(RUN) -m bench $(ARGS) $(if $(ARGS),,; status=$$?; $(RUN) -m bench.workers && exit $$status)
 
 bench-quick: setup
 	$(RUN) -m bench --quick $(ARGS)

@@ -1,87 +1,99 @@
-"""From a send to the start of the handler of an idle worker, beside a bare LISTEN and NOTIFY."""
+"""From a send to the start of the handler of an idle worker, beside a bare LISTEN and NOTIFY.
+
+Who receives is a process of its own: in this one it would wait for the interpreter, too. The clock is the
+machine's, the same for all processes.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 
 import psycopg
 
 from spanmq import Client, Message, Worker
 
-PAUSES_MS = (5.0, 40.0)  # longer than the throttle of notifications
-TIMEOUT_SECONDS = 30.0
+PAUSES_MS = (5.0, 40.0)  # longer than the throttle of notifications, and shorter
+TIMEOUT_SECONDS = 60.0
+ROUNDS = 3
+
+
+def both_ms(dsn: str, count: int) -> tuple[list[float], list[float]]:
+    """Time both ways in turn, `count` times each: a machine that is busy is so for both."""
+    bare: list[float] = []
+    worker: list[float] = []
+    for _ in range(ROUNDS):
+        bare += bare_ms(dsn, -(-count // ROUNDS))
+        worker += worker_ms(dsn, -(-count // ROUNDS))
+    return bare[:count], worker[:count]
 
 
 def bare_ms(dsn: str, count: int) -> list[float]:
     """Time a NOTIFY until it has come, `count` times: a commit, then what a waiting session hears."""
-    with psycopg.connect(dsn, autocommit=True) as sender, psycopg.connect(dsn, autocommit=True) as receiver:
-        receiver.execute("listen bench_latency")
-
-        def listen() -> Iterator[float]:
-            for _ in receiver.notifies():
-                yield time.perf_counter()
-
-        return _times(count, listen(), lambda: sender.execute("notify bench_latency"))
+    with psycopg.connect(dsn, autocommit=True) as sender, _process(hear, dsn) as arrivals:
+        return _times(count, arrivals, lambda: sender.execute("notify bench_latency"))
 
 
 def worker_ms(dsn: str, count: int) -> list[float]:
     """Time a send until the handler begins, `count` times; the worker is idle each time."""
-    with Client(dsn, maintain_interval=None) as client, _handling(dsn) as begins:
-        return _times(count, begins, lambda: client.send("latency", {"number": 1}))
+    with Client(dsn, maintain_interval=None) as client, _process(work, dsn) as arrivals:
+        return _times(count, arrivals, lambda: client.send("latency", {"number": 1}))
+
+
+def hear(dsn: str, pipe: Connection) -> None:
+    """Tell when each notification came."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("listen bench_latency")
+        pipe.send(0.0)
+        for _ in connection.notifies():
+            pipe.send(time.perf_counter())
+
+
+def work(dsn: str, pipe: Connection) -> None:
+    """Tell when the handler began with each message."""
+
+    async def handle(_: Message) -> None:
+        pipe.send(time.perf_counter())
+
+    # The first message tells that it works.
+    with Client(dsn, maintain_interval=None) as client:
+        client.send("latency", {"number": 0})
+    Worker("latency", handle, dsn=dsn).run()
 
 
 @contextmanager
-def _handling(dsn: str) -> Iterator[Iterator[float]]:
-    begun: list[float] = []
-    changed = threading.Condition()
-
-    async def handle(_: Message) -> None:
-        with changed:
-            begun.append(time.perf_counter())
-            changed.notify()
-
-    def begins() -> Iterator[float]:
-        while True:
-            with changed:
-                if not changed.wait_for(lambda: bool(begun), TIMEOUT_SECONDS):
-                    raise RuntimeError("the message did not come")
-            yield begun.pop()
-
-    worker = Worker("latency", handle, dsn=dsn)
-    thread = threading.Thread(target=lambda: asyncio.run(worker.work(signals=False)), daemon=True)
-    thread.start()
+def _process(target: Callable[[str, Connection], None], dsn: str) -> Iterator[Connection]:
+    """Run it until the block ends; it is ready when it has told something."""
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=target, args=(dsn, theirs), daemon=True)
+    process.start()
     try:
-        yield begins()
+        _arrival(ours)
+        yield ours
     finally:
-        worker.stop()
-        thread.join(TIMEOUT_SECONDS)
+        process.terminate()
+        process.join(TIMEOUT_SECONDS)
 
 
-def _times(count: int, arrivals: Iterator[float], send: Callable[[], object]) -> list[float]:
-    """Send again and again from this thread, with pauses, while another takes the arrivals."""
+def _arrival(pipe: Connection) -> float:
+    if not pipe.poll(TIMEOUT_SECONDS):
+        raise RuntimeError("nothing arrived")
+    at: float = pipe.recv()
+    return at
+
+
+def _times(count: int, arrivals: Connection, send: Callable[[], object]) -> list[float]:
+    """Send again and again, with pauses, and wait for each."""
     chosen = random.Random(1)
-    sent: list[float] = []
-    came: list[float] = []
-    arrived = threading.Event()
-
-    def take() -> None:
-        for _ in range(count):
-            came.append(next(arrivals))
-            arrived.set()
-
-    taker = threading.Thread(target=take, daemon=True)
-    taker.start()
+    times = []
     for _ in range(count):
         time.sleep(chosen.uniform(*PAUSES_MS) / 1000)
-        sent.append(time.perf_counter())
+        sent_at = time.perf_counter()
         send()
-        if not arrived.wait(TIMEOUT_SECONDS):
-            raise RuntimeError("nothing arrived")
-        arrived.clear()
-    taker.join(TIMEOUT_SECONDS)
-    return [(arrival - start) * 1000 for arrival, start in zip(came, sent, strict=True)]
+        times.append((_arrival(arrivals) - sent_at) * 1000)
+    return times

@@ -333,6 +333,53 @@ def test_breaker_stops_receiving_and_closes_after_a_good_trial(client: Client, d
         record.wait(MessageSettled, where=lambda event: event.outcome == "acked")
 
 
+def test_breaker_is_the_worker_s_own_and_the_other_goes_on(client: Client, database: str) -> None:
+    """One machine of two has lost its way to the service: what it gives back, the other handles."""
+    client.set_policy("orders", {"backoff_base": 0.01})
+
+    async def cut_off(message: Message) -> None:
+        raise ConnectionRefusedError("no route")
+
+    async def well(message: Message) -> None: ...
+
+    policy = BreakerPolicy(window=4, pause=60.0)
+    record = Record()
+    broken = Running(
+        Worker("orders", cut_off, dsn=database, observers=[record], concurrency=2, breaker=policy), record
+    )
+    sent = client.send_batch("orders", range(40))
+    [opened] = record.wait(BreakerOpened)
+    assert (opened.queue, opened.failures, opened.messages, opened.error) == ("orders", 4, 4, "no route")
+    assert broken.worker.breakers() == {"orders": "open"}
+    with working(database, well, breaker=policy, poll_interval=0.05) as other:
+        other.wait(MessageSettled, len(sent), where=lambda event: event.outcome == "acked")
+        assert other.of(BreakerOpened) == []
+    # It took no more than what its slots had when it opened.
+    assert len(record.of(MessageHandled)) <= 4 + 2
+    broken.stop()
+    assert broken.worker.breakers() == {}
+    assert client.metrics("orders").length == 0
+
+
+def test_breakers_are_told_for_each_queue(client: Client, database: str) -> None:
+    client.create_queue("events")
+    client.send_batch("orders", range(5))
+    record = Record()
+
+    async def handle(message: Message) -> None:
+        if message.queue == "orders":
+            raise ConnectionRefusedError
+
+    policy = BreakerPolicy(window=5, pause=60.0)
+    worker = Worker(["orders", "events"], handle, dsn=database, observers=[record], breaker=policy)
+    running = Running(worker, record)
+    record.wait(BreakerOpened)
+    assert worker.breakers() == {"orders": "open", "events": "closed"}
+    client.send("events", 1)
+    record.wait(MessageSettled, where=lambda event: event.queue == "events" and event.outcome == "acked")
+    running.stop()
+
+
 def test_ordered_queue_is_handled_in_order_through_a_failure(client: Client, database: str) -> None:
     client.set_policy("orders", {"ordered": True, "backoff_base": 0.01, "jitter": False})
     client.send_batch("orders", [[group, n] for n in range(8) for group in "abc"], group=list("abc") * 8)

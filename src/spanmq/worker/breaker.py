@@ -12,6 +12,7 @@ from typing import Literal
 from spanmq.errors import InvalidArgumentError
 
 Change = Literal["opened", "tried", "closed"]
+BreakerState = Literal["closed", "open", "trial"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,15 +43,17 @@ class BreakerPolicy:
 class Breaker:
     """Closed: everything passes. Open: nothing, until a time. On trial: one message, whose fate decides."""
 
-    __slots__ = ("_failures", "_last", "_opens_at", "_pause", "_policy", "state")
+    __slots__ = ("_failures", "_last", "_opens_at", "_pause", "_policy", "opened_by", "state")
 
     def __init__(self, policy: BreakerPolicy) -> None:
-        self.state: Literal["closed", "open", "trial"] = "closed"
+        self.state: BreakerState = "closed"
         self._policy = policy
         self._last: deque[bool] = deque()
         self._failures = 0
         self._pause = policy.pause
         self._opens_at = 0.0
+        # So many failures of so many messages opened it last.
+        self.opened_by = (0, 0)
 
     @property
     def pause_seconds(self) -> float:
@@ -64,6 +67,7 @@ class Breaker:
         if self.state == "trial":
             if failed:
                 self._pause = min(self._pause * 2, self._policy.pause_max)
+                self.opened_by = (1, 1)
                 return self._open(now)
             self.state = "closed"
             self._pause = self._policy.pause
@@ -73,6 +77,7 @@ class Breaker:
         if len(self._last) > self._policy.window:
             self._failures -= self._last.popleft()
         if len(self._last) == self._policy.window and self._failures >= self._policy.rate * len(self._last):
+            self.opened_by = (self._failures, len(self._last))
             return self._open(now)
         return None
 

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from spanmq.errors import HandlerStuckError
 from spanmq.worker.appetite import Appetite
-from spanmq.worker.breaker import Breaker
+from spanmq.worker.breaker import Breaker, BreakerState
 from spanmq.worker.event import (
     HandlerOverran,
     MessageHandled,
@@ -150,6 +150,12 @@ class Engine:
             count = sum(server.settler.settled for server in self._servers.values())
             self._seam.emit(WorkerStopped(self._name, count))
 
+    def breakers(self) -> dict[str, BreakerState]:
+        """Give the state of the breaker of each queue that is received from."""
+        return {
+            queue: intake.breaker.state for queue, intake in self._intakes.items() if not intake.is_stopped
+        }
+
     # Queues, which come and go where they are shards.
 
     async def _find_queues(self) -> dict[str, str]:
@@ -235,7 +241,8 @@ class Engine:
                 )
             intake.appetite.record(job.seconds / count)
             is_dependency = isinstance(verdict, Failure) and verdict.category == "DEPENDENCY"
-            intake.tell(change := intake.breaker.record(is_dependency, monotonic()))
+            change = intake.breaker.record(is_dependency, monotonic())
+            intake.tell(change, verdict.error if isinstance(verdict, Failure) else None)
             if change == "opened":
                 self._settle(job, verdict)
                 self._leave(job, intake, succeeded=succeeded)

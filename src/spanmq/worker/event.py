@@ -124,10 +124,16 @@ class HandlerOverran:
 
 @dataclass(frozen=True, slots=True)
 class BreakerOpened:
-    """A dependency fails too often: nothing is received from this queue for `pause_seconds`."""
+    """A dependency fails too often: nothing is received from this queue for `pause_seconds`.
+
+    `failures` of the last `messages` had it as their reason; `error` is the text of the last one.
+    """
 
     queue: str
     pause_seconds: float
+    failures: int
+    messages: int
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

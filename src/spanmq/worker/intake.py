@@ -119,10 +119,11 @@ class Intake:
         """Look again: there is room."""
         self._room_made.set()
 
-    def tell(self, change: Change | None) -> None:
-        """Report what the breaker did."""
+    def tell(self, change: Change | None, error: str | None = None) -> None:
+        """Report what the breaker did, and the error that made it."""
         if change == "opened":
-            self._seam.emit(BreakerOpened(self.queue, self.breaker.pause_seconds))
+            opened_by = self.breaker.opened_by
+            self._seam.emit(BreakerOpened(self.queue, self.breaker.pause_seconds, *opened_by, error))
         elif change == "closed":
             self._seam.emit(BreakerClosed(self.queue))
         elif change == "tried":

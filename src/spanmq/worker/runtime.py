@@ -17,6 +17,7 @@ from spanmq.shards import ShardedQueue
 from spanmq.shards_async import AsyncShardedQueue
 from spanmq.timeouts import with_timeouts
 from spanmq.worker import log
+from spanmq.worker.breaker import BreakerState
 from spanmq.worker.engine import Engine, Sharding
 from spanmq.worker.event import Observer, Seam
 from spanmq.worker.handler import look_at
@@ -64,6 +65,7 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Future[str] | None = None
         self._is_asked = False
+        self._running: Engine | None = None
 
     def run(self) -> None:
         """Work until SIGTERM, SIGINT or `stop`; raises what made it impossible to begin, or to go on."""
@@ -76,6 +78,13 @@ class Worker:
             with suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(self._finish, reason)
 
+    def breakers(self) -> dict[str, BreakerState]:
+        """Give the state of each queue's circuit breaker, "closed", "open" or "trial"; from any thread.
+
+        For a program's own metrics. Of a worker that does not run there is none.
+        """
+        return {} if self._running is None else self._running.breakers()
+
     async def work(self, *, signals: bool = True) -> None:
         """Work until SIGTERM, SIGINT (not if `signals` is False) or `stop`.
 
@@ -87,7 +96,7 @@ class Worker:
         if self._is_asked:
             self._finish("asked")
         undo = self._listen_to_signals(self._loop) if signals else []
-        engine = await self._engine()
+        engine = self._running = await self._engine()
         try:
             try:
                 await engine.start(self._crash)
@@ -100,6 +109,7 @@ class Worker:
             for number in undo:
                 self._loop.remove_signal_handler(number)
             self._is_asked = False
+            self._running = None
 
     async def _engine(self) -> Engine:
         queues: Sharding | tuple[str, ...] = self.queues

@@ -1,0 +1,63 @@
+"""What the worker must reach, and whether it did: ratios in one run, on one server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+from typing import Final
+
+PGMQ: Final = "PGMQ's SQL, batch 100"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What was measured: rates in messages a second by contestant, latencies in milliseconds."""
+
+    rates: Mapping[str, Sequence[float]]
+    bare_ms: Sequence[float]
+    worker_ms: Sequence[float]
+
+    def rate(self, name: str) -> float:
+        """Give a contestant's median."""
+        return median(self.rates[name])
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A line of the table; what is reached must be at least `limit`, or at most where less is better."""
+
+    what: str
+    limit: float
+    reach: Callable[[Run], float]
+    is_most: bool = False
+
+    def is_met(self, reached: float) -> bool:
+        """Judge."""
+        return reached <= self.limit if self.is_most else reached >= self.limit
+
+
+TARGETS: Final = (
+    Target("rate, to Procrastinate's", 3.0, lambda run: run.rate("spanmq") / run.rate("procrastinate")),
+    Target("rate, to PGQueuer's", 3.0, lambda run: run.rate("spanmq") / run.rate("pgqueuer")),
+    # 8,000 messages a second where this machine gives PGMQ's SQL 20,000.
+    Target(
+        "rate, to PGMQ's SQL at batch 100", 8_000 / 20_000, lambda run: run.rate("spanmq") / run.rate(PGMQ)
+    ),
+    Target(
+        "latency, median, to a bare NOTIFY's",
+        3.0,
+        lambda run: median(run.worker_ms) / median(run.bare_ms),
+        is_most=True,
+    ),
+    Target("latency, p99, ms", 20.0, lambda run: quantiles(run.worker_ms, n=100)[-1], is_most=True),
+)
+
+
+def verdicts(run: Run) -> list[tuple[Target, float, str]]:
+    """Give each target, what was reached, and "met" or "MISSED"."""
+    return [
+        (target, reached, "met" if target.is_met(reached) else "MISSED")
+        for target in TARGETS
+        for reached in (target.reach(run),)
+    ]

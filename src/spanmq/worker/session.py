@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from psycopg import AsyncConnection
-
 from spanmq.body import Decoder
 from spanmq.client import Client
 from spanmq.client_async import AsyncClient
@@ -159,7 +157,7 @@ class Session:
             raise
         return client
 
-    async def _warm(self, connection: AsyncConnection[Any]) -> None:
+    async def _warm(self, connection: object) -> None:
         """Let a new session make its first calls before a message waits for them.
 
         A session compiles each function when it first calls it: 6 ms of processor for a receive, then 0.4.

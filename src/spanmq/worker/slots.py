@@ -158,11 +158,12 @@ class ThreadSlots:
         slot.is_abandoned = True
         if replace:
             self._open()
-        return sum(each.is_abandoned for each in self._slots)
+        # A copy, made in one step: a thread that ends takes its slot out meanwhile.
+        return sum(each.is_abandoned for each in tuple(self._slots))
 
     async def stop(self) -> None:
         """Let the threads that wait end."""
-        for _ in self._slots:
+        for _ in tuple(self._slots):
             self._jobs.put(None)
 
     def _open(self) -> None:

@@ -80,3 +80,13 @@ def test_grouped_read_is_refused(sessions, isolation: str) -> None:  # type: ign
         old.execute("select * from pgmq.read_grouped('jobs', 30, 1)")
     assert refused.value.sqlstate == "MQ003"
     old.rollback()
+
+
+@pytest.mark.parametrize("isolation", OLD)
+def test_maintain_is_refused(sessions, isolation: str) -> None:  # type: ignore[no-untyped-def]
+    _, old = sessions
+    begin(old, isolation)
+    with pytest.raises(psycopg.DatabaseError, match="needs READ COMMITTED") as refused:
+        old.execute("select * from pgmq.maintain()")
+    assert refused.value.sqlstate == "MQ003"
+    old.rollback()

@@ -205,6 +205,31 @@ def test_order_within_groups_is_kept(race: Race) -> None:
     assert of == {"a": [*ids[::2], later[0]], "b": [*ids[1::2], later[1]]}
 
 
+@pytest.mark.parametrize("delay", [0, 3600])
+def test_redriven_head_of_a_group_waits_for_what_is_in_work_and_all_behind_it_wait(
+    race: Race, delay: int
+) -> None:
+    race.main.rows("""select pgmq.set_policy('jobs', '{"ordered": true}')""")
+    ids = send(race, ["a"] * 4)
+    receive = "select msg_id from pgmq.receive('jobs', %s)"
+    kill(race, ids[:1])
+    # Its group went on without it.
+    ((lease, second),) = race.main.rows("select lease_id, msg_id from pgmq.receive('jobs', 1)")
+    assert second == ids[1]
+    putter = race.open()
+    putter.begin()
+    assert redrive(putter, f"delay => {delay}") == ids[:1]
+    assert race.main.column(receive, 9) == []
+    putter.commit()
+    assert race.main.column(receive, 9) == [], "another of its group is in work"
+    race.main.rows("select pgmq.ack('jobs', %s, %s)", lease, [second])
+    if delay:
+        assert race.main.column(receive, 9) == [], "it stands before them"
+        race.main.rows("select pgmq.set_vt('jobs', %s, 0)", ids[0])
+    assert race.main.column(receive, 2) == [ids[0], ids[2]]
+    assert race.main.column(receive, 9) == []
+
+
 def test_priority_comes_back(race: Race) -> None:
     low, high = (
         race.main.value("select pgmq.send_messages('jobs', array['1'::jsonb], priority => %s)", priority)

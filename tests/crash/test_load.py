@@ -12,19 +12,6 @@ from spanmq.client import Client
 
 ENOUGH = 400  # calls that each thread has seen through before the server is killed
 PRODUCERS, CONSUMERS = 2, 3
-
-
-@dataclass
-class Records:
-    """What the threads were told, kept outside the database."""
-
-    sent: set[int] = field(default_factory=set)
-    asked: dict[int, str] = field(default_factory=dict)  # id → by which call it was to leave the queue
-    done: dict[str, set[int]] = field(default_factory=lambda: {name: set() for name in LEAVE})
-    leases: set[int] = field(default_factory=set)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
 # How messages leave the queue; each call says which did.
 LEAVE = {
     "ack": "select msg_id from pgmq.ack('jobs', {lease}, {ids}) where outcome = 'acked'",
@@ -37,6 +24,17 @@ STAY = {
     "nack": "select msg_id from pgmq.nack('jobs', {lease}, {ids}, 'boom', retry_in => 0)",
     "release": "select msg_id from pgmq.release('jobs', {lease}, {ids})",
 }
+
+
+@dataclass
+class Records:
+    """What the threads were told, kept outside the database."""
+
+    sent: set[int] = field(default_factory=set)
+    asked: dict[int, str] = field(default_factory=dict)  # id → by which call it was to leave the queue
+    done: dict[str, set[int]] = field(default_factory=lambda: {name: set() for name in LEAVE})
+    leases: set[int] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 def produce(dsn: str, queue: str, records: Records, busy: threading.Barrier) -> None:

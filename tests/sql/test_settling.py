@@ -401,3 +401,12 @@ def test_counts_of_dead_letters_are_folded(orders: Orders) -> None:
     assert orders.value("select spanmq.fold_dead_letter_counts(queue_id) from spanmq.queue") == 100
     assert orders.rows("select category, n from spanmq.dead_letter_count") == [("UNKNOWN", 5050)]
     assert orders.value("select spanmq.fold_dead_letter_counts(queue_id) from spanmq.queue") == 0
+
+
+@pytest.mark.parametrize("call", ["ack", "nack", "reject", "release"])
+def test_outcomes_ascend_where_groups_lie_between_each_other(connection: Connection[Any], call: str) -> None:
+    orders = Orders(connection)
+    headers = [Jsonb({"x-pgmq-group": group}) for group in "abcabcab"]
+    orders.rows("select pgmq.send_batch('orders', array_fill('1'::jsonb, array[8]), %s::jsonb[])", headers)
+    lease, ids = orders.receive()
+    assert sorted(orders.settle(call, lease, ids)) == ids

@@ -9,15 +9,25 @@ begin
     return spanmq.take_out(this.queue_id, msg_ids, fence);
 end $$;
 
+-- The ids of runs, ascending.
 create or replace function spanmq.expand_runs(runs spanmq.run[]) returns setof bigint
 language plpgsql immutable rows 100 as $$
 declare
     this spanmq.run := spanmq.as_range(runs, false);
+    next_id bigint := 0;
 begin
     if this.lo is not null then
         return query select generate_series(this.lo, this.lo + this.n - 1);
         return;
     end if;
+    -- Runs of different groups lie between each other.
+    foreach this in array runs loop
+        if this.lo < next_id then
+            return query select e.id from unnest(runs) r, spanmq.expand(r.lo, r.n, r.ids) e (id) order by e.id;
+            return;
+        end if;
+        next_id := coalesce(upper(this.ids), this.lo + this.n);
+    end loop;
     foreach this in array runs loop
         if this.ids is null then
             return query select generate_series(this.lo, this.lo + this.n - 1);

@@ -14,6 +14,7 @@ CALLS = {
     "send": "select pgmq.send('q7', '1')",
     "send a batch": "select pgmq.send_batch('q7', array_fill('1'::jsonb, array[10]))",
     "read": "select * from pgmq.read('q7', 30, 10)",
+    "read one": "select * from pgmq.read('q7', 30, 1)",
     "receive": "select * from pgmq.receive('q7', 10)",
     "receive one": "select * from pgmq.receive('q7')",
     "pop": "select * from pgmq.pop('q7', 3)",
@@ -23,12 +24,13 @@ CALLS = {
     "set_vt": "select * from pgmq.set_vt('q7', (select min(msg_id) from pgmq.peek('q7', 1)), 60)",
     "receive and ack": "select * from pgmq.ack('q7', (select max(lease_id) from pgmq.receive('q7', 4)),"
     " array(select msg_id from pgmq.peek('q7', 4)))",
+    "receive and ack one": "select a.* from pgmq.receive('q7') m, pgmq.ack('q7', m.lease_id, array[m.msg_id]) a",
     "receive and nack": "select * from pgmq.nack('q7', (select max(lease_id) from pgmq.receive('q7', 4)),"
     " array(select msg_id from pgmq.peek('q7', 4)))",
     "metrics": "select * from pgmq.metrics('q7')",
     "status": "select pgmq.status('q7', (select min(msg_id) from pgmq.peek('q7', 1)))",
 }
-CLAIMS = ("read", "receive", "receive one", "pop", "receive and ack")
+CLAIMS = ("read", "read one", "receive", "receive one", "pop", "receive and ack", "receive and ack one")
 # A handful of index pages a statement, and some statements a call; thousands if one walks through a table.
 MORE_PAGES = 120
 QUEUES = 50

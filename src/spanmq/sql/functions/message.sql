@@ -41,17 +41,13 @@ end $$;
 create or replace function pgmq.delete(queue_name text, msg_id bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
-declare
-    this spanmq.queue := spanmq.find_queue(queue_name, 'delete');
 begin
-    if not this.is_unlogged then
-        -- The usual case: the message is a span of its own.
-        delete from spanmq.span s where s.queue_id = this.queue_id and s.lo = msg_id and s.n = 1 and s.ids is null and s.lease_id >= 0;
-        if found then
-            return true;
-        end if;
-    end if;
-    return spanmq.take_out_of(this, array[msg_id], null) <> '{}';
+    -- The usual case in one statement: the message is a span of its own.
+    delete from spanmq.span s using spanmq.queue q
+        where q.folded_name = lower(queue_name) and not q.is_unlogged
+          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete')
+          and s.queue_id = q.queue_id and s.lo = msg_id and s.n = 1 and s.ids is null and s.lease_id >= 0;
+    return found or spanmq.take_out_of(spanmq.find_queue(queue_name, 'delete'), array[msg_id], null) <> '{}';
 end $$;
 
 -- Deletes messages and returns the ids of those that were in the queue.
@@ -148,9 +144,24 @@ create or replace function pgmq.ack(queue text, lease_id bigint, msg_ids bigint[
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'delete');
+    this spanmq.queue;
     runs spanmq.run[];
+    range spanmq.run;
 begin
+    outcome := 'acked';
+    if cardinality(msg_ids) = 1 then
+        -- As in delete().
+        delete from spanmq.span s using spanmq.queue q
+            where q.folded_name = lower(queue) and not q.is_unlogged and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null)
+              and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete')
+              and s.queue_id = q.queue_id and s.lo = msg_ids[1] and s.n = 1 and s.ids is null and s.lease_id = ack.lease_id and s.lease_id > 0;
+        if found then
+            msg_id := msg_ids[1];
+            return next;
+            return;
+        end if;
+    end if;
+    this := spanmq.find_queue(queue, 'delete');
     if ack.lease_id is null or ack.lease_id <= 0 or msg_ids is null then
         raise exception 'lease_id must be one that receive gave and msg_ids an array, got: % and %', ack.lease_id, msg_ids using errcode = 'MQ002';
     end if;
@@ -161,13 +172,14 @@ begin
     if not this.has_plain_policy and this.waiting is not null then
         perform spanmq.wake_behind(this, runs);
     end if;
-    outcome := 'acked';
-    if cardinality(msg_ids) = 1 and runs <> '{}' then
-        msg_id := msg_ids[1];
-        return next;
-    elsif spanmq.count_runs(runs) = cardinality(msg_ids) then
+    if spanmq.count_runs(runs) = cardinality(msg_ids) then
         -- The usual case without a join: all of them were held.
-        return query select spanmq.expand_runs(runs), outcome;
+        range := spanmq.as_range(runs, false);
+        if range.lo is not null then
+            return query select generate_series(range.lo, range.lo + range.n - 1), outcome;
+        else
+            return query select spanmq.expand_runs(runs), outcome;
+        end if;
     else
         return query
             select a.id, case when r.lo is null then 'stale' else 'acked' end

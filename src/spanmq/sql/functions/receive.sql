@@ -6,65 +6,6 @@ language sql volatile as $$
     select (extract(epoch from at_) * 1000)::bigint << 20 | (nextval('spanmq.lease_number') & 1048575)
 $$;
 
--- The usual case of a receive in few steps: nothing fell due, and the first ready span is enough, or with the few that go on
--- where it ends. They are leased, the last one perhaps in part. Null for every other case, errors included. (PL/pgSQL prepares
--- each expression anew in each transaction, some 2 µs a piece, so what every call runs through is kept short.)
-create or replace function spanmq.lease_first(queue_name text, quantity int, lease bigint, until timestamptz, at_ timestamptz)
-returns spanmq.leased_run
-language plpgsql as $$
-declare
-    this record;
-    next record;
-    covered int;
-begin
-    -- Skip what another receiver holds this instant: waiting for it would serialise them all.
-    select s.queue_id, s.lo, s.n, s.attempts, s.ids, q.log_lo, q.log_hi, q.max_attempts,
-           case when s.lo between q.log_lo and q.log_hi then q.log_name
-                else (select g.log_name from spanmq.segment g
-                      where g.queue_id = coalesce((select p.log_id from spanmq.subscription p where p.queue_id = q.queue_id), q.queue_id)
-                        and g.lo <= s.lo
-                      order by g.queue_id desc, g.lo desc limit 1) end as log_name
-        into this
-        from spanmq.queue q
-        cross join lateral (
-            select * from spanmq.span s
-            where s.queue_id = q.queue_id and s.state = 'r'
-              and not exists (select from spanmq.span d where d.queue_id = q.queue_id and d.state <> 'r' and d.vt <= at_)
-            order by s.queue_id, s.lo limit 1 for update skip locked) s
-        where q.folded_name = lower(queue_name) and not q.is_unlogged and q.is_plain
-          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
-    covered := this.n;
-    if covered is null or this.ids is not null or this.attempts >= this.max_attempts or clock_timestamp() - at_ > interval '1 millisecond' or quantity < 1 then
-        return null;
-    end if;
-    while covered < quantity loop
-        select s.n into next from spanmq.span s
-            where s.queue_id = this.queue_id and s.lo = this.lo + covered and s.lease_id = 0
-              and s.state = 'r' and s.ids is null and s.attempts = this.attempts
-            for update skip locked;
-        if not found then
-            return null;
-        end if;
-        covered := covered + next.n;
-    end loop;
-    if covered > quantity then
-        insert into spanmq.span (queue_id, lo, n, attempts, state, vt, last_read_at, group_hash, group_key, priority)
-            select s.queue_id, this.lo + quantity, covered - quantity, s.attempts, s.state, s.vt, s.last_read_at, s.group_hash, s.group_key,
-                   s.priority
-            from spanmq.span s
-            where s.queue_id = this.queue_id and s.lo >= this.lo and s.lo < this.lo + quantity and s.lease_id = 0 and s.lo + s.n > this.lo + quantity;
-    end if;
-    update spanmq.span s
-        set lease_id = lease, state = 'l', n = least(s.n, this.lo + quantity - s.lo), attempts = this.attempts + 1, vt = until,
-            last_read_at = at_
-        where s.queue_id = this.queue_id and s.lo >= this.lo and s.lo < this.lo + quantity and s.lease_id = 0;
-    if covered > this.n and not (this.lo >= this.log_lo and this.lo + quantity <= this.log_hi + 1) then
-        -- Perhaps in two segments.
-        this.log_name := spanmq.log_of(this.queue_id, this.lo, this.lo + quantity - 1);
-    end if;
-    return (this.lo, quantity, this.attempts + 1, this.log_name, this.queue_id);
-end $$;
-
 -- Leases up to qty visible messages for vt seconds, lowest ids first, and returns them in that order.
 -- `conditional`: only messages that contain it (message @> conditional), which looks at every visible message before them.
 create or replace function pgmq.read(queue_name text, vt integer, qty integer, conditional jsonb default '{}')
@@ -75,22 +16,37 @@ declare
     at_ timestamptz := clock_timestamp();
     until timestamptz := at_ + make_interval(secs => vt);
     lease bigint := spanmq.new_lease(at_);
+    one pgmq.leased_message;
     first spanmq.leased_run;
     this spanmq.queue;
     runs spanmq.run[];
     n int;
 begin
     if conditional = '{}' and until is not null and coalesce(current_setting('spanmq.hints', true), '') = '' then
-        first := spanmq.lease_first(queue_name, qty, lease, until, at_);
-        if first.n > 0 then
-            return query execute format(
-                    'select msg_id, $3, enqueued_at, $4, $5, message, headers from spanmq.%I where msg_id >= $1 and msg_id < $2 order by msg_id',
-                    first.log_name)
-                using first.lo, first.lo + first.n, first.attempt, at_, until;
-            get diagnostics n = row_count;
-            if n = first.n then
+        if qty = 1 then
+            one := spanmq.lease_one(queue_name, lease, until, at_);
+            if one.enqueued_at is not null then
+                return next (one.msg_id, one.read_ct, one.enqueued_at, at_, until, one.message, one.headers)::pgmq.message_record;
                 return;
             end if;
+            first.lo := one.msg_id;
+            first.n := 1;
+            n := 0;
+        else
+            first := spanmq.lease_first(queue_name, qty, lease, until, at_);
+            if first.lo is not null then
+                return query execute format(
+                        'select msg_id, $3, enqueued_at, $4, $5, message, headers from spanmq.%I where msg_id >= $1 and msg_id < $2 order by msg_id',
+                        first.log_name)
+                    using first.lo, first.lo + first.n, first.attempt, at_, until;
+                get diagnostics n = row_count;
+                if n = first.n then
+                    return;
+                end if;
+            end if;
+        end if;
+        if first.lo is not null then
+            -- Some have no row in the log.
             runs := array[(first.lo, first.n, null, 0, 0, null, null, null, null, null)::spanmq.run];
         end if;
     end if;
@@ -158,6 +114,7 @@ declare
     at_ timestamptz := clock_timestamp();
     until timestamptz := at_ + make_interval(secs => least(greatest(lease, -3e9), 3e9));
     lease_id bigint := spanmq.new_lease(at_);
+    one pgmq.leased_message;
     first spanmq.leased_run;
     this spanmq.queue;
     runs spanmq.run[];
@@ -168,18 +125,32 @@ begin
         until := at_ + make_interval(secs => lease);
     end if;
     if slots = 1 and until is not null and coalesce(current_setting('spanmq.hints', true), '') = '' then
-        first := spanmq.lease_first(queue, qty, lease_id, until, at_);
-        if first.n > 0 then
-            return query execute format(
-                    'select msg_id, $3, enqueued_at, $4, $5, message, headers, $6, 1, $3, headers->>''x-pgmq-group'', %s'
-                    ' from spanmq.%I where msg_id >= $1 and msg_id < $2 order by msg_id',
-                    case when first.attempt > 1 then format('spanmq.last_error(%s, msg_id)', first.queue_id) else 'null::text' end,
-                    first.log_name)
-                using first.lo, first.lo + first.n, first.attempt, at_, until, lease_id;
-            get diagnostics n = row_count;
-            if n = first.n then
+        if qty = 1 then
+            one := spanmq.lease_one(queue, lease_id, until, at_);
+            if one.enqueued_at is not null then
+                return next one;
                 return;
             end if;
+            first.lo := one.msg_id;
+            first.n := 1;
+            n := 0;
+        else
+            first := spanmq.lease_first(queue, qty, lease_id, until, at_);
+            if first.lo is not null then
+                return query execute format(
+                        'select msg_id, $3, enqueued_at, $4, $5, message, headers, $6, 1, $3, headers->>''x-pgmq-group'', %s'
+                        ' from spanmq.%I where msg_id >= $1 and msg_id < $2 order by msg_id',
+                        case when first.attempt > 1 then format('spanmq.last_error(%s, msg_id)', first.queue_id) else 'null::text' end,
+                        first.log_name)
+                    using first.lo, first.lo + first.n, first.attempt, at_, until, lease_id;
+                get diagnostics n = row_count;
+                if n = first.n then
+                    return;
+                end if;
+            end if;
+        end if;
+        if first.lo is not null then
+            -- Some have no row in the log.
             runs := array[(first.lo, first.n, null, 0, 0, null, null, null, null, null)::spanmq.run];
         end if;
     end if;

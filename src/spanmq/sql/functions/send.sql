@@ -22,44 +22,57 @@ begin
 end $$;
 
 -- Sends one message; visible_at null: at once. Returns its id. One query finds the queue, checks the right and draws the id (after
--- the transaction id: case keeps that order): PL/pgSQL's expressions would cost more.
+-- the transaction id: case keeps that order), into plain variables: a record would be built anew at each call.
 create or replace function spanmq.send_one(queue_name text, message jsonb, headers jsonb, visible_at timestamptz) returns bigint
 language plpgsql as $$
 declare
-    this record;
+    this_queue int;
+    unlogged boolean;
+    notify_ms int;
+    waiting regclass;
+    woken regclass;
+    has_subscriptions boolean;
+    is_simple boolean;
+    log_name text;
+    log_lo bigint;
+    log_hi bigint;
+    sent_at timestamptz;
+    id bigint;
+    now_ms bigint;
 begin
-    select q.queue_id, q.is_unlogged, q.notify_ms, q.log_name, q.log_lo, q.log_hi, clock_timestamp() as sent_at,
-           -- What spanmq.wake() asks, but here it costs next to nothing. First whether somebody has been woken a moment ago: where it is
-           -- sent to fast, that is so almost always, and the rest of the question is spared.
-           pg_sequence_last_value(q.woken) not between extract(epoch from clock_timestamp()) * 1000 - 10
-                                                   and extract(epoch from clock_timestamp()) * 1000
-           and pg_sequence_last_value(q.waiting) > extract(epoch from clock_timestamp()) * 1000
-           or q.has_subscriptions as is_awaited,
-           case when pg_current_xact_id() is not null then nextval(q.ids) end as id,
+    select q.queue_id, q.is_unlogged, q.notify_ms, q.waiting, q.woken, q.has_subscriptions, q.log_name, q.log_lo, q.log_hi, clock_timestamp(),
+           case when pg_current_xact_id() is not null then nextval(q.ids) end,
            -- After that: now nobody can subscribe any more before this is committed. Of another file is the sequence if somebody has since this
            -- row was read (or after a restore; maintain() notes it then).
-           not q.is_unlogged and not q.has_subscriptions and pg_relation_filenode(q.ids) = q.ids_filenode as is_simple into this
+           not q.is_unlogged and not q.has_subscriptions and pg_relation_filenode(q.ids) = q.ids_filenode
+        into this_queue, unlogged, notify_ms, waiting, woken, has_subscriptions, log_name, log_lo, log_hi, sent_at, id, is_simple
         from spanmq.queue q
         where q.folded_name = lower(queue_name)
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'insert')
           and not q.is_subscription;
-    if this.id > this.log_lo and this.id <= this.log_hi then
-        execute format('insert into spanmq.%I (msg_id, enqueued_at, message, headers) values ($1, $2, $3, $4)', this.log_name)
-            using this.id, this.sent_at, message, headers;
+    if id > log_lo and id <= log_hi then
+        execute 'insert into spanmq.' || quote_ident(log_name) || ' (msg_id, enqueued_at, message, headers) values ($1, $2, $3, $4)'
+            using id, sent_at, message, headers;
     else
-        perform spanmq.append_first(queue_name, this.id, this.sent_at, message, headers);
+        perform spanmq.append_first(queue_name, id, sent_at, message, headers);
     end if;
-    if headers is null and visible_at is null and this.is_simple then
-        insert into spanmq.span (queue_id, lo, n, state) values (this.queue_id, this.id, 1, 'r');
-    elsif headers is null and visible_at is null and not this.is_unlogged then
-        insert into spanmq.span (queue_id, lo, n, state) select q.queue_id, this.id, 1, 'r' from spanmq.queues_of(this.queue_id) q;
+    if headers is null and visible_at is null and is_simple then
+        insert into spanmq.span (queue_id, lo, n, state) values (this_queue, id, 1, 'r');
+    elsif headers is null and visible_at is null and not unlogged then
+        insert into spanmq.span (queue_id, lo, n, state) select q.queue_id, id, 1, 'r' from spanmq.queues_of(this_queue) q;
     else
-        perform spanmq.publish_one(this.queue_id, this.is_unlogged, this.id, this.sent_at, spanmq.group_of(headers), visible_at);
+        perform spanmq.publish_one(this_queue, unlogged, id, sent_at, spanmq.group_of(headers), visible_at);
     end if;
-    if this.notify_ms is not null or this.is_awaited then
-        perform spanmq.announce(spanmq.find_queue(queue_name, 'insert'), visible_at);
+    if notify_ms is not null or waiting is not null or has_subscriptions then
+        now_ms := extract(epoch from clock_timestamp()) * 1000;
+        -- What spanmq.wake() asks, but here it costs next to nothing. First whether somebody has been woken a moment ago: where it is
+        -- sent to fast, that is so almost always, and the rest of the question is spared.
+        if notify_ms is not null or has_subscriptions
+           or pg_sequence_last_value(woken) not between now_ms - 10 and now_ms and pg_sequence_last_value(waiting) > now_ms then
+            perform spanmq.announce(spanmq.find_queue(queue_name, 'insert'), visible_at);
+        end if;
     end if;
-    return this.id;
+    return id;
 end $$;
 
 -- Appends a message to another segment than the queue's row names, or to a queue that was not found.

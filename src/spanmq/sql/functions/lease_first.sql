@@ -1,0 +1,109 @@
+-- The usual cases of read and receive in few steps: nothing fell due, and what stands first is enough. Whatever else there is, errors
+-- included, they leave to the general way (claim.sql). PL/pgSQL prepares each expression anew in each transaction, and each table
+-- that a statement names costs its opening, so what every call runs through is kept short.
+
+-- Leases the first ready message, and returns it. msg_id is null in every other case, enqueued_at if the message has no row in the log.
+create or replace function spanmq.lease_one(queue_name text, lease bigint, until timestamptz, at_ timestamptz) returns pgmq.leased_message
+language plpgsql as $$
+declare
+    this_queue int;
+    log_name text;
+    log_lo bigint;
+    log_hi bigint;
+    max_attempts int;
+    first_id bigint;
+    n int;
+    ids int8multirange;
+    attempt int;
+    sent_at timestamptz;
+    message jsonb;
+    headers jsonb;
+begin
+    select q.queue_id, q.log_name, q.log_lo, q.log_hi, q.max_attempts into this_queue, log_name, log_lo, log_hi, max_attempts
+        from spanmq.queue q
+        where q.folded_name = lower(queue_name) and not q.is_unlogged and q.is_plain
+          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
+    -- Skip what another receiver holds this instant: waiting for it would serialise them all.
+    select s.lo, s.n, s.ids, s.attempts + 1 into first_id, n, ids, attempt
+        from spanmq.span s
+        where s.queue_id = this_queue and s.state = 'r'
+          and not exists (select from spanmq.span d where d.queue_id = this_queue and d.state <> 'r' and d.vt <= at_)
+        order by s.queue_id, s.lo limit 1 for update skip locked;
+    if not found or ids is not null or attempt > max_attempts or clock_timestamp() - at_ > interval '1 millisecond' then
+        return null;
+    end if;
+    if n > 1 then
+        perform spanmq.leave_behind(this_queue, first_id, 1);
+    end if;
+    update spanmq.span s
+        set lease_id = lease, state = 'l', n = 1, attempts = attempt, vt = until, last_read_at = at_
+        where s.queue_id = this_queue and s.lo = first_id and s.lease_id = 0;
+    if first_id not between log_lo and log_hi then
+        log_name := (spanmq.segment_of(this_queue, first_id)).log_name;
+    end if;
+    execute 'select enqueued_at, message, headers from spanmq.' || quote_ident(log_name) || ' where msg_id = $1'
+        into sent_at, message, headers using first_id;
+    return (first_id, attempt, sent_at, at_, until, message, headers, lease, 1, attempt, headers->>'x-pgmq-group',
+            case when attempt > 1 then spanmq.last_error(this_queue, first_id) end);
+end $$;
+
+-- Leases the first `quantity` ready messages, if they are the first span, or with those that go on where it ends; the last one
+-- perhaps in part. Null in every other case.
+create or replace function spanmq.lease_first(queue_name text, quantity int, lease bigint, until timestamptz, at_ timestamptz)
+returns spanmq.leased_run
+language plpgsql as $$
+declare
+    this record;
+    first record;
+    last record;
+    covered int;
+begin
+    select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.max_attempts into this
+        from spanmq.queue q
+        where q.folded_name = lower(queue_name) and not q.is_unlogged and q.is_plain
+          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
+    -- As in lease_one().
+    select s.lo, s.n, s.ids, s.attempts + 1 as attempt into first
+        from spanmq.span s
+        where s.queue_id = this.queue_id and s.state = 'r'
+          and not exists (select from spanmq.span d where d.queue_id = this.queue_id and d.state <> 'r' and d.vt <= at_)
+        order by s.queue_id, s.lo limit 1 for update skip locked;
+    covered := first.n;
+    last := first;
+    if not found or first.ids is not null or first.attempt > this.max_attempts or clock_timestamp() - at_ > interval '1 millisecond' or quantity < 1 then
+        return null;
+    end if;
+    if covered < quantity then
+        select sum(k.n) as n, max(k.lo) as lo, max(k.lo + k.n) as ends_at into last
+            from (select s.lo, s.n from spanmq.span s
+                  where s.queue_id = this.queue_id and s.state = 'r' and s.lo > first.lo and s.lo < first.lo + quantity and s.lease_id = 0
+                    and s.ids is null and s.attempts = first.attempt - 1
+                  order by s.queue_id, s.lo for update skip locked) k;
+        covered := covered + last.n;
+        -- Where as many messages end as began, there is no gap between the spans.
+        if covered < quantity or last.ends_at <> first.lo + covered or last.n is null then
+            return null;
+        end if;
+    end if;
+    if covered > quantity then
+        perform spanmq.leave_behind(this.queue_id, last.lo, (first.lo + quantity - last.lo)::int);
+    end if;
+    update spanmq.span s
+        set lease_id = lease, state = 'l', n = least(s.n, first.lo + quantity - s.lo), attempts = first.attempt, vt = until, last_read_at = at_
+        where s.queue_id = this.queue_id and s.lo >= first.lo and s.lo < first.lo + quantity and s.lease_id = 0;
+    if first.lo < this.log_lo or first.lo + quantity - 1 > this.log_hi then
+        this.log_name := spanmq.log_of(this.queue_id, first.lo, first.lo + quantity - 1);
+    end if;
+    return (first.lo, quantity, first.attempt, this.log_name, this.queue_id);
+end $$;
+
+-- Makes all but the first `quantity` messages of a span without gaps, which the caller has locked, a span of their own. The caller
+-- sees to the span itself.
+create or replace function spanmq.leave_behind(this_queue int, this_lo bigint, quantity int) returns void
+language plpgsql as $$
+begin
+    insert into spanmq.span (queue_id, lo, n, attempts, state, vt, last_read_at, group_hash, group_key, priority)
+        select s.queue_id, s.lo + quantity, s.n - quantity, s.attempts, s.state, s.vt, s.last_read_at, s.group_hash, s.group_key, s.priority
+        from spanmq.span s
+        where s.queue_id = this_queue and s.lo = this_lo and s.lease_id = 0;
+end $$;

@@ -1,0 +1,136 @@
+"""The short ways of read, receive, ack and delete: they do what the long ones do."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from psycopg import Connection
+
+TAKE = {
+    "read": "select msg_id, read_ct, message from pgmq.read('orders', 60, %s)",
+    "receive": "select msg_id, read_ct, message from pgmq.receive('orders', %s, 60)",
+}
+
+
+@pytest.fixture(params=TAKE)
+def take(request: pytest.FixtureRequest, connection: Connection[Any]) -> Callable[[int], list[tuple[Any, ...]]]:
+    def call(n: int) -> list[tuple[Any, ...]]:
+        return connection.execute(TAKE[request.param].encode(), [n]).fetchall()
+
+    connection.execute("select pgmq.create('orders')")
+    # A claim that takes long, as the first of a session does, goes the long way.
+    assert [*call(1), *call(2)] == []
+    return call
+
+
+def send(connection: Connection[Any], first: int, last: int) -> None:
+    connection.execute(
+        "select pgmq.send_batch('orders', array(select to_jsonb(i) from generate_series(%s::int, %s::int) i))",
+        [first, last],
+    )
+
+
+def log_of(connection: Connection[Any]) -> str:
+    row = connection.execute("select log_name from spanmq.segment order by lo limit 1").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 300])
+def test_bites_of_any_size_take_each_message_once(
+    connection: Connection[Any], take: Callable[[int], list[tuple[Any, ...]]], n: int
+) -> None:
+    send(connection, 1, 20)
+    send(connection, 21, 290)
+    taken = []
+    while rows := take(n):
+        taken += rows
+    assert taken == [(number, 1, number) for number in range(1, 291)]
+    sizes = connection.execute("select sum(n), count(*) filter (where state <> 'l') from spanmq.span").fetchone()
+    assert sizes == (290, 0)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_message_without_its_row_is_settled_and_the_next_one_comes(
+    connection: Connection[Any], take: Callable[[int], list[tuple[Any, ...]]], n: int
+) -> None:
+    send(connection, 1, n)
+    send(connection, n + 1, 2 * n)
+    connection.execute(f"delete from spanmq.{log_of(connection)} where msg_id <= {n}".encode())
+    assert [row[0] for row in take(n)] == list(range(n + 1, 2 * n + 1))
+    missing = connection.execute("select array_agg(msg_id order by msg_id) from spanmq.missing").fetchone()
+    assert missing == (list(range(1, n + 1)),)
+    assert connection.execute("select queue_length from pgmq.metrics('orders')").fetchone() == (n,)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_messages_of_an_older_segment_are_found(
+    connection: Connection[Any], take: Callable[[int], list[tuple[Any, ...]]], n: int
+) -> None:
+    send(connection, 1, 3)
+    connection.execute("select setval('pgmq.q_orders_msg_id_seq', (select max(hi) + 1 from spanmq.segment))")
+    send(connection, 4, 6)
+    row = connection.execute("select log_lo from spanmq.queue").fetchone()
+    assert row is not None and row[0] > 3
+    assert [message for _, _, message in take(n)] == list(range(1, n + 1))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_runs_that_do_not_touch_each_other_are_taken_in_order(
+    connection: Connection[Any], take: Callable[[int], list[tuple[Any, ...]]], n: int
+) -> None:
+    for first, last in ((1, 1), (2, 2), (3, 8), (9, 9)):
+        send(connection, first, last)
+    connection.execute("select pgmq.delete('orders', 2)")
+    taken = []
+    while rows := take(n):
+        taken += rows
+    assert [row[0] for row in taken] == [1, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_one_message_comes_again_with_its_attempt_and_its_error(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('orders'), pgmq.send('orders', '1', '{\"x-pgmq-group\": \"a\"}'::jsonb)")
+    receive = "select lease_id, attempt, read_ct, slot, group_key, last_error from pgmq.receive('orders')"
+    first = connection.execute(receive).fetchone()
+    assert first is not None and first[1:] == (1, 1, 1, "a", None)
+    connection.execute("select pgmq.nack('orders', %s, array[1]::bigint[], error => 'late', retry_in => 0)", first[:1])
+    # What fell due goes the long way; what is ready again, the short one.
+    connection.execute("select pgmq.set_vt('orders', 1, 0)")
+    again = connection.execute(receive).fetchone()
+    assert again is not None and again[1:] == (2, 2, 1, "a", "late")
+    connection.execute("update spanmq.span set state = 'r', lease_id = 0")
+    third = connection.execute(receive).fetchone()
+    assert third is not None and third[1:] == (3, 3, 1, "a", "late")
+
+
+@pytest.mark.parametrize(
+    ("lease", "ids", "archive", "outcome"),
+    [
+        ("lease_id", "array[msg_id]", False, [(1, "acked")]),
+        ("lease_id + 1", "array[msg_id]", False, [(1, "stale")]),
+        ("lease_id", "array[7]::bigint[]", False, [(7, "stale")]),
+        ("lease_id", "array[null, msg_id]", False, [(1, "acked")]),
+        ("lease_id", "array[msg_id, msg_id]", False, [(1, "acked")]),
+        ("lease_id", "array[msg_id]", True, [(1, "acked")]),
+    ],
+)
+def test_an_ack_of_one_settles_what_the_lease_holds(
+    connection: Connection[Any], lease: str, ids: str, archive: bool, outcome: list[tuple[int, str]]
+) -> None:
+    connection.execute("select pgmq.create('orders'), pgmq.send('orders', '1')")
+    connection.execute("select pgmq.set_policy('orders', %s)", ['{"archive_on_ack": true}' if archive else "{}"])
+    acked = connection.execute(
+        f"select a.* from pgmq.receive('orders') m, pgmq.ack('orders', {lease}, {ids}) a".encode()
+    ).fetchall()
+    assert acked == outcome
+    held = connection.execute("select count(*) from spanmq.span").fetchone()
+    archived = connection.execute("select count(*) from pgmq.a_orders").fetchone()
+    assert (held, archived) == ((int(outcome != [(1, "acked")]),), (int(archive),))
+
+
+def test_an_ack_of_what_no_lease_holds_changes_nothing(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('orders'), pgmq.send('orders', '1')")
+    for lease in ("0", "-1", "null"):
+        with pytest.raises(Exception, match="lease_id must be one"), connection.transaction():
+            connection.execute(f"select pgmq.ack('orders', {lease}, array[1]::bigint[])".encode())
+    assert connection.execute("select count(*) from pgmq.q_orders").fetchone() == (1,)

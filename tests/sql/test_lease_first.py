@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
 from psycopg import Connection
 
@@ -13,7 +14,9 @@ TAKE = {
 
 
 @pytest.fixture(params=TAKE)
-def take(request: pytest.FixtureRequest, connection: Connection[Any]) -> Callable[[int], list[tuple[Any, ...]]]:
+def take(
+    request: pytest.FixtureRequest, connection: Connection[Any]
+) -> Callable[[int], list[tuple[Any, ...]]]:
     def call(n: int) -> list[tuple[Any, ...]]:
         return connection.execute(TAKE[request.param].encode(), [n]).fetchall()
 
@@ -46,7 +49,9 @@ def test_bites_of_any_size_take_each_message_once(
     while rows := take(n):
         taken += rows
     assert taken == [(number, 1, number) for number in range(1, 291)]
-    sizes = connection.execute("select sum(n), count(*) filter (where state <> 'l') from spanmq.span").fetchone()
+    sizes = connection.execute(
+        "select sum(n), count(*) filter (where state <> 'l') from spanmq.span"
+    ).fetchone()
     assert sizes == (290, 0)
 
 
@@ -89,11 +94,15 @@ def test_runs_that_do_not_touch_each_other_are_taken_in_order(
 
 
 def test_one_message_comes_again_with_its_attempt_and_its_error(connection: Connection[Any]) -> None:
-    connection.execute("select pgmq.create('orders'), pgmq.send('orders', '1', '{\"x-pgmq-group\": \"a\"}'::jsonb)")
+    connection.execute(
+        "select pgmq.create('orders'), pgmq.send('orders', '1', '{\"x-pgmq-group\": \"a\"}'::jsonb)"
+    )
     receive = "select lease_id, attempt, read_ct, slot, group_key, last_error from pgmq.receive('orders')"
     first = connection.execute(receive).fetchone()
     assert first is not None and first[1:] == (1, 1, 1, "a", None)
-    connection.execute("select pgmq.nack('orders', %s, array[1]::bigint[], error => 'late', retry_in => 0)", first[:1])
+    connection.execute(
+        "select pgmq.nack('orders', %s, array[1]::bigint[], error => 'late', retry_in => 0)", first[:1]
+    )
     # What fell due goes the long way; what is ready again, the short one.
     connection.execute("select pgmq.set_vt('orders', 1, 0)")
     again = connection.execute(receive).fetchone()
@@ -118,7 +127,9 @@ def test_an_ack_of_one_settles_what_the_lease_holds(
     connection: Connection[Any], lease: str, ids: str, archive: bool, outcome: list[tuple[int, str]]
 ) -> None:
     connection.execute("select pgmq.create('orders'), pgmq.send('orders', '1')")
-    connection.execute("select pgmq.set_policy('orders', %s)", ['{"archive_on_ack": true}' if archive else "{}"])
+    connection.execute(
+        "select pgmq.set_policy('orders', %s)", ['{"archive_on_ack": true}' if archive else "{}"]
+    )
     acked = connection.execute(
         f"select a.* from pgmq.receive('orders') m, pgmq.ack('orders', {lease}, {ids}) a".encode()
     ).fetchall()
@@ -134,3 +145,105 @@ def test_an_ack_of_what_no_lease_holds_changes_nothing(connection: Connection[An
         with pytest.raises(Exception, match="lease_id must be one"), connection.transaction():
             connection.execute(f"select pgmq.ack('orders', {lease}, array[1]::bigint[])".encode())
     assert connection.execute("select count(*) from pgmq.q_orders").fetchone() == (1,)
+
+
+GROUPED = ("read_grouped", "read_grouped_rr", "read_grouped_head")
+
+
+@pytest.fixture(params=GROUPED)
+def take_one(request: pytest.FixtureRequest, connection: Connection[Any]) -> Callable[[], list[int]]:
+    def call() -> list[int]:
+        read = f"select msg_id from pgmq.{request.param}('orders', 60, 1)"
+        return [row[0] for row in connection.execute(read.encode()).fetchall()]
+
+    connection.execute("select pgmq.create('orders')")
+    assert call() == []
+    return call
+
+
+def send_grouped(connection: Connection[Any], *groups: str | None) -> None:
+    headers = [None if group is None else f'{{"x-pgmq-group": "{group}"}}' for group in groups]
+    connection.execute(
+        "select pgmq.send_batch('orders', array_fill('1'::jsonb, array[%s]), %s::jsonb[])",
+        [len(groups), headers],
+    )
+
+
+def test_one_message_at_a_time_comes_from_the_oldest_free_group(
+    connection: Connection[Any], take_one: Callable[[], list[int]]
+) -> None:
+    send_grouped(connection, "a", "b", "a", "a", "b", "c", "a")
+    send_grouped(connection, "c", "a")
+    assert [take_one(), take_one(), take_one(), take_one()] == [[1], [2], [6], []]
+    connection.execute("select pgmq.delete('orders', 1)")
+    assert [take_one(), take_one()] == [[3], []]
+    connection.execute("select pgmq.delete('orders', 6), pgmq.delete('orders', 3)")
+    assert [take_one(), take_one(), take_one()] == [[4], [8], []]
+    # Each was delivered once, and nothing is lost.
+    counts = connection.execute("select msg_id, read_ct from pgmq.q_orders order by 1").fetchall()
+    assert counts == [(2, 1), (4, 1), (5, 0), (7, 0), (8, 1), (9, 0)]
+
+
+def test_messages_without_a_group_keep_their_turn(
+    connection: Connection[Any], take_one: Callable[[], list[int]]
+) -> None:
+    send_grouped(connection, None, "a", None, "b")
+    assert [take_one(), take_one(), take_one(), take_one()] == [[1], [2], [4], []]
+
+
+def test_a_delayed_message_holds_its_group_back(
+    connection: Connection[Any], take_one: Callable[[], list[int]]
+) -> None:
+    send_grouped(connection, "a", "a", "b")
+    connection.execute("select pgmq.set_vt('orders', 1, 60)")
+    assert [take_one(), take_one()] == [[3], []]
+
+
+def test_a_group_of_a_nacked_message_waits(
+    connection: Connection[Any], take_one: Callable[[], list[int]]
+) -> None:
+    send_grouped(connection, "a", "a", "b")
+    assert take_one() == [1]
+    connection.execute("select pgmq.set_vt('orders', 1, 60)")
+    assert [take_one(), take_one()] == [[3], []]
+
+
+def test_a_group_that_a_dead_letter_blocks_is_left_alone(
+    connection: Connection[Any], take_one: Callable[[], list[int]]
+) -> None:
+    send_grouped(connection, "a", "a", "b")
+    connection.execute("select pgmq.set_policy('orders', '{\"dead_letter_blocks_group\": true}')")
+    connection.execute(
+        "select pgmq.reject('orders', m.lease_id, array[m.msg_id]) from pgmq.receive('orders', 1) m"
+    )
+    assert [take_one(), take_one()] == [[3], []]
+
+
+def test_a_grouped_message_without_its_row_is_settled(
+    connection: Connection[Any], take_one: Callable[[], list[int]]
+) -> None:
+    send_grouped(connection, "a", "a", "b")
+    connection.execute(f"delete from spanmq.{log_of(connection)} where msg_id = 1".encode())
+    assert [take_one(), take_one(), take_one()] == [[2], [3], []]
+    assert connection.execute("select array_agg(msg_id) from spanmq.missing").fetchone() == ([1],)
+
+
+@pytest.mark.parametrize("read", GROUPED)
+def test_a_group_taken_by_a_transaction_that_is_open_is_not_taken_twice(database: str, read: str) -> None:
+    call = f"select msg_id from pgmq.{read}('orders', 60, 1)".encode()
+    send = "select pgmq.send('orders', '1'::jsonb, '{\"x-pgmq-group\": \"a\"}'::jsonb)"
+    with (
+        psycopg.connect(database) as late,
+        psycopg.connect(database) as first,
+        psycopg.connect(database, autocommit=True) as second,
+    ):
+        second.execute("select pgmq.create('orders')")
+        assert second.execute(call).fetchall() == []
+        late.execute(send.encode())
+        second.execute(send.encode())
+        assert first.execute(call).fetchall() == [(2,)]
+        # Now the head is a message that `first` could not see, and its lease one that `second` can't.
+        late.commit()
+        assert second.execute(call).fetchall() == []
+        first.rollback()
+        assert second.execute(call).fetchall() == [(1,)]

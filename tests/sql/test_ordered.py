@@ -56,6 +56,14 @@ def test_messages_without_a_group_are_one_group(orders: Connection[Any]) -> None
     assert column(orders, RECEIVE, 1) == []
 
 
+@pytest.mark.parametrize("claim", [*CLAIMS, "select msg_id from pgmq.read_grouped('orders', 30, %s)"])
+def test_a_group_that_waits_for_a_delayed_message_hides_no_other(orders: Connection[Any], claim: str) -> None:
+    ids = send(orders, "aab")
+    column(orders, "select msg_id from pgmq.set_vt('orders', %s, 60)", ids[0])
+    # Of claims of one message every second one goes by turn.
+    assert [*column(orders, claim, 1), *column(orders, claim, 1)] == ids[2:]
+
+
 def test_pop_takes_out_the_head_of_a_free_group(orders: Connection[Any]) -> None:
     ids = send(orders, "aab")
     orders.execute("update pgmq.q_orders set vt = now() + interval '1 hour' where msg_id = %s", ids[:1])

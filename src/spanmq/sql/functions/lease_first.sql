@@ -47,6 +47,71 @@ begin
             case when attempt > 1 then spanmq.last_error(this_queue, first_id) end);
 end $$;
 
+-- As lease_one(), in the order of groups: leases the first message of the oldest group that is not blocked, under the rules of
+-- claim_groups(). For queues with a plain policy. Locks that group to the end of the transaction; never waits.
+create or replace function spanmq.lease_head(this_queue int, lease bigint, until timestamptz, at_ timestamptz) returns pgmq.leased_message
+language plpgsql as $$
+declare
+    hash bigint;
+    this spanmq.span;
+    sent_at timestamptz;
+    message jsonb;
+    headers jsonb;
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        return null;
+    end if;
+    -- Only among the oldest spans: what stands behind blocked groups must cost nothing. case keeps the order: a group is locked only
+    -- when it is about to be taken. Messages without a group are one too, which is left to claim_groups().
+    select o.group_hash into hash
+        from (select s.group_hash, s.lo from spanmq.span s
+              where s.queue_id = this_queue and s.state = 'r'
+                and not exists (select from spanmq.span d where d.queue_id = this_queue and d.state <> 'r' and d.vt <= at_)
+              order by s.queue_id, s.lo limit 34) o
+        where case when o.group_hash is null then true
+                   -- One look a group: `exists` could be planned as a look for all that are blocked.
+                   when (select true from spanmq.span b
+                         where b.queue_id = this_queue and b.group_hash = o.group_hash and b.group_hash is not null
+                           and case when b.state = 'l' or b.state = 'w' and b.attempts > 0 then 1 else 0 end = 1
+                           and spanmq.holds_any(b) limit 1) then false
+                   -- A delayed message stands first.
+                   when (select h.state = 'w' from spanmq.span h
+                         where h.queue_id = this_queue and h.group_hash = o.group_hash and h.group_hash is not null
+                           and case when h.state = 'l' or h.state = 'w' and h.attempts > 0 then 1 else 0 end = 0
+                         order by h.lo limit 1) then false
+                   else pg_try_advisory_xact_lock(hashint8extended(o.group_hash, this_queue)) end
+        order by o.lo limit 1;
+    if hash is null then
+        return null;
+    end if;
+    -- A new statement, begun under the lock. Its head and no other: `skip locked` on the look for it would skip a locked head.
+    select s.* into this
+        from (select s.lo from spanmq.span s
+              where s.queue_id = this_queue and s.group_hash = hash and s.group_hash is not null
+                and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0
+              order by s.lo limit 1 offset 0) h
+        cross join lateral (
+            select * from spanmq.span s
+            where s.queue_id = this_queue and s.lo = h.lo and s.lease_id = 0 and s.state = 'r' for update skip locked) s
+        where (select true from spanmq.span b
+               where b.queue_id = this_queue and b.group_hash = hash and b.group_hash is not null
+                 and case when b.state = 'l' or b.state = 'w' and b.attempts > 0 then 1 else 0 end = 1 limit 1) is null
+          and (select true from spanmq.blocked_group b where b.queue_id = this_queue and b.group_hash = hash limit 1) is null;
+    if not found then
+        return null;
+    end if;
+    if this.n > 1 then
+        perform spanmq.put_rest(this, 1, spanmq.first_ids(this.ids, 1));
+    end if;
+    update spanmq.span s
+        set lease_id = lease, state = 'l', n = 1, ids = null, attempts = this.attempts + 1, vt = until, last_read_at = at_
+        where s.queue_id = this_queue and s.lo = this.lo and s.lease_id = 0;
+    execute 'select enqueued_at, message, headers from spanmq.' || quote_ident((spanmq.segment_of(this_queue, this.lo)).log_name)
+            || ' where msg_id = $1'
+        into sent_at, message, headers using this.lo;
+    return (this.lo, this.attempts + 1, sent_at, at_, until, message, headers, lease, 1, this.attempts + 1, this.group_key, null::text);
+end $$;
+
 -- Leases the first `quantity` ready messages, if they are the first span, or with those that go on where it ends; the last one
 -- perhaps in part. Null in every other case.
 create or replace function spanmq.lease_first(queue_name text, quantity int, lease bigint, until timestamptz, at_ timestamptz)

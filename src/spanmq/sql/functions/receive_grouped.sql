@@ -6,10 +6,20 @@ declare
     this spanmq.queue := spanmq.find_queue(queue_name, 'update');
     at_ timestamptz := clock_timestamp();
     until timestamptz;
+    one pgmq.leased_message;
     runs spanmq.run[];
 begin
     perform spanmq.check_quantity(qty);
     until := spanmq.after(vt, 'vt');
+    if qty = 1 and this.is_plain and this.max_attempts is null and not this.is_unlogged then
+        one := spanmq.lease_head(this.queue_id, spanmq.new_lease(at_), until, at_);
+        if one.enqueued_at is not null then
+            return next (one.msg_id, one.read_ct, one.enqueued_at, at_, until, one.message, one.headers)::pgmq.message_record;
+            return;
+        elsif one.msg_id is not null then
+            perform spanmq.settle_missing(this, array[(one.msg_id, 1, null, 0, 0, null, null, null, null, null)::spanmq.run]);
+        end if;
+    end if;
     if this.max_attempts is not null or this.uses_limits then
         runs := spanmq.claim_screened(this, qty, spanmq.new_lease(at_), until, at_, 1, null, mode);
     else

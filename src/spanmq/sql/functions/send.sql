@@ -14,7 +14,7 @@ begin
     end if;
     begin
         perform pg_advisory_xact_lock(spanmq.lock_key('ids', ids::oid::int));
-        drawn := array(select nextval(ids) from generate_series(1, n));
+        drawn := array(select nextval(ids) from (select generate_series(1, n)) each);
         raise exception using errcode = 'MQ000';
     exception when sqlstate 'MQ000' then null;
     end;

@@ -28,7 +28,7 @@ def take(
 
 def send(connection: Connection[Any], first: int, last: int) -> None:
     connection.execute(
-        "select pgmq.send_batch('orders', array(select to_jsonb(i) from generate_series(%s::int, %s::int) i))",
+        "select pgmq.send_batch('orders', array(select to_jsonb(i) from generate_series(%s::bigint, %s) i))",
         [first, last],
     )
 
@@ -76,7 +76,8 @@ def test_messages_of_an_older_segment_are_found(
     connection.execute("select setval('pgmq.q_orders_msg_id_seq', (select max(hi) + 1 from spanmq.segment))")
     send(connection, 4, 6)
     row = connection.execute("select log_lo from spanmq.queue").fetchone()
-    assert row is not None and row[0] > 3
+    assert row is not None
+    assert row[0] > 3
     assert [message for _, _, message in take(n)] == list(range(1, n + 1))
 
 
@@ -99,17 +100,20 @@ def test_one_message_comes_again_with_its_attempt_and_its_error(connection: Conn
     )
     receive = "select lease_id, attempt, read_ct, slot, group_key, last_error from pgmq.receive('orders')"
     first = connection.execute(receive).fetchone()
-    assert first is not None and first[1:] == (1, 1, 1, "a", None)
+    assert first is not None
+    assert first[1:] == (1, 1, 1, "a", None)
     connection.execute(
         "select pgmq.nack('orders', %s, array[1]::bigint[], error => 'late', retry_in => 0)", first[:1]
     )
     # What fell due goes the long way; what is ready again, the short one.
     connection.execute("select pgmq.set_vt('orders', 1, 0)")
     again = connection.execute(receive).fetchone()
-    assert again is not None and again[1:] == (2, 2, 1, "a", "late")
+    assert again is not None
+    assert again[1:] == (2, 2, 1, "a", "late")
     connection.execute("update spanmq.span set state = 'r', lease_id = 0")
     third = connection.execute(receive).fetchone()
-    assert third is not None and third[1:] == (3, 3, 1, "a", "late")
+    assert third is not None
+    assert third[1:] == (3, 3, 1, "a", "late")
 
 
 @pytest.mark.parametrize(

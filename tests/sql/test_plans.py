@@ -24,7 +24,8 @@ CALLS = {
     "set_vt": "select * from pgmq.set_vt('q7', (select min(msg_id) from pgmq.peek('q7', 1)), 60)",
     "receive and ack": "select * from pgmq.ack('q7', (select max(lease_id) from pgmq.receive('q7', 4)),"
     " array(select msg_id from pgmq.peek('q7', 4)))",
-    "receive and ack one": "select a.* from pgmq.receive('q7') m, pgmq.ack('q7', m.lease_id, array[m.msg_id]) a",
+    "receive and ack one": "select a.* from pgmq.receive('q7') m,"
+    " pgmq.ack('q7', m.lease_id, array[m.msg_id]) a",
     "receive and nack": "select * from pgmq.nack('q7', (select max(lease_id) from pgmq.receive('q7', 4)),"
     " array(select msg_id from pgmq.peek('q7', 4)))",
     "metrics": "select * from pgmq.metrics('q7')",

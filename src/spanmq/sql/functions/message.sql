@@ -54,8 +54,16 @@ end $$;
 create or replace function pgmq.delete(queue_name text, msg_ids bigint[]) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    runs spanmq.run[] := spanmq.take_out_of(spanmq.find_queue(queue_name, 'delete'), msg_ids, null);
+    range spanmq.run := spanmq.as_range(runs, false);
 begin
-    return query select spanmq.expand_runs(spanmq.take_out_of(spanmq.find_queue(queue_name, 'delete'), msg_ids, null));
+    if range.lo is not null then
+        -- The usual case without a copy.
+        return query select generate_series(range.lo, range.lo + range.n - 1);
+    else
+        return query select spanmq.expand_runs(runs);
+    end if;
 end $$;
 
 create or replace function spanmq.archive_messages(this spanmq.queue, msg_ids bigint[]) returns spanmq.run[]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,7 @@ from spanmq.cli.connect import address
 from spanmq.cli.failure import say
 from spanmq.cli.option import AsJson, Dsn, QueueName
 from spanmq.cli.output import Output, fields
-from spanmq.cli.progress import awaited
+from spanmq.cli.progress import Told, awaited
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,10 +42,10 @@ def export(
     retention deletes only what the lake has.
     """
     output = Output(as_json=as_json)
-    with _running(master, f"exporting {queue}") as spark, address(dsn) as found:
+    with _running(master, f"exporting {queue}") as job, address(dsn) as found:
         from spanmq.spark.jobs.export import export as run
 
-        report = run(spark, found, queue, to, dry_run=dry_run)
+        report = run(job.spark, found, queue, to, dry_run=dry_run)
     verb = "would export" if dry_run else "exported"
     output.done(
         f"{verb} {report.exported:,} messages of queue {report.queue} to {report.to}, {report.seconds:.1f} s",
@@ -72,14 +73,14 @@ def report(
     output = Output(as_json=as_json)
     if (queue is None) == (lake is None):
         raise typer.BadParameter("give a QUEUE or a --lake")
-    with _running(master, "counting") as spark:
+    with _running(master, "counting") as job:
         from spanmq.spark.jobs.report import report as run
 
         if lake is not None:
-            found = run(spark, lake=lake, page=page)
+            found = run(job.spark, lake=lake, page=page)
         else:
             with address(dsn) as database:
-                found = run(spark, dsn=database, queue=queue, page=page)
+                found = run(job.spark, dsn=database, queue=queue, page=page)
     if as_json:
         output.done("", **fields(found))
     else:
@@ -110,11 +111,11 @@ def backfill(
 ) -> None:
     """Send every row of a table or of files as a message: all at one instant, and once."""
     output = Output(as_json=as_json)
-    with _running(master, f"filling {queue}") as spark, address(dsn) as found:
+    with _running(master, f"filling {queue}") as job, address(dsn) as found:
         from spanmq.spark.jobs.backfill import backfill as run
 
         report = run(
-            spark,
+            job.spark,
             found,
             queue,
             source,
@@ -131,17 +132,94 @@ def backfill(
     output.done(sentence, **fields(report))
 
 
+@commands.command("migrate")
+def migrate(
+    queue: QueueName,
+    to: Annotated[str, typer.Option(help="The kind of broker: amqp, kafka or sqs.", show_default=False)],
+    url: Annotated[
+        str,
+        typer.Option(
+            envvar="SPANMQ_BROKER_URL",
+            help="amqp://name:password@host/vhost; host:port,… of Kafka; the url of an SQS queue.",
+            show_default=False,
+        ),
+    ],
+    checkpoint: Annotated[
+        str, typer.Option(help="A folder that remembers how far it is.", show_default=False)
+    ],
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Queue, routing key or topic there; without it the queue's name.", show_default=False
+        ),
+    ] = None,
+    exchange: Annotated[str, typer.Option(help="Of AMQP; the default one sends to the queue TARGET.")] = "",
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="For Kafka's client.", show_default=False),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped.")] = False,
+    batch: Annotated[int, typer.Option(help="Messages that a kill may send twice.")] = 50_000,
+    dry_run: DryRun = False,
+    master: Master = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send what waits in a queue to another broker, at least once, and take it out when that confirms.
+
+    Killed at any instant, it goes on with the same --checkpoint; what is sent twice then has the same id.
+    """
+    output = Output(as_json=as_json)
+    from spanmq.spark.jobs.migrate import broker_named
+    from spanmq.spark.jobs.migrate import migrate as run
+
+    broker = broker_named(to, url, target or queue, exchange=exchange, settings=_settings(setting or []))
+    with _running(master, f"migrating {queue}") as job, address(dsn) as found:
+        report = run(
+            job.spark,
+            found,
+            queue,
+            broker,
+            checkpoint,
+            follow=follow,
+            batch=batch,
+            dry_run=dry_run,
+            progress=job.told,
+        )
+    verb = "would send" if dry_run else "sent"
+    output.done(
+        f"{verb} {report.sent:,} messages of queue {report.queue} to {report.to}, {report.seconds:.1f} s; "
+        f"{report.left:,} are left, {report.dead_letters:,} are dead letters",
+        **fields(report),
+    )
+
+
+def _settings(given: list[str]) -> dict[str, str]:
+    wrong = [each for each in given if "=" not in each]
+    if wrong:
+        raise typer.BadParameter(f"{wrong[0]!r} is no NAME=VALUE", param_hint="--setting")
+    return {name: value for name, _, value in (each.partition("=") for each in given)}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a running job is given: a session, and a function that shows how far it is."""
+
+    spark: "SparkSession"
+    told: Told
+
+
 @contextmanager
-def _running(master: str | None, what: str) -> Iterator["SparkSession"]:
+def _running(master: str | None, what: str) -> Iterator[Job]:
     """Give a session for a job; what Spark raises comes out as one message."""
     from spanmq.spark.cause import clear_errors
     from spanmq.spark.session import is_running, session
 
-    with awaited(what), clear_errors():
+    with awaited(what) as told, clear_errors():
         was_running = is_running()
         spark = session(master, name=f"spanmq {what}")
         try:
-            yield spark
+            yield Job(spark, told)
         finally:
             if not was_running:
                 spark.stop()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Advance = Callable[[int, int], None]
+Told = Callable[[int], None]
 
 
 @contextmanager
@@ -35,18 +36,18 @@ def counted(what: str, *, total_bytes: int | None) -> Iterator[Advance]:
 
 
 @contextmanager
-def awaited(what: str) -> Iterator[None]:
-    """Show that one long statement runs, and for how long."""
+def awaited(what: str) -> Iterator[Told]:
+    """Show that one long statement or job runs, and for how long; give a function that takes a count."""
     if not sys.stderr.isatty():
-        yield
+        yield lambda _: None
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = [SpinnerColumn(), TextColumn(what), TimeElapsedColumn()]
+    columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        progress.add_task(what, total=None)
-        yield
+        task = progress.add_task(what, total=None)
+        yield lambda count: progress.update(task, description=f"{what}: {count:,} messages")
 
 
 def size_of(descriptor: int) -> int | None:

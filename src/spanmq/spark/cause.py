@@ -6,12 +6,19 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from spanmq import errors
 from spanmq.errors import PipelineError, SpanmqError
+
+_PREFIX = "spanmq.errors."
+_HINT = "hint: "
 
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """Turn an error of Spark into a PipelineError; with SPANMQ_TRACE set it stays what it is."""
+    """Turn an error of Spark into ours: the one that a task raised, else a PipelineError.
+
+    With SPANMQ_TRACE set it stays what it is.
+    """
     try:
         yield
     except SpanmqError:
@@ -20,14 +27,20 @@ def clear_errors() -> Iterator[None]:
         kinds = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
         if not kinds & {"pyspark", "py4j"} or os.environ.get("SPANMQ_TRACE"):
             raise
-        raise PipelineError(cause_of(str(error)), hint="SPANMQ_TRACE=1 shows all of it.") from error
+        raise cause_of(str(error)) from error
 
 
-def cause_of(text: str) -> str:
-    """Find our own error in the text of Spark's, or take its first line."""
+def cause_of(text: str) -> SpanmqError:
+    """Find our own error in the text of Spark's, with its hint; or take the first line of the text."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    for line in reversed(lines):
-        name, colon, message = line.partition(": ")
-        if colon and name.startswith("spanmq.errors."):
-            return message
-    return lines[0] if lines else "Spark failed without a word"
+    for number in range(len(lines) - 1, -1, -1):
+        name, colon, message = lines[number].partition(": ")
+        if not (colon and name.startswith(_PREFIX)):
+            continue
+        following = lines[number + 1] if number + 1 < len(lines) else ""
+        hint = following.removeprefix(_HINT) if following.startswith(_HINT) else None
+        kind = getattr(errors, name.removeprefix(_PREFIX), PipelineError)
+        return kind(message, hint=hint) if issubclass(kind, SpanmqError) else PipelineError(message)
+    return PipelineError(
+        lines[0] if lines else "Spark failed without a word", hint="SPANMQ_TRACE=1 shows all of it."
+    )

@@ -123,6 +123,21 @@ def failures(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int]
     return (1, 0) if row is None or row[0] is None else (row[0], row[1])
 
 
+def waiting(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int]:
+    """Give how many messages a queue has, and how many of them are visible."""
+    row = connection.execute(
+        "select queue_length, queue_visible_length from pgmq.metrics(queue_name => %s)", [queue]
+    ).fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+def count_dead_letters(connection: psycopg.Connection[Any], queue: str) -> int:
+    """Count the dead letters of a queue that wait."""
+    counted = connection.execute("select n from pgmq.count_dead_letters(queue => %s)", [queue])
+    return sum(row[0] for row in counted)
+
+
 def identity(connection: psycopg.Connection[Any]) -> str:
     """Give what tells this database from others, also from a copy under another name."""
     row = connection.execute(

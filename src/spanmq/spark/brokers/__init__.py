@@ -1,0 +1,1 @@
+"""Other brokers, into which the job `migrate` sends."""

@@ -1,0 +1,262 @@
+"""RabbitMQ and others that speak AMQP 0-9-1, through `pika`, with publisher confirms."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from spanmq.errors import InvalidArgumentError, PipelineError, PipelineNotAvailableError
+from spanmq.spark.brokers.outgoing import ATTEMPT_HEADER, ID_HEADER, QUEUE_HEADER, Outgoing
+
+if TYPE_CHECKING:
+    import pika
+
+# Messages that may be unconfirmed at a time. RabbitMQ confirms many with one frame.
+WINDOW: Final = 1_000
+# For so long a broker may be away: a restart with many messages takes its time.
+PATIENCE_SECONDS: Final = 120.0
+PAUSE_SECONDS: Final = 1.0
+_INTEGER_MAX: Final = 2**63
+# What a broker says that shuts down, and one that is not in order.
+_GOING_AWAY: Final = (320, 541)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AmqpBroker:
+    """An exchange ("" is the default one) and the routing key: for the default exchange, a queue's name."""
+
+    url: str
+    routing_key: str
+    exchange: str = ""
+    patience: float = PATIENCE_SECONDS
+
+    def describe(self) -> str:
+        """Name the target, without credentials."""
+        parameters = self._parameters()
+        where = f"exchange {self.exchange}, key {self.routing_key}" if self.exchange else self.routing_key
+        return f"amqp {parameters.host}:{parameters.port}{_host_of(parameters)} {where}"
+
+    def check(self) -> None:
+        """Raise PipelineError unless the broker lets us in and has the exchange, or the queue."""
+        import pika
+
+        parameters = self._parameters()
+        try:
+            connection = pika.BlockingConnection(parameters)
+        except pika.exceptions.AMQPError as error:
+            raise self._refusal(error) from error
+        except OSError as error:
+            raise PipelineError(f"{self.describe()} can't be reached: {error}") from error
+        try:
+            channel = connection.channel()
+            if self.exchange:
+                channel.exchange_declare(self.exchange, passive=True)
+            else:
+                channel.queue_declare(self.routing_key, passive=True)
+        except pika.exceptions.ChannelClosedByBroker as error:
+            raise self._refusal(error) from error
+        finally:
+            if connection.is_open:
+                connection.close()
+
+    def publish(self, messages: Sequence[Outgoing]) -> None:
+        """Send these in order, and return when the broker has confirmed each of them.
+
+        A broker that goes away is waited for; what it had not confirmed is sent again. Raises PipelineError
+        if it stays away, refuses a message, or has no queue for it.
+        """
+        parameters = self._parameters()
+        waiting = deque(messages)
+        left, deadline = len(waiting), time.monotonic() + self.patience
+        while waiting:
+            session = _Session(self, parameters, waiting)
+            failure = session.run()
+            if failure is None:
+                continue
+            if not _may_pass(failure):
+                raise self._refusal(failure) from failure
+            if len(waiting) < left:
+                left, deadline = len(waiting), time.monotonic() + self.patience
+            if time.monotonic() > deadline:
+                raise PipelineError(
+                    f"{self.describe()} has confirmed nothing for {self.patience:g} s: {_text(failure)}"
+                ) from failure
+            time.sleep(PAUSE_SECONDS)
+
+    def _parameters(self) -> pika.URLParameters:
+        try:
+            import pika
+        except ImportError as error:
+            raise PipelineNotAvailableError(
+                "pika is not installed", hint="pip install 'spanmq[amqp]' brings it; executors need it too."
+            ) from error
+        if not self.url.startswith(("amqp://", "amqps://")):
+            raise InvalidArgumentError("the url of a broker begins with amqp:// or amqps://")
+        try:
+            return pika.URLParameters(self.url)
+        except (ValueError, TypeError) as error:
+            # Not with the error's text, which may hold the password.
+            raise InvalidArgumentError("the url of the broker can't be read") from error
+
+    def _refusal(self, error: BaseException) -> PipelineError:
+        return PipelineError(f"{self.describe()}: {_text(error)}", hint=_HINTS.get(type(error).__name__))
+
+
+class UnroutableError(Exception):
+    """The broker has no queue for a message."""
+
+
+class NackedError(Exception):
+    """The broker could not take a message."""
+
+
+_HINTS: Final = {
+    "ProbableAuthenticationError": "The url has the name and the password: amqp://name:password@host/vhost.",
+    "ProbableAccessDeniedError": "The url ends with the virtual host; / is written %2F.",
+    "ChannelClosedByBroker": "Make the queue or exchange first, durable, as your consumers want it.",
+    "UnroutableError": "No queue is bound to the exchange for this routing key.",
+}
+
+
+class _Session:
+    """One connection: sends what waits, and puts back in front what was not confirmed when it ended."""
+
+    def __init__(self, broker: AmqpBroker, parameters: pika.URLParameters, waiting: deque[Outgoing]) -> None:
+        self._broker = broker
+        self._parameters = parameters
+        self._waiting = waiting
+        self._flying: dict[int, Outgoing] = {}
+        self._tag = 0
+        self._channel: Any = None
+        self._connection: Any = None
+        self._failure: BaseException | None = None
+
+    def run(self) -> BaseException | None:
+        """Send until all is confirmed or something fails; give what failed."""
+        import pika
+
+        self._connection = pika.SelectConnection(
+            self._parameters,
+            on_open_callback=lambda connection: connection.channel(on_open_callback=self._opened),
+            on_open_error_callback=lambda _, error: self._ended(error),
+            on_close_callback=lambda _, reason: self._ended(reason),
+        )
+        self._connection.ioloop.start()
+        self._waiting.extendleft(reversed(self._flying.values()))
+        return self._failure if self._waiting else None
+
+    def _opened(self, channel: Any) -> None:
+        self._channel = channel
+        channel.add_on_close_callback(lambda _, reason: self._stop(reason))
+        channel.add_on_return_callback(self._returned)
+        channel.confirm_delivery(self._confirmed, callback=lambda _: self._send())
+
+    def _send(self) -> None:
+        if self._failure is not None:
+            return
+        while self._waiting and len(self._flying) < WINDOW:
+            message = self._waiting.popleft()
+            self._tag += 1
+            self._flying[self._tag] = message
+            self._channel.basic_publish(
+                self._broker.exchange,
+                self._broker.routing_key,
+                message.payload,
+                properties_of(message),
+                mandatory=True,
+            )
+        if not self._waiting and not self._flying and self._connection.is_open:
+            self._connection.close()
+
+    def _confirmed(self, frame: Any) -> None:
+        method = frame.method
+        if method.NAME == "Basic.Nack":
+            self._stop(NackedError("the broker could not take a message"))
+            return
+        # A return comes before the confirmation of the same message: it was not delivered.
+        if self._failure is not None:
+            return
+        if method.multiple:
+            for tag in [tag for tag in self._flying if tag <= method.delivery_tag]:
+                del self._flying[tag]
+        else:
+            del self._flying[method.delivery_tag]
+        self._send()
+
+    def _returned(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
+        self._stop(UnroutableError(f"message {properties.message_id} came back: {method.reply_text}"))
+
+    def _stop(self, reason: BaseException) -> None:
+        if self._failure is None:
+            self._failure = reason
+        if self._connection.is_open:
+            self._connection.close()
+
+    def _ended(self, reason: BaseException) -> None:
+        if self._failure is None:
+            self._failure = reason
+        self._connection.ioloop.stop()
+
+
+def properties_of(message: Outgoing) -> pika.BasicProperties:
+    """Give a message's properties: persistent, with the same message_id at every delivery."""
+    import pika
+
+    headers = {name: _amqp_value(value) for name, value in message.own_headers().items()}
+    return pika.BasicProperties(
+        content_type="application/json",
+        delivery_mode=2,
+        message_id=message.mark,
+        timestamp=int(message.enqueued_at.timestamp()),
+        headers={
+            **headers,
+            QUEUE_HEADER: message.queue,
+            ID_HEADER: message.message_id,
+            ATTEMPT_HEADER: message.attempt,
+        },
+    )
+
+
+def _amqp_value(value: Any) -> Any:
+    """Give a header's value as AMQP has it; a number that it has not, as text."""
+    if isinstance(value, dict):
+        return {name: _amqp_value(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_amqp_value(each) for each in value]
+    if isinstance(value, float) or (isinstance(value, int) and not -_INTEGER_MAX <= value < _INTEGER_MAX):
+        return repr(value)
+    return value
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Tell whether to try again: not where the broker said no."""
+    from pika import exceptions
+
+    if isinstance(error, exceptions.ConnectionClosedByBroker):
+        return error.reply_code in _GOING_AWAY
+    refusals = (
+        UnroutableError,
+        exceptions.ChannelClosedByBroker,
+        exceptions.ProbableAuthenticationError,
+        exceptions.ProbableAccessDeniedError,
+    )
+    return not isinstance(error, refusals)
+
+
+def _text(error: BaseException) -> str:
+    """Give the cause at the bottom, in the broker's or the system's words."""
+    causes = getattr(error, "exceptions", ()) or [
+        each for each in (*error.args, getattr(error, "exception", None)) if isinstance(each, BaseException)
+    ]
+    if causes:
+        return _text(causes[-1])
+    if len(error.args) == 2 and isinstance(error.args[0], int):
+        return f"{error.args[1]} ({error.args[0]})"
+    return str(error) or type(error).__name__
+
+
+def _host_of(parameters: pika.URLParameters) -> str:
+    return "" if parameters.virtual_host == "/" else f" {parameters.virtual_host}"

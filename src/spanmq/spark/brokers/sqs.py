@@ -1,0 +1,113 @@
+"""SQS, through `boto3`, ten messages a call; credentials are found as AWS's tools find them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from spanmq.errors import InvalidArgumentError, PipelineError, PipelineNotAvailableError
+from spanmq.spark.brokers.outgoing import Outgoing
+
+# SQS takes no more: messages a call, bytes a call, attributes a message.
+BATCH: Final = 10
+BATCH_BYTES: Final = 240_000
+ATTRIBUTES: Final = 10
+# What of a call was refused is sent again so many times.
+ATTEMPTS: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqsBroker:
+    """A queue by its url. One whose name ends in .fifo keeps groups in order and drops duplicates."""
+
+    url: str
+
+    def describe(self) -> str:
+        """Name the target."""
+        return f"sqs {self.url}"
+
+    def check(self) -> None:
+        """Raise PipelineError unless the queue is there, and we may see it."""
+        self._call(self._client().get_queue_attributes, AttributeNames=["QueueArn"])
+
+    def publish(self, messages: Sequence[Outgoing]) -> None:
+        """Send these in order, and return when SQS has confirmed each of them."""
+        client = self._client()
+        for batch in batches(messages):
+            entries = [self._entry(number, message) for number, message in enumerate(batch)]
+            for _ in range(ATTEMPTS):
+                done = self._call(client.send_message_batch, Entries=entries)
+                failed = {each["Id"]: each for each in done.get("Failed", ())}
+                entries = [each for each in entries if each["Id"] in failed]
+                if not entries or any(each["SenderFault"] for each in failed.values()):
+                    break
+            if entries:
+                refusal = failed[entries[0]["Id"]]
+                raise PipelineError(
+                    f"{self.describe()} refused message {batch[int(entries[0]['Id'])].mark}: "
+                    f"{refusal.get('Message') or refusal['Code']}"
+                )
+
+    def _entry(self, number: int, message: Outgoing) -> dict[str, Any]:
+        labels = message.labels()
+        if len(labels) > ATTRIBUTES:
+            raise PipelineError(
+                f"message {message.mark} has {len(labels)} headers, and SQS takes {ATTRIBUTES} attributes"
+            )
+        attributes = {
+            name: {"DataType": "String", "StringValue": value} for name, value in labels.items() if value
+        }
+        fifo: dict[str, str] = {}
+        if self.url.endswith(".fifo"):
+            # A message without a group is in order with nothing.
+            fifo = {
+                "MessageGroupId": message.group or message.mark,
+                "MessageDeduplicationId": message.mark,
+            }
+        return {
+            "Id": str(number),
+            "MessageBody": message.payload.decode(),
+            "MessageAttributes": attributes,
+            **fifo,
+        }
+
+    def _client(self) -> Any:
+        try:
+            import boto3
+        except ImportError as error:
+            raise PipelineNotAvailableError(
+                "boto3 is not installed", hint="pip install 'spanmq[sqs]' brings it; executors need it too."
+            ) from error
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidArgumentError(f"an SQS queue is named by its url, not {self.url!r}")
+        # sqs.REGION.amazonaws.com; another host (a stand-in for SQS) needs none.
+        labels = parts.hostname.split(".")
+        region = labels[1] if labels[0] == "sqs" and len(labels) > 2 else None
+        return boto3.client(
+            "sqs", endpoint_url=f"{parts.scheme}://{parts.netloc}", region_name=region or "us-east-1"
+        )
+
+    def _call(self, function: Any, **arguments: Any) -> Any:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            return function(QueueUrl=self.url, **arguments)
+        except (BotoCoreError, ClientError) as error:
+            raise PipelineError(f"{self.describe()}: {error}") from error
+
+
+def batches(messages: Sequence[Outgoing]) -> list[list[Outgoing]]:
+    """Cut into batches that SQS takes."""
+    found: list[list[Outgoing]] = [[]]
+    size = 0
+    for message in messages:
+        more = len(message.payload) + len(message.headers or "") + 200
+        if len(found[-1]) == BATCH or (found[-1] and size + more > BATCH_BYTES):
+            found.append([])
+            size = 0
+        found[-1].append(message)
+        size += more
+    return found if found[0] else []

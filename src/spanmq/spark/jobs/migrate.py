@@ -1,0 +1,165 @@
+"""migrate: everything that waits in a queue, to another broker; until it is empty, or on and on.
+
+A stream like any other: what the broker has confirmed is settled when the checkpoint says so. Killed at any
+instant, the next run sends the batch that was under way again, with the same marks, and goes on.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from spanmq.errors import InvalidArgumentError
+from spanmq.spark import rows
+from spanmq.spark.brokers.outgoing import Broker
+from spanmq.spark.reader import queue_named
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+BROKERS: Final = ("amqp", "kafka", "sqs")
+# The label under which the queue knows this receiver: a second checkpoint under it is refused.
+RECEIVER: Final = "migrate"
+# Of one batch: what a kill may send twice, and what the tasks hold in memory together.
+BATCH: Final = 50_000
+# Connections to the broker at a time.
+TASKS: Final = 4
+LOOK_SECONDS: Final = 1
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class MigrateReport:
+    """What a migration did. `left` messages are still in the queue: delayed, leased, or sent meanwhile.
+
+    `sent` counts what this run handed over and the broker confirmed. With a dry run it is what waits.
+    """
+
+    queue: str
+    to: str
+    sent: int
+    left: int
+    dead_letters: int
+    seconds: float
+    is_dry_run: bool
+
+
+def broker_named(
+    kind: str, url: str, target: str, *, exchange: str = "", settings: Mapping[str, str] | None = None
+) -> Broker:
+    """Give a broker: `target` is the routing key (of AMQP's default exchange a queue) or the topic."""
+    if kind == "amqp":
+        from spanmq.spark.brokers.amqp import AmqpBroker
+
+        return AmqpBroker(url=url, routing_key=target, exchange=exchange)
+    if kind == "kafka":
+        from spanmq.spark.brokers.kafka import KafkaBroker
+
+        servers = url.removeprefix("kafka://").rstrip("/")
+        return KafkaBroker(servers=servers, topic=target, settings=dict(settings or {}))
+    if kind == "sqs":
+        from spanmq.spark.brokers.sqs import SqsBroker
+
+        return SqsBroker(url=url)
+    near = difflib.get_close_matches(kind, BROKERS, n=1)
+    raise InvalidArgumentError(
+        f"there is no broker {kind!r}",
+        hint=f"Did you mean {near[0]}?" if near else f"There are {', '.join(BROKERS)}.",
+    )
+
+
+def migrate(
+    spark: SparkSession,
+    dsn: str,
+    queue: str,
+    broker: Broker,
+    checkpoint: str | Path,
+    *,
+    follow: bool = False,
+    batch: int = BATCH,
+    tasks: int = TASKS,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> MigrateReport:
+    """Send what waits in a queue to a broker, each message at least once, and take it out of the queue.
+
+    Ends when nothing can be received any more; with `follow` it goes on until it is stopped. Groups keep
+    their order. What is sent twice, around a kill, has the same mark both times. `checkpoint` is a folder of
+    its own for each queue; with it any run goes on where the last one ended. `dry_run` asks the broker
+    whether it would take messages, and counts. Raises PipelineError where the broker does not answer, refuses
+    or has no such target.
+    """
+    began = time.monotonic()
+    with rows.connected(dsn) as server:
+        queue = queue_named(server, queue)
+        _, visible = rows.waiting(server, queue)
+    broker.check()
+    sent = 0
+    while not dry_run and visible:
+        query = _start(spark, dsn, queue, broker, checkpoint, follow=follow, batch=batch, tasks=tasks)
+        more = _watch(query, sent, progress)
+        sent += more
+        with rows.connected(dsn) as server:
+            _, visible = rows.waiting(server, queue)
+        # What is visible and can't be had stands behind others of its group.
+        if more == 0:
+            break
+    with rows.connected(dsn) as server:
+        left, _ = rows.waiting(server, queue)
+        dead_letters = rows.count_dead_letters(server, queue)
+    return MigrateReport(
+        queue=queue,
+        to=broker.describe(),
+        sent=visible if dry_run else sent,
+        left=left,
+        dead_letters=dead_letters,
+        seconds=time.monotonic() - began,
+        is_dry_run=dry_run,
+    )
+
+
+def _start(
+    spark: SparkSession,
+    dsn: str,
+    queue: str,
+    broker: Broker,
+    checkpoint: str | Path,
+    *,
+    follow: bool,
+    batch: int,
+    tasks: int,
+) -> StreamingQuery:
+    from pyspark.sql.functions import expr
+
+    from spanmq.spark.brokers.sink import FORMAT, sink_of
+
+    spark.dataSource.register(sink_of(broker))
+    reader = spark.readStream.format("spanmq").option("dsn", dsn).option("queue", queue)
+    reader = reader.option("receiver", RECEIVER).option("maxOffsetsPerTrigger", batch)
+    # What is of one group comes into one task, which sends it in order.
+    key = expr("coalesce(`group`, cast(message_id as string))")
+    frame = reader.option("includeHeaders", "true").load().repartition(tasks, key)
+    writer = frame.writeStream.format(FORMAT).option("checkpointLocation", str(checkpoint))
+    return (writer if follow else writer.trigger(availableNow=True)).start()
+
+
+def _watch(query: StreamingQuery, base: int, progress: Progress | None) -> int:
+    """Wait for the end of a stream, and give how many messages it sent; an interruption stops it."""
+    counts: dict[int, int] = {}
+    try:
+        is_over = False
+        while not is_over:
+            is_over = bool(query.awaitTermination(LOOK_SECONDS))
+            # It keeps the last hundred only.
+            counts |= {each["batchId"]: each["numInputRows"] for each in query.recentProgress}
+            if progress is not None:
+                progress(base + sum(counts.values()))
+    finally:
+        query.stop()
+    return sum(counts.values())

@@ -1,0 +1,103 @@
+"""A RabbitMQ node of a test's own: on loopback, with its own folder, ports, cookie and name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+
+
+class Rabbit:
+    """One node; what durable queues hold survives kill() and start()."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._port, distribution, names = free_ports(3)
+        self.url = f"amqp://guest:guest@127.0.0.1:{self._port}/%2F"
+        config = folder / "rabbit.conf"
+        config.write_text(f"listeners.tcp.1 = 127.0.0.1:{self._port}\n")
+        (folder / "plugins").write_text("[].\n")
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "LANG": "C.UTF-8",
+            "ERL_EPMD_PORT": str(names),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": f"spanmq{self._port}@localhost",
+            "RABBITMQ_DIST_PORT": str(distribution),
+            "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+            "RABBITMQ_LOG_BASE": str(folder / "log"),
+            "RABBITMQ_CONFIG_FILE": str(config),
+            "RABBITMQ_CONF_ENV_FILE": str(folder / "none"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+            "RABBITMQ_PID_FILE": str(folder / "pid"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        }
+        # Not the one that a node would start by itself, and leave behind.
+        self._names = subprocess.Popen(
+            ["epmd", "-port", str(names), "-address", "127.0.0.1"], env=self._environment
+        )
+        self._node: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start the node, and return when it takes connections."""
+        self._node = subprocess.Popen(
+            [PROGRAM],
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._node.stdout is not None
+        said = []
+        for line in self._node.stdout:
+            said.append(line)
+            if "completed with" in line:
+                return
+        raise RuntimeError("RabbitMQ did not start:\n" + "".join(said))
+
+    def kill(self) -> None:
+        """Kill the node as a power cut would."""
+        if self._node is not None:
+            os.killpg(self._node.pid, signal.SIGKILL)
+            self._node.wait()
+            assert self._node.stdout is not None
+            self._node.stdout.close()
+            self._node = None
+
+    def stop(self) -> None:
+        """End everything."""
+        self.kill()
+        self._names.kill()
+        self._names.wait()
+
+
+def free_ports(n: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(n)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+@pytest.fixture(scope="session")
+def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rabbit]:
+    if not PROGRAM.exists() or shutil.which("epmd") is None:
+        pytest.skip("there is no RabbitMQ here (Debian: rabbitmq-server)")
+    node = Rabbit(tmp_path_factory.mktemp("rabbit"))
+    try:
+        node.start()
+        yield node
+    finally:
+        node.stop()

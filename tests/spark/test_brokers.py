@@ -1,0 +1,156 @@
+"""The other brokers: Kafka against the cluster that its client library carries, SQS against moto."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spanmq.client import Client
+from spanmq.errors import InvalidArgumentError, PipelineError
+from spanmq.spark.brokers.kafka import KafkaBroker
+from spanmq.spark.brokers.outgoing import Outgoing
+from spanmq.spark.brokers.sqs import BATCH_BYTES, SqsBroker, batches
+from spanmq.spark.jobs.migrate import migrate
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def message(n: int, **changed: Any) -> Outgoing:
+    fields = {"body": f'{{"n": {n}}}', "headers": '{"trace": "a", "list": [1]}', "group": f"g{n % 3}"}
+    return Outgoing(
+        **{
+            "queue": "orders",
+            "message_id": n,
+            "attempt": 1,
+            "enqueued_at": datetime.now(UTC),
+            **fields,
+            **changed,
+        }
+    )
+
+
+@pytest.fixture
+def servers() -> Iterator[str]:
+    """A cluster within this process that speaks Kafka's protocol on loopback."""
+    kafka = pytest.importorskip("confluent_kafka")
+    settings = {"test.mock.num.brokers": "1", "bootstrap.servers": "none", "log_level": "0"}
+    cluster = kafka.Producer(settings)
+    found = cluster.list_topics(timeout=10).brokers.values()
+    yield ",".join(f"{each.host}:{each.port}" for each in found)
+    del cluster
+
+
+def consumed(servers: str, topic: str, n: int) -> list[Any]:
+    import confluent_kafka
+
+    settings = {"bootstrap.servers": servers, "group.id": "test", "auto.offset.reset": "earliest"}
+    consumer = confluent_kafka.Consumer(settings)
+    consumer.subscribe([topic])
+    found: list[Any] = []
+    while len(found) < n:
+        more = consumer.consume(n, 20)
+        assert more, f"{len(found)} of {n} arrived"
+        found += more
+    consumer.close()
+    return found
+
+
+def test_queue_is_drained_into_kafka(
+    client: Client, spark: SparkSession, servers: str, database: str, tmp_path: Path
+) -> None:
+    client.send_batch("orders", range(300), group=[f"g{i % 7}" for i in range(300)])
+    broker = KafkaBroker(servers=servers, topic="orders", patience=20)
+    done = migrate(spark, database, "orders", broker, tmp_path / "checkpoint", batch=100)
+    assert (done.sent, done.left) == (300, 0)
+    found = consumed(servers, "orders", 300)
+    assert sorted(int(each.value()) for each in found) == list(range(300))
+    for each in found:
+        labels = dict(each.headers())
+        assert labels["x-spanmq-message-id"].decode() == str(int(each.value()) + 1)
+        assert each.key().decode() == f"g{int(each.value()) % 7}"
+    for group in range(7):
+        places = [int(each.value()) for each in found if each.key() == f"g{group}".encode()]
+        assert places == sorted(places)
+
+
+def test_kafka_that_does_not_confirm_is_an_error() -> None:
+    pytest.importorskip("confluent_kafka")
+    away = KafkaBroker(servers="127.0.0.1:1", topic="orders", patience=1)
+    with pytest.raises(PipelineError, match=r"kafka 127\.0\.0\.1:1 topic orders"):
+        away.publish([message(1)])
+    with pytest.raises(InvalidArgumentError, match=r"nothing\.like\.it"):
+        KafkaBroker(servers="127.0.0.1:1", topic="orders", settings={"nothing.like.it": "1"}).publish(
+            [message(1)]
+        )
+    away.publish([])
+
+
+@pytest.fixture
+def sqs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A client of a stand-in for SQS on loopback."""
+    pytest.importorskip("moto.server")
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield boto3.client("sqs", endpoint_url=f"http://{host}:{port}", region_name="us-east-1")
+    server.stop()
+
+
+def taken(sqs: Any, url: str) -> list[Any]:
+    found: list[Any] = []
+    while True:
+        more = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, MessageAttributeNames=["All"])
+        if not more.get("Messages"):
+            return found
+        for each in more["Messages"]:
+            found.append(each)
+            sqs.delete_message(QueueUrl=url, ReceiptHandle=each["ReceiptHandle"])
+
+
+def test_sqs_gets_each_message_with_its_mark_and_drops_duplicates(sqs: Any) -> None:
+    attributes = {"FifoQueue": "true"}
+    url = sqs.create_queue(QueueName="orders.fifo", Attributes=attributes)["QueueUrl"]
+    broker = SqsBroker(url=url)
+    broker.check()
+    broker.publish([message(n) for n in range(25)])
+    broker.publish([message(n) for n in range(20, 25)])
+    found = taken(sqs, url)
+    assert [each["Body"] for each in found] == [f'{{"n": {n}}}' for n in range(25)]
+    labels = {name: each["StringValue"] for name, each in found[3]["MessageAttributes"].items()}
+    assert labels == {
+        "trace": "a",
+        "list": "[1]",
+        "x-spanmq-queue": "orders",
+        "x-spanmq-message-id": "3",
+        "x-spanmq-attempt": "1",
+    }
+
+
+def test_what_sqs_can_not_take_is_an_error(sqs: Any) -> None:
+    url = sqs.create_queue(QueueName="orders")["QueueUrl"]
+    with pytest.raises(PipelineError, match="longer than"):
+        SqsBroker(url=url).publish([message(1, body='"' + 1_100_000 * "x" + '"')])
+    headers = "{" + ",".join(f'"h{i}": 1' for i in range(10)) + "}"
+    with pytest.raises(PipelineError, match="orders:1 has 13 headers"):
+        SqsBroker(url=url).publish([message(1, headers=headers)])
+    with pytest.raises(PipelineError, match="does not exist"):
+        SqsBroker(url=url + "-2").check()
+    with pytest.raises(InvalidArgumentError, match="by its url"):
+        SqsBroker(url="orders").check()
+
+
+def test_batches_for_sqs_are_small_enough() -> None:
+    large = message(1, body='"' + (BATCH_BYTES // 3) * "x" + '"')
+    assert [len(each) for each in batches([large] * 5)] == [2, 2, 1]
+    assert [len(each) for each in batches([message(n) for n in range(23)])] == [10, 10, 3]
+    assert batches([]) == []

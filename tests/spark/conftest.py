@@ -37,6 +37,8 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.python.worker.reuse": "true",
+        # A machine that runs other tests beside may need longer to start a process.
+        "spark.python.authenticate.socketTimeout": "120s",
         # Ended children must not write into the tests' output.
         "spark.executorEnv.PYTHONWARNINGS": "ignore",
     }

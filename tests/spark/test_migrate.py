@@ -185,7 +185,7 @@ migrate(session("local[2]"), {database!r}, "orders", broker, {checkpoint!r}, bat
 """
     driver = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
     try:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 300
         while not (tmp_path / "hit").exists():
             assert driver.poll() is None
             assert time.monotonic() < deadline

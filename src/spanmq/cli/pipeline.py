@@ -9,7 +9,7 @@ import typer
 
 from spanmq.cli.connect import address
 from spanmq.cli.failure import say
-from spanmq.cli.option import AsJson, Dsn, QueueName
+from spanmq.cli.option import AsJson, Dsn, QueueName, Yes, confirm
 from spanmq.cli.output import Output, fields
 from spanmq.cli.progress import Told, awaited
 
@@ -24,6 +24,21 @@ Master = Annotated[
     str | None,
     typer.Option(help="Spark's master, such as local[4]. Without it local[*].", show_default=False),
 ]
+# Of the causes of dead letters, in a table.
+CAUSE_COLUMNS = (
+    "cause",
+    "queue",
+    "dead_letters",
+    "categories",
+    "proposal",
+    "reason",
+    "put_back",
+    "died_again",
+    "groups",
+    "error_class",
+    "pattern",
+    "last_dead_at",
+)
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 
 
@@ -192,6 +207,58 @@ def migrate(
         f"{report.left:,} are left, {report.dead_letters:,} are dead letters",
         **fields(report),
     )
+
+
+@commands.command("dead-letters")
+def dead_letters(
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="A queue, or several by a pattern.")] = "*",
+    redrive: Annotated[bool, typer.Option("--redrive", help="Put the chosen ones back.")] = False,
+    discard: Annotated[bool, typer.Option("--discard", help="Delete the chosen ones for good.")] = False,
+    cause: Annotated[
+        list[str] | None, typer.Option(help="Choose those of this cause.", show_default=False)
+    ] = None,
+    category: Annotated[
+        str | None, typer.Option(help="Choose those of this category.", show_default=False)
+    ] = None,
+    all_causes: Annotated[bool, typer.Option("--all", help="Choose all of them.")] = False,
+    rate: Annotated[float | None, typer.Option(help="So many a second.", show_default=False)] = None,
+    delay: Annotated[float, typer.Option(help="Seconds until the first can be received.")] = 60.0,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    master: Master = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Group dead letters by cause and propose categories; put a selection back, or discard it."""
+    output = Output(as_json=as_json)
+    if redrive and discard:
+        raise typer.BadParameter("choose one of --redrive and --discard")
+    if discard and not dry_run:
+        confirm(f"Delete dead letters of {queue} for good?", yes=yes)
+    with _running(master, f"dead letters of {queue}") as job, address(dsn) as found:
+        from spanmq.spark.jobs.dead_letters import dead_letters as run
+
+        report = run(
+            job.spark,
+            found,
+            queue,
+            act="redrive" if redrive else "discard" if discard else None,
+            causes=cause or (),
+            category=category,
+            all_causes=all_causes,
+            rate=rate,
+            delay=delay,
+            dry_run=dry_run,
+            progress=job.told,
+        )
+    if as_json:
+        output.done("", **fields(report))
+    elif report.act is None:
+        output.records(report.causes, columns=CAUSE_COLUMNS, empty="no dead letters")
+    else:
+        what = "put back" if redrive else "deleted"
+        verb = f"would have {what}" if dry_run else what
+        output.done(f"{verb} {report.chosen if dry_run else report.done:,} dead letters")
 
 
 def _settings(given: list[str]) -> dict[str, str]:

@@ -138,6 +138,37 @@ def count_dead_letters(connection: psycopg.Connection[Any], queue: str) -> int:
     return sum(row[0] for row in counted)
 
 
+def classify(
+    connection: psycopg.Connection[Any], queue: str, error_class: str | None, error: str | None
+) -> str:
+    """Give the category of an error by the rules of a queue."""
+    row = connection.execute(
+        "select category from pgmq.classify(error_class => %s, error => %s, queue => %s) as category",
+        [error_class, error, queue],
+    ).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def redrive_chosen(
+    connection: psycopg.Connection[Any], queue: str, ids: Sequence[int], rate: float | None, delay: float
+) -> int:
+    """Put dead letters back by their ids, and give how many that were."""
+    row = connection.execute(
+        "select n from pgmq.redrive_chosen(queue => %s, dead_letter_ids => %s, rate => %s, delay => %s) as n",
+        [queue, list(ids), rate, delay],
+    ).fetchone()
+    return row[0] if row else 0
+
+
+def discard_chosen(connection: psycopg.Connection[Any], queue: str, ids: Sequence[int]) -> int:
+    """Delete dead letters by their ids, and give how many that were."""
+    row = connection.execute(
+        "select n from pgmq.discard_chosen(queue => %s, dead_letter_ids => %s) as n", [queue, list(ids)]
+    ).fetchone()
+    return row[0] if row else 0
+
+
 def identity(connection: psycopg.Connection[Any]) -> str:
     """Give what tells this database from others, also from a copy under another name."""
     row = connection.execute(

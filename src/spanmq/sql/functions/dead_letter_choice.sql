@@ -1,0 +1,40 @@
+-- Dead letters by their ids: for who has chosen them elsewhere, one by one, as the pipeline's job does.
+
+-- The dead letters of these ids that wait, in the order of their messages, locked to the end of the transaction. What another is acting
+-- on is skipped: it will be his. Raises MQ002 for more than 10,000.
+create or replace function spanmq.lock_chosen(this_queue int, dead_letter_ids bigint[]) returns setof spanmq.dead_letter
+language plpgsql volatile as $$
+begin
+    if cardinality(dead_letter_ids) > 10000 then
+        raise exception 'there can be at most 10000 dead letters in a call, got: %', cardinality(dead_letter_ids)
+            using errcode = 'MQ002', hint = 'Call it for each ten thousand.';
+    end if;
+    return query
+        select d.* from spanmq.dead_letter d
+        where d.dead_letter_id = any (dead_letter_ids) and d.queue_id = this_queue and d.redriven_at is null
+        order by d.msg_id for update skip locked;
+end $$;
+
+-- Puts these dead letters back, as redrive() does, and returns how many: those that wait, each once, whoever else calls. Visible after
+-- `delay` seconds, or from then on `rate` a second. Raises 42P01 for an unknown queue, 42501 without the right to delete from it, MQ002.
+create or replace function pgmq.redrive_chosen(
+    queue text, dead_letter_ids bigint[], rate double precision default null, delay double precision default 60
+) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'delete');
+    visible_from timestamptz := spanmq.redrive_from(delay, rate);
+    letters spanmq.revived[] := array(select spanmq.to_revive(d) from spanmq.lock_chosen(this.queue_id, dead_letter_ids) d);
+begin
+    perform spanmq.revive(this, letters, visible_from, rate);
+    return cardinality(letters);
+end $$;
+
+-- Deletes these dead letters for good, as purge_dead_letters() does, and returns how many: those that wait. Raises as redrive_chosen().
+create or replace function pgmq.discard_chosen(queue text, dead_letter_ids bigint[]) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'delete');
+begin
+    return spanmq.discard(this, array(select d.dead_letter_id from spanmq.lock_chosen(this.queue_id, dead_letter_ids) d));
+end $$;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -13,6 +14,14 @@ from spanmq.client import Client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def pushing(spark: SparkSession) -> Iterator[None]:
+    """Let Spark push filters down."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    yield
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
 
 
 def failure(act: Any) -> str:
@@ -84,7 +93,9 @@ def test_failures_are_read_once_for_each_message_and_delivery(client: Client, ba
     assert batch("empty", table="failures").count() == 0
 
 
-def test_dead_letters_are_parsed_filtered_and_cut_as_all_tables_are(client: Client, batch: Batch) -> None:
+def test_dead_letters_are_parsed_filtered_and_cut_as_all_tables_are(
+    client: Client, batch: Batch, pushing: None
+) -> None:
     client.send_batch("orders", [{"n": i} if i != 7 else {"n": "seven"} for i in range(10)])
     client.reject(client.receive("orders", 10), "bad", category="PERMANENT")
     frame = batch(table="dead_letters", columns="dead_letter_id, history, body", bodySchema="n int")
@@ -119,7 +130,15 @@ def test_pattern_reads_several_queues(client: Client, batch: Batch) -> None:
     assert batch("orders, Orders-2").count() == 2
 
 
-def test_filters_are_done_by_postgresql(client: Client, batch: Batch, capfd: Any) -> None:
+def test_frame_may_be_used_with_one_filter_and_another_and_none(client: Client, batch: Batch) -> None:
+    client.send_batch("orders", range(10))
+    frame = batch()
+    assert frame.filter("message_id > 7").count() == 3
+    assert frame.filter("message_id < 3").count() == 2
+    assert frame.count() == 10
+
+
+def test_filters_are_done_by_postgresql(client: Client, batch: Batch, pushing: None) -> None:
     client.send_batch("orders", range(10), group="a")
     client.send_batch("orders", range(10), group="it's")
     frame = batch().filter('message_id > 5 and message_id <= 15 and `group` = "it\'s" and attempt in (0, 1)')

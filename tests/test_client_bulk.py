@@ -353,6 +353,8 @@ def test_role_needs_schema_and_segment(
         observer.execute(sql.SQL("grant usage on schema spanmq to {}").format(role))
         assert len(own.send_batch("orders", range(LARGE))) == LARGE
         assert copied == [LARGE]
+        # It may look, so that it is told what it lacks.
+        observer.execute(sql.SQL("grant select on pgmq.q_orders to {}").format(role))
         observer.execute(sql.SQL("revoke insert on pgmq.q_orders from {}").format(role))
         with pytest.raises(MissingPrivilegeError) as caught:
             own.send_batch("orders", range(LARGE))

@@ -28,6 +28,7 @@ from spanmq.dead_letters import DeadLetters
 from spanmq.deliveries import Deliveries
 from spanmq.delivery_calls import by_lease
 from spanmq.errors import InvalidArgumentError
+from spanmq.grants import Grants
 from spanmq.health import Health
 from spanmq.link import ConnectionLink, Link, PoolLink, check_alive
 from spanmq.listen import Announcement, Listener, receive_until
@@ -63,6 +64,7 @@ class Client(
     DeadLetters,
     Receivers,
     Health,
+    Grants,
     ShardMaps,
     Subscriptions,
     Tokens,

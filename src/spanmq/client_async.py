@@ -26,6 +26,7 @@ from spanmq.dead_letters_async import AsyncDeadLetters
 from spanmq.deliveries_async import AsyncDeliveries
 from spanmq.delivery_calls import by_lease
 from spanmq.errors import InvalidArgumentError
+from spanmq.grants_async import AsyncGrants
 from spanmq.health_async import AsyncHealth
 from spanmq.link_async import AsyncConnectionLink, AsyncLink, AsyncPoolLink, check_alive
 from spanmq.listen_async import AsyncAnnouncement, AsyncListener, receive_until
@@ -61,6 +62,7 @@ class AsyncClient(
     AsyncDeadLetters,
     AsyncReceivers,
     AsyncHealth,
+    AsyncGrants,
     AsyncShardMaps,
     AsyncSubscriptions,
     AsyncTokens,

@@ -106,6 +106,15 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueGrant:
+    """What a role may do with a queue: `verb` is "send", "receive" or "manage"."""
+
+    queue: str
+    role: str
+    verb: str
+
+
+@dataclass(frozen=True, slots=True)
 class QueueMetrics:
     """The counts of one queue at `scraped_at`; ages are in seconds, None when the queue is empty."""
 

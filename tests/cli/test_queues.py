@@ -103,3 +103,19 @@ def test_maintain_goes_on_until_nothing_is_left_to_do(orders: str) -> None:
     assert {step["queue"] for step in steps} == {"orders", "events", "invoices"}
     assert {step["action"] for step in steps} == {"made segment"}
     assert records("maintain", dsn=orders) == []
+
+
+def test_roles_are_granted_what_they_may_do(database: str) -> None:
+    records("create-queue", "orders", dsn=database)
+    do(database, "drop role if exists spanmq_test_clerk", "create role spanmq_test_clerk")
+    try:
+        given = {"role": "spanmq_test_clerk", "queue": "orders", "verb": "send"}
+        assert records("grant-queue", "spanmq_test_clerk", "orders", "send", dsn=database) == [given]
+        assert records("list-grants", dsn=database) == [given]
+        taken = records("revoke-queue", "spanmq_test_clerk", "orders", "send", dsn=database)
+        assert taken == [{**given, "is_gone": True}]
+        assert spanmq("list-grants", "orders", dsn=database).out == "no grants\n"
+        refused = spanmq("grant-queue", "spanmq_test_clerk", "orders", "read", dsn=database)
+        assert (refused.code, "there is no verb 'read'" in refused.err) == (1, True)
+    finally:
+        do(database, "drop owned by spanmq_test_clerk", "drop role spanmq_test_clerk")

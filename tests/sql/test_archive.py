@@ -62,11 +62,17 @@ def test_bad_looks_are_refused(archived: Connection, arguments: list[object], st
 
 
 def test_right_to_look_is_that_on_the_archive(stranger: Connection) -> None:
+    with pytest.raises(errors.UndefinedTable), stranger.transaction():
+        ids(stranger, "orders")
+    stranger.execute("reset role")
+    stranger.execute("grant insert on pgmq.q_orders to stranger")
+    stranger.execute("set local role stranger")
     refused = pytest.raises(errors.InsufficientPrivilege, match="the archive of queue Orders")
     with refused as raised, stranger.transaction():
         ids(stranger, "orders")
     assert raised.value.diag.message_hint == "grant select on pgmq.a_orders to stranger"
     stranger.execute("reset role")
+    stranger.execute("revoke insert on pgmq.q_orders from stranger")
     stranger.execute("grant select on pgmq.a_orders to stranger")
     stranger.execute("set local role stranger")
     assert ids(stranger, "orders") == [2, 4]

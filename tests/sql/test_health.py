@@ -77,9 +77,10 @@ def test_only_queues_that_one_may_see_are_told(connection: Connection[Any]) -> N
     connection.execute("grant select on pgmq.q_jobs to spanmq_test_looker")
     connection.execute("set local role spanmq_test_looker")
     assert connection.execute("select queue from pgmq.health()").fetchall() == [("jobs",)]
-    for call in ("statistics('others')", "doctor()"):
-        with pytest.raises(psycopg.errors.InsufficientPrivilege), connection.transaction():
-            connection.execute(f"select pgmq.{call}".encode())
+    with pytest.raises(psycopg.errors.UndefinedTable), connection.transaction():
+        connection.execute("select pgmq.statistics('others')")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege), connection.transaction():
+        connection.execute("select pgmq.doctor()")
 
 
 def test_health_costs_the_same_whatever_waits(connection: Connection[Any]) -> None:

@@ -22,6 +22,9 @@ NOT_OFFERED = {
 }
 # What we add. None may bear the name of a function of PGMQ, where it could make a call ambiguous.
 ADDED = {
+    "grant_queue",
+    "list_grants",
+    "revoke_queue",
     "bulk_published",
     "forget_export",
     "note_export",

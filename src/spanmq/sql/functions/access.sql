@@ -35,7 +35,8 @@ language sql stable as $$
 $$;
 
 -- The queue of that name, if the caller has the privilege on its view.
--- Raises 42P01 (with PGMQ's text) for an unknown queue, 42501 for a missing right, MQ060 for `insert` into a subscription.
+-- Raises 42P01 (with PGMQ's text) for a queue that is unknown, or on which the caller has no right, 42501 for a missing right, MQ060
+-- for `insert` into a subscription.
 create or replace function spanmq.find_queue(queue_name text, privilege text) returns spanmq.queue
 language plpgsql stable as $$
 declare
@@ -51,6 +52,18 @@ begin
     return this;
 end $$;
 
+-- Whether the caller has any right on a queue, or may read its archive. Of others it does not learn that they are there.
+create or replace function spanmq.may_see(queue_view regclass, archive regclass) returns boolean
+language sql stable as $$
+    select pg_catalog.has_table_privilege(spanmq.caller(), queue_view, 'select, insert, update, delete, truncate, trigger')
+        or pg_catalog.has_table_privilege(spanmq.caller(), archive, 'select')
+$$;
+
+create or replace function spanmq.may_see_queue(queue_name text) returns boolean
+language sql stable as $$
+    select exists (select from spanmq.queue q where q.folded_name operator(pg_catalog.=) pg_catalog.lower(queue_name) and spanmq.may_see(q.queue_view, q.archive))
+$$;
+
 create or replace function spanmq.raise_not_found(queue_name text, privilege text) returns void
 language plpgsql as $$
 declare
@@ -61,17 +74,17 @@ begin
         raise exception 'queue name cannot be NULL or empty' using errcode = 'MQ001';
     end if;
     select * into this from spanmq.queue q where q.folded_name = lower(queue_name);
-    if found and privilege = 'insert' and this.is_subscription then
+    if found and privilege = 'insert' and this.is_subscription and spanmq.may_see(this.queue_view, this.archive) then
         raise exception 'queue % is a subscription: nothing is sent into it', this.name
             using errcode = 'MQ060', hint = (
                 select format('Send into queue %s: it comes here, too.', q.name)
                 from spanmq.subscription s join spanmq.queue q on q.queue_id = s.log_id where s.queue_id = this.queue_id);
-    elsif found then
+    elsif found and spanmq.may_see(this.queue_view, this.archive) then
         raise exception 'permission denied for queue %', this.name
             using errcode = '42501', hint = format('grant %s on %s to %I', privilege, this.queue_view, spanmq.caller());
     end if;
     raise exception 'relation "pgmq.%" does not exist', table_name
-        using errcode = '42P01', hint = format('Create the queue first: select pgmq.create(%L)', queue_name);
+        using errcode = '42P01', hint = format('Create the queue first: select pgmq.create(%L). If it is there, you have no right on it.', queue_name);
 end $$;
 
 create or replace function spanmq.check_quantity(qty int) returns void

@@ -10,7 +10,7 @@ declare
     this spanmq.queue;
 begin
     select * into this from spanmq.queue q where q.folded_name = lower(queue);
-    if not found then
+    if not found or not spanmq.may_see(this.queue_view, this.archive) then
         perform spanmq.raise_not_found(queue, 'select');
     end if;
     -- Who may look into the archive need not be allowed to look into the queue.

@@ -100,7 +100,7 @@ returns table (queue_name text, throttle_interval_ms integer, last_notified_at t
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
     return query select q.name::text, q.notify_ms, spanmq.last_notified_at(q.queue_id)
-        from spanmq.queue q where q.notify_ms is not null order by q.name;
+        from spanmq.queue q where q.notify_ms is not null and spanmq.may_see(q.queue_view, q.archive) order by q.name;
 end $$;
 
 create or replace view pgmq.notify_insert_throttle as

@@ -206,7 +206,7 @@ declare
     log_name text;
 begin
     perform pgmq.acquire_queue_lock(queue_name);
-    if not exists (select from spanmq.queue q where q.folded_name = lower(queue_name)) then
+    if not spanmq.may_see_queue(queue_name) then
         perform pgmq.format_table_name(queue_name, 'q');
         raise notice 'pgmq queue `%` does not exist', queue_name;
         return false;
@@ -260,10 +260,12 @@ begin
     return true;
 end $$;
 
+-- The queues on which the caller has a right.
 create or replace function pgmq.list_queues() returns setof pgmq.queue_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    return query select q.name, q.is_partitioned, q.is_unlogged, q.created_at from spanmq.queue q order by q.queue_id;
+    return query select q.name, q.is_partitioned, q.is_unlogged, q.created_at from spanmq.queue q
+        where spanmq.may_see(q.queue_view, q.archive) order by q.queue_id;
 end $$;
 
 create or replace function pgmq.detach_archive(queue_name text) returns void

@@ -92,7 +92,7 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp s
 begin
     perform pgmq.validate_routing_key(routing_key);
     return query select b.pattern, b.queue_name, b.compiled_regex from pgmq.topic_bindings b
-        where routing_key ~ b.compiled_regex order by b.pattern;
+        where routing_key ~ b.compiled_regex and spanmq.may_see_queue(b.queue_name) order by b.pattern;
 end $$;
 
 create or replace function pgmq.list_topic_bindings()
@@ -100,7 +100,7 @@ returns table (pattern text, queue_name text, bound_at timestamptz, compiled_reg
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
     return query select b.pattern, b.queue_name, b.bound_at, b.compiled_regex from pgmq.topic_bindings b
-        order by b.bound_at desc, b.pattern, b.queue_name;
+        where spanmq.may_see_queue(b.queue_name) order by b.bound_at desc, b.pattern, b.queue_name;
 end $$;
 
 -- In SQL, not PL/pgSQL: there an argument and a column can't both be called queue_name.
@@ -108,7 +108,7 @@ create or replace function pgmq.list_topic_bindings(queue_name text)
 returns table (pattern text, queue_name text, bound_at timestamptz, compiled_regex text)
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select b.pattern, b.queue_name, b.bound_at, b.compiled_regex from pgmq.topic_bindings b
-        where lower(b.queue_name) = lower(list_topic_bindings.queue_name) order by b.bound_at desc, b.pattern
+        where lower(b.queue_name) = lower(list_topic_bindings.queue_name) and spanmq.may_see_queue(b.queue_name) order by b.bound_at desc, b.pattern
 $$;
 
 -- The queues that a routing key reaches, each once, by name. Of patterns that begin with a literal word only those are matched

@@ -35,7 +35,7 @@ from spanmq.worker.session import Session, backoff
 # After the last message that came: a sender less than 10 ms behind another leaves the notification to it, and
 # one that began long ago commits when it likes. Each further look follows after GROWTH times as long.
 FIRST_LOOK_SECONDS: Final = 0.012
-GROWTH: Final = 3.0
+GROWTH: Final = 10.0
 # And then: with all else that an idle worker asks, less than a query a second. What falls due is found so.
 LOOK_SECONDS: Final = 1.5
 # Where no notification can come.

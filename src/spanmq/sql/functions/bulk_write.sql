@@ -212,8 +212,8 @@ begin
     return n;
 end $$;
 
--- Whether a write or a receiver still needs ids of this range in the log. Volatile, a statement each: what leaves a block is a
--- span first, and what leaves a span is a batch first, so the one who looks in this order misses nothing.
+-- Whether a write, a receiver or dead letters still need ids of this range in the log. Volatile, a statement each: what leaves a block
+-- is a span first, and what leaves a span is a batch or dead first, so the one who looks in this order misses nothing.
 create or replace function spanmq.is_reserved(this_queue int, first_id bigint, last_id bigint) returns boolean
 language plpgsql as $$
 begin
@@ -224,5 +224,8 @@ create or replace function spanmq.is_kept(this_queue int, first_id bigint, last_
 language plpgsql as $$
 begin
     return exists (select from spanmq.receiver_batch b
-                   where b.queue_id = this_queue and b.lo <= last_id and b.hi >= first_id and b.state in ('claimed', 'settled'));
+                   where b.queue_id = this_queue and b.lo <= last_id and b.hi >= first_id and b.state in ('claimed', 'settled'))
+        or exists (select from spanmq.dead_run d
+                   where d.queue_id = this_queue and d.lo between first_id / 256 * 256 and last_id
+                     and spanmq.ids_of(d.lo, d.n, d.ids) && int8range(first_id, last_id, '[]'));
 end $$;

@@ -2,36 +2,56 @@
 
 -- The dead letters of one queue that fit all filters that are given (null: any), at most qty, by dead_letter_id over `after` (`by` is
 -- that), or, for who will act on them, by msg_id: what a limit leaves for later is later in its group too. `locking` is put behind the
--- statement. Planned for what is given: each filter but that on the text of the error has an index, and those not given cost nothing.
+-- statement; then dead_run rows are left out. Planned for what is given: each filter but that on the text of the error has an index, and
+-- those not given cost nothing.
 create or replace function spanmq.find_dead_letters(
     this_queue int, category text, error text, error_class text, since timestamptz, until timestamptz, payload jsonb, redriven boolean,
     after bigint, qty int, by text, locking text default ''
 ) returns setof spanmq.dead_letter
 language plpgsql volatile as $$
+declare
+    -- Those of their own rows.
+    found_rows text := format(
+        'select d.* from spanmq.dead_letter d where d.queue_id = $1 and (%s)'
+        ' and ($2 is null or d.category = $2) and ($4 is null or d.error_class = $4)'
+        ' and (%s) and ($7 is null or d.message @> $7) and ($3 is null or left(d.error, 2000) ~* $3)'
+        ' and ($8 is null or d.dead_letter_id > $8) order by d.%I %s limit $9 %s',
+        case redriven when true then 'd.redriven_at is not null' when false then 'd.redriven_at is null' else 'true' end,
+        -- By themselves: the planner takes what died in a time to be spread evenly, and walks through all others.
+        case when since is null and until is null then 'true' else
+            'd.dead_letter_id = any (array(select w.dead_letter_id from spanmq.dead_letter w where w.queue_id = $1'
+            ' and w.dead_at >= coalesce($5, ''-infinity'') and w.dead_at < coalesce($6, ''infinity'')))' end,
+        by,
+        -- Else the planner takes the primary key, and walks through all that was ever put back.
+        case when not redriven and by = 'dead_letter_id' then 'nulls first' else '' end, locking);
 begin
-    return query execute format('select d.* from spanmq.dead_letter d where d.queue_id = $1 and (%s)'
-                                ' and ($2 is null or d.category = $2) and ($4 is null or d.error_class = $4)'
-                                ' and (%s) and ($7 is null or d.message @> $7) and ($3 is null or left(d.error, 2000) ~* $3)'
-                                ' and ($8 is null or d.dead_letter_id > $8) order by d.%I %s limit $9 %s',
-                                case redriven when true then 'd.redriven_at is not null' when false then 'd.redriven_at is null' else 'true' end,
-                                -- By themselves: the planner takes what died in a time to be spread evenly, and walks through all others.
-                                case when since is null and until is null then 'true' else
-                                    'd.dead_letter_id = any (array(select w.dead_letter_id from spanmq.dead_letter w where w.queue_id = $1'
-                                    ' and w.dead_at >= coalesce($5, ''-infinity'') and w.dead_at < coalesce($6, ''infinity'')))' end,
-                                by,
-                                -- Else the planner takes the primary key, and walks through all that was ever put back.
-                                case when not redriven and by = 'dead_letter_id' then 'nulls first' else '' end, locking)
-        using this_queue, category, error, error_class, since, until, payload, after, qty;
+    if locking = '' and redriven is not true and exists (select from spanmq.dead_run r where r.queue_id = this_queue) then
+        -- With those that died together, of which the first qty rows have enough (and one that `after` may empty).
+        found_rows := format(
+            'select d.* from ((%s) union all (select l.* from ('
+            ' select r as run from spanmq.dead_run r where r.queue_id = $1 and ($2 is null or r.category = $2) and ($4 is null or r.error_class = $4)'
+            '  and r.dead_at >= coalesce($5, ''-infinity'') and r.dead_at < coalesce($6, ''infinity'')'
+            '  and ($3 is null or left(r.error, 2000) ~* $3) and ($8 is null or r.dead_letter_id > $8 - 256)'
+            '  order by r.%I limit case when $7 is null then $9::bigint + 1 end) r'
+            ' cross join lateral spanmq.letters_of(r.run) l where ($7 is null or l.message @> $7) and ($8 is null or l.dead_letter_id > $8)'
+            ' order by l.%I limit $9)) d order by d.%I limit $9',
+            found_rows, case by when 'msg_id' then 'lo' else by end, by, by);
+    end if;
+    return query execute found_rows using this_queue, category, error, error_class, since, until, payload, after, qty;
 end $$;
 
--- The same, locked to the end of the transaction. What another is acting on is skipped: it will be his.
+-- The same, locked to the end of the transaction, each with a row of its own. What another is acting on is skipped: it will be his.
 create or replace function spanmq.lock_dead_letters(
-    this_queue int, category text, error text, error_class text, since timestamptz, until timestamptz, payload jsonb, redriven boolean, qty int
+    this spanmq.queue, category text, error text, error_class text, since timestamptz, until timestamptz, payload jsonb, redriven boolean, qty int
 ) returns setof spanmq.dead_letter
-language sql volatile as $$
-    select * from spanmq.find_dead_letters(this_queue, category, error, error_class, since, until, payload, redriven, null, qty,
-                                           'msg_id', 'for update skip locked')
-$$;
+language plpgsql volatile as $$
+begin
+    if redriven is not true then
+        perform spanmq.write_dead_letters(this, spanmq.lock_dead_runs(this.queue_id, category, error, error_class, since, until, payload, qty));
+    end if;
+    return query select * from spanmq.find_dead_letters(this.queue_id, category, error, error_class, since, until, payload, redriven, null, qty,
+                                                        'msg_id', 'for update skip locked');
+end $$;
 
 -- Raises MQ002 or MQ020 for what no filter can be.
 create or replace function spanmq.check_filters(error text, qty int) returns void
@@ -149,7 +169,7 @@ begin
     end if;
     return spanmq.discard(this, array(
         select d.dead_letter_id
-        from spanmq.lock_dead_letters(this.queue_id, category, error, error_class, since, until, payload, redriven, qty) d));
+        from spanmq.lock_dead_letters(this, category, error, error_class, since, until, payload, redriven, qty) d));
 end $$;
 
 -- Deletes what is past the retention of the queue's policy, at most 1,000: what waits and what was put back.

@@ -1,6 +1,7 @@
 -- Failures: why messages were given back, a row for each call and block of 256 ids.
 
--- Notes a failure of runs, which have been given back: their vt says until when they are hidden.
+-- Notes a failure of runs, which have been given back: their vt says until when they are hidden. One row for those of a block that are
+-- alike, whatever their groups: then their dead letters have a history in common.
 create or replace function spanmq.note_failure(this_queue int, runs spanmq.run[], at_ timestamptz, outcome text, reason spanmq.reason) returns void
 language plpgsql as $$
 begin
@@ -8,7 +9,8 @@ begin
     insert into spanmq.failure (queue_id, lo, n, ids, attempt, failed_at, outcome, category, error, error_class, traceback, worker, retry_at)
         select this_queue, r.lo, r.n, r.ids, r.attempts, at_, outcome, reason.category, reason.error, reason.error_class,
                reason.traceback, reason.worker, case when outcome = 'retrying' then coalesce(r.vt, at_) end
-        from unnest(runs) r;
+        from unnest(spanmq.gather_runs(array(
+            select (u.lo, u.n, u.ids, u.attempts, 0, u.vt, null, null, null, null)::spanmq.run from unnest(runs) u))) r;
 end $$;
 
 -- The failures of one message that is in the queue, in order.
@@ -51,6 +53,28 @@ language sql stable rows 100 as $$
     group by f.id
 $$;
 
+-- The earlier failures of messages of one block, if each of these failures is of all of them (is_shared).
+create or replace function spanmq.story_of(this_queue int, messages int8multirange)
+returns table (first_failed_at timestamptz, history jsonb, is_shared boolean)
+language plpgsql stable rows 1 as $$
+declare
+    first_id bigint := lower(messages) / 256 * 256;
+begin
+    return query
+        select min(f.failed_at), jsonb_agg(spanmq.told(f) order by f.failed_at, f.attempt), bool_and(spanmq.ids_of(f.lo, f.n, f.ids) @> messages)
+        from spanmq.failure f
+        where f.queue_id = this_queue and f.lo >= first_id and f.lo < first_id + 256 and f.outcome <> 'cancelled'
+          and spanmq.ids_of(f.lo, f.n, f.ids) && messages;
+end $$;
+
+-- A failure as the history of a dead letter has it.
+create or replace function spanmq.told(this spanmq.failure) returns jsonb
+language sql stable as $$
+    select jsonb_build_object(
+        'attempt', this.attempt, 'failed_at', this.failed_at, 'outcome', this.outcome, 'category', this.category, 'error', this.error,
+        'error_class', this.error_class, 'traceback', this.traceback, 'worker', this.worker, 'retry_at', this.retry_at)
+$$;
+
 -- The failures of a message, the first one first: of one that is in the queue, of one that is dead (the last has the outcome
 -- dead), and for a day after it was settled. Raises 42P01 for an unknown queue, 42501 without the right to look into it.
 create or replace function pgmq.failures(queue text, msg_id bigint)
@@ -69,7 +93,10 @@ begin
     return query
         with deaths as (
             select d.*, lag(d.dead_at) over (order by d.dead_letter_id) as died_before
-            from spanmq.dead_letter d where d.queue_id = this.queue_id and d.msg_id = failures.msg_id)
+            from (select k.* from spanmq.dead_letter k where k.queue_id = this.queue_id and k.msg_id = failures.msg_id
+                  union all
+                  select l.* from spanmq.dead_runs_of(this.queue_id, failures.msg_id) r cross join lateral spanmq.letters_of(r) l
+                  where l.msg_id = failures.msg_id) d)
         select x.* from (
             select h.attempt, h.failed_at, h.outcome, h.category, h.error, h.error_class, h.traceback, h.worker, h.retry_at
             from deaths d, jsonb_to_recordset(d.history) h (attempt int, failed_at timestamptz, outcome text, category text, error text,
@@ -142,6 +169,7 @@ end $$;
 create or replace function spanmq.forget_dead_letters(this_queue int) returns void
 language plpgsql as $$
 begin
+    delete from spanmq.dead_run d where d.queue_id = this_queue;
     delete from spanmq.dead_letter d where d.queue_id = this_queue;
     delete from spanmq.dead_letter_count c where c.queue_id = this_queue;
 end $$;
@@ -165,6 +193,12 @@ begin
     detail := spanmq.bury_exhausted(this, clock_timestamp());
     if detail <> '0' then
         action := 'dead-lettered messages without attempts';
+        return next;
+    end if;
+    detail := spanmq.write_dead_letters(this, array(
+        select d.dead_letter_id from spanmq.dead_run d where d.queue_id = this.queue_id order by d.queue_id, d.lo limit 4 for update skip locked));
+    if detail <> '0' then
+        action := 'wrote dead letters';
         return next;
     end if;
     detail := spanmq.tidy_failures(this);

@@ -19,7 +19,10 @@ begin
                   where w.queue_id = this.queue_id and w.msg_id between first_id and last_id and w.redriven_at is null
                   union all
                   select * from spanmq.dead_letter r
-                  where r.queue_id = this.queue_id and r.msg_id between first_id and last_id and r.redriven_at is not null) d),
+                  where r.queue_id = this.queue_id and r.msg_id between first_id and last_id and r.redriven_at is not null
+                  union all
+                  select l.* from spanmq.dead_run t cross join lateral spanmq.letters_of(t) l
+                  where t.queue_id = this.queue_id and t.lo between first_id / 256 * 256 and last_id and l.msg_id between first_id and last_id) d),
         last_deaths as materialized (
             select d.msg_id, max(d.dead_at) as dead_at from deaths d group by d.msg_id)
         select d.msg_id, h.attempt, h.failed_at, h.outcome, h.category, h.error, h.error_class, h.traceback, h.worker, h.retry_at
@@ -55,5 +58,7 @@ begin
             union all
             select min(d.msg_id), max(d.msg_id) from spanmq.dead_letter d where d.queue_id = this.queue_id and d.redriven_at is null
             union all
-            select min(d.msg_id), max(d.msg_id) from spanmq.dead_letter d where d.queue_id = this.queue_id and d.redriven_at is not null) x;
+            select min(d.msg_id), max(d.msg_id) from spanmq.dead_letter d where d.queue_id = this.queue_id and d.redriven_at is not null
+            union all
+            select min(t.lo), max(t.lo | 255) from spanmq.dead_run t where t.queue_id = this.queue_id) x;
 end $$;

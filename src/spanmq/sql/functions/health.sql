@@ -100,8 +100,7 @@ begin
         delayed := found_counts.delayed;
         failed := found_counts.failed;
         dead := (select coalesce(sum(c.n), 0) from spanmq.dead_letter_count c where c.queue_id = this.queue_id);
-        dead_per_minute := (select count(*) from spanmq.dead_letter d
-                            where d.queue_id = this.queue_id and d.dead_at > at_ - interval '1 minute');
+        dead_per_minute := spanmq.count_died(this.queue_id, at_ - interval '1 minute');
         oldest_ready_seconds := extract(epoch from at_ - found_counts.oldest_ready_at);
         oldest_lease_seconds := extract(epoch from at_ - found_counts.oldest_lease_at);
         receivers := found_counts.leases
@@ -155,7 +154,7 @@ begin
         made.seconds := extract(epoch from at_ - before.sampled_at);
         -- The sequence may be set back by hand.
         made.sent := greatest(drawn - before.drawn, 0);
-        made.dead := (select count(*) from spanmq.dead_letter d where d.queue_id = this.queue_id and d.dead_at > before.sampled_at);
+        made.dead := spanmq.count_died(this.queue_id, before.sampled_at);
         made.failed := spanmq.count_failed(this.queue_id, before.sampled_at) + made.dead;
         -- What was drawn before the last sample and committed after it, or the other way round, must not make it negative.
         made.settled := greatest(made.sent - made.dead - (found_counts.backlog - before.backlog), 0);

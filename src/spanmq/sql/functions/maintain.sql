@@ -303,7 +303,7 @@ begin
             continue when (select bool_or(spanmq.is_kept(o.queue_id, segment.lo, segment.hi)) from spanmq.queues_of(this.queue_id) o);
             -- Who has written here and not committed is not in the copy. This lock can be had only when there is nobody.
             continue when not spanmq.lock_log(segment.log_name, 'share');
-            perform spanmq.copy_segment(this, segment);
+            continue when not spanmq.copy_segment(this, segment);
             action := 'copied segment';
             return next;
             return;
@@ -350,8 +350,8 @@ begin
 end $$;
 
 -- First half of a rewrite. The rows of a message never change, and where an id comes alive again (redrive) its row is written into the
--- copy too, so the copy stays good.
-create or replace function spanmq.copy_segment(this spanmq.queue, segment spanmq.segment) returns void
+-- copy too, so the copy stays good. False: the copy may lack a row that is needed, and is not made.
+create or replace function spanmq.copy_segment(this spanmq.queue, segment spanmq.segment) returns boolean
 language plpgsql as $$
 declare
     copy text := format('log_%s_%s', this.queue_id, nextval('spanmq.segment_number'));
@@ -365,8 +365,15 @@ begin
     else
         n := (select sum(spanmq.copy_alive(o.queue_id, segment.lo, segment.hi, segment.log_name, copy)) from spanmq.queues_of(this.queue_id) o);
     end if;
+    -- A new statement: what left its span before the copy was made, and since the caller looked, is kept for somebody now.
+    if (select bool_or(spanmq.is_kept(o.queue_id, segment.lo, segment.hi)) from spanmq.queues_of(this.queue_id) o) then
+        raise exception 'a row is needed that no span holds' using errcode = '55P03';
+    end if;
     update spanmq.segment s set copy_name = copy, copied_at_xid = pg_current_xact_id(), n_rows = n
         where s.queue_id = this.queue_id and s.lo = segment.lo;
+    return true;
+exception when lock_not_available then
+    return false;
 end $$;
 
 -- Second half, when every snapshot sees the copy. The table that it replaces stays until nobody has its name. False: somebody

@@ -149,15 +149,16 @@ declare
     retrying spanmq.run[];
     dead int8multirange := '{}';
     run spanmq.run;
+    drawn_for bigint;              -- a block
 begin
     perform spanmq.check_lease(lease_id, msg_ids);
     if retry_in is not null then
-        retry_at := spanmq.after(retry_in, 'retry_in');
+        perform spanmq.after(retry_in, 'retry_in');
         if retry_in < 0 then
             raise exception 'retry_in cannot be negative, got: %', retry_in using errcode = 'MQ002';
         end if;
     end if;
-    runs := spanmq.join_runs(spanmq.take_out_of(this, msg_ids, lease_id));
+    runs := spanmq.gather_runs(spanmq.take_out_of(this, msg_ids, lease_id));
     if runs <> '{}' then
         if rule.retries or retry_in is not null and category is null then
             dead := spanmq.exhausted(this, runs, coalesce(rule.max_attempts, policy.max_attempts), 0);
@@ -170,12 +171,16 @@ begin
             retrying := array(select r from unnest(runs) u, unnest(spanmq.run_without(u, spanmq.ids_of(u.lo, u.n, u.ids) * dead)) r);
         end if;
         if retrying <> '{}' then
-            -- One draw for each run: those who failed together come back together, and cost one span.
+            -- One draw for each block of ids: those of it who failed together come back together, and cost one span, and one failure.
             for i in 1 .. cardinality(retrying) loop
                 run := retrying[i];
-                run.vt := coalesce(retry_at, at_ + make_interval(secs => spanmq.backoff(
-                    run.attempts, coalesce(rule.backoff_base, policy.backoff_base), coalesce(rule.backoff_factor, policy.backoff_factor),
-                    coalesce(rule.backoff_max, policy.backoff_max), policy.jitter)));
+                if run.lo / 256 is distinct from drawn_for or run.attempts is distinct from retrying[i - 1].attempts then
+                    drawn_for := run.lo / 256;
+                    retry_at := coalesce(at_ + make_interval(secs => retry_in), at_ + make_interval(secs => spanmq.backoff(
+                        run.attempts, coalesce(rule.backoff_base, policy.backoff_base), coalesce(rule.backoff_factor, policy.backoff_factor),
+                        coalesce(rule.backoff_max, policy.backoff_max), policy.jitter)));
+                end if;
+                run.vt := retry_at;
                 retrying[i] := run;
             end loop;
             perform spanmq.give_back_of(this, retrying);
@@ -206,7 +211,7 @@ begin
     if category is null and reason.category = 'UNKNOWN' then
         reason.category := 'PERMANENT';
     end if;
-    runs := spanmq.join_runs(spanmq.take_out_of(this, msg_ids, lease_id));
+    runs := spanmq.gather_runs(spanmq.take_out_of(this, msg_ids, lease_id));
     if runs <> '{}' then
         perform spanmq.bury(this, runs, clock_timestamp(), reason);
         if not this.has_plain_policy then

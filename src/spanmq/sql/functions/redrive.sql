@@ -41,7 +41,7 @@ begin
     else
         letters := array(
             select spanmq.to_revive(d)
-            from spanmq.lock_dead_letters(this.queue_id, category, error, error_class, since, until, payload, false, qty) d);
+            from spanmq.lock_dead_letters(this, category, error, error_class, since, until, payload, false, qty) d);
         perform spanmq.revive(this, letters, visible_from, rate);
     end if;
     return query select l.msg_id, spanmq.visible_at(visible_from, rate, l.ordinality) from unnest(letters) with ordinality l order by l.ordinality;
@@ -71,6 +71,7 @@ declare
     visible_from timestamptz := spanmq.redrive_from(delay, null);
     letter spanmq.revived;
 begin
+    perform spanmq.write_dead_letters(this, array(select r.dead_letter_id from spanmq.dead_runs_of(this.queue_id, redrive_message.msg_id) r));
     select (spanmq.to_revive(d)).* into letter from spanmq.dead_letter d
         where d.queue_id = this.queue_id and d.msg_id = redrive_message.msg_id and d.redriven_at is null for update;
     if not found then

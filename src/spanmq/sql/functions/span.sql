@@ -147,6 +147,23 @@ begin
     return all_joined;
 end $$;
 
+-- Runs of one block that are alike, as one each, whatever lies between them.
+create or replace function spanmq.gather_runs(runs spanmq.run[]) returns spanmq.run[]
+language plpgsql immutable as $$
+begin
+    if cardinality(runs) < 2 then
+        return runs;
+    end if;
+    return array(
+        select (lower(g.ids), g.n, case when upper(g.ids) - lower(g.ids) > g.n then g.ids end, g.attempts, g.lease_id, g.vt, g.last_read_at,
+                g.group_hash, g.group_key, g.priority)::spanmq.run
+        from (select range_agg(piece) as ids, sum(upper(piece) - lower(piece))::int as n, r.attempts, r.lease_id, r.vt, r.last_read_at,
+                     r.group_hash, r.group_key, r.priority
+              from unnest(runs) r cross join lateral unnest(spanmq.ids_of(r.lo, r.n, r.ids)) piece
+              group by r.lo / 256, r.attempts, r.lease_id, r.vt, r.last_read_at, r.group_hash, r.group_key, r.priority) g
+        order by lower(g.ids));
+end $$;
+
 -- The part of each run that is among the ids.
 create or replace function spanmq.runs_among(runs spanmq.run[], wanted int8multirange) returns spanmq.run[]
 language plpgsql immutable as $$

@@ -30,7 +30,8 @@ begin
     elsif found_span.state is not null then
         return 'pending';
     end if;
-    if exists (select from spanmq.dead_letter d where d.queue_id = this.queue_id and d.msg_id = id and d.redriven_at is null) then
+    if exists (select from spanmq.dead_letter d where d.queue_id = this.queue_id and d.msg_id = id and d.redriven_at is null)
+       or exists (select from spanmq.dead_runs_of(this.queue_id, id)) then
         return 'dead';
     end if;
     execute format('select exists (select from %s a where a.msg_id = $1)', this.archive) into is_there using id;

@@ -178,8 +178,9 @@ declare
     log_id int := coalesce((select s.log_id from spanmq.subscription s where s.queue_id = this.queue_id), this.queue_id);
 begin
     for other in select q.* from spanmq.queues_of(log_id) o join spanmq.queue q on q.queue_id = o.queue_id where q.queue_id <> this.queue_id loop
-        -- In the order in which a message goes: from a span it becomes a dead letter, and a batch keeps it for a replay.
+        -- In the order in which a message goes: from a span it becomes a dead letter, with others at first, and a batch keeps it for a replay.
         if spanmq.has_message(other, id)
+           or exists (select from spanmq.dead_runs_of(other.queue_id, id))
            or exists (select from spanmq.dead_letter d where d.queue_id = other.queue_id and d.msg_id = id and d.redriven_at is null)
            or spanmq.is_kept(other.queue_id, id, id) then
             return true;

@@ -23,10 +23,10 @@ begin
                 losses := losses || format('archive %s', this.archive);
             end if;
         end loop;
-        if to_regclass('spanmq.dead_letter') is not null then
+        if to_regclass('spanmq.dead_letter_count') is not null then
             for this in
-                select q.name, count(*) as n from spanmq.dead_letter d join spanmq.queue q on q.queue_id = d.queue_id
-                where d.redriven_at is null group by q.name order by 1
+                select q.name, sum(c.n) as n from spanmq.dead_letter_count c join spanmq.queue q on q.queue_id = c.queue_id
+                group by q.name having sum(c.n) <> 0 order by 1
             loop
                 losses := losses || format('queue %s with %s dead letters', this.name, this.n);
             end loop;

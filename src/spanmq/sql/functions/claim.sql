@@ -194,58 +194,106 @@ begin
         from unnest(runs) r;
 end $$;
 
--- Takes visible spans of every kind: candidates by id are locked one by one and looked at again, until nothing below the
--- quantity-th id can be missing; what is above it is put back. In the order of ids among the first 1,000 ready spans and the
--- 1,000 that fell due first.
+-- Takes visible spans of every kind, with gaps and without, which may lie between each other: looks at candidates, locks those that
+-- hold the quantity lowest ids of them, and looks again at what it has. In the order of ids among the first 2 × quantity + 32 ready
+-- spans (up to 1,000) and the 1,000 that fell due first.
 create or replace function spanmq.claim_mixed(this_queue int, quantity int, at_ timestamptz, due_from timestamptz, ready_from bigint)
 returns spanmq.run[]
 language plpgsql as $$
 declare
-    candidate record;
+    n_ready int := least(2 * quantity::bigint + 32, 1000);
     this spanmq.span;
     spans spanmq.span[] := '{}';
-    ids int8multirange := '{}';
+    locked spanmq.span[];
+    found_ids int8multirange := '{}';
+    more int8multirange;
+    tried_to bigint := -1;
+    last_id bigint;
     here int8multirange;
-    n int := 0;
-    last_id bigint := 9223372036854775806;
     runs spanmq.run[] := '{}';
 begin
-    for candidate in
-        select c.lo, c.lease_id from (
+    -- A second round where others held some of those that the first one wanted.
+    for round in 1 .. 5 loop
+        select found_ids + coalesce(range_agg(piece), '{}') into more
+            from (
+                (select spanmq.ids_of(s.lo, s.n, s.ids) as ids from spanmq.span s
+                    where s.queue_id = this_queue and s.state <> 'r' and s.vt <= at_ and s.vt >= due_from and s.lo > tried_to
+                    order by s.vt, s.lo limit 1000)
+                union all
+                (select spanmq.ids_of(s.lo, s.n, s.ids) from spanmq.span s
+                    where s.queue_id = this_queue and s.state = 'r' and s.lo >= greatest(ready_from, tried_to + 1) order by s.lo limit n_ready)
+            ) c cross join lateral unnest(c.ids) piece;
+        exit when more = found_ids;
+        last_id := upper(spanmq.first_ids(more, quantity)) - 1;
+        with candidates as materialized (
             (select s.lo, s.lease_id from spanmq.span s
-                where s.queue_id = this_queue and s.state <> 'r' and s.vt <= at_ and s.vt >= due_from order by s.vt, s.lo limit 1000)
+                where s.queue_id = this_queue and s.state <> 'r' and s.vt <= at_ and s.vt >= due_from and s.lo > tried_to
+                order by s.vt, s.lo limit 1000)
             union all
             (select s.lo, 0 from spanmq.span s
-                where s.queue_id = this_queue and s.state = 'r' and s.lo >= ready_from order by s.lo limit 1000)
-        ) c order by c.lo, c.lease_id
-    loop
-        exit when candidate.lo > last_id;
-        this := spanmq.lock_visible(this_queue, candidate.lo, candidate.lease_id, at_);
-        continue when this.n is null or this.n = 0;
-        spans := spans || this;
-        n := n + this.n;
-        ids := ids + spanmq.ids_of(this.lo, this.n, this.ids);
-        if n >= quantity then
-            last_id := upper(spanmq.first_ids(ids, quantity)) - 1;
-        end if;
+                where s.queue_id = this_queue and s.state = 'r' and s.lo >= greatest(ready_from, tried_to + 1) order by s.lo limit n_ready))
+        -- Skip what another holds this instant. The span as it is now, under its lock.
+        select coalesce(array_agg(k.this order by (k.this).lo), '{}') into locked
+            from (select * from candidates c where c.lo <= last_id order by c.lo, c.lease_id) c
+            cross join lateral (
+                select s as this from spanmq.span s
+                where s.queue_id = this_queue and s.lo = c.lo and s.lease_id = c.lease_id and (s.state = 'r' or s.vt <= at_)
+                for update skip locked) k;
+        tried_to := last_id;
+        foreach this in array locked loop
+            if this.lease_id <> 0 then
+                -- Messages may have left a lease that ran out.
+                this := spanmq.lock_visible(this_queue, this.lo, this.lease_id, at_);
+                continue when this.n is null or this.n = 0;
+            end if;
+            spans := spans || this;
+        end loop;
+        select coalesce(range_agg(piece), '{}') into found_ids
+            from unnest(spans) s cross join lateral unnest(spanmq.ids_of(s.lo, s.n, s.ids)) piece;
+        exit when spanmq.count_ids(found_ids) >= quantity;
     end loop;
+    if spans = '{}' then
+        return runs;
+    end if;
+    last_id := upper(spanmq.first_ids(found_ids, quantity)) - 1;
     foreach this in array spans loop
-        here := spanmq.ids_of(this.lo, this.n, this.ids) * int8multirange(int8range(null, last_id, '[]'));
-        continue when isempty(here);
         if this.lease_id <> 0 then
+            here := spanmq.ids_of(this.lo, this.n, this.ids) * int8multirange(int8range(null, last_id, '[]'));
+            continue when isempty(here);
             -- The rest of a lease that ran out stays what it is: whoever had it may yet settle what nobody took.
             runs := runs || spanmq.cut_out(this_queue, this.lo, this.lease_id, here);
-            continue;
-        end if;
-        delete from spanmq.span s where s.queue_id = this_queue and s.lo = this.lo and s.lease_id = this.lease_id;
-        runs := runs || spanmq.run_of(this, here);
-        here := spanmq.ids_of(this.lo, this.n, this.ids) - here;
-        if not isempty(here) then
-            -- The rest is visible: ready, with its attempts.
-            perform spanmq.put_back(this_queue, array[spanmq.run_of(this, here)], this.vt);
         end if;
     end loop;
-    return (select coalesce(array_agg(r order by r.lo), '{}') from unnest(runs) r);
+    return spanmq.take_ready(this_queue, spans, last_id, runs);
+end $$;
+
+-- Takes the messages up to last_id out of those of the spans, which the caller has locked, that are of no lease. Returns them with `runs`.
+create or replace function spanmq.take_ready(this_queue int, spans spanmq.span[], last_id bigint, runs spanmq.run[]) returns spanmq.run[]
+language plpgsql as $$
+declare
+    places tid[];
+begin
+    -- By the places of the rows, which their locks keep: as in take_spans().
+    places := array(
+        select k.ctid from unnest(spans) u cross join lateral (
+            select s.ctid from spanmq.span s where s.queue_id = this_queue and s.lo = u.lo and s.lease_id = 0 offset 0) k
+        where u.lease_id = 0 and u.lo <= last_id);
+    delete from spanmq.span s where s.ctid = any (places);
+    -- What is left is visible: ready, with its attempts.
+    insert into spanmq.span (queue_id, lo, n, attempts, state, vt, last_read_at, ids, group_hash, group_key, priority)
+        select this_queue, lower(p.rest), spanmq.count_ids(p.rest), p.attempts, 'r', p.vt, p.last_read_at, spanmq.run_ids(p.rest), p.group_hash,
+               p.group_key, p.priority
+        from (select u.*, spanmq.ids_of(u.lo, u.n, u.ids) - int8multirange(int8range(null, last_id, '[]')) as rest
+              from unnest(spans) u where u.lease_id = 0 and u.lo <= last_id and coalesce(upper(u.ids), u.lo + u.n) > last_id + 1) p;
+    return array(
+        select p.run from (
+            select case when coalesce(upper(u.ids), u.lo + u.n) <= last_id + 1
+                        then (u.lo, u.n, u.ids, u.attempts, u.lease_id, u.vt, u.last_read_at, u.group_hash, u.group_key, u.priority)::spanmq.run
+                        else spanmq.run_of(u, spanmq.ids_of(u.lo, u.n, u.ids) * int8multirange(int8range(null, last_id, '[]'))) end as run
+            from unnest(spans) u where u.lease_id = 0 and u.lo <= last_id
+            union all
+            select r from unnest(runs) r) p
+        order by (p.run).lo);
 end $$;
 
 -- Locks a span, if it is visible and nobody else is at it: ready, due, or of a lease that ran out. Never waits. Returns null if

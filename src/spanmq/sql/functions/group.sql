@@ -60,10 +60,18 @@ begin
             select c.*,
                    -- One look a group, and only for groups that come so far: `exists` could be planned as a look for all that are blocked.
                    case when mode = 'free'
-                        then (select sum(case when s.n = 1 then 1 else spanmq.count_left(s) end) from spanmq.span s
+                        -- The state only as a filter: as a condition it would let the planner look at all leased spans, for each group. Counted
+                        -- exactly only where the spans as they are make it too many. By turn come groups of which all is in work, too.
+                        then (select sum(s.n) filter (where s.state = 'l' and s.vt > at_) from spanmq.span s
                               where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
-                                and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1
-                                and s.state = 'l' and s.vt > at_) >= most_in_flight
+                                and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1) >= most_in_flight
+                             and (select sum(spanmq.count_left(s)) filter (where s.state = 'l' and s.vt > at_) from spanmq.span s
+                                  where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
+                                    and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1) >= most_in_flight
+                             or c.by_turn
+                             and (select true from spanmq.span s
+                                  where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
+                                    and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0 limit 1) is null
                         when (select true from spanmq.span s
                               where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
                                 and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1
@@ -179,8 +187,7 @@ begin
         -- What was delivered and not settled: it blocks, or came back.
         delivered as materialized (
             select g.place, s.this, (s.this).vt > at_ as is_hidden, mode <> 'free' and (s.this).vt > at_ and spanmq.holds_any(s.this) as blocks,
-                   case when mode = 'free' and (s.this).state = 'l' and (s.this).vt > at_
-                        then case when (s.this).n = 1 then 1 else spanmq.count_left(s.this) end else 0 end as n_leased
+                   case when mode = 'free' and (s.this).state = 'l' and (s.this).vt > at_ then (s.this).n else 0 end as n_leased
             from groups g
             cross join lateral (
                 (select s as this from spanmq.span s
@@ -189,12 +196,17 @@ begin
                 union all
                 (select s from spanmq.span s
                     where g.hash is null and s.queue_id = this_queue and s.state <> 'r' and s.group_hash is null and s.attempts > 0)) s),
+        in_flight as materialized (
+            select d.place, sum(d.n_leased)::int as n from delivered d where d.n_leased > 0 group by d.place),
         free as materialized (
             select g.place, g.hash,
-                   case when mode = 'free'
-                        then least(g.want, most_in_flight - (select coalesce(sum(d.n_leased), 0) from delivered d where d.place = g.place))::int
-                        else g.want end as want
+                   case when f.n is null then least(g.want, most_in_flight)
+                        when g.want + f.n <= most_in_flight then g.want
+                        -- Of these spans messages may have left one by one.
+                        else least(g.want, most_in_flight - (select sum(spanmq.count_left(d.this)) from delivered d
+                                                             where d.place = g.place and d.n_leased > 0))::int end as want
             from groups g
+            left join in_flight f on f.place = g.place
             where g.place not in (select d.place from delivered d where d.blocks)
               and (select true from spanmq.blocked_group b where b.queue_id = this_queue and b.group_hash = g.hash
                      and (select p.dead_letter_blocks_group from spanmq.policy p where p.queue_id = b.queue_id) limit 1) is null),

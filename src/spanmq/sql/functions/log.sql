@@ -252,14 +252,20 @@ end $$;
 create or replace function spanmq.list_messages(
     runs spanmq.run[], more_reads int, read_at timestamptz, hidden_until timestamptz, slot_size int, sorted boolean
 ) returns spanmq.listed
-language sql immutable as $$
-    select array_agg(m.id order by m.place), array_agg(m.attempts + more_reads order by m.place),
-           array_agg(coalesce(read_at, m.last_read_at) order by m.place), array_agg(coalesce(hidden_until, m.vt) order by m.place),
-           array_agg(((m.position - 1) / slot_size + 1)::int order by m.place)
-    from (select n.*, case when sorted then n.id else n.position end as place
-          from (select e.id, r.attempts, r.last_read_at, r.vt, row_number() over (order by r.ordinality, e.id) as position
-                from unnest(runs) with ordinality r, spanmq.expand(r.lo, r.n, r.ids) e (id)) n) m
-$$;
+language plpgsql immutable as $$
+begin
+    return (
+        select (array_agg(m.id), array_agg(m.attempts + more_reads), array_agg(coalesce(read_at, m.last_read_at)),
+                array_agg(coalesce(hidden_until, m.vt)), array_agg(((m.position - 1) / slot_size + 1)::int))::spanmq.listed
+        from (select n.* from (
+                  select e.id, r.attempts, r.last_read_at, r.vt, row_number() over (order by r.ordinality, e.id) as position
+                  from unnest(runs) with ordinality r
+                  cross join lateral (
+                      select r.lo as id where r.n = 1
+                      union all
+                      select x.id from spanmq.expand(r.lo, r.n, r.ids) x (id) where r.n > 1) e) n
+              order by case when sorted then n.id else n.position end) m);
+end $$;
 
 -- The ids of a run, ascending.
 create or replace function spanmq.expand(lo bigint, n int, ids int8multirange) returns setof bigint

@@ -186,7 +186,7 @@ begin
         if range.lo is not null then
             return query select generate_series(range.lo, range.lo + range.n - 1), outcome;
         else
-            return query select spanmq.expand_runs(runs), outcome;
+            return query select id, outcome from unnest(msg_ids) id order by id;
         end if;
     else
         return query

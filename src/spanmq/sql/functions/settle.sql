@@ -51,16 +51,16 @@ begin
     if asked is null then
         return '{}';
     end if;
-    if runs = '{}' then
-        for run in
-            delete from spanmq.span s using unnest(asked) a
-                where s.queue_id = this_queue and s.lo >= lower(a) and s.lo < upper(a) and s.lo + s.n <= upper(a)
-                  and s.ids is null and (s.lease_id = fence or fence is null and s.lease_id >= 0)
-                returning s.lo, s.n, s.ids, s.attempts, s.lease_id, s.vt, s.last_read_at, s.group_hash, s.group_key, s.priority
-        loop
-            runs := runs || run;
-        end loop;
-    end if;
+    -- What goes as a whole, with gaps or without.
+    for run in
+        delete from spanmq.span s using unnest(asked - coalesce(spanmq.ids_of_runs(runs), '{}')) a
+            where s.queue_id = this_queue and s.lo >= lower(a) and s.lo < upper(a)
+              and case when s.ids is null then s.lo + s.n <= upper(a) else s.ids <@ asked end
+              and (s.lease_id = fence or fence is null and s.lease_id >= 0)
+            returning coalesce(lower(s.ids), s.lo), s.n, s.ids, s.attempts, s.lease_id, s.vt, s.last_read_at, s.group_hash, s.group_key, s.priority
+    loop
+        runs := runs || run;
+    end loop;
     runs := spanmq.without_settled(this_queue, runs);
     return spanmq.take_out_rest(this_queue, asked - coalesce(spanmq.ids_of_runs(runs), '{}'), fence, runs);
 end $$;
@@ -75,7 +75,9 @@ declare
     kept spanmq.run[] := '{}';
 begin
     foreach run in array runs loop
-        if run.lease_id > 0 and run.n > 1 then
+        if run.lease_id > 0 and (run.n > 1 or run.ids is not null) then
+            -- Of a leased span they may be in full.
+            run.ids := case when upper(run.ids) - run.lo > run.n then run.ids end;
             this.queue_id := this_queue;
             this.lo := run.lo;
             this.n := run.n;

@@ -60,5 +60,5 @@ begin
             union all
             select min(d.msg_id), max(d.msg_id) from spanmq.dead_letter d where d.queue_id = this.queue_id and d.redriven_at is not null
             union all
-            select min(t.lo), max(t.lo | 255) from spanmq.dead_run t where t.queue_id = this.queue_id) x;
+            select min(t.lo), max(coalesce(upper(t.ids), t.lo + t.n) - 1) from spanmq.dead_run t where t.queue_id = this.queue_id) x;
 end $$;

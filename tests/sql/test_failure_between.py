@@ -47,7 +47,7 @@ def test_failures_of_a_range_are_those_of_its_messages(jobs: Connection[Any]) ->
 def test_extent_holds_all_failures(jobs: Connection[Any]) -> None:
     extent = "select first_id, last_id from pgmq.failure_extent('jobs')"
     assert jobs.execute(extent).fetchone() == (None, None)
-    jobs.execute(SETTLE.format("nack", "").encode(), [100, "bad"])
+    jobs.execute(SETTLE.format("nack", ", retry_in => 60").encode(), [100, "bad"])
     first, last = jobs.execute(extent).fetchone() or (0, 0)
     found = "select min(msg_id), max(msg_id) from pgmq.failures_between('jobs', 1, 600)"
     assert jobs.execute(found).fetchone() == (2, 99)

@@ -1,4 +1,4 @@
-"""What died together is one row for a while; for whoever looks or acts each is a dead letter like any other."""
+"""What died together is one row for a while; for whoever looks or acts each is like any other dead letter."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,12 +9,14 @@ from tests.sql.races.sessions import Race, Session
 
 REJECT = "select * from pgmq.reject('jobs', %s, %s, 'boom', 'BUSINESS', 'Boom', worker => 'w1')"
 LETTERS = (
-    "select dead_letter_id, msg_id, message, headers, group_key, attempts, enqueued_at, first_failed_at, last_failed_at,"
-    " dead_at, category, error, error_class, traceback, worker, history from pgmq.dead_letters('jobs', qty => 10000)"
+    "select dead_letter_id, msg_id, message, headers, group_key, attempts, enqueued_at, first_failed_at,"
+    " last_failed_at, dead_at, category, error, error_class, traceback, worker, history"
+    " from pgmq.dead_letters('jobs', qty => 10000)"
 )
 
 BETWEEN = (
-    "select f.* from pgmq.failure_extent('jobs') e, pgmq.failures_between('jobs', e.first_id, e.last_id) f order by 1"
+    "select f.* from pgmq.failure_extent('jobs') e,"
+    " pgmq.failures_between('jobs', e.first_id, e.last_id) f order by 1"
 )
 
 
@@ -69,7 +71,8 @@ def test_a_thousand_cost_a_row_a_block(race: Race) -> None:
 def test_they_look_the_same_before_and_after_maintain(race: Race) -> None:
     ids = kill(race)
     looked = race.main.rows(LETTERS)
-    stories = race.main.rows("select f.* from unnest(%s::bigint[]) id, pgmq.failures('jobs', id) f", ids[::97])
+    story = "select f.* from unnest(%s::bigint[]) id, pgmq.failures('jobs', id) f"
+    stories = race.main.rows(story, ids[::97])
     dead = race.main.value("select dead_per_minute from pgmq.health()")
     between = race.main.rows(BETWEEN)
     assert [row[1] for row in looked] == ids
@@ -78,7 +81,7 @@ def test_they_look_the_same_before_and_after_maintain(race: Race) -> None:
     assert race.main.rows(LETTERS) == looked
     assert race.main.rows(BETWEEN) == between
     assert [row[0] for row in between] == ids
-    assert race.main.rows("select f.* from unnest(%s::bigint[]) id, pgmq.failures('jobs', id) f", ids[::97]) == stories
+    assert race.main.rows(story, ids[::97]) == stories
     assert race.main.value("select dead_per_minute from pgmq.health()") == dead == 600
     assert [outcome for _, _, outcome, *_ in stories] == ["dead"] * len(ids[::97])
 
@@ -86,7 +89,8 @@ def test_they_look_the_same_before_and_after_maintain(race: Race) -> None:
 def test_status_is_dead(race: Race) -> None:
     ids = kill(race, 40)
     (other,) = send(race, 1)
-    assert set(race.main.column("select pgmq.status('jobs', id) from unnest(%s::bigint[]) id", ids)) == {"dead"}
+    states = race.main.column("select pgmq.status('jobs', id) from unnest(%s::bigint[]) id", ids)
+    assert set(states) == {"dead"}
     assert race.main.value("select pgmq.status('jobs', %s)", other) == "pending"
 
 
@@ -128,7 +132,8 @@ def test_filters_find_and_purge_them(race: Race, filters: str, n: int) -> None:
     assert found == (ids if n == 600 else ids[16:17] if n else [])
     assert race.main.value(f"select pgmq.purge_dead_letters('jobs', dry_run => true, {filters})") == n
     assert race.main.value(f"select pgmq.purge_dead_letters('jobs', {filters})") == n
-    assert race.main.column("select msg_id from pgmq.dead_letters('jobs', qty => 1000)") == [i for i in ids if i not in found]
+    left = race.main.column("select msg_id from pgmq.dead_letters('jobs', qty => 1000)")
+    assert left == [id_ for id_ in ids if id_ not in found]
 
 
 def redrive(session: Session, more: str = "delay => 0") -> list[int]:
@@ -154,7 +159,8 @@ def test_one_of_them_is_redriven_alone(race: Race) -> None:
     ids = kill(race, 300)
     assert race.main.value("select pgmq.redrive_message('jobs', %s, delay => 0)", ids[100]) == ids[100]
     assert receive(race)[1] == [ids[100]]
-    assert race.main.column("select msg_id from pgmq.dead_letters('jobs', qty => 1000)") == ids[:100] + ids[101:]
+    left = race.main.column("select msg_id from pgmq.dead_letters('jobs', qty => 1000)")
+    assert left == ids[:100] + ids[101:]
 
 
 def test_two_at_once_put_each_back_once(race: Race) -> None:
@@ -163,10 +169,12 @@ def test_two_at_once_put_each_back_once(race: Race) -> None:
     first.begin()
     assert redrive(first, "qty => 10") == ids[:10]
     # What the first has in hand, and no more; nobody waits, maintain() neither.
-    assert redrive(second, "qty => 10") == [i for i in ids if i // 256 > ids[0] // 256][:10]
+    block = [id_ for id_ in ids if id_ // 256 == ids[0] // 256]
+    others = [id_ for id_ in ids if id_ not in block]
+    assert redrive(second, "qty => 10") == others[:10]
     second.rows("select * from pgmq.maintain()")
     first.commit()
-    assert redrive(second) == [i for i in ids[10:] if i // 256 == ids[0] // 256] + [i for i in ids if i // 256 > ids[0] // 256][10:]
+    assert redrive(second) == block[10:] + others[10:]
     assert race.left() == ids
 
 
@@ -191,7 +199,10 @@ def test_a_row_of_a_rewritten_segment_is_not_lost(race: Race) -> None:
     send(race, 2000)
     lease, ids = receive(race)
     race.main.rows("select count(*) from pgmq.ack('jobs', %s, %s)", lease, ids[100:])
-    made = "select spanmq.copy_segment(q, s) from spanmq.queue q join spanmq.segment s using (queue_id) order by s.lo limit 1"
+    made = (
+        "select spanmq.copy_segment(q, s) from spanmq.queue q join spanmq.segment s using (queue_id)"
+        " order by s.lo limit 1"
+    )
     race.main.begin()
     race.main.rows(REJECT, lease, ids[:100])
     assert not race.main.value(made)
@@ -209,7 +220,9 @@ def test_shared_failures_are_their_history(race: Race) -> None:
     lease, ids = receive(race)
     race.main.rows(REJECT, lease, ids)
     assert together(race) == 300
-    histories = race.main.column("select jsonb_path_query_array(history, '$[*].error') from pgmq.dead_letters('jobs', qty => 300)")
+    histories = race.main.column(
+        "select jsonb_path_query_array(history, '$[*].error') from pgmq.dead_letters('jobs', qty => 300)"
+    )
     assert histories == [["no", "no"]] * 300
     outcomes = race.main.column("select outcome from pgmq.failures('jobs', %s)", ids[17])
     assert outcomes == ["retrying", "retrying", "dead"]
@@ -227,7 +240,8 @@ def test_those_with_a_story_of_their_own_have_rows_of_their_own(race: Race) -> N
     race.main.rows(REJECT, lease, ids[60:])
     assert together(race) == 140
     found = race.main.rows(
-        "select msg_id, jsonb_path_query_array(history, '$[*].error') from pgmq.dead_letters('jobs', qty => 300) order by 1"
+        "select msg_id, jsonb_path_query_array(history, '$[*].error')"
+        " from pgmq.dead_letters('jobs', qty => 300) order by 1"
     )
     expected = [["no"]] * 30 + [["never"]] * 30 + [[]] * 140
     assert found == list(zip(ids, expected, strict=True))
@@ -247,7 +261,8 @@ def test_a_purge_of_the_queue_keeps_them(race: Race) -> None:
 
 
 def test_their_groups_wait_for_them_where_the_policy_says_so(race: Race) -> None:
-    race.main.value("""select pgmq.set_policy('jobs', '{"ordered": true, "dead_letter_blocks_group": true}')""")
+    settings = '{"ordered": true, "dead_letter_blocks_group": true}'
+    race.main.value("select pgmq.set_policy('jobs', %s)", settings)
     send(race, 300)
     dead: list[int] = []
     while ids := race.main.rows("select lease_id, msg_id from pgmq.receive('jobs', 100)"):

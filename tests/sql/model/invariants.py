@@ -139,18 +139,22 @@ from spanmq.dead_letter d
 where d.queue_id = {queue_id} and d.redriven_at is null
     and (d.msg_id in (select m.msg_id from members m) or d.msg_id in (select a.msg_id from {archive} a))
 union all
-select 'what died together is not in the queue, nor in the archive, nor dead otherwise, and has its row', e.id::text
+select 'what died together is nowhere else, and has its row', e.id::text
 from spanmq.dead_run r, spanmq.expand(r.lo, r.n, r.ids) e (id)
 where r.queue_id = {queue_id}
     and (e.id in (select m.msg_id from members m) or e.id in (select a.msg_id from {archive} a)
-        or exists (select from spanmq.dead_letter d where d.queue_id = {queue_id} and d.msg_id = e.id and d.redriven_at is null)
+        or exists (
+            select from spanmq.dead_letter d
+            where d.queue_id = {queue_id} and d.msg_id = e.id and d.redriven_at is null)
         or not exists (select from {log} l where l.msg_id = e.id))
 union all
 select 'dead letters are counted', format('%s, %s', c.category, c.n)
 from (select k.category, sum(k.n) as n from (
-        select d.category, 1 as n from spanmq.dead_letter d where d.queue_id = {queue_id} and d.redriven_at is null
+        select d.category, 1 as n from spanmq.dead_letter d
+        where d.queue_id = {queue_id} and d.redriven_at is null
         union all select r.category, r.n from spanmq.dead_run r where r.queue_id = {queue_id}
-        union all select c.category, -c.n from spanmq.dead_letter_count c where c.queue_id = {queue_id}) k
+        union all
+        select c.category, -c.n from spanmq.dead_letter_count c where c.queue_id = {queue_id}) k
     group by k.category) c
 where c.n <> 0
 union all

@@ -1,4 +1,7 @@
-"""What failing costs: nacks and dead letters beside acks, and a receive beside a million in backoff."""
+"""What failing costs: nacks and dead letters beside acks, and a receive beside a million in backoff.
+
+Each also with messages that were sent one at a time, and with those after a random half was settled singly.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from bench.results import LATENCY, Measurement
 from bench.stage import Experiment, Stage
 
 BATCHES = (1, 1000)
+# How the messages came about: what a case's name ends with; whether they were sent singly, and half has gone.
+MANNERS = (("", False, False), ("/singles", True, False), ("/half-settled", True, True))
 _HELD = f"'{QUEUE}', current_setting('bench.lease')::bigint, current_setting('bench.ids')::bigint[]"
 _REASON = "error => 'connection refused', error_class => 'ConnectionError', worker => 'bench'"
 # A category is named, as a worker names it; the rules are looked at only without one.
@@ -24,13 +29,20 @@ CALLS = {
 
 def experiments() -> tuple[Experiment, ...]:
     return (
-        *(_settle(batch) for batch in BATCHES),
-        Experiment(("delivery/receive", "delivery/receive-beside-backoff"), _receive),
+        *(_settle(batch, *manner) for batch in BATCHES for manner in MANNERS),
+        *(_receive(*manner) for manner in MANNERS),
     )
 
 
-def _settle(batch: int) -> Experiment:
-    cases = tuple(f"delivery/{name}/batch-{batch}" for name in CALLS)
+def _fill(database: Database, quantity: int, at_once: int, *, singly: bool, half: bool) -> None:
+    """Leave so many messages in the queue."""
+    database.fill(f"fill('{QUEUE}', {quantity * (1 + half) + 2000 * half}, {1 if singly else at_once})")
+    if half:
+        database.fill(f"settle_half('{QUEUE}')")
+
+
+def _settle(batch: int, manner: str, singly: bool, half: bool) -> Experiment:
+    cases = tuple(f"delivery/{name}/batch-{batch}{manner}" for name in CALLS)
     take = (
         "select set_config('bench.lease', min(lease_id)::text, false),"
         " set_config('bench.ids', array_agg(msg_id order by random())::text, false)"
@@ -42,7 +54,7 @@ def _settle(batch: int) -> Experiment:
             return
         calls = stage.plan.calls * 2
         database.create_queue()
-        database.fill(f"fill('{QUEUE}', {batch * len(CALLS) * (calls + 1)}, {max(batch, 10)})")
+        _fill(database, batch * len(CALLS) * (calls + 1), max(batch, 10), singly=singly, half=half)
         probe = Probe(database)
         times: dict[str, list[float]] = {name: [] for name in CALLS}
         try:
@@ -54,35 +66,49 @@ def _settle(batch: int) -> Experiment:
             probe.close()
             database.drop_queue()
         ack = median(times["ack"][1:])
-        for case, (name, measured) in zip(cases, times.items(), strict=True):
+        for case, measured in zip(cases, times.values(), strict=True):
             _record(stage, case, measured)
-            stage.note(f"delivery/{name}/batch-{batch}: {median(measured[1:]) / ack:.2f} times an ack")
+            stage.note(f"{case}: {median(measured[1:]) / ack:.2f} times an ack")
 
     return Experiment(cases, run)
 
 
-def _receive(stage: Stage, cases: Sequence[str]) -> None:
-    if (database := _ours(stage)) is None:
-        return
-    call = f"select count(*) from pgmq.receive('{QUEUE}', 10, {LEASE_SECONDS})"
-    medians = []
-    for case in ("delivery/receive", "delivery/receive-beside-backoff"):
-        database.create_queue()
-        if case.endswith("backoff"):
-            database.fill(f"fill('{QUEUE}', {stage.plan.backlog}, 1000)")
-            database.fill(f"nack_all('{QUEUE}', 1000)")
-        database.fill(f"fill('{QUEUE}', {10 * (stage.plan.calls + 1)}, 10)")
-        database.calm()
-        probe = Probe(database)
-        try:
-            measured = [probe.call_ms(call, rows=1) for _ in range(stage.plan.calls + 1)]
-        finally:
-            probe.close()
-            database.drop_queue()
-        medians.append(median(measured[1:]))
-        if case in cases:
-            _record(stage, case, measured)
-    stage.note(f"delivery/receive-beside-backoff: {medians[1] / medians[0]:.2f} times without")
+def _receive(manner: str, singly: bool, half: bool) -> Experiment:
+    names = ("delivery/receive" + manner, "delivery/receive-beside-backoff" + manner)
+
+    def run(stage: Stage, cases: Sequence[str]) -> None:
+        if (database := _ours(stage)) is None:
+            return
+        call = f"select count(*) from pgmq.receive('{QUEUE}', 10, {LEASE_SECONDS})"
+        medians = []
+        for case in names:
+            database.create_queue()
+            if "backoff" in case:
+                # Singly sent they take a while: a quarter of them, and of those half in one manner.
+                _fill(
+                    database,
+                    stage.plan.backlog // (4 if singly else 1) // (1 + half),
+                    1000,
+                    singly=singly,
+                    half=half,
+                )
+                database.fill(f"nack_all('{QUEUE}', 1000)")
+            _fill(
+                database, 10 * (stage.plan.calls + 1), 10, singly=singly, half=half and "backoff" not in case
+            )
+            database.calm()
+            probe = Probe(database)
+            try:
+                measured = [probe.call_ms(call, rows=1) for _ in range(stage.plan.calls + 1)]
+            finally:
+                probe.close()
+                database.drop_queue()
+            medians.append(median(measured[1:]))
+            if case in cases:
+                _record(stage, case, measured)
+        stage.note(f"{names[1]}: {medians[1] / medians[0]:.2f} times without")
+
+    return Experiment(names, run)
 
 
 def _record(stage: Stage, case: str, measured: Sequence[float]) -> None:

@@ -192,6 +192,50 @@ def test_maintain_takes_what_expired_in_a_lease_that_ran_out(orders: Orders) -> 
     assert orders.receive()[1] == [*ids[:2], *ids[3:]]
 
 
+def test_what_expired_behind_much_that_is_in_work_has_its_turn(orders: Orders) -> None:
+    held = expiring(orders, 6)
+    orders.rows("update spanmq.expiry set expires_at = clock_timestamp() + interval '1 hour'")
+    lease, received = orders.receive()
+    assert received == held
+    (free,) = expiring(orders, 1)
+    orders.rows("update spanmq.expiry set expires_at = clock_timestamp() - interval '1 hour'")
+    # Two at a time, and its second is over at once.
+    expire = "select spanmq.expire(q, clock_timestamp() - interval '2 seconds', 2) from spanmq.queue q"
+    assert [orders.value(expire) for _ in range(4)] == [0, 0, 0, 1]
+    assert orders.dead() == [free]
+    # Round again: what came back meanwhile, at the left.
+    orders.settle("nack", lease, held[:1], "x", None, 0)
+    assert sum(orders.value(expire) for _ in range(4)) == 1
+    assert orders.dead() == [held[0], free]
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_maintain_gives_up_what_is_shown_after_its_last_attempt(orders: Orders, later: bool) -> None:
+    orders.policy('{"max_attempts": 1}')
+    ids = orders.send(3)
+    assert orders.receive()[1] == ids
+    orders.rows("select pgmq.set_vt('orders', %s::bigint, %s)", ids[1], 1 if later else 0)
+    if later:
+        table = "span_unlogged" if orders.value("select is_unlogged from spanmq.queue") else "span"
+        orders.rows(f"update spanmq.{table} set vt = clock_timestamp() where state = 'w'")
+    orders.send(2)
+    orders.rows("select pgmq.maintain()")
+    assert orders.rows("select msg_id, error_class from spanmq.dead_letter") == [(ids[1], "NoAttemptLeft")]
+
+
+def test_the_look_for_spent_messages_goes_on_where_it_ended(orders: Orders) -> None:
+    orders.policy('{"max_attempts": 1}')
+    orders.rows("select pgmq.send('orders', '1') from generate_series(1, 1500)")
+    shown = orders.value("select max(msg_id) from pgmq.q_orders")
+    table = "span_unlogged" if orders.value("select is_unlogged from spanmq.queue") else "span"
+    orders.rows(f"update spanmq.{table} set attempts = 1 where lo = %s", shown)
+    orders.rows("select pgmq.maintain()")
+    assert orders.dead() == []
+    orders.rows("select pgmq.maintain()")
+    assert orders.dead() == [shown]
+    assert orders.value("select spent_to from spanmq.upkeep") == 0
+
+
 def test_messages_with_attempts_of_their_own_are_given_up_by_themselves(orders: Orders) -> None:
     rows = orders.rows(
         "select * from pgmq.send_messages('orders', array['1', '2']::jsonb[], max_attempts => 1)"

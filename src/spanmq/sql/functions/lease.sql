@@ -126,6 +126,27 @@ begin
         order by s.queue_id, s.vt, s.lo limit 100);
 end $$;
 
+-- Of the next 1,000 spans from an id on those of no lease that are visible after so many attempts, as runs; locks them, skipping what
+-- others hold this instant. next_lo: where to go on, 0 after the last one.
+create or replace function spanmq.lock_spent(this_queue int, at_ timestamptz, least_attempts int, from_lo bigint)
+returns table (runs spanmq.run[], next_lo bigint)
+language plpgsql as $$
+begin
+    return query
+        with looked_at as materialized (
+            select s.lo, s.lease_id, s.attempts, s.state, s.vt from spanmq.span s
+            where s.queue_id = this_queue and s.lo >= from_lo order by s.queue_id, s.lo, s.lease_id limit 1000),
+        locked as materialized (
+            select k.this
+            from (select l.lo from looked_at l where l.lease_id = 0 and l.attempts >= least_attempts and (l.state = 'r' or l.vt <= at_)) l
+            cross join lateral (
+                select s as this from spanmq.span s
+                where s.queue_id = this_queue and s.lo = l.lo and s.lease_id = 0 and s.attempts >= least_attempts and (s.state = 'r' or s.vt <= at_)
+                for update skip locked) k)
+        select array(select spanmq.run_of(l.this, spanmq.ids_of((l.this).lo, (l.this).n, (l.this).ids)) from locked l),
+               (select case when count(*) = 1000 then max(l.lo) + 1 else 0 end from looked_at l);
+end $$;
+
 -- Those of the messages that stand in spans of no lease which nobody else holds this instant. Locks these spans.
 create or replace function spanmq.lock_free(this_queue int, msg_ids bigint[]) returns bigint[]
 language plpgsql as $$

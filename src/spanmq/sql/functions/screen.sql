@@ -82,7 +82,7 @@ begin
     end if;
     if has_late then
         late := spanmq.runs_among(runs, dead);
-        perform spanmq.bury(this, late, at_, ('UNKNOWN', 'the last attempt ended without an outcome', 'NoAttemptLeft', null, null)::spanmq.reason);
+        perform spanmq.bury(this, late, at_, spanmq.no_attempt_left());
         buried := buried || late;
         if policy.ordered then
             is_ordered := true;
@@ -148,6 +148,11 @@ begin
     end if;
     return kept;
 end $$;
+
+create or replace function spanmq.no_attempt_left() returns spanmq.reason
+language sql immutable as $$
+    select ('UNKNOWN', 'the last attempt ended without an outcome', 'NoAttemptLeft', null, null)::spanmq.reason
+$$;
 
 create or replace function spanmq.lease_ran_out(error text) returns spanmq.reason
 language sql immutable as $$ select ('UNKNOWN', error, 'LeaseExpired', null, null)::spanmq.reason $$;
@@ -236,24 +241,27 @@ begin
 end $$;
 
 -- Dead-letters (or drops) messages that have expired and that no live lease holds, up to so many, also where nobody receives.
--- Returns how many. A message that is in work keeps its row: if it comes back, it has expired. Goes on past those, for a second; skips
--- what others hold this instant.
+-- Returns how many. A message that is in work keeps its row: if it comes back, it has expired. Goes on past those, for a second, and the
+-- next call from there: however many are in work, those behind them have their turn. Skips what others hold this instant.
 create or replace function spanmq.expire(this spanmq.queue, at_ timestamptz, at_most int) returns bigint
 language plpgsql as $$
 declare
     ids bigint[];
     free bigint[];
-    from_at timestamptz := '-infinity';
-    from_id bigint := 0;
+    from_at timestamptz;
+    from_id bigint;
+    first_at timestamptz;
+    first_id bigint;
+    is_second_round boolean := false;
     runs spanmq.run[];
 begin
+    select u.expired_at, u.expired_to into first_at, first_id from spanmq.upkeep u where u.queue_id = this.queue_id;
+    from_at := coalesce(first_at, '-infinity');
+    from_id := coalesce(first_id, 0);
     loop
         ids := array(select e.msg_id from spanmq.expiry e
                      where e.queue_id = this.queue_id and e.expires_at <= at_ and (e.expires_at, e.msg_id) > (from_at, from_id)
                      order by e.queue_id, e.expires_at, e.msg_id limit at_most);
-        if ids = '{}' then
-            return 0;
-        end if;
         from_id := ids[cardinality(ids)];
         from_at := (select e.expires_at from spanmq.expiry e where e.queue_id = this.queue_id and e.msg_id = from_id);
         if this.is_unlogged then
@@ -271,10 +279,20 @@ begin
             where e.queue_id = this.queue_id and e.msg_id = any (ids)
               and case when this.is_unlogged then not exists (select from spanmq.find_span_unlogged(this.queue_id, e.msg_id))
                        else not exists (select from spanmq.find_span(this.queue_id, e.msg_id)) end;
-        if runs <> '{}' or cardinality(ids) < at_most or clock_timestamp() > at_ + interval '1 second' then
-            return spanmq.count_runs(runs);
+        if cardinality(ids) < at_most then
+            -- Round again, from the left: at once, if this call began further on and has found nothing.
+            from_at := '-infinity';
+            from_id := 0;
+            exit when runs <> '{}' or is_second_round or coalesce(first_at, '-infinity') = '-infinity';
+            is_second_round := true;
         end if;
+        exit when runs <> '{}' or clock_timestamp() > at_ + interval '1 second';
     end loop;
+    if (from_at, from_id) is distinct from (coalesce(first_at, '-infinity'), coalesce(first_id, 0)) then
+        insert into spanmq.upkeep (queue_id, expired_at, expired_to) values (this.queue_id, from_at, from_id)
+            on conflict (queue_id) do update set expired_at = excluded.expired_at, expired_to = excluded.expired_to;
+    end if;
+    return spanmq.count_runs(runs);
 end $$;
 
 create or replace function spanmq.take_late_of(this spanmq.queue, at_ timestamptz, wanted int8multirange) returns spanmq.run[]
@@ -286,8 +304,9 @@ begin
     return spanmq.take_late(this.queue_id, at_, wanted);
 end $$;
 
--- Dead-letters messages whose lease ran out on their last attempt, of up to 100 spans, also where nobody receives. Of ordered queues
--- the claims do it: only they know which message of a group was in work. Returns how many.
+-- Dead-letters messages whose lease ran out on their last attempt, of up to 100 spans, and those that set_vt() showed again after it,
+-- of the next 1,000 spans from where the last call ended; also where nobody receives. Of ordered queues the claims do it: only they
+-- know which message of a group was in work. Returns how many.
 create or replace function spanmq.bury_exhausted(this spanmq.queue, at_ timestamptz) returns bigint
 language plpgsql as $$
 declare
@@ -303,12 +322,38 @@ begin
     else
         runs := spanmq.late_runs(this.queue_id, at_, least_attempts);
     end if;
-    if runs = '{}' then
-        return 0;
-    end if;
     dead := spanmq.exhausted(this, runs, this.max_attempts, 0);
-    if isempty(dead) then
-        return 0;
+    if not isempty(dead) then
+        runs := spanmq.take_late_of(this, at_, dead);
+        perform spanmq.bury(this, runs, at_, spanmq.lease_ran_out('the lease of the last attempt ran out'));
+    else
+        runs := '{}';
     end if;
-    return spanmq.bury(this, spanmq.take_late_of(this, at_, dead), at_, spanmq.lease_ran_out('the lease of the last attempt ran out'));
+    return spanmq.count_runs(runs) + spanmq.bury_spent(this, at_, least_attempts);
+end $$;
+
+create or replace function spanmq.bury_spent(this spanmq.queue, at_ timestamptz, least_attempts int) returns bigint
+language plpgsql as $$
+declare
+    first_lo bigint := (select u.spent_to from spanmq.upkeep u where u.queue_id = this.queue_id);
+    found_spent record;
+    dead int8multirange;
+    runs spanmq.run[] := '{}';
+begin
+    if this.is_unlogged then
+        select * into found_spent from spanmq.lock_spent_unlogged(this.queue_id, at_, least_attempts, coalesce(first_lo, 0));
+    else
+        select * into found_spent from spanmq.lock_spent(this.queue_id, at_, least_attempts, coalesce(first_lo, 0));
+    end if;
+    dead := spanmq.spent(this, found_spent.runs, least_attempts);
+    if not isempty(dead) then
+        runs := spanmq.take_out_of(
+            this, array(select id from unnest(dead) r, generate_series(lower(r), upper(r) - 1) id order by id), 0);
+        perform spanmq.bury(this, runs, at_, spanmq.no_attempt_left());
+    end if;
+    if found_spent.next_lo is distinct from coalesce(first_lo, 0) then
+        insert into spanmq.upkeep (queue_id, spent_to) values (this.queue_id, found_spent.next_lo)
+            on conflict (queue_id) do update set spent_to = excluded.spent_to;
+    end if;
+    return spanmq.count_runs(runs);
 end $$;

@@ -33,10 +33,14 @@ create index failure_lo on spanmq.failure (queue_id, lo);
 -- A message's own failures stand at its id; those that it shares are among its block's, without all that others have alone.
 create index failure_shared on spanmq.failure (queue_id, (lo / 256)) where n > 1;
 
--- How far maintain() has looked for failures that may go, and up to which id a purge has emptied the queue.
+-- How far maintain() has looked for failures that may go, for messages that expired, and for those without attempts; and up to which id
+-- a purge has emptied the queue.
 alter table spanmq.upkeep
     add column failures_to bigint not null default 0,
     add column failures_at timestamptz not null default '-infinity',
+    add column expired_at timestamptz not null default '-infinity',
+    add column expired_to bigint not null default 0,
+    add column spent_to bigint not null default 0,
     add column purged_to bigint not null default 0;
 
 -- A message that was given up. It is out of its queue, in the same transaction.

@@ -58,7 +58,8 @@ def test_causes_are_what_errors_have_in_common(dead: Client, spark: SparkSession
     assert found[0].groups == 4
     assert found[0].error == ERRORS["db"].format(n=21)
     assert found[0].first_dead_at < found[0].last_dead_at
-    assert [each.dead_letter_id for each in dead.dead_letters(error=found[1].rule)] == list(range(13, 18))
+    matching = dead.dead_letters(error=found[1].rule)
+    assert [each.message_id for each in matching] == list(range(13, 18))
 
 
 def test_selection_is_put_back_once_and_the_rest_stays(

@@ -163,6 +163,16 @@ def test_one_of_them_is_redriven_alone(race: Race) -> None:
     assert left == ids[:100] + ids[101:]
 
 
+def test_chosen_ones_are_put_back_or_discarded(race: Race) -> None:
+    ids = kill(race, 300)
+    numbers = race.main.column("select dead_letter_id from pgmq.dead_letters('jobs', qty => 1000)")
+    assert race.main.value("select pgmq.redrive_chosen('jobs', %s, delay => 0)", numbers[10:290:70]) == 4
+    assert receive(race)[1] == ids[10:290:70]
+    assert race.main.value("select pgmq.discard_chosen('jobs', %s)", numbers[11:13]) == 2
+    left = race.main.column("select msg_id from pgmq.dead_letters('jobs', qty => 1000)")
+    assert left == [id_ for id_ in ids if id_ not in {*ids[10:290:70], *ids[11:13]}]
+
+
 def test_two_at_once_put_each_back_once(race: Race) -> None:
     ids = kill(race, 600)
     first, second = race.open(), race.open()

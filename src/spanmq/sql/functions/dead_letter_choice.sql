@@ -2,16 +2,21 @@
 
 -- The dead letters of these ids that wait, in the order of their messages, locked to the end of the transaction. What another is acting
 -- on is skipped: it will be his. Raises MQ002 for more than 10,000.
-create or replace function spanmq.lock_chosen(this_queue int, dead_letter_ids bigint[]) returns setof spanmq.dead_letter
+create or replace function spanmq.lock_chosen(this spanmq.queue, dead_letter_ids bigint[]) returns setof spanmq.dead_letter
 language plpgsql volatile as $$
 begin
     if cardinality(dead_letter_ids) > 10000 then
         raise exception 'there can be at most 10000 dead letters in a call, got: %', cardinality(dead_letter_ids)
             using errcode = 'MQ002', hint = 'Call it for each ten thousand.';
     end if;
+    -- Of those that died together the row has the number from which theirs count on.
+    perform spanmq.write_dead_letters(this, array(
+        select d.dead_letter_id from spanmq.dead_run d
+        where d.queue_id = this.queue_id and d.dead_letter_id = any (array(select distinct id - id % 256 from unnest(dead_letter_ids) id))
+        order by d.lo for update skip locked));
     return query
         select d.* from spanmq.dead_letter d
-        where d.dead_letter_id = any (dead_letter_ids) and d.queue_id = this_queue and d.redriven_at is null
+        where d.dead_letter_id = any (dead_letter_ids) and d.queue_id = this.queue_id and d.redriven_at is null
         order by d.msg_id for update skip locked;
 end $$;
 
@@ -24,7 +29,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'delete');
     visible_from timestamptz := spanmq.redrive_from(delay, rate);
-    letters spanmq.revived[] := array(select spanmq.to_revive(d) from spanmq.lock_chosen(this.queue_id, dead_letter_ids) d);
+    letters spanmq.revived[] := array(select spanmq.to_revive(d) from spanmq.lock_chosen(this, dead_letter_ids) d);
 begin
     perform spanmq.revive(this, letters, visible_from, rate);
     return cardinality(letters);
@@ -36,5 +41,5 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'delete');
 begin
-    return spanmq.discard(this, array(select d.dead_letter_id from spanmq.lock_chosen(this.queue_id, dead_letter_ids) d));
+    return spanmq.discard(this, array(select d.dead_letter_id from spanmq.lock_chosen(this, dead_letter_ids) d));
 end $$;

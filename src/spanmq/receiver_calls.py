@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -29,6 +30,22 @@ def release_receiver(queue: str, receiver: str, settled: int | None) -> Call[int
     if settled is not None:
         arguments.append(argument.bigint("settled", settled))
     return Call("release_receiver", tuple(arguments), number, queue, native=True)
+
+
+def reject_from_receiver(
+    queue: str, receiver: str, message_ids: int | Iterable[int], error: str | None, category: str | None
+) -> Call[int]:
+    """Make dead letters of messages that a receiver holds."""
+    arguments = [
+        argument.queue_name("queue", queue),
+        argument.text("receiver", receiver),
+        argument.bigints("msg_ids", message_ids),
+    ]
+    if error is not None:
+        arguments.append(argument.text("error", error))
+    if category is not None:
+        arguments.append(argument.text("category", category))
+    return Call("reject_from_receiver", tuple(arguments), number, queue, native=True)
 
 
 def forget_export(queue: str, lake: str) -> Call[bool]:

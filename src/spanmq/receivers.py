@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from spanmq import receiver_calls
 from spanmq.link import Link
 from spanmq.message import Receiver
@@ -33,6 +35,23 @@ class Receivers:
         runs under it stops with an error.
         """
         return self._link.run(receiver_calls.release_receiver(queue, receiver, settled))
+
+    def reject_from_receiver(
+        self,
+        queue: str,
+        receiver: str,
+        message_ids: int | Iterable[int],
+        error: str | None = None,
+        *,
+        category: str | None = None,
+    ) -> int:
+        """Make dead letters of messages that a receiver holds and its code can't bear; returns how many.
+
+        A stream that still runs under it stops with an error; started again it goes on without them.
+        """
+        return self._link.run(
+            receiver_calls.reject_from_receiver(queue, receiver, message_ids, error, category)
+        )
 
     def forget_export(self, queue: str, lake: str) -> bool:
         """Let an archive's retention no longer wait for a lake that `spanmq pipeline export` wrote into.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from spanmq import receiver_calls
 from spanmq.link_async import AsyncLink
 from spanmq.message import Receiver
@@ -31,6 +33,23 @@ class AsyncReceivers:
         runs under it stops with an error.
         """
         return await self._link.run(receiver_calls.release_receiver(queue, receiver, settled))
+
+    async def reject_from_receiver(
+        self,
+        queue: str,
+        receiver: str,
+        message_ids: int | Iterable[int],
+        error: str | None = None,
+        *,
+        category: str | None = None,
+    ) -> int:
+        """Make dead letters of messages that a receiver holds and its code can't bear; returns how many.
+
+        A stream that still runs under it stops with an error; started again it goes on without them.
+        """
+        return await self._link.run(
+            receiver_calls.reject_from_receiver(queue, receiver, message_ids, error, category)
+        )
 
     async def forget_export(self, queue: str, lake: str) -> bool:
         """Let an archive's retention no longer wait for a lake that `spanmq pipeline export` wrote into.

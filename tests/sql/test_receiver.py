@@ -269,3 +269,64 @@ def keep_house(client: Client) -> None:
     # A call that only notes something for the next one says nothing.
     for _ in range(40):
         client.maintain()
+
+
+def test_checkpoint_that_lags_behind_what_is_settled_is_told_of_the_loss(
+    client: Client, connection: Connection
+) -> None:
+    client.send_batch("orders", range(15))
+    reader = Reader(connection)
+    for batch in range(4):
+        reader.claim(batch, 5)
+    # As if the checkpoint's newest files were lost: the newest batch is kept for a replay, and no other.
+    again = Reader(connection, reader.receiver)
+    assert again.claim(0) == 3
+    fails(connection, "MQ053", lambda: again.ranges(0, 3))
+    assert again.ranges(0, 3, fail=False) == [(11, 15, 1)]
+    assert again.ranges(2, 3) == [(11, 15, 1)]
+
+
+def test_rejected_messages_leave_the_batch_and_become_dead_letters(
+    client: Client, connection: Connection
+) -> None:
+    client.send_batch("orders", range(10))
+    reader = Reader(connection, label="lake")
+    assert reader.claim(0, 6) == 1
+    # Of these 99 is nobody's, and 8 waits in the queue.
+    assert client.reject_from_receiver("orders", "lake", [2, 3, 8, 99], "no such customer") == 2
+    fails(connection, "MQ051", lambda: reader.ranges(0, 1))
+    again = Reader(connection, reader.receiver)
+    assert again.claim(0) == 1
+    assert again.ranges(0, 1) == [(1, 1, 1), (4, 6, 1)]
+    dead = client.dead_letters("orders")
+    assert [(each.message_id, each.error, each.category) for each in dead] == [
+        (2, "no such customer", "PERMANENT"),
+        (3, "no such customer", "PERMANENT"),
+    ]
+    assert client.metrics("orders").length == 8
+    assert again.claim(1) == 2
+    assert again.ranges(1, 2) == [(7, 10, 1)]
+    assert again.claim(2) == 2
+    assert client.metrics("orders").length == 0
+
+
+def test_batch_of_which_all_is_rejected_keeps_its_number(client: Client, connection: Connection) -> None:
+    client.send_batch("orders", range(3))
+    reader = Reader(connection)
+    assert reader.claim(0, 2) == 1
+    assert client.reject_from_receiver("orders", str(reader.receiver), [1, 2], category="BUSINESS") == 2
+    again = Reader(connection, reader.receiver)
+    assert again.claim(0) == 1
+    assert again.ranges(0, 1) == []
+    assert again.claim(1) == 2
+    assert again.ranges(1, 2) == [(3, 3, 1)]
+
+
+def test_rejecting_nothing_lets_the_stream_run(client: Client, connection: Connection) -> None:
+    client.send("orders", 1)
+    reader = Reader(connection)
+    assert reader.claim(0) == 1
+    assert client.reject_from_receiver("orders", str(reader.receiver), 99) == 0
+    assert reader.claim(1) == 1
+    with pytest.raises(errors.InvalidArgumentError, match="no receiver lake"):
+        client.reject_from_receiver("orders", "lake", 1)

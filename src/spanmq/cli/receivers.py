@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from spanmq.cli.connect import client
-from spanmq.cli.option import AsJson, Dsn, QueueName
+from spanmq.cli.delivering import Category, ErrorText
+from spanmq.cli.option import AsJson, Dsn, MessageIds, QueueName, ids_of
 from spanmq.cli.output import Output
 
 commands = typer.Typer()
@@ -73,6 +74,24 @@ def release_receiver(
     output.done(
         f"gave {count} messages back to queue {queue}", queue=queue, receiver=receiver, released=count
     )
+
+
+@commands.command()
+def reject_from_receiver(
+    queue: QueueName,
+    receiver: ReceiverName,
+    message_ids: MessageIds,
+    error: ErrorText = None,
+    category: Category = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make dead letters of messages that a stream holds and can't bear; then start it again."""
+    output = Output(as_json=as_json)
+    ids = ids_of(message_ids)
+    with client(dsn) as opened:
+        count = opened.reject_from_receiver(queue, receiver, ids, error, category=category)
+    output.done(f"rejected {count} messages of queue {queue}", queue=queue, receiver=receiver, rejected=count)
 
 
 @commands.command()

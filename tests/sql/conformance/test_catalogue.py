@@ -80,6 +80,7 @@ ADDED = {
     "receiver_open",
     "receiver_ranges",
     "reject",
+    "reject_from_receiver",
     "release",
     "release_receiver",
     "resume",

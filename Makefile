@@ -23,9 +23,10 @@ help:
 	@echo 'make test-quick   the tests that take less than five seconds each'
 	@echo 'make lint         ruff, mypy, generated files are fresh'
 	@echo 'make fix          format, repair what ruff can, regenerate'
-	@echo 'make bench        side by side with PGMQ, then the workers; bench-quick: three minutes; soak: an hour'
+	@echo 'make bench        side by side with PGMQ, then workers, then Spark; bench-quick: three minutes; soak: an hour'
 	@echo 'make bench-worker the worker beside Procrastinate and PGQueuer; soak-worker: fifty of ours killed'
 	@echo 'make bench-simulate  what ordered groups must reach, beside the classic polling queue'
+	@echo 'make bench-pipeline  Spark beside ADBC alone and JDBC; soak-spark: two million messages, drivers killed'
 	@echo 'make docs         write the generated pages'
 	@echo 'make clean        remove everything that make made'
 
@@ -75,9 +76,10 @@ fix: setup
 docs: setup
 	$(foreach generator,$(GENERATORS),$(RUN) $(generator) && ) true
 
-# The workers' table too, unless ARGS choose: they are for the first alone. Both run, whatever the first says.
+# The workers' table and the pipeline's too, unless ARGS choose: they are for the first alone. All run, whatever one says.
 bench: setup
-	$(RUN) -m bench $(ARGS) $(if $(ARGS),,; status=$$?; $(RUN) -m bench.workers && exit $$status)
+	$(RUN) -m bench $(ARGS) $(if $(ARGS),,; status=$$?; \
+		for each in workers pipeline; do $(RUN) -m bench.$$each || status=1; done; exit $$status)
 
 bench-quick: setup
 	$(RUN) -m bench --quick $(ARGS)
@@ -88,6 +90,14 @@ bench-worker: setup
 # Fifty workers killed, where `make test` kills five.
 soak-worker: setup
 	SPANMQ_TEST_KILLS=50 $(RUN) -m pytest --timeout 600 tests/worker/test_kill.py -k killed $(ARGS)
+
+.PHONY: bench-pipeline soak-spark
+bench-pipeline: setup
+	$(RUN) -m bench.pipeline $(ARGS)
+
+# Each seam three times, where `make test` kills once at each, and two million messages instead of three thousand.
+soak-spark: setup
+	SPANMQ_TEST_MESSAGES=2000000 SPANMQ_TEST_KILLS=3 $(RUN) -m pytest tests/spark/test_kill.py $(ARGS)
 
 bench-simulate: setup
 	$(RUN) -m bench.simulation $(ARGS)

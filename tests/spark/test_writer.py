@@ -1,0 +1,61 @@
+"""What tasks write that run twice: speculative ones, late ones, those of a job that was given up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import psycopg
+import pyarrow
+import pytest
+
+from spanmq.client import Client
+from spanmq.errors import WriteClosedError
+
+pytest.importorskip("pyspark")
+
+from spanmq.spark.options import Options, read_options
+from spanmq.spark.writer import close, publish, write_rows
+
+BODIES = [str(i) for i in range(100)]
+
+
+def batches() -> Iterator[pyarrow.RecordBatch]:
+    yield pyarrow.RecordBatch.from_pydict({"body": BODIES[:60]})
+    yield pyarrow.RecordBatch.from_pydict({"body": BODIES[60:]})
+
+
+@pytest.fixture
+def options(client: Client, database: str) -> Options:
+    return read_options({"dsn": database, "queue": "orders"})
+
+
+def test_of_two_attempts_of_a_task_one_is_seen(client: Client, options: Options, database: str) -> None:
+    first = write_rows(options, "write:1", 0, batches())
+    second = write_rows(options, "write:1", 0, batches())
+    assert client.metrics("orders").length == 0
+    # The driver is told of the one that ended first, whichever that is.
+    assert publish(options, "write:1", 0, [second]) == 100
+    assert Counter(message.body for message in client.receive("orders", 1000)) == Counter(range(100))
+    # A driver that lost the answer asks again, with whatever it has.
+    assert publish(options, "write:1", 0, [first]) == 0
+    close(options, "write:1", 0)
+    assert client.metrics("orders").length == 100
+    with psycopg.connect(database) as connection:
+        assert connection.execute("select count(*) from spanmq.bulk_block").fetchone() == (0,)
+
+
+def test_attempt_that_comes_after_all_is_published_writes_nothing(client: Client, options: Options) -> None:
+    assert publish(options, "query:1", 7, [write_rows(options, "query:1", 7, batches())]) == 100
+    late = write_rows(options, "query:1", 7, batches())
+    assert (late.write_id, late.block_ids) == (None, ())
+    assert publish(options, "query:1", 7, [late]) == 0
+    assert client.metrics("orders").length == 100
+
+
+def test_write_that_was_given_up_is_never_seen(client: Client, options: Options) -> None:
+    written = write_rows(options, "write:2", 0, batches())
+    close(options, "write:2", 0)
+    with pytest.raises(WriteClosedError):
+        publish(options, "write:2", 0, [written])
+    assert client.metrics("orders").length == 0

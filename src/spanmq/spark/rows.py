@@ -17,8 +17,8 @@ from spanmq.spark.body import parse_bodies
 from spanmq.spark.column import Column
 from spanmq.spark.options import Options
 
-# Rows that a partition should have: small enough for any executor, large enough to be worth a task.
-ROWS_PER_PARTITION: Final = 100_000
+# Rows that a partition should have. They stream, so memory does not matter; a task costs a tenth of a second.
+ROWS_PER_PARTITION: Final = 250_000
 PARTITIONS_MAX: Final = 2_000
 # Of one Arrow batch; ADBC's default of 16 MB makes batches that cross the socket to the JVM in one piece.
 BATCH_BYTES: Final = 4_000_000

@@ -74,6 +74,53 @@ def test_segment_is_looked_at_again_under_its_lock(race: Race) -> None:
     worker.commit()
 
 
+def test_segment_into_which_a_late_message_came_is_noted_anew(race: Race) -> None:
+    sender, reader = race.open(), race.open()
+    sender.begin()
+    (late,) = send_past(race, 1, sender)
+    delete(race, send_past(race, 3 * SIZE))
+    maintain(race)
+    sender.commit()
+    maintain(race)
+    reader.begin("repeatable read")
+    reader.rows("select 1")
+    delete(race, [late])
+    maintain(race)
+    assert reader.column("select msg_id from pgmq.q_jobs where msg_id = %s", late) == [late]
+    reader.commit()
+    maintain(race)
+    assert state_of(race, late) is None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "send('jobs', '1')",
+        "send_batch('jobs', array['1', '2']::jsonb[])",
+        "send_batch('jobs', array_fill('1'::jsonb, array[100]))",
+        "send_messages('jobs', array['1']::jsonb[], priority => 1)",
+    ],
+)
+def test_sender_has_its_number_before_it_draws_ids(race: Race, call: str) -> None:
+    # For maintain(), which sees the ids drawn, must see that there is somebody who may write them.
+    (last,) = send_past(race, 1)
+    name = race.main.value(
+        "select log_name from spanmq.segment where queue_id = %s and %s between lo and hi",
+        race.queue_id,
+        last,
+    )
+    holder, sender = race.open(), race.open()
+    holder.begin()
+    holder.rows(f"lock table spanmq.{name} in access exclusive mode")
+    later = sender.later(f"select * from pgmq.{call}")
+    assert later.waits()
+    assert race.main.value("select last_value from pgmq.q_jobs_msg_id_seq") > last
+    number = "select backend_xid is not null from pg_stat_activity where pid = %s"
+    assert race.main.value(number, sender.pid)
+    holder.commit()
+    later.rows()
+
+
 def test_table_goes_only_when_nobody_can_have_its_name(race: Race) -> None:
     # A reader that looked a segment up before it was truncated may still be about to read its table.
     last_id = noted_as_settled(race)

@@ -41,6 +41,10 @@ def spark() -> Iterator[SparkSession]:
         "spark.python.authenticate.socketTimeout": "120s",
         # Ended children must not write into the tests' output.
         "spark.executorEnv.PYTHONWARNINGS": "ignore",
+        # A server for test_connect.py, on any free port.
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
     }
     os.environ.pop("SPANMQ_DSN", None)
     try:

@@ -60,7 +60,7 @@ RULES = {
         not_ours=("service", "dashboard"),
     ),
     "service": Rule(
-        packages=frozenset({"fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"}),
+        packages=frozenset({"fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client", "botocore"}),
         not_ours=("dashboard", "cli"),
     ),
     "dashboard": Rule(packages=frozenset({"starlette", "jinja2"}), not_ours=("service",)),

@@ -35,6 +35,12 @@ METHODS_WITHOUT_COMMAND = {
     "rotate_token": "`tokens rotate`",
     "revoke_token": "`tokens revoke`",
     "check_token": "the service's",
+    "create_access_key": "`keys create`",
+    "list_access_keys": "`keys list`",
+    "revoke_access_key": "`keys revoke`",
+    "find_access_key": "the service's",
+    "list_sqs_queues": "the service's",
+    "set_sqs_queue": "the service's",
 }
 COMMANDS_WITHOUT_METHOD = {
     "upgrade": "spanmq.schema, for who keeps house",
@@ -52,6 +58,7 @@ COMMANDS_WITHOUT_METHOD = {
     "drop_shards": "ShardedQueue.drop",
     "worker": "spanmq.worker",
     "serve": "spanmq.service",
+    "keys": "the client's methods for access keys, in two words",
     "tokens": "the client's methods for tokens, in two words",
     "pipeline": "spanmq.spark.jobs, over Spark",
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parent.parent / "src" / "spanmq"
 MODULES = (
+    "access_keys",
     "bulk",
     "categories",
     "client",
@@ -35,6 +36,8 @@ MODULES = (
 )
 
 WORDS = {
+    "AsyncAccessKeys": "AccessKeys",
+    "access_keys_async": "access_keys",
     "AbstractAsyncContextManager": "AbstractContextManager",
     "AsyncAnnouncement": "Announcement",
     "AsyncCategories": "Categories",

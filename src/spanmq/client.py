@@ -20,6 +20,7 @@ from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
 from spanmq import calls, schema
+from spanmq.access_keys import AccessKeys
 from spanmq.body import Codec, Decoder, Encoder
 from spanmq.call import Call, Delay, Seconds, duration
 from spanmq.categories import Categories
@@ -68,6 +69,7 @@ class Client(
     ShardMaps,
     Subscriptions,
     Tokens,
+    AccessKeys,
 ):
     """Send and receive messages.
 

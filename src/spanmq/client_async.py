@@ -18,6 +18,7 @@ from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
 from spanmq import calls, schema
+from spanmq.access_keys_async import AsyncAccessKeys
 from spanmq.body import Codec, Decoder, Encoder
 from spanmq.call import Call, Delay, Seconds, duration
 from spanmq.categories_async import AsyncCategories
@@ -66,6 +67,7 @@ class AsyncClient(
     AsyncShardMaps,
     AsyncSubscriptions,
     AsyncTokens,
+    AsyncAccessKeys,
 ):
     """Send and receive messages.
 

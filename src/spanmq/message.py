@@ -7,7 +7,7 @@ Words: a message's number is `message_id` here and `msg_id` in SQL, where PGMQ's
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal, TypeVar
 
@@ -103,6 +103,29 @@ class Queue:
     is_partitioned: bool
     is_unlogged: bool
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AccessKey:
+    """A key of the SQS protocol; `secret` only where it was made or is checked."""
+
+    access_key_id: str
+    queues: list[str]
+    verbs: list[str]
+    created_at: datetime | None = None
+    expires_at: datetime | None = None
+    secret: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SqsQueue:
+    """What the SQS protocol knows of a queue: attributes and tags that were set."""
+
+    queue: str
+    attributes: dict[str, str]
+    tags: dict[str, str]
+    created_at: datetime
+    changed_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

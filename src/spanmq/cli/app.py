@@ -13,6 +13,7 @@ from spanmq.cli import (
     grants,
     health,
     housekeeping,
+    keys,
     pipeline,
     policies,
     queues,
@@ -68,6 +69,7 @@ for panel, module in PANELS.items():
         command.rich_help_panel = panel
         app.registered_commands.append(command)
 
+app.add_typer(keys.keys, name="keys", rich_help_panel="Service")
 app.add_typer(service.tokens, name="tokens", rich_help_panel="Service")
 app.add_typer(pipeline.commands, name="pipeline", rich_help_panel="Pipeline")
 

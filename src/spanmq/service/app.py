@@ -15,6 +15,7 @@ from spanmq.service.backend import Backend
 from spanmq.service.failure import handle
 from spanmq.service.parts import Failed
 from spanmq.service.settings import Settings
+from spanmq.service.sqs.endpoint import Endpoint
 
 DESCRIPTION: Final = "Queues over HTTP. Errors have one shape everywhere; docs/service.md lists their codes."
 ERRORS: Final[dict[int | str, dict[str, Any]]] = {
@@ -69,6 +70,7 @@ def create_app(settings: Settings, *, mounts: Mapping[str, Mount] | None = None)
     app.include_router(condition.routes)
     for router in ROUTERS:
         app.include_router(router, prefix="/v1")
+    app.router.routes += Endpoint(backend).routes()
     for path, mount in (mounts or {}).items():
         app.mount(path, mount(backend))
     app.add_middleware(_Gated, backend=backend)

@@ -22,6 +22,12 @@ NOT_OFFERED = {
 }
 # What we add. None may bear the name of a function of PGMQ, where it could make a call ambiguous.
 ADDED = {
+    "create_access_key",
+    "find_access_key",
+    "list_access_keys",
+    "list_sqs_queues",
+    "revoke_access_key",
+    "set_sqs_queue",
     "grant_queue",
     "list_grants",
     "revoke_queue",
@@ -100,7 +106,7 @@ ADDED = {
     "unschedule",
     "upcoming_schedules",
 }
-ADDED_TYPES = {"dead_letter", "leased_message", "token"}
+ADDED_TYPES = {"dead_letter", "leased_message", "token", "access_key"}
 # PGMQ says volatile, but these look at nothing but their arguments.
 IMMUTABLE_HERE = {"format_table_name", "validate_queue_name"}
 

@@ -21,6 +21,29 @@ begin
     end if;
 end $$;
 
+-- Raises MQ002 for patterns that fit no queue's name, and verbs that there are not.
+create or replace function spanmq.check_scope(queues text[], verbs text[]) returns void
+language plpgsql immutable as $$
+declare
+    unfit text;
+begin
+    if queues is null or cardinality(queues) not between 1 and 100 then
+        raise exception '1 to 100 patterns of queues are needed' using errcode = 'MQ002', hint = '* stands for all queues.';
+    end if;
+    select q into unfit from unnest(queues) q where q is null or q !~ '^[^$;''[:cntrl:]]{1,47}$' limit 1;
+    if found then
+        raise exception 'no queue has a name like %', coalesce(quote_literal(unfit), 'NULL') using errcode = 'MQ002';
+    end if;
+    if verbs is null or cardinality(verbs) = 0 then
+        raise exception 'a scope needs a verb' using errcode = 'MQ002', hint = 'send, receive, look, manage.';
+    end if;
+    select v into unfit from unnest(verbs) v where v is null or v not in ('send', 'receive', 'look', 'manage') limit 1;
+    if found then
+        raise exception 'there is no verb %', coalesce(quote_literal(unfit), 'NULL')
+            using errcode = 'MQ002', hint = 'send, receive, look, manage.';
+    end if;
+end $$;
+
 create or replace function spanmq.token_row(this spanmq.token) returns pgmq.token
 language sql immutable as $$
     select row(this.name, this.queues, this.verbs, this.created_at, this.expires_at, this.rotated_at)::pgmq.token
@@ -33,28 +56,13 @@ returns pgmq.token
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     made spanmq.token;
-    unfit text;
 begin
     perform spanmq.check_token_right('insert');
     perform spanmq.check_secret_hash(secret_hash);
     if name is null or octet_length(name) not between 1 and 100 then
         raise exception 'the name of a token must have 1 to 100 bytes' using errcode = 'MQ002';
     end if;
-    if queues is null or cardinality(queues) not between 1 and 100 then
-        raise exception 'a token needs 1 to 100 patterns of queues' using errcode = 'MQ002', hint = '* stands for all queues.';
-    end if;
-    select q into unfit from unnest(queues) q where q is null or q !~ '^[^$;''[:cntrl:]]{1,47}$' limit 1;
-    if found then
-        raise exception 'no queue has a name like %', coalesce(quote_literal(unfit), 'NULL') using errcode = 'MQ002';
-    end if;
-    if verbs is null or cardinality(verbs) = 0 then
-        raise exception 'a token needs a verb' using errcode = 'MQ002', hint = 'send, receive, look, manage.';
-    end if;
-    select v into unfit from unnest(verbs) v where v is null or v not in ('send', 'receive', 'look', 'manage') limit 1;
-    if found then
-        raise exception 'there is no verb %', coalesce(quote_literal(unfit), 'NULL')
-            using errcode = 'MQ002', hint = 'send, receive, look, manage.';
-    end if;
+    perform spanmq.check_scope(queues, verbs);
     if expires_at <= clock_timestamp() then
         raise exception 'the token would have expired at %', expires_at using errcode = 'MQ002';
     end if;

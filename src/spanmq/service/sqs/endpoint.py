@@ -1,0 +1,211 @@
+"""The endpoint: POST to the service's root, or to a queue's URL, in either protocol."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
+from uuid import uuid4
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from spanmq import errors
+from spanmq.message import AccessKey
+from spanmq.service.access import EVERYBODY, Caller
+from spanmq.service.failure import STATUS_OF, kind_of
+from spanmq.service.refusal import Refusal
+from spanmq.service.sqs import message_actions, move_actions, query, queue_actions, shape, signature
+from spanmq.service.sqs.call import Call
+from spanmq.service.sqs.refusal import SqsError, no_queue, unsupported
+
+if TYPE_CHECKING:
+    from spanmq.service.backend import Backend
+
+logger = logging.getLogger("spanmq.service")
+
+Values = dict[str, Any]
+TARGET: Final = "AmazonSQS."
+JSON_TYPE: Final = "application/x-amz-json-1.0"
+KEYS_MAX: Final = 10_000
+
+
+async def refuse(_: Call) -> Values:
+    """Say that queues are shared by keys and their scopes, not by policies of accounts."""
+    raise unsupported("Permissions of other accounts: keys have scopes instead. This action")
+
+
+ACTIONS: Final[dict[str, Callable[[Call], Awaitable[Values]]]] = {
+    "AddPermission": refuse,
+    "CancelMessageMoveTask": move_actions.cancel_message_move_task,
+    "ChangeMessageVisibility": message_actions.change_message_visibility,
+    "ChangeMessageVisibilityBatch": message_actions.change_message_visibility_batch,
+    "CreateQueue": queue_actions.create_queue,
+    "DeleteMessage": message_actions.delete_message,
+    "DeleteMessageBatch": message_actions.delete_message_batch,
+    "DeleteQueue": queue_actions.delete_queue,
+    "GetQueueAttributes": queue_actions.get_queue_attributes,
+    "GetQueueUrl": queue_actions.get_queue_url,
+    "ListDeadLetterSourceQueues": queue_actions.list_dead_letter_source_queues,
+    "ListMessageMoveTasks": move_actions.list_message_move_tasks,
+    "ListQueueTags": queue_actions.list_queue_tags,
+    "ListQueues": queue_actions.list_queues,
+    "PurgeQueue": queue_actions.purge_queue,
+    "ReceiveMessage": message_actions.receive_message,
+    "RemovePermission": refuse,
+    "SendMessage": message_actions.send_message,
+    "SendMessageBatch": message_actions.send_message_batch,
+    "SetQueueAttributes": queue_actions.set_queue_attributes,
+    "StartMessageMoveTask": move_actions.start_message_move_task,
+    "TagQueue": queue_actions.tag_queue,
+    "UntagQueue": queue_actions.untag_queue,
+}
+
+
+class Endpoint:
+    """Answers requests; it remembers keys as long as the service remembers tokens."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._keys: OrderedDict[str, tuple[float, AccessKey | None]] = OrderedDict()
+
+    def routes(self) -> list[Route]:
+        """Give the paths: the root, and those of queues."""
+        return [
+            Route("/", self.answer, methods=["POST"]),
+            Route("/{account:int}/{queue}", self.answer, methods=["POST"]),
+        ]
+
+    async def answer(self, request: Request) -> Response:
+        """Answer a request in the protocol that it came in."""
+        request_id = str(uuid4())
+        is_json = request.headers.get("x-amz-target", "").startswith(TARGET)
+        try:
+            body = await request.body()
+            action, values = _read(request, body, is_json=is_json)
+            caller, region = await self._identify(request, body)
+            path = request.url.path if "queue" in request.path_params else None
+            call = Call(self._backend, request, caller, region, values, path)
+            shape.check(action, values)
+            result = await ACTIONS[action](call)
+        except (SqsError, errors.SpanmqError, Refusal) as error:
+            return _fault(_error_of(error), request_id, is_json=is_json)
+        if is_json:
+            return Response(json.dumps(result, default=_blob), media_type=JSON_TYPE, headers=_id(request_id))
+        return Response(
+            query.render(action, result, request_id), media_type="text/xml", headers=_id(request_id)
+        )
+
+    async def _identify(self, request: Request, body: bytes) -> tuple[Caller, str]:
+        if not self._backend.settings.with_tokens:
+            return EVERYBODY, "us-east-1"
+        given = signature.read(request.headers)
+        key = await self._key(given.access_key_id)
+        if key is None or key.secret is None:
+            raise SqsError("InvalidClientTokenId", "The key is unknown, expired or revoked.", status=403)
+        signature.check(
+            given,
+            key.secret,
+            method=request.method,
+            url=str(request.url),
+            headers=request.headers,
+            body=body,
+        )
+        caller = Caller(key.access_key_id, tuple(key.queues), frozenset(key.verbs))
+        self._backend.gate.count(request.scope, caller)
+        return caller, given.region
+
+    async def _key(self, access_key_id: str) -> AccessKey | None:
+        now = monotonic()
+        if (known := self._keys.get(access_key_id)) is not None and known[0] > now:
+            return known[1]
+        found = await self._backend.client.find_access_key(access_key_id)
+        self._keys[access_key_id] = now + self._backend.settings.token_cache, found
+        self._keys.move_to_end(access_key_id)
+        while len(self._keys) > KEYS_MAX:
+            self._keys.popitem(last=False)
+        return found
+
+
+def _read(request: Request, body: bytes, *, is_json: bool) -> tuple[str, Values]:
+    if is_json:
+        action = request.headers["x-amz-target"].removeprefix(TARGET)
+        _check_action(action)
+        try:
+            values = json.loads(body or b"{}")
+        except ValueError as error:
+            raise SqsError("SerializationException", "The body is no JSON.") from error
+        if not isinstance(values, dict):
+            raise SqsError("SerializationException", "The body is no JSON object.")
+        return action, _with_blobs(values)
+    try:
+        form = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1_000))
+    except ValueError as error:
+        raise SqsError("MalformedQueryString", "The body is no form.") from error
+    action = form.get("Action", "")
+    _check_action(action)
+    return action, query.parse(action, form)
+
+
+def _check_action(action: str) -> None:
+    if action not in ACTIONS:
+        raise SqsError("InvalidAction", f"The action {action[:80]!r} is not valid for this endpoint.")
+
+
+def _with_blobs(values: Values) -> Values:
+    """Read what is base64 in JSON: the binary values of attributes."""
+    for holder in (values, *(each for each in values.get("Entries") or () if isinstance(each, dict))):
+        for name in ("MessageAttributes", "MessageSystemAttributes"):
+            attributes = holder.get(name)
+            for value in attributes.values() if isinstance(attributes, dict) else ():
+                if isinstance(value, dict) and isinstance(text := value.get("BinaryValue"), str):
+                    try:
+                        value["BinaryValue"] = base64.b64decode(text, validate=True)
+                    except binascii.Error as error:
+                        raise SqsError("SerializationException", "A BinaryValue is no base64.") from error
+    return values
+
+
+def _error_of(error: Exception) -> SqsError:
+    if isinstance(error, SqsError):
+        return error
+    if isinstance(error, Refusal):
+        code = "RequestThrottled" if error.status_code in (429, 503) else "InvalidParameterValue"
+        return SqsError(code, error.message, status=error.status_code, is_sender=error.status_code != 503)
+    if isinstance(error, errors.QueueNotFoundError):
+        return no_queue()
+    if isinstance(error, errors.SpanmqError):
+        status = STATUS_OF[kind_of(error)]
+        if status < 500:
+            return SqsError("InvalidParameterValue", error.message, status=400)
+        logger.warning("sqs_failed error=%s message=%r", type(error).__name__, error.message)
+        code = "ServiceUnavailable" if status == 503 else "InternalFailure"
+        return SqsError(code, "The service could not do it.", status=status, is_sender=False)
+    raise error
+
+
+def _fault(fault: SqsError, request_id: str, *, is_json: bool) -> Response:
+    headers = {**_id(request_id), "x-amzn-query-error": f"{fault.query_code};{fault.side}"}
+    if fault.status in (429, 503):
+        headers["Retry-After"] = "1"
+    if is_json:
+        body = json.dumps({"__type": f"com.amazonaws.sqs#{fault.code}", "message": fault.message})
+        return Response(body, fault.status, headers, JSON_TYPE)
+    return Response(query.render_fault(fault, request_id), fault.status, headers, "text/xml")
+
+
+def _id(request_id: str) -> dict[str, str]:
+    return {"x-amzn-RequestId": request_id}
+
+
+def _blob(value: object) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise TypeError(f"{type(value).__name__} is no JSON")

@@ -1,0 +1,147 @@
+"""The older protocol: numbered form fields in, XML out."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any, Final
+from xml.etree import ElementTree
+
+from botocore.model import ListShape, MapShape, Shape, StructureShape
+
+from spanmq.service.sqs.refusal import SqsError
+from spanmq.service.sqs.shape import VERSION, model
+
+NAMESPACE: Final = f"http://queue.amazonaws.com/doc/{VERSION}/"
+# What the fields of a member are called, where it is not the member's own name.
+FIELDS: Final = {
+    "AttributeNames": "AttributeName",
+    "MessageAttributeNames": "MessageAttributeName",
+    "MessageSystemAttributeNames": "MessageSystemAttributeName",
+    "Attributes": "Attribute",
+    "MessageAttributes": "MessageAttribute",
+    "MessageSystemAttributes": "MessageSystemAttribute",
+    "Tags": "Tag",
+    "tags": "Tag",
+    "TagKeys": "TagKey",
+    "QueueUrls": "QueueUrl",
+    "queueUrls": "QueueUrl",
+    "Messages": "Message",
+    "AWSAccountIds": "AWSAccountId",
+    "Actions": "ActionName",
+}
+NOT_PARAMETERS: Final = ("Action", "Version", "Timestamp", "Expires", "AWSAccessKeyId")
+
+
+def parse(action: str, form: dict[str, str]) -> dict[str, Any]:
+    """Give the values of an action from its form; raises an SqsError for a field that belongs to none."""
+    fields = {name: value for name, value in form.items() if name not in NOT_PARAMETERS}
+    shape = model().operation_model(action).input_shape
+    values: dict[str, Any] = {}
+    if isinstance(shape, StructureShape):
+        values = _structure(shape, "", fields)
+    if fields:
+        raise SqsError("InvalidParameterValue", f"Unknown parameter {next(iter(fields))[:80]!r}.")
+    return values
+
+
+def render(action: str, values: dict[str, Any], request_id: str) -> bytes:
+    """Give the XML of an answer."""
+    root = ElementTree.Element(f"{action}Response", xmlns=NAMESPACE)
+    shape = model().operation_model(action).output_shape
+    if isinstance(shape, StructureShape):
+        _write(ElementTree.SubElement(root, f"{action}Result"), shape, values)
+    ElementTree.SubElement(ElementTree.SubElement(root, "ResponseMetadata"), "RequestId").text = request_id
+    return _written(root)
+
+
+def render_fault(fault: SqsError, request_id: str) -> bytes:
+    """Give the XML of a refusal."""
+    root = ElementTree.Element("ErrorResponse", xmlns=NAMESPACE)
+    error = ElementTree.SubElement(root, "Error")
+    for name, text in (("Type", fault.side), ("Code", fault.query_code), ("Message", fault.message)):
+        ElementTree.SubElement(error, name).text = text
+    ElementTree.SubElement(root, "RequestId").text = request_id
+    return _written(root)
+
+
+def _written(root: ElementTree.Element) -> bytes:
+    text: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text
+
+
+def _structure(shape: StructureShape, prefix: str, fields: dict[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, member in shape.members.items():
+        value = _value(member, prefix + _field(name, member), fields)
+        if value is not None:
+            values[name] = value
+    return values
+
+
+def _value(shape: Shape, name: str, fields: dict[str, str]) -> Any:
+    if isinstance(shape, StructureShape):
+        return _structure(shape, f"{name}.", fields) or None
+    if isinstance(shape, ListShape):
+        return [_value(shape.member, f"{name}.{number}", fields) for number in _numbers(name, fields)] or None
+    if isinstance(shape, MapShape):
+        key, value = ("Key", "Value") if name.endswith("Tag") else ("Name", "Value")
+        return {
+            _value(shape.key, f"{name}.{number}.{key}", fields): _value(
+                shape.value, f"{name}.{number}.{value}", fields
+            )
+            for number in _numbers(name, fields)
+        } or None
+    text = fields.pop(name, None)
+    return text if text is None else _scalar(shape, name, text)
+
+
+def _scalar(shape: Shape, name: str, text: str) -> Any:
+    try:
+        if shape.type_name in ("integer", "long"):
+            return int(text)
+        if shape.type_name == "blob":
+            return base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise SqsError("InvalidParameterValue", f"The value of {name[:80]} is not valid.") from error
+    return text
+
+
+def _numbers(name: str, fields: dict[str, str]) -> list[int]:
+    """Give the numbers under which a list or map has elements, in order."""
+    found = {field[len(name) + 1 :].partition(".")[0] for field in fields if field.startswith(f"{name}.")}
+    return sorted(int(number) for number in found if number.isdigit())
+
+
+def _field(name: str, shape: Shape) -> str:
+    if isinstance(shape, ListShape) and isinstance(shape.member, StructureShape) and name not in FIELDS:
+        return str(shape.member.name)  # SendMessageBatchRequestEntry and the like
+    return FIELDS.get(name, name)
+
+
+def _write(parent: ElementTree.Element, shape: StructureShape, values: dict[str, Any]) -> None:
+    for name, member in shape.members.items():
+        if (value := values.get(name)) is None:
+            continue
+        field = _field(name, member)
+        if isinstance(member, ListShape):
+            for each in value:
+                _element(parent, field, member.member, each)
+        elif isinstance(member, MapShape):
+            key_name = "Key" if field == "Tag" else "Name"
+            for key, each in value.items():
+                entry = ElementTree.SubElement(parent, field)
+                ElementTree.SubElement(entry, key_name).text = key
+                _element(entry, "Value", member.value, each)
+        else:
+            _element(parent, field, member, value)
+
+
+def _element(parent: ElementTree.Element, name: str, shape: Shape, value: Any) -> None:
+    element = ElementTree.SubElement(parent, name)
+    if isinstance(shape, StructureShape):
+        _write(element, shape, value)
+    elif isinstance(value, bytes):
+        element.text = base64.b64encode(value).decode()
+    else:
+        element.text = str(value).lower() if isinstance(value, bool) else str(value)

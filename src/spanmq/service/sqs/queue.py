@@ -1,0 +1,200 @@
+"""A queue as SQS sees it: its attributes with their defaults, what may be set, its names."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from spanmq.message import SqsQueue
+from spanmq.service.sqs.refusal import SqsError, bad_attribute, bad_value, unsupported
+
+ACCOUNT: Final = "000000000000"
+FIFO_SUFFIX: Final = ".fifo"
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}(\.fifo)?")
+_ARN: Final = re.compile(rf"arn:aws:sqs:[\w-]*:{ACCOUNT}:(?P<queue>[A-Za-z0-9_-]+(\.fifo)?)")
+# Names have 47 bytes, here.
+NAME_MAX: Final = 47
+# Of each number: the least, the most, the default. From the SQS API reference, SetQueueAttributes.
+NUMBERS: Final = {
+    "VisibilityTimeout": (0, 43_200, 30),
+    "DelaySeconds": (0, 900, 0),
+    "MaximumMessageSize": (1_024, 1_048_576, 1_048_576),
+    "MessageRetentionPeriod": (60, 1_209_600, 345_600),
+    "ReceiveMessageWaitTimeSeconds": (0, 20, 0),
+}
+CHOICES: Final = {
+    "ContentBasedDeduplication": ("false", "true"),
+    "DeduplicationScope": ("queue", "messageGroup"),
+    "FifoThroughputLimit": ("perQueue", "perMessageGroupId"),
+}
+POLICIES: Final = ("RedrivePolicy", "RedriveAllowPolicy")
+COUNTED: Final = {
+    "ApproximateNumberOfMessages": "visible",
+    "ApproximateNumberOfMessagesNotVisible": "in_flight",
+    "ApproximateNumberOfMessagesDelayed": "delayed",
+}
+TOLD: Final = ("QueueArn", "CreatedTimestamp", "LastModifiedTimestamp")
+RECEIVES_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Redrive:
+    """Where messages go that were received too often."""
+
+    queue: str
+    receives_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """What is known of a queue."""
+
+    known: SqsQueue
+
+    @property
+    def name(self) -> str:
+        """Give its name."""
+        return self.known.queue
+
+    @property
+    def is_fifo(self) -> bool:
+        """Tell whether its messages are in order."""
+        return self.name.endswith(FIFO_SUFFIX)
+
+    def number(self, name: str) -> int:
+        """Give an attribute that is a number."""
+        return int(self.known.attributes.get(name, NUMBERS[name][2]))
+
+    def choice(self, name: str) -> str:
+        """Give an attribute that is one of some words."""
+        return self.known.attributes.get(name, CHOICES[name][0])
+
+    @property
+    def redrive(self) -> Redrive | None:
+        """Give where messages go that were received too often."""
+        text = self.known.attributes.get("RedrivePolicy")
+        return None if text is None else read_redrive(text)
+
+    def settable(self) -> dict[str, str]:
+        """Give the attributes that can be set, those with their defaults too."""
+        shown = {name: str(self.number(name)) for name in NUMBERS}
+        if self.is_fifo:
+            shown |= {name: self.choice(name) for name in CHOICES}
+            shown["FifoQueue"] = "true"
+        kept = {name: text for name in POLICIES if (text := self.known.attributes.get(name))}
+        return {**shown, **kept, "SqsManagedSseEnabled": "false"}
+
+
+def check_name(name: str) -> None:
+    """Raise an SqsError for what can't be a queue's name."""
+    if not _NAME.fullmatch(name):
+        raise bad_value(
+            "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length."
+        )
+    if len(name) > NAME_MAX:
+        raise bad_value(f"The name of a queue has {NAME_MAX} characters at most, here.")
+
+
+def name_of_arn(arn: str) -> str:
+    """Give the queue of an ARN, of any region."""
+    found = _ARN.fullmatch(arn)
+    if found is None:
+        raise bad_value(f"{arn[:100]!r} is no ARN of a queue of this service.")
+    return found["queue"]
+
+
+def arn_of(queue: str, region: str) -> str:
+    """Give the ARN of a queue."""
+    return f"arn:aws:sqs:{region}:{ACCOUNT}:{queue}"
+
+
+def read_redrive(text: str) -> Redrive:
+    """Read a RedrivePolicy; raises an SqsError for what is none."""
+    policy = _object("RedrivePolicy", text)
+    try:
+        receives_max = int(policy["maxReceiveCount"])
+        target = str(policy["deadLetterTargetArn"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise bad_attribute("RedrivePolicy", "it needs deadLetterTargetArn and maxReceiveCount") from error
+    if not 1 <= receives_max <= RECEIVES_MAX or len(policy) > 2:
+        raise bad_attribute("RedrivePolicy", "maxReceiveCount is of 1 to 1000, and nothing else is known")
+    return Redrive(name_of_arn(target), receives_max)
+
+
+def allows_redrive(text: str | None, source: str) -> bool:
+    """Tell whether a RedriveAllowPolicy lets a queue send its dead letters here."""
+    if not text:
+        return True
+    policy = _object("RedriveAllowPolicy", text)
+    if policy.get("redrivePermission") == "byQueue":
+        return source in {name_of_arn(arn) for arn in policy.get("sourceQueueArns", [])}
+    return bool(policy.get("redrivePermission") == "allowAll")
+
+
+def check_attributes(name: str, attributes: Mapping[str, str], *, is_new: bool) -> dict[str, str | None]:
+    """Give what is to be kept of attributes; raises an SqsError for what is unknown or can't be."""
+    is_fifo = name.endswith(FIFO_SUFFIX)
+    kept: dict[str, str | None] = {}
+    for key, value in attributes.items():
+        if key in NUMBERS:
+            kept[key] = _number(key, value)
+        elif key in CHOICES:
+            kept[key] = _choice(key, value, is_fifo=is_fifo)
+        elif key in POLICIES:
+            kept[key] = _policy(key, value)
+        elif not (is_new and key == "FifoQueue"):
+            _check_fixed(key, value)
+    if is_new and attributes.get("FifoQueue") != ("true" if is_fifo else None):
+        raise bad_value("The name of a queue ends in .fifo if, and only if, its attribute FifoQueue is true.")
+    return kept
+
+
+def _number(key: str, value: str) -> str:
+    least, most, _ = NUMBERS[key]
+    if not re.fullmatch(r"\d{1,9}", value) or not least <= int(value) <= most:
+        raise bad_attribute(key, f"must be of {least} to {most}")
+    return str(int(value))
+
+
+def _choice(key: str, value: str, *, is_fifo: bool) -> str:
+    if not is_fifo:
+        raise SqsError("InvalidAttributeName", f"{key} is for FIFO queues.")
+    if value not in CHOICES[key]:
+        raise bad_attribute(key, f"must be one of {', '.join(CHOICES[key])}")
+    return value
+
+
+def _check_fixed(key: str, value: str) -> None:
+    """Raise an SqsError for an attribute that nobody can set, unless it is said to be as it is."""
+    if key == "SqsManagedSseEnabled" and value == "false":
+        return
+    if key in ("Policy", "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "SqsManagedSseEnabled"):
+        raise unsupported(f"The attribute {key}")
+    raise SqsError("InvalidAttributeName", f"Unknown Attribute {key[:80]}.")
+
+
+def _policy(key: str, value: str) -> str | None:
+    if not value:
+        return None
+    if key == "RedrivePolicy":
+        read_redrive(value)
+    else:
+        policy = _object(key, value)
+        if policy.get("redrivePermission") not in ("allowAll", "denyAll", "byQueue"):
+            raise bad_attribute(key, "redrivePermission is allowAll, denyAll or byQueue")
+        for arn in policy.get("sourceQueueArns", []):
+            name_of_arn(str(arn))
+    return value
+
+
+def _object(name: str, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise bad_attribute(name, "it is no JSON") from error
+    if not isinstance(value, dict):
+        raise bad_attribute(name, "it is no JSON object")
+    return value

@@ -1,0 +1,188 @@
+"""The actions of queues: create, list, attributes, tags, purge, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spanmq.errors import QueueNotFoundError
+from spanmq.service.sqs.call import Call
+from spanmq.service.sqs.queue import (
+    COUNTED,
+    TOLD,
+    QueueView,
+    allows_redrive,
+    check_attributes,
+    check_name,
+    read_redrive,
+)
+from spanmq.service.sqs.refusal import SqsError, bad_attribute, bad_value, no_queue
+
+TAGS_MAX = 50
+PAGE_MAX = 1_000
+
+
+async def create_queue(call: Call) -> dict[str, Any]:
+    """Make a queue; one that is there already must have the attributes that are given."""
+    name, attributes = call.values["QueueName"], call.values.get("Attributes", {})
+    check_name(name)
+    call.check("manage", name)
+    kept = check_attributes(name, attributes, is_new=True)
+    try:
+        there = await call.queue("manage", name)
+    except SqsError as fault:
+        if fault.code != "QueueDoesNotExist":
+            raise
+        await _check_redrive(call, name, kept)
+        async with call.backend.client.transaction() as client:
+            await client.create_queue(name)
+            await client.set_policy(name, _policy(name, kept, is_new=True))
+            await client.set_sqs_queue(name, attributes=kept, tags=call.values.get("tags", {}))
+    else:
+        settable = there.settable()
+        if differing := [key for key, value in kept.items() if settable.get(key) != value]:
+            raise SqsError(
+                "QueueNameExists",
+                f"A queue already exists with the same name and a different value for {differing[0]}.",
+            ) from None
+    return {"QueueUrl": call.url_of(name)}
+
+
+async def get_queue_url(call: Call) -> dict[str, Any]:
+    """Give the URL of a queue."""
+    queue = await call.queue("look", call.values["QueueName"])
+    return {"QueueUrl": call.url_of(queue.name)}
+
+
+async def list_queues(call: Call) -> dict[str, Any]:
+    """List the queues that the caller may look at."""
+    prefix = call.values.get("QueueNamePrefix", "")
+    names = [each.name for each in await call.backend.client.list_queues()]
+    found = sorted(name for name in names if name.startswith(prefix) and call.caller.may("look", name))
+    return _page(call, "QueueUrls", found)
+
+
+async def delete_queue(call: Call) -> dict[str, Any]:
+    """Drop a queue, with its messages."""
+    queue = await call.queue("manage")
+    await call.backend.client.drop_queue(queue.name)
+    return {}
+
+
+async def purge_queue(call: Call) -> dict[str, Any]:
+    """Remove all messages."""
+    queue = await call.queue("manage")
+    await call.backend.client.purge(queue.name)
+    return {}
+
+
+async def get_queue_attributes(call: Call) -> dict[str, Any]:
+    """Give the attributes that are asked for."""
+    wanted = call.values.get("AttributeNames", [])
+    queue = await call.queue("look")
+    shown = {**queue.settable(), "QueueArn": call.arn_of(queue.name)}
+    shown["CreatedTimestamp"] = str(int(queue.known.created_at.timestamp()))
+    shown["LastModifiedTimestamp"] = str(int(queue.known.changed_at.timestamp()))
+    known = {*shown, *COUNTED, *TOLD, "All", "Policy", "RedrivePolicy", "RedriveAllowPolicy"}
+    known |= {"KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "FifoQueue", "ContentBasedDeduplication"}
+    known |= {"DeduplicationScope", "FifoThroughputLimit"}
+    if unknown := [name for name in wanted if name not in known]:
+        raise SqsError("InvalidAttributeName", f"Unknown Attribute {unknown[0][:80]}.")
+    if "All" in wanted or set(wanted) & COUNTED.keys():
+        shown |= await _counts(call, queue)
+    return {"Attributes": {k: v for k, v in shown.items() if "All" in wanted or k in wanted}}
+
+
+async def set_queue_attributes(call: Call) -> dict[str, Any]:
+    """Change attributes; those that are not named stay."""
+    queue = await call.queue("manage")
+    kept = check_attributes(queue.name, call.values["Attributes"], is_new=False)
+    await _check_redrive(call, queue.name, kept)
+    async with call.backend.client.transaction() as client:
+        if policy := _policy(queue.name, kept, is_new=False):
+            await client.set_policy(queue.name, policy)
+        await client.set_sqs_queue(queue.name, attributes=kept)
+    return {}
+
+
+async def tag_queue(call: Call) -> dict[str, Any]:
+    """Add tags."""
+    queue = await call.queue("manage")
+    tags = call.values["Tags"]
+    if len({*queue.known.tags, *tags}) > TAGS_MAX:
+        raise bad_value(f"A queue has {TAGS_MAX} tags at most.")
+    await call.backend.client.set_sqs_queue(queue.name, tags=tags)
+    return {}
+
+
+async def untag_queue(call: Call) -> dict[str, Any]:
+    """Remove tags."""
+    queue = await call.queue("manage")
+    await call.backend.client.set_sqs_queue(queue.name, tags=dict.fromkeys(call.values["TagKeys"]))
+    return {}
+
+
+async def list_queue_tags(call: Call) -> dict[str, Any]:
+    """Give the tags."""
+    return {"Tags": (await call.queue("look")).known.tags}
+
+
+async def list_dead_letter_source_queues(call: Call) -> dict[str, Any]:
+    """List the queues whose dead letters come here."""
+    target = await call.queue("look")
+    views = [QueueView(known) for known in await call.backend.client.list_sqs_queues()]
+    found = [
+        each.name
+        for each in views
+        if (redrive := each.redrive) is not None
+        and redrive.queue == target.name
+        and call.caller.may("look", each.name)
+    ]
+    return _page(call, "queueUrls", found)
+
+
+def _policy(name: str, kept: dict[str, str | None], *, is_new: bool) -> dict[str, Any]:
+    """Give what other receivers of the queue should know, too."""
+    policy: dict[str, Any] = {}
+    if is_new:
+        # What is too old is gone, as in SQS, and no dead letter.
+        policy = {"drop_expired": True, "ordered": name.endswith(".fifo")}
+    if lease := int(kept.get("VisibilityTimeout") or 0):
+        policy["lease"] = lease
+    return policy
+
+
+async def _check_redrive(call: Call, name: str, kept: dict[str, str | None]) -> None:
+    """Raise an SqsError unless the queue of the dead letters is there, of the same kind, and allows it."""
+    if not (text := kept.get("RedrivePolicy")):
+        return
+    redrive = read_redrive(text)
+    try:
+        target = await call.queue("send", redrive.queue)
+    except SqsError as fault:
+        if fault.code != "QueueDoesNotExist":
+            raise
+        raise bad_attribute("RedrivePolicy", "the queue of deadLetterTargetArn does not exist") from fault
+    except QueueNotFoundError as error:
+        raise no_queue() from error
+    if target.is_fifo != name.endswith(".fifo"):
+        raise bad_attribute("RedrivePolicy", "dead letters of a FIFO queue go to a FIFO queue, and only they")
+    if not allows_redrive(target.known.attributes.get("RedriveAllowPolicy"), name):
+        raise bad_attribute("RedrivePolicy", "the RedriveAllowPolicy of its target forbids it")
+
+
+async def _counts(call: Call, queue: QueueView) -> dict[str, str]:
+    for health in await call.backend.client.health():
+        if health.queue == queue.name:
+            return {name: str(getattr(health, field)) for name, field in COUNTED.items()}
+    return {}
+
+
+def _page(call: Call, name: str, found: list[str]) -> dict[str, Any]:
+    """Give a page of queues; the token of the next is the last name of this one."""
+    after, most = call.values.get("NextToken"), call.values.get("MaxResults")
+    if most is not None and not 1 <= most <= PAGE_MAX:
+        raise bad_value(f"MaxResults must be of 1 to {PAGE_MAX}.")
+    rest = [queue for queue in found if after is None or queue > after]
+    shown = rest[: most or PAGE_MAX]
+    more = {"NextToken": shown[-1]} if most is not None and len(rest) > len(shown) else {}
+    return {name: [call.url_of(queue) for queue in shown], **more}

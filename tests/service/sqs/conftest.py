@@ -1,0 +1,67 @@
+"""A boto3 client of the service that tests share, with a key, and names of queues of a test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from tests.cli.program import records
+from tests.service.running import Running, service
+
+Make = Callable[..., Any]
+
+
+def client_of(address: str, key: dict[str, str]) -> Any:
+    """Give a client as a program would make it."""
+    return boto3.client(
+        "sqs",
+        endpoint_url=address,
+        region_name="eu-central-1",
+        aws_access_key_id=key["access_key_id"],
+        aws_secret_access_key=key["secret_access_key"],
+        config=Config(retries={"max_attempts": 0}, connect_timeout=5, read_timeout=30, proxies={}),
+    )
+
+
+@pytest.fixture(scope="session")
+def keyed(service_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A service that wants keys."""
+    with service(service_database, tmp_path_factory.mktemp("sqs"), tokens=True) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def key(service_database: str) -> dict[str, str]:
+    """A key that may do everything."""
+    [made] = records("keys", "create", dsn=service_database)
+    return dict(made)
+
+
+@pytest.fixture
+def sqs(keyed: Running, key: dict[str, str]) -> Any:
+    """A client."""
+    return client_of(keyed.address, key)
+
+
+@pytest.fixture
+def make(sqs: Any, request: pytest.FixtureRequest) -> Make:
+    """Make a queue of the test's own, and give its URL."""
+    stem = f"t{abs(hash(request.node.nodeid)) % 10**12}"
+
+    def made(name: str = "", *, fifo: bool = False, **attributes: str) -> str:
+        if fifo:
+            attributes["FifoQueue"] = "true"
+        full = f"{stem}{name}{'.fifo' if fifo else ''}"
+        return str(sqs.create_queue(QueueName=full, Attributes=attributes)["QueueUrl"])
+
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of the test's own."""
+    return tmp_path

@@ -1,0 +1,72 @@
+"""Celery through kombu's SQS transport: a program that knows nothing of us, in processes of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.program import ask, wait_until
+from tests.service.running import Running
+
+TASKS = """
+import os
+from celery import Celery
+
+app = Celery("orders", broker=os.environ["BROKER"])
+app.conf.update(
+    broker_transport_options={
+        "region": "eu-central-1", "is_secure": False, "wait_time_seconds": 1, "polling_interval": 0.1,
+        "visibility_timeout": 60,
+    },
+    task_default_queue="celery-orders",
+    broker_connection_retry_on_startup=True,
+    worker_enable_remote_control=False,
+    task_acks_late=True,
+)
+
+@app.task(name="orders.handle", autoretry_for=(KeyError,), default_retry_delay=0, retry_backoff=False)
+def handle(number):
+    with open("done.txt", "a+") as file:
+        file.write(f"{number}\\n")
+        file.flush()
+        file.seek(0)
+        if number == 7 and file.read().split().count("7") < 2:
+            raise KeyError(number)
+
+if __name__ == "__main__":
+    for number in range(20):
+        handle.delay(number)
+"""
+
+
+@pytest.mark.slow
+def test_tasks_of_celery_are_done_and_gone(
+    keyed: Running, key: dict[str, str], service_database: str, tmp_path: Path
+) -> None:
+    (tmp_path / "orders_tasks.py").write_text(TASKS)
+    host = keyed.address.removeprefix("http://")
+    broker = f"sqs://{key['access_key_id']}:{key['secret_access_key']}@{host}"
+    environment = {**os.environ, "BROKER": broker, "PYTHONWARNINGS": "ignore", "NO_PROXY": "*"}
+
+    def run(*arguments: str) -> subprocess.Popen[bytes]:
+        with (tmp_path / "celery.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, *arguments], cwd=tmp_path, env=environment, stdout=log, stderr=log
+            )
+
+    assert run("orders_tasks.py").wait(60) == 0, (tmp_path / "celery.log").read_text()
+    assert ask(service_database, "select queue_length from pgmq.metrics('celery-orders')") == 20
+    worker = run("-m", "celery", "-A", "orders_tasks", "worker", "--pool", "solo", "-l", "WARNING")
+    try:
+        wait_until(
+            lambda: ask(service_database, "select queue_length from pgmq.metrics('celery-orders')") == 0
+        )
+    finally:
+        worker.kill()
+        worker.wait()
+    done = [int(line) for line in (tmp_path / "done.txt").read_text().split()]
+    # Each once, and the one that failed once more.
+    assert sorted(done) == sorted([*range(20), 7]), (tmp_path / "celery.log").read_text()

@@ -1,0 +1,144 @@
+"""Who may ask: signatures, keys and their scopes; and the older protocol, which SDKs no longer speak."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+from xml.etree import ElementTree
+
+import httpx
+import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from botocore.exceptions import ClientError
+from tests.cli.program import records, spanmq
+from tests.service.running import Running
+from tests.service.sqs.conftest import client_of
+
+XML = "{http://queue.amazonaws.com/doc/2012-11-05/}"
+
+
+def signed(address: str, key: dict[str, str], body: str, **headers: str) -> httpx.Response:
+    """Ask in the older protocol, signed as its SDKs did."""
+    request = AWSRequest("POST", f"{address}/", data=body, headers=headers)
+    request.headers["Content-Type"] = "application/x-www-form-urlencoded; charset=utf-8"
+    credentials = Credentials(key["access_key_id"], key["secret_access_key"])
+    SigV4Auth(credentials, "sqs", "eu-central-1").add_auth(request)
+    with httpx.Client(trust_env=False) as http:
+        return http.post(f"{address}/", content=body, headers=dict(request.headers.items()))
+
+
+def query(address: str, key: dict[str, str], action: str, **fields: str) -> ElementTree.Element:
+    values = {"Action": action, "Version": "2012-11-05", **fields}
+    answer = signed(address, key, urlencode(values))
+    assert answer.headers["content-type"].startswith("text/xml")
+    return ElementTree.fromstring(answer.text)
+
+
+def texts(root: ElementTree.Element, name: str) -> list[str | None]:
+    return [each.text for each in root.iter(f"{XML}{name}")]
+
+
+def test_the_older_protocol_does_the_same(keyed: Running, key: dict[str, str], sqs: Any) -> None:
+    def ask(action: str, **fields: str) -> ElementTree.Element:
+        return query(keyed.address, key, action, **fields)
+
+    attributes = {"Attribute.1.Name": "VisibilityTimeout", "Attribute.1.Value": "60"}
+    tags = {"Tag.1.Key": "team", "Tag.1.Value": "blue"}
+    [url] = texts(ask("CreateQueue", QueueName="older", **attributes, **tags), "QueueUrl")
+    assert url is not None
+    assert sqs.list_queue_tags(QueueUrl=url)["Tags"] == {"team": "blue"}
+    attribute = {
+        "MessageAttribute.1.Name": "kind",
+        "MessageAttribute.1.Value.DataType": "String",
+        "MessageAttribute.1.Value.StringValue": "<&>",
+    }
+    [sent] = texts(ask("SendMessage", QueueUrl=url, MessageBody="a & <b>", **attribute), "MessageId")
+    entries = {
+        "SendMessageBatchRequestEntry.1.Id": "one",
+        "SendMessageBatchRequestEntry.1.MessageBody": "second",
+        "SendMessageBatchRequestEntry.2.Id": "two",
+        "SendMessageBatchRequestEntry.2.MessageBody": "\x01",
+    }
+    answer = ask("SendMessageBatch", QueueUrl=url, **entries)
+    assert texts(answer, "Code") == ["InvalidMessageContents"]
+    found = ask(
+        "ReceiveMessage",
+        QueueUrl=url,
+        MaxNumberOfMessages="10",
+        **{"AttributeName.1": "All", "MessageAttributeName.1": "All"},
+    )
+    assert texts(found, "Body") == ["a & <b>", "second"]
+    assert texts(found, "MessageId")[0] == sent
+    assert texts(found, "StringValue") == ["<&>"]
+    handles = texts(found, "ReceiptHandle")
+    ask("DeleteMessage", QueueUrl=url, ReceiptHandle=str(handles[0]))
+    shown = ask("GetQueueAttributes", QueueUrl=url, **{"AttributeName.1": "All"})
+    pairs = dict(zip(texts(shown, "Name"), texts(shown, "Value"), strict=True))
+    assert pairs["ApproximateNumberOfMessagesNotVisible"] == "1"
+    assert texts(ask("ListQueues", QueueNamePrefix="older"), "QueueUrl") == [url]
+    missing = ask("GetQueueUrl", QueueName="none")
+    assert texts(missing, "Code") == ["AWS.SimpleQueueService.NonExistentQueue"]
+    assert texts(ask("Odd"), "Code") == ["InvalidAction"]
+    assert texts(ask("ListQueues", Odd="1"), "Code") == ["InvalidParameterValue"]
+    ask("DeleteQueue", QueueUrl=url)
+    assert texts(ask("ListQueues", QueueNamePrefix="older"), "QueueUrl") == []
+
+
+def test_what_is_not_signed_by_a_key_is_refused(keyed: Running, key: dict[str, str]) -> None:
+    body = "Action=ListQueues&Version=2012-11-05"
+    assert signed(keyed.address, key, body).status_code == 200
+    with httpx.Client(trust_env=False, base_url=keyed.address) as http:
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        assert http.post("/", content=body, headers=kind).status_code == 403
+        good = signed(keyed.address, key, body).request.headers
+        kept = {k: v for k, v in good.items() if k.lower() not in ("content-length", "connection")}
+        # The same signature under another body, another path, another date.
+        assert http.post("/", content=body + "&QueueNamePrefix=a", headers=kept).status_code == 403
+        assert http.post("/000000000000/q", content=body, headers=kept).status_code == 403
+        later = {**kept, "x-amz-date": "20300101T000000Z"}
+        assert http.post("/", content=body, headers=later).status_code == 403
+        # The hash that a header tells is not taken for the body's.
+        told = {**kept, "x-amz-content-sha256": "UNSIGNED-PAYLOAD"}
+        assert http.post("/", content=body + "&QueueNamePrefix=a", headers=told).status_code == 403
+        bearer = {**kind, "Authorization": "Bearer x"}
+        assert http.post("/", content=body, headers=bearer).status_code == 403
+    for changed in (
+        {**key, "secret_access_key": "x" * 40},
+        {**key, "access_key_id": "SPANMQ" + "A" * 14},
+    ):
+        assert signed(keyed.address, changed, body).status_code == 403
+
+
+def test_keys_have_scopes_and_end(service_database: str, keyed: Running, make: Any) -> None:
+    url = make()
+    other = make("other")
+    name = url.rpartition("/")[2]
+    [made] = records("keys", "create", "-q", name, "-v", "send", "-v", "look", dsn=service_database)
+    narrow = client_of(keyed.address, made)
+    narrow.send_message(QueueUrl=url, MessageBody="x")
+    for call, values in (
+        (narrow.receive_message, {"QueueUrl": url}),
+        (narrow.purge_queue, {"QueueUrl": url}),
+        (narrow.delete_queue, {"QueueUrl": url}),
+        (narrow.send_message, {"QueueUrl": other, "MessageBody": "x"}),
+        (narrow.send_message, {"QueueUrl": url + "none", "MessageBody": "x"}),
+        (narrow.create_queue, {"QueueName": name}),
+    ):
+        with pytest.raises(ClientError) as raised:
+            call(**values)
+        assert raised.value.response["Error"]["Code"] == "AccessDeniedException", values
+    assert narrow.list_queues()["QueueUrls"] == [url]
+    listed = records("keys", "list", dsn=service_database)
+    assert made["access_key_id"] in {each["access_key_id"] for each in listed}
+    assert made["secret_access_key"] not in spanmq("keys", "list", "--json", dsn=service_database).out
+    records("keys", "revoke", made["access_key_id"], dsn=service_database)
+    # A service that is new has nothing in memory.
+    found = records("keys", "revoke", made["access_key_id"], dsn=service_database)
+    assert found == [{"access_key_id": made["access_key_id"], "existed": False}]
+
+
+def test_secrets_stand_in_no_log(keyed: Running, key: dict[str, str]) -> None:
+    signed(keyed.address, key, "Action=Odd")
+    assert key["secret_access_key"] not in keyed.log.read_text()

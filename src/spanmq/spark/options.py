@@ -13,8 +13,10 @@ from spanmq.errors import InvalidArgumentError
 TABLES: Final = ("queue", "archive", "dead_letters", "failures")
 MODES: Final = ("permissive", "dropmalformed", "failfast")
 
+STARTS: Final = ("earliest", "latest")
+
 _READ: Final = ("table", "columns", "bodySchema", "mode", "includeHeaders", "minPartitions")
-_STREAM: Final = ("receiver", "maxOffsetsPerTrigger", "failOnDataLoss")
+_STREAM: Final = ("receiver", "maxOffsetsPerTrigger", "failOnDataLoss", "startingOffsets")
 _WRITE: Final = ("writerId", "group")
 NAMES: Final = ("dsn", "queue", *_READ, *_STREAM, *_WRITE)
 # What Spark itself puts among the options of a stream.
@@ -36,6 +38,7 @@ class Options:
     receiver: str | None = None
     max_messages: int = 500_000
     fail_on_data_loss: bool = True
+    starts_at: str = "earliest"
     writer_id: str | None = None
     group: str | None = None
 
@@ -73,6 +76,7 @@ def read_options(given: Mapping[str, str]) -> Options:
         receiver=values.get("receiver"),
         max_messages=_number("maxOffsetsPerTrigger", values.get("maxOffsetsPerTrigger", "500000")),
         fail_on_data_loss=_boolean("failOnDataLoss", values.get("failOnDataLoss", "true")),
+        starts_at=_one_of("startingOffsets", values.get("startingOffsets", "earliest").lower(), STARTS),
         writer_id=values.get("writerId"),
         group=values.get("group"),
     )

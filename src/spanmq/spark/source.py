@@ -34,11 +34,14 @@ def reader(given: Mapping[str, str], schema: StructType) -> DataSourceReader:
 
 def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
     """Give the reader of a stream."""
+    from spanmq.spark.archive_stream import ArchiveStreamReader
     from spanmq.spark.stream import StreamReader
 
     options = read_options(given)
+    if options.table == "archive":
+        return ArchiveStreamReader(options, schema)
     if options.table != "queue":
-        raise InvalidArgumentError(f"a stream reads the table queue, not {options.table}")
+        raise InvalidArgumentError(f"a stream reads the table queue or archive, not {options.table}")
     return StreamReader(options, schema)
 
 

@@ -7,17 +7,8 @@ returns table (msg_id bigint, read_ct integer, enqueued_at timestamptz, last_rea
                vt timestamptz, message jsonb, headers jsonb)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue;
+    this spanmq.queue := spanmq.find_archive(queue);
 begin
-    select * into this from spanmq.queue q where q.folded_name = lower(queue);
-    if not found or not spanmq.may_see(this.queue_view, this.archive) then
-        perform spanmq.raise_not_found(queue, 'select');
-    end if;
-    -- Who may look into the archive need not be allowed to look into the queue.
-    if not has_table_privilege(spanmq.caller(), this.archive, 'select') then
-        raise exception 'permission denied for the archive of queue %', this.name
-            using errcode = '42501', hint = format('grant select on %s to %I', this.archive, spanmq.caller());
-    end if;
     perform spanmq.check_quantity(qty);
     return query execute format(
         'select a.msg_id, a.read_ct, a.enqueued_at, a.last_read_at, a.archived_at, a.vt, a.message, a.headers'

@@ -1,0 +1,191 @@
+"""The stream reader of an archive: every message that is archived, once, without changing anything.
+
+An offset is how far the stream has come: all that one snapshot of the database sees (`base`), and of what a
+later one sees (`position`) the messages with ids up to `id`. Both are fixed, so a replay reads the same rows;
+a transaction that commits late is in neither, and comes with the next snapshot.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import psycopg
+import pyarrow
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from spanmq import errors
+from spanmq.spark import rows
+from spanmq.spark.column import chosen
+from spanmq.spark.options import Options
+from spanmq.spark.reader import RangePartition, queue_named
+from spanmq.spark.stream import UNLIMITED, WAIT_SECONDS
+
+VERSION: Final = 1
+PAUSE_SECONDS: Final = 0.1
+
+Offset = dict[str, Any]
+# A snapshot as text, and since when every transaction began that it does not see.
+Position = tuple[str, str]
+
+
+class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what an archive gets."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._connection: psycopg.Connection[Any] | None = None
+        self._last: Position | None = None
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Give the offset of a new checkpoint."""
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Give the limit of a batch."""
+        return ReadMaxRows(self._options.max_messages)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Remember what is there now: what is committed later is not for this run."""
+        self._last = self._position(None)[0]
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Give the end of the next batch, or `start` if there is nothing new."""
+        if not start:
+            return self._begin()
+        quantity = UNLIMITED if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", UNLIMITED)
+        deadline = time.monotonic() + (0 if self._last else WAIT_SECONDS)
+        while True:
+            found = self._next(start, quantity)
+            if found is not start or time.monotonic() >= deadline:
+                return found
+            time.sleep(PAUSE_SECONDS)
+
+    def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
+        """Cut what is between two offsets into ranges, after a count: retention may have been faster."""
+        if not start or not end or start == end:
+            return []
+        after = start["id"] if start["position"] == end["position"] else 0
+        size = max(1, min(rows.ROWS_PER_PARTITION, -(-end["rows"] // self._options.min_partitions)))
+        with self._server() as server:
+            found = server.execute(
+                "select first_id, end_id, n, condition from pgmq.archive_ranges(queue => %s, base => %s,"
+                " base_since => %s::timestamptz, seen => %s, since => %s::timestamptz, after => %s,"
+                " last_id => %s, size => %s)",
+                [
+                    self._options.queue,
+                    *(end["base"] or (None, None)),
+                    *end["position"],
+                    after,
+                    end["id"],
+                    size,
+                ],
+            ).fetchall()
+            table = rows.view(server, self._options.queue, "a")
+        left = sum(n for _, _, n, _ in found)
+        if left < end["rows"] and self._options.fail_on_data_loss:
+            raise self._lost(f"of {end['rows']} archived messages of a batch only {left} are left")
+        return [
+            RangePartition([rows.Range(self._options.queue, table, a, b, where=condition, expected=n)])
+            for a, b, n, condition in found
+        ]
+
+    def read(self, partition: RangePartition) -> Iterator[pyarrow.RecordBatch]:  # type: ignore[override]
+        """Read the ranges of a partition."""
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        return rows.read(self._options, chosen(self._options), partition.ranges, schema)
+
+    def commit(self, end: Offset) -> None:
+        """Do nothing: nobody but the checkpoint knows of this stream."""
+
+    def stop(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _begin(self) -> Offset:
+        """Give the place where a new checkpoint starts; no message is read yet."""
+        with self._server() as server:
+            queue = queue_named(server, self._options.queue)
+        now, _, identity = self._position(None)
+        base = now if self._options.starts_at == "latest" else None
+        return {
+            "v": VERSION,
+            "queue": queue,
+            "archive": identity,
+            "base": base,
+            "position": base or self._last or now,
+            "id": 0,
+            "rows": 0,
+        }
+
+    def _next(self, start: Offset, quantity: int) -> Offset:
+        """Go on within the position of `start`, and when that is exhausted, to a newer one."""
+        at = (start["base"], start["position"])
+        now, is_gone, identity = self._position(start["position"][1])
+        self._check(start, identity)
+        last, n = self._piece(*at, start["id"], quantity)
+        if n:
+            return {**start, "id": last, "rows": n}
+        if is_gone and self._options.fail_on_data_loss:
+            raise self._lost("retention has deleted archived messages that this stream may not have read")
+        until = self._last or now
+        if list(until) == list(start["position"]):
+            return start
+        last, n = self._piece(start["position"], until, 0, quantity)
+        if not n:
+            return start
+        return {**start, "base": start["position"], "position": until, "id": last, "rows": n}
+
+    def _piece(self, base: Position | None, position: Position, after: int, quantity: int) -> tuple[int, int]:
+        with self._server() as server:
+            row = server.execute(
+                "select last_id, n from pgmq.archive_piece(queue => %s, base => %s,"
+                " base_since => %s::timestamptz, seen => %s, since => %s::timestamptz, after => %s,"
+                " qty => %s)",
+                [self._options.queue, *(base or (None, None)), *position, after, quantity],
+            ).fetchone()
+        assert row is not None
+        return row[0] or 0, row[1]
+
+    def _position(self, read_since: str | None) -> tuple[Position, bool, str]:
+        with self._server() as server:
+            row = server.execute(
+                "select seen, since::text, is_gone, identity"
+                " from pgmq.archive_position(queue => %s, read_since => %s::timestamptz)",
+                [self._options.queue, read_since],
+            ).fetchone()
+        assert row is not None
+        return (row[0], row[1]), row[2], row[3]
+
+    def _check(self, offset: Offset, identity: str) -> None:
+        if offset.get("v") != VERSION or offset.get("archive") != identity:
+            raise errors.PipelineError(
+                f"the checkpoint is not of this archive of queue {self._options.queue}",
+                hint="It is of another queue or server, or the queue was made anew. Use a new checkpoint.",
+                queue=self._options.queue,
+            )
+
+    def _lost(self, what: str) -> errors.MessagesLostError:
+        return errors.MessagesLostError(
+            f"queue {self._options.queue}: {what}",
+            hint="With failOnDataLoss=false the stream goes on without them.",
+            queue=self._options.queue,
+        )
+
+    def _server(self) -> rows.Held:
+        """Give the connection that this reader keeps, a new one where it broke."""
+        if self._connection is None or self._connection.closed:
+            self._connection = rows.connect(self._options.dsn)
+        return rows.Held(self._connection)

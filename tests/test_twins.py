@@ -1,4 +1,4 @@
-"""One verb, one word: SQL function, method of the client, command. What has no twin is listed, with why."""
+"""One verb, one word: SQL function, client's method, command, route. What has no twin is listed, with why."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import typer
 from psycopg import Connection
+from tests.service.route_table import ROUTES
 
 import spanmq
 from spanmq.cli.app import app
@@ -118,6 +119,58 @@ FUNCTIONS_WITHOUT_METHOD = {
     "read_grouped_rr_with_poll": "the client waits outside of the server: `wait`",
     "read_grouped_head_with_poll": "the client waits outside of the server: `wait`",
 }
+# The route's name, where it is another than the method's.
+METHOD_OF_ROUTE = {
+    "ack": "ack_lease",
+    "nack": "nack_lease",
+    "reject": "reject_lease",
+    "release": "release_lease",
+    "try_routing": "test_routing",
+    "count_all_dead_letters": "count_dead_letters",
+    "list_all_topic_bindings": "list_topic_bindings",
+    "list_all_receivers": "list_receivers",
+    "classify_in_queue": "classify",
+    "list_category_rules_of_queue": "list_category_rules",
+    "set_category_rule_of_queue": "set_category_rule",
+    "drop_category_rule_of_queue": "drop_category_rule",
+    "list_category_policies_of_queue": "list_category_policies",
+    "set_category_policy_of_queue": "set_category_policy",
+}
+ROUTES_WITHOUT_METHOD = {
+    "live": "of the process",
+    "ready": "of the process and its database",
+}
+METHODS_WITHOUT_ROUTE = {
+    "open": "the service's own client",
+    "close": "the service's own client",
+    "connection": "a request has none",
+    "transaction": "a request is one",
+    "install": "for who keeps house",
+    "flavour": "for who keeps house",
+    "ack": "`ack_lease`, by receipts",
+    "nack": "`nack_lease`, by receipts",
+    "reject": "`reject_lease`, by receipts",
+    "release": "`release_lease`, by receipts",
+    "read": "PGMQ's, without a lease that could stand in a receipt: `receive`",
+    "read_grouped": "PGMQ's, without a lease: `receive` from an ordered queue",
+    "read_grouped_rr": "PGMQ's, without a lease: `receive` from an ordered queue",
+    "read_grouped_head": "PGMQ's, without a lease: `receive` from an ordered queue",
+    "set_vt": "PGMQ's, whoever holds the message: `extend`, `nack`",
+    "enable_notify_insert": "for who listens to the database",
+    "update_notify_insert": "for who listens to the database",
+    "disable_notify_insert": "for who listens to the database",
+    "list_notify_insert_throttles": "for who listens to the database",
+    "get_shards": "ShardedQueue's",
+    "set_shards": "ShardedQueue's",
+    "forget_shards": "ShardedQueue's",
+    "enter_shards": "ShardedQueue's",
+    "shard_groups": "ShardedQueue's",
+    "create_token": "no token makes another",
+    "list_tokens": "no token sees another",
+    "rotate_token": "no token changes another",
+    "revoke_token": "no token ends another",
+    "check_token": "each request's",
+}
 # Where the client holds the names of functions.
 CALLERS = [
     path
@@ -195,6 +248,13 @@ def test_parameter_and_option_are_twins() -> None:
             wanted = set(inspect.signature(methods[method]).parameters) - {"self"}
             wanted -= {parameter for owner, parameter in PARAMETERS_WITHOUT_OPTION if owner == method}
             assert {each.name for each in command.params} - PARAMETERS_OF_COMMANDS == wanted, name
+
+
+def test_method_and_route_are_twins() -> None:
+    routed = {METHOD_OF_ROUTE.get(route.name, route.name) for route in ROUTES}
+    methods = methods_of(Client).keys()
+    assert routed - methods == ROUTES_WITHOUT_METHOD.keys()
+    assert methods - routed == METHODS_WITHOUT_ROUTE.keys()
 
 
 def test_function_and_method_are_twins(functions: set[str]) -> None:

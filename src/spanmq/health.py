@@ -7,7 +7,7 @@ from __future__ import annotations
 from spanmq import health_calls
 from spanmq.call import Seconds
 from spanmq.link import Link
-from spanmq.message import Finding, QueueHealth, Sample
+from spanmq.message import Finding, LatestStatistics, QueueHealth, Sample
 
 
 class Health:
@@ -25,6 +25,13 @@ class Health:
         Empty where nobody calls `maintain`, which takes the samples and keeps them for three days.
         """
         return self._link.run(health_calls.statistics(queue, seconds))
+
+    def latest_statistics(self) -> list[LatestStatistics]:
+        """Tell how each queue stood at its last sample, into which one may look.
+
+        Costs the same whatever waits there, where `health` looks at every span.
+        """
+        return self._link.run(health_calls.latest_statistics())
 
     def doctor(self, *, connections: int | None = None) -> list[Finding]:
         """Look whether the server is fit for its job, and say what to do.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from spanmq import call as argument
 from spanmq.call import Call, Seconds
-from spanmq.message import Finding, QueueHealth, Sample
+from spanmq.message import Finding, LatestStatistics, QueueHealth, Sample
 from spanmq.rows import records
 
 
@@ -21,6 +22,11 @@ def statistics(queue: str, seconds: Seconds) -> Call[list[Sample]]:
     """Look back."""
     arguments = (argument.queue_name("queue", queue), argument.seconds("seconds", seconds))
     return Call("statistics", arguments, partial(records, _sample), queue, native=True)
+
+
+def latest_statistics() -> Call[list[LatestStatistics]]:
+    """Look at the last sample of every queue."""
+    return Call("latest_statistics", (), partial(records, _latest), native=True)
 
 
 def doctor(connections: int | None) -> Call[list[Finding]]:
@@ -64,6 +70,10 @@ def _sample(record: dict[str, Any]) -> Sample:
         in_flight=record["in_flight"],
         oldest_ready_seconds=record["oldest_ready_seconds"],
     )
+
+
+def _latest(record: dict[str, Any]) -> LatestStatistics:
+    return LatestStatistics(**{field.name: record[field.name] for field in fields(LatestStatistics)})
 
 
 def _finding(record: dict[str, Any]) -> Finding:

@@ -209,6 +209,30 @@ class Sample:
     oldest_ready_seconds: float | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatestStatistics:
+    """How a queue stood at its last sample (`sampled_at` None: there is none), and two counts of now.
+
+    Now are `sent_total`, which only rises, `dead_letters` and `is_paused`. The others are as in a Sample.
+    """
+
+    queue: str
+    is_paused: bool
+    sent_total: int
+    dead_letters: int
+    sampled_at: datetime | None
+    duration_seconds: float | None
+    sent: int
+    received: int
+    settled: int
+    failed: int
+    dead: int
+    backlog: int
+    visible: int
+    in_flight: int
+    oldest_ready_seconds: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What `doctor` found in one `check`: a `level` of "ok", "warning" or "problem", and what to do."""

@@ -42,7 +42,7 @@ class Running:
 
 
 @contextmanager
-def service(dsn: str, folder: Path, *options: str | int, tokens: bool = False) -> Iterator[Running]:
+def service(dsn: str, folder: Path, *options: str | float, tokens: bool = False) -> Iterator[Running]:
     """Run one; its log goes to a file, which grows without anybody reading it."""
     chosen = () if tokens else ("--without-tokens",)
     log = folder / "service.log"

@@ -20,6 +20,7 @@ FREE = {
     "format_table_name": "looks at its argument",
     "get_shards": "of a logical queue: names only",
     "health": "tells of queues that one may look into",
+    "latest_statistics": "tells of queues that one may look into",
     "list_notify_insert_throttles": "tells of queues on which one has a right",
     "list_queues": "tells of queues on which one has a right",
     "list_topic_bindings": "tells of queues on which one has a right",

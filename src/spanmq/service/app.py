@@ -10,7 +10,18 @@ from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp
 
 from spanmq import __version__
-from spanmq.service import condition, receiving, sending
+from spanmq.service import (
+    categories,
+    condition,
+    dead_letters,
+    lookup,
+    queues,
+    receiving,
+    schedules,
+    sending,
+    streams,
+    topics,
+)
 from spanmq.service.backend import Backend
 from spanmq.service.failure import handle
 from spanmq.service.parts import Failed
@@ -33,7 +44,17 @@ ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     }.items()
 }
 # Each is a noun; all stand under /v1.
-ROUTERS: Final[tuple[APIRouter, ...]] = (sending.routes, receiving.routes)
+ROUTERS: Final[tuple[APIRouter, ...]] = (
+    sending.routes,
+    receiving.routes,
+    lookup.routes,
+    queues.routes,
+    dead_letters.routes,
+    categories.routes,
+    schedules.routes,
+    topics.routes,
+    streams.routes,
+)
 
 Mount = Callable[[Backend], ASGIApp]
 

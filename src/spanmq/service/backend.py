@@ -12,6 +12,7 @@ from spanmq.client_async import AsyncClient
 from spanmq.errors import ConnectionFailedError
 from spanmq.service.access import Tokens
 from spanmq.service.gate import Gate
+from spanmq.service.measures import Measures
 from spanmq.service.waiting import Waiting
 from spanmq.timeouts import Timeouts, with_timeouts
 
@@ -37,6 +38,8 @@ class Backend:
         self.waiting = Waiting(self.client)
         self.tokens = Tokens(self.client, settings.token_cache)
         self.gate = Gate(settings)
+        self.measures = Measures(self.gate)
+        self.gate.measures = self.measures
         self.is_stopping = False
 
     async def open(self) -> None:

@@ -1,14 +1,17 @@
-"""Routes that tell whether the service runs and is of use: for who supervises it, without a token."""
+"""Routes for who supervises the service: whether it runs and is of use, without a token, and how it fares."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
 from spanmq.errors import SpanmqError
+from spanmq.service.access import Caller, Scope
 from spanmq.service.json_text import reply
+from spanmq.service.measures import exposition
 from spanmq.service.parts import Behind
 from spanmq.service.refusal import Refusal
 
@@ -34,3 +37,14 @@ async def ready(backend: Behind) -> Response:
     except (SpanmqError, TimeoutError) as error:
         raise Refusal(503, "not_ready", "the database does not answer", retry_after=1) from error
     return reply(state="ready")
+
+
+@routes.get("/metrics")
+async def latest_statistics(
+    backend: Behind, caller: Annotated[Caller, Depends(Scope("look", "filtered"))]
+) -> Response:
+    """Give Prometheus the service's counts, and those of the queues that the token may look at."""
+    found = await backend.client.latest_statistics()
+    seen = [each for each in found if caller.may("look", each.queue)]
+    text, media_type = exposition(backend.measures, seen)
+    return Response(text, media_type=media_type)

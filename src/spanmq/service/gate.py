@@ -16,6 +16,7 @@ from spanmq.service.refusal import Refusal
 
 if TYPE_CHECKING:
     from spanmq.service.access import Caller
+    from spanmq.service.measures import Measures
     from spanmq.service.settings import Settings
 
 CALLER: Final = "spanmq.caller"
@@ -27,6 +28,7 @@ class Gate:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self.measures: Measures | None = None  # told of each request
         self.at_work = 0
         self.waiting = 0
         self._of_callers: Counter[str] = Counter()
@@ -72,6 +74,25 @@ class Gate:
         self._waiting_callers[caller.name] += by
 
     async def _pass(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        began, status = monotonic(), 500
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *HEADERS]
+            await send(message)
+
+        try:
+            await self._admit(app, scope, receive, sending)
+        finally:
+            if self.measures is not None:
+                # A route's pattern: paths have no end, and would fill the memory of who scrapes.
+                route = getattr(scope.get("route"), "path", "other")
+                method = scope["method"] if route != "other" else "other"
+                self.measures.answered(method, route, status, monotonic() - began)
+
+    async def _admit(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         refused = self._refusal(scope)
         if refused is not None:
             body = body_of(refused.code, refused.message)
@@ -81,7 +102,7 @@ class Gate:
             return
         self.at_work += 1
         try:
-            await app(scope, self._limited(receive), _with_headers(send))
+            await app(scope, self._limited(receive), send)
         finally:
             self.at_work -= 1
             if (name := scope.get(CALLER)) is not None:
@@ -104,16 +125,19 @@ class Gate:
         )
 
     def _limited(self, receive: Receive) -> Receive:
-        deadline = monotonic() + self._settings.read_timeout
+        deadline: float | None = None  # from the first look on: what is here already is in time
         is_read = False
         size = 0
 
         async def limited() -> Message:
-            nonlocal is_read, size
+            nonlocal deadline, is_read, size
             if is_read:
                 return await receive()  # the end of the connection: no hurry
+            if deadline is None:
+                deadline = asyncio.get_running_loop().time() + self._settings.read_timeout
             try:
-                message = await asyncio.wait_for(receive(), deadline - monotonic())
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
             except TimeoutError as error:
                 raise Refusal(408, "request_too_slow", "the request's body did not come in time") from error
             is_read = message["type"] != "http.request" or not message.get("more_body", False)
@@ -123,12 +147,3 @@ class Gate:
             return message
 
         return limited
-
-
-def _with_headers(send: Send) -> Send:
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", ()), *HEADERS]
-        await send(message)
-
-    return sending

@@ -5,16 +5,26 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from spanmq.service.access import Caller, Scope
 from spanmq.service.backend import Backend, backend_of
+
+
+def text_only(value: object) -> object:
+    """Refuse what is no text."""
+    if not isinstance(value, str):
+        raise ValueError("a moment is a text in ISO 8601, with a time zone")
+    return value
+
 
 QueueName = Annotated[str, Path(description="The queue.", min_length=1, max_length=47)]
 Behind = Annotated[Backend, Depends(backend_of)]
 
 Seconds = Annotated[float, Field(ge=0, le=3e9, allow_inf_nan=False)]
-Delay = Seconds | AwareDatetime
+# A number is no moment, though Pydantic would read it as one.
+Moment = Annotated[AwareDatetime, BeforeValidator(text_only)]
+Delay = Seconds | Moment
 Id = Annotated[int, Field(ge=0, lt=2**63)]
 Quantity = Annotated[int, Query(ge=1, le=1_000)]
 Text = Annotated[str, Field(max_length=10_000)]

@@ -20,13 +20,14 @@ from spanmq.service.settings import Settings
 logger = logging.getLogger("spanmq.service")
 
 HEADER_BYTES_MAX: Final = 64 * 1024
-HEADER_SECONDS: Final = 10.0
 KEEP_ALIVE_SECONDS: Final = 75
 
 
 class Protocol(HttpToolsProtocol):
     """HTTP whose headers must come soon and be of some size: a connection that says little costs little."""
 
+    # Set for the service that runs.
+    header_seconds = 20.0
     _header_timer: asyncio.TimerHandle | None = None
     _header_bytes = 0
 
@@ -71,7 +72,7 @@ class Protocol(HttpToolsProtocol):
         return True
 
     def _await_headers(self) -> None:
-        self._header_timer = self.loop.call_later(HEADER_SECONDS, self._hang_up)
+        self._header_timer = self.loop.call_later(self.header_seconds, self._hang_up)
 
     def _end_timer(self) -> None:
         if self._header_timer is not None:
@@ -130,11 +131,12 @@ def serve(
 ) -> None:
     """Serve until a signal; `announce` is told the address as soon as requests are taken."""
     app: FastAPI = create_app(settings, mounts=mounts)
+    protocol = type("TimedProtocol", (Protocol,), {"header_seconds": settings.read_timeout})
     config = uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
-        http=Protocol,
+        http=protocol,
         ws="none",
         log_config=None,
         access_log=False,

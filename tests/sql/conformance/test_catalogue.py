@@ -71,6 +71,7 @@ ADDED = {
     "get_policy",
     "get_shards",
     "health",
+    "latest_statistics",
     "list_category_rules",
     "list_receivers",
     "list_schedules",

@@ -1,0 +1,133 @@
+"""Routes of categories of failures: which error is which, and what that means."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+from pydantic import Field
+from starlette.responses import Response
+
+from spanmq.service.json_text import reply
+from spanmq.service.parts import (
+    Behind,
+    Given,
+    MayLook,
+    MayLookAtAll,
+    MayManage,
+    MayManageAll,
+    QueueName,
+    Text,
+)
+
+routes = APIRouter(tags=["categories"])
+
+RuleName = Annotated[str, Path(min_length=1, max_length=100)]
+Category = Annotated[str, Path(min_length=1, max_length=20)]
+Settings = Annotated[dict[str, Any] | None, Field(description="null: as the queue's policy says")]
+
+
+class Error(Given):
+    """An error's text and class."""
+
+    error: Text | None = None
+    error_class: Text | None = None
+
+
+class Rule(Given):
+    """Errors that match are of this category."""
+
+    category: Annotated[str, Field(max_length=20)]
+    error: Annotated[str, Field(max_length=500)] | None = None
+    error_class: Annotated[str, Field(max_length=500)] | None = None
+    place: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 100
+
+
+class Meaning(Given):
+    """What a category means: its settings."""
+
+    settings: Settings
+
+
+@routes.post("/classify")
+async def classify(error: Error, backend: Behind, _: MayLookAtAll) -> Response:
+    """Give the category that the rules of all queues find for an error."""
+    return reply(category=await backend.client.classify(error.error, error_class=error.error_class))
+
+
+@routes.post("/queues/{queue}/classify")
+async def classify_in_queue(queue: QueueName, error: Error, backend: Behind, _: MayLook) -> Response:
+    """Give the category that the rules of a queue find for an error."""
+    found = await backend.client.classify(error.error, error_class=error.error_class, queue=queue)
+    return reply(category=found)
+
+
+@routes.get("/category-rules")
+async def list_category_rules(backend: Behind, _: MayLookAtAll) -> Response:
+    """List the rules, in the order in which they are asked."""
+    return reply(rules=await backend.client.list_category_rules())
+
+
+@routes.put("/category-rules/{name}")
+async def set_category_rule(name: RuleName, rule: Rule, backend: Behind, _: MayManageAll) -> Response:
+    """Make a rule for all queues, or change it."""
+    await backend.client.set_category_rule(name, **rule.model_dump())
+    return reply(name=name)
+
+
+@routes.delete("/category-rules/{name}")
+async def drop_category_rule(name: RuleName, backend: Behind, _: MayManageAll) -> Response:
+    """Drop a rule for all queues."""
+    return reply(existed=await backend.client.drop_category_rule(name))
+
+
+@routes.get("/queues/{queue}/category-rules")
+async def list_category_rules_of_queue(queue: QueueName, backend: Behind, _: MayLook) -> Response:
+    """List the rules of a queue and those of all queues."""
+    return reply(rules=await backend.client.list_category_rules(queue))
+
+
+@routes.put("/queues/{queue}/category-rules/{name}")
+async def set_category_rule_of_queue(
+    queue: QueueName, name: RuleName, rule: Rule, backend: Behind, _: MayManage
+) -> Response:
+    """Make a rule of a queue, or change it."""
+    await backend.client.set_category_rule(name, queue=queue, **rule.model_dump())
+    return reply(name=name)
+
+
+@routes.delete("/queues/{queue}/category-rules/{name}")
+async def drop_category_rule_of_queue(
+    queue: QueueName, name: RuleName, backend: Behind, _: MayManage
+) -> Response:
+    """Drop a rule of a queue."""
+    return reply(existed=await backend.client.drop_category_rule(name, queue=queue))
+
+
+@routes.get("/category-policies")
+async def list_category_policies(backend: Behind, _: MayLookAtAll) -> Response:
+    """List what each category means in general."""
+    return reply(policies=await backend.client.list_category_policies())
+
+
+@routes.put("/category-policies/{category}")
+async def set_category_policy(
+    category: Category, meaning: Meaning, backend: Behind, _: MayManageAll
+) -> Response:
+    """Change what a category means in general."""
+    return reply(policy=await backend.client.set_category_policy(category, meaning.settings))
+
+
+@routes.get("/queues/{queue}/category-policies")
+async def list_category_policies_of_queue(queue: QueueName, backend: Behind, _: MayLook) -> Response:
+    """List what each category means in a queue."""
+    return reply(policies=await backend.client.list_category_policies(queue))
+
+
+@routes.put("/queues/{queue}/category-policies/{category}")
+async def set_category_policy_of_queue(
+    queue: QueueName, category: Category, meaning: Meaning, backend: Behind, _: MayManage
+) -> Response:
+    """Change what a category means in a queue."""
+    found = await backend.client.set_category_policy(category, meaning.settings, queue=queue)
+    return reply(policy=found)

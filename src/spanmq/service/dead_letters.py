@@ -1,0 +1,113 @@
+"""Routes of dead letters: look at them, put them back, discard them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path
+from pydantic import Field
+from starlette.responses import Response
+
+from spanmq.dead_letter_calls import UNCHANGED
+from spanmq.service.access import Caller, Scope
+from spanmq.service.json_text import reply
+from spanmq.service.parts import Behind, Given, MayLook, MayManage, Moment, QueueName, Seconds
+
+routes = APIRouter(tags=["dead letters"])
+
+SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
+Rate = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+
+
+class Filters(Given):
+    """Which dead letters; what isn't given is any. `error` and `error_class` are regular expressions."""
+
+    category: Annotated[str, Field(max_length=20)] | None = None
+    error: Annotated[str, Field(max_length=500)] | None = None
+    error_class: Annotated[str, Field(max_length=500)] | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+    payload: dict[str, Any] | None = None
+
+
+class Sought(Filters):
+    """Which, and which page of them: those after an id."""
+
+    redriven: bool | None = False
+    after: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    quantity: Annotated[int, Field(ge=1, le=1_000)] = 100
+
+
+class Redrive(Filters):
+    """Which are put back, and how fast they come."""
+
+    quantity: Annotated[int, Field(ge=1, le=10_000)] = 1_000
+    rate: Rate | None = None
+    delay: Seconds = 60.0
+    dry_run: bool = False
+
+
+class Discard(Filters):
+    """Which are deleted for good."""
+
+    redriven: bool | None = False
+    quantity: Annotated[int, Field(ge=1, le=10_000)] = 1_000
+    dry_run: bool = False
+
+
+class Repaired(Given):
+    """When it comes, and what it is from now on, if something else."""
+
+    body: Any = None
+    headers: dict[str, Any] | None = None
+    delay: Seconds = 60.0
+
+
+@routes.get("/dead-letters")
+async def count_all_dead_letters(backend: Behind, caller: SeesSome) -> Response:
+    """Count those that wait, by queue and category."""
+    found = await backend.client.count_dead_letters()
+    return reply(counts=[each for each in found if caller.may("look", each.queue)])
+
+
+@routes.get("/queues/{queue}/dead-letters")
+async def count_dead_letters(queue: QueueName, backend: Behind, _: MayLook) -> Response:
+    """Count those of a queue that wait, by category."""
+    return reply(counts=await backend.client.count_dead_letters(queue))
+
+
+@routes.post("/queues/{queue}/dead-letters/search")
+async def dead_letters(queue: QueueName, sought: Sought, backend: Behind, _: MayLook) -> Response:
+    """Look at dead letters, in the order of their deaths; the next page begins after the last id."""
+    found = await backend.client.dead_letters(queue, **sought.model_dump())
+    return reply(dead_letters=found)
+
+
+@routes.post("/queues/{queue}/dead-letters/redrive")
+async def redrive(queue: QueueName, which: Redrive, backend: Behind, _: MayManage) -> Response:
+    """Put dead letters back into their queue, none twice."""
+    return reply(results=await backend.client.redrive(queue, **which.model_dump()))
+
+
+@routes.post("/queues/{queue}/dead-letters/{message_id}/redrive")
+async def redrive_message(
+    queue: QueueName,
+    message_id: Annotated[int, Path(ge=0, lt=2**63)],
+    repaired: Repaired,
+    backend: Behind,
+    _: MayManage,
+) -> Response:
+    """Put one back, repaired if a body or headers are given."""
+    # A body that is null is another thing than none.
+    body = repaired.body if "body" in repaired.model_fields_set else UNCHANGED
+    return reply(
+        message_id=await backend.client.redrive_message(
+            queue, message_id, body=body, headers=repaired.headers, delay=repaired.delay
+        )
+    )
+
+
+@routes.post("/queues/{queue}/dead-letters/purge")
+async def purge_dead_letters(queue: QueueName, which: Discard, backend: Behind, _: MayManage) -> Response:
+    """Delete dead letters for good; with `dry_run` only count them."""
+    return reply(removed=await backend.client.purge_dead_letters(queue, **which.model_dump()))

@@ -1,0 +1,97 @@
+"""Routes of messages by their ids: look at them, follow them, take them out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from pydantic import Field
+from starlette.responses import Response
+
+from spanmq.service.json_text import messages_of, reply
+from spanmq.service.parts import (
+    Behind,
+    Given,
+    Id,
+    MayLook,
+    MayManage,
+    MayReceive,
+    Quantity,
+    QueueName,
+    ReceivedMessages,
+)
+
+routes = APIRouter(tags=["messages"])
+
+MessageId = Annotated[int, Path(ge=0, lt=2**63)]
+After = Annotated[int, Query(ge=0, lt=2**63)]
+
+
+class Ids(Given):
+    """The ids of messages."""
+
+    message_ids: Annotated[list[Id], Field(min_length=1, max_length=1_000)]
+
+
+class Popped(Given):
+    """How many messages."""
+
+    quantity: Annotated[int, Field(ge=1, le=1_000)] = 1
+
+
+@routes.get("/queues/{queue}/messages", response_model=ReceivedMessages)
+async def peek(
+    queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 10, after: After = 0
+) -> Response:
+    """Look at messages with ids above `after`, in order, without taking them."""
+    return messages_of(await backend.client.peek(queue, quantity, after=after))
+
+
+@routes.get("/queues/{queue}/archive", response_model=ReceivedMessages)
+async def peek_archive(
+    queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 10, after: After = 0
+) -> Response:
+    """Look at archived messages with ids above `after`, in order."""
+    return messages_of(await backend.client.peek_archive(queue, quantity, after=after))
+
+
+@routes.get("/queues/{queue}/messages/{message_id}/status")
+async def status(queue: QueueName, message_id: MessageId, backend: Behind, _: MayLook) -> Response:
+    """Give the state of a message: pending, processing, delayed, failed, dead, completed or unknown."""
+    return reply(message_id=message_id, state=await backend.client.status(queue, message_id))
+
+
+@routes.get("/queues/{queue}/messages/{message_id}/failures")
+async def failures(queue: QueueName, message_id: MessageId, backend: Behind, _: MayLook) -> Response:
+    """Give what went wrong with a message, the first failure first."""
+    return reply(message_id=message_id, failures=await backend.client.failures(queue, message_id))
+
+
+@routes.post("/queues/{queue}/pop", response_model=ReceivedMessages)
+async def pop(queue: QueueName, wanted: Popped, backend: Behind, _: MayReceive) -> Response:
+    """Take messages out for good: what the receiver then loses is lost."""
+    return messages_of(await backend.client.pop(queue, wanted.quantity))
+
+
+@routes.post("/queues/{queue}/cancel")
+async def cancel(queue: QueueName, ids: Ids, backend: Behind, _: MayManage) -> Response:
+    """Take messages back that nobody holds."""
+    return reply(results=await backend.client.cancel(queue, ids.message_ids))
+
+
+@routes.post("/queues/{queue}/delete")
+async def delete(queue: QueueName, ids: Ids, backend: Behind, _: MayManage) -> Response:
+    """Delete messages, whoever holds them."""
+    return _by_id(ids, await backend.client.delete(queue, ids.message_ids), "deleted")
+
+
+@routes.post("/queues/{queue}/archive")
+async def archive(queue: QueueName, ids: Ids, backend: Behind, _: MayManage) -> Response:
+    """Move messages to the archive, whoever holds them."""
+    return _by_id(ids, await backend.client.archive(queue, ids.message_ids), "archived")
+
+
+def _by_id(ids: Ids, done: list[int], outcome: str) -> Response:
+    existed = set(done)
+    outcomes = [(each, outcome if each in existed else "unknown") for each in ids.message_ids]
+    return reply(results=[{"message_id": each, "outcome": became} for each, became in outcomes])

@@ -1,0 +1,108 @@
+"""What Prometheus scrapes at /metrics: the service's own counts, and its queues at their last sample.
+
+A scrape costs the same whatever waits in the queues: the samples are maintain()'s, at most a minute old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+from spanmq.message import LatestStatistics
+
+if TYPE_CHECKING:
+    from spanmq.service.gate import Gate
+
+SECONDS: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)
+# A gauge of each queue: the field of its statistics, and what it tells.
+GAUGES: Final = {
+    "backlog": "Messages that are not settled, at the last sample.",
+    "visible": "Messages that a receive may get, at the last sample.",
+    "in_flight": "Messages under a lease that runs, at the last sample.",
+    "dead_letters": "Dead letters that wait.",
+}
+RATES: Final = {
+    "received": "Deliveries a second, before the last sample.",
+    "settled": "Messages settled a second, before the last sample.",
+    "failed": "Failures a second, before the last sample.",
+    "dead": "Messages that died a second, before the last sample.",
+}
+
+
+class Measures:
+    """What the service counts of itself."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "spanmq_requests", "Requests answered.", ("method", "route", "status"), registry=self.registry
+        )
+        self._seconds = Histogram(
+            "spanmq_request_seconds",
+            "How long a request took, with the time that it waited for messages.",
+            ("route",),
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        at_work = Gauge("spanmq_requests_at_work", "Requests at work.", registry=self.registry)
+        at_work.set_function(lambda: gate.at_work)
+        waiting = Gauge("spanmq_requests_waiting", "Requests that wait for messages.", registry=self.registry)
+        waiting.set_function(lambda: gate.waiting)
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        self._requests.labels(method, route, status).inc()
+        self._seconds.labels(route).observe(seconds)
+
+
+class Queues(Collector):
+    """What stands there of queues, once."""
+
+    def __init__(self, queues: Iterable[LatestStatistics]) -> None:
+        self._queues = list(queues)
+
+    def collect(self) -> Iterator[Metric]:
+        """Give a family for each thing that is told of a queue."""
+        sent = CounterMetricFamily("spanmq_messages_sent", "Messages sent, by drawn ids.", labels=["queue"])
+        for each in self._queues:
+            sent.add_metric([each.queue], each.sent_total)
+        yield sent
+        for field, text in GAUGES.items():
+            gauge = GaugeMetricFamily(f"spanmq_queue_{field}", text, labels=["queue"])
+            for each in self._queues:
+                gauge.add_metric([each.queue], getattr(each, field))
+            yield gauge
+        for field, text in RATES.items():
+            gauge = GaugeMetricFamily(f"spanmq_queue_{field}_per_second", text, labels=["queue"])
+            for each in self._queues:
+                if each.duration_seconds:
+                    gauge.add_metric([each.queue], getattr(each, field) / each.duration_seconds)
+            yield gauge
+        paused = GaugeMetricFamily("spanmq_queue_paused", "1: receivers get nothing.", labels=["queue"])
+        ready = GaugeMetricFamily(
+            "spanmq_queue_oldest_ready_seconds",
+            "Since when the first visible message waited at the last sample.",
+            labels=["queue"],
+        )
+        sampled = GaugeMetricFamily(
+            "spanmq_queue_sampled_timestamp_seconds", "When the last sample was taken.", labels=["queue"]
+        )
+        for each in self._queues:
+            paused.add_metric([each.queue], each.is_paused)
+            if each.oldest_ready_seconds is not None:
+                ready.add_metric([each.queue], each.oldest_ready_seconds)
+            if each.sampled_at is not None:
+                sampled.add_metric([each.queue], each.sampled_at.timestamp())
+        yield from (paused, ready, sampled)
+
+
+def exposition(measures: Measures, found: Iterable[LatestStatistics]) -> tuple[bytes, str]:
+    """Give the text that Prometheus reads, and its type."""
+    queues = CollectorRegistry()
+    queues.register(Queues(found))
+    return generate_latest(measures.registry) + generate_latest(queues), CONTENT_TYPE_LATEST

@@ -1,0 +1,85 @@
+"""Routes of recurring messages. What a schedule's queue is decides who may touch it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+from pydantic import Field
+from starlette.responses import Response
+
+from spanmq.client_async import AsyncClient
+from spanmq.errors import ScheduleNotFoundError
+from spanmq.service.access import Caller, Scope
+from spanmq.service.json_text import reply
+from spanmq.service.parts import Behind, Given, Name, Text
+
+routes = APIRouter(tags=["schedules"])
+
+SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
+ManagesSome = Annotated[Caller, Depends(Scope("manage", "request"))]
+
+
+class Recurring(Given):
+    """When a message comes, into which queue, and what it is."""
+
+    queue: Annotated[str, Field(min_length=1, max_length=47)]
+    cron: Annotated[str, Field(max_length=1_000)]
+    body: Any
+    time_zone: Annotated[str, Field(max_length=100)] = "UTC"
+    headers: dict[str, Any] | None = None
+    group: Text | None = None
+    catch_up: bool = False
+
+
+@routes.get("/schedules")
+async def list_schedules(backend: Behind, caller: SeesSome) -> Response:
+    """List the recurring messages of queues that the token may look at."""
+    found = await backend.client.list_schedules()
+    return reply(schedules=[each for each in found if caller.may("look", each.queue)])
+
+
+@routes.put("/schedules/{name}")
+async def schedule(name: Name, recurring: Recurring, backend: Behind, caller: ManagesSome) -> Response:
+    """Make a recurring message, or change the one of this name."""
+    caller.check("manage", recurring.queue)
+    async with backend.client.transaction() as client:
+        # Who may not touch the schedule of that name may not take it away either.
+        await _check(client, caller, name)
+        await client.schedule(name, **recurring.model_dump())
+    return reply(name=name)
+
+
+@routes.delete("/schedules/{name}")
+async def unschedule(name: Name, backend: Behind, caller: ManagesSome) -> Response:
+    """End one; what it has sent stays."""
+    async with backend.client.transaction() as client:
+        await _check(client, caller, name)
+        return reply(existed=await client.unschedule(name))
+
+
+@routes.post("/schedules/{name}/pause")
+async def pause_schedule(name: Name, backend: Behind, caller: ManagesSome) -> Response:
+    """Let its times pass."""
+    async with backend.client.transaction() as client:
+        await _check(client, caller, name, needed=True)
+        await client.pause_schedule(name)
+    return reply(name=name, is_paused=True)
+
+
+@routes.post("/schedules/{name}/resume")
+async def resume_schedule(name: Name, backend: Behind, caller: ManagesSome) -> Response:
+    """Fire again from now on."""
+    async with backend.client.transaction() as client:
+        await _check(client, caller, name, needed=True)
+        await client.resume_schedule(name)
+    return reply(name=name, is_paused=False)
+
+
+async def _check(client: AsyncClient, caller: Caller, name: str, *, needed: bool = False) -> None:
+    """Raise 403 for a schedule that the caller may not touch, 404 if it is `needed` and isn't there."""
+    queue = next((each.queue for each in await client.list_schedules() if each.name == name), None)
+    if queue is not None:
+        caller.check("manage", queue)
+    elif needed:
+        raise ScheduleNotFoundError(f"there is no schedule {name!r}")

@@ -1,0 +1,57 @@
+"""Routes of the streams that consume queues."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query
+from starlette.responses import Response
+
+from spanmq.service.access import Caller, Scope
+from spanmq.service.json_text import reply
+from spanmq.service.parts import Behind, MayLook, MayManage, QueueName
+
+routes = APIRouter(tags=["streams"])
+
+SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
+Receiver = Annotated[str, Path(min_length=1, max_length=200, description="Its label or id.")]
+
+
+@routes.get("/receivers")
+async def list_all_receivers(backend: Behind, caller: SeesSome) -> Response:
+    """List the streams of queues that the token may look at."""
+    found = await backend.client.list_receivers()
+    return reply(receivers=[each for each in found if caller.may("look", each.queue)])
+
+
+@routes.get("/queues/{queue}/receivers")
+async def list_receivers(queue: QueueName, backend: Behind, _: MayLook) -> Response:
+    """List the streams that consume a queue."""
+    return reply(receivers=await backend.client.list_receivers(queue))
+
+
+@routes.post("/queues/{queue}/receivers/{receiver}/adopt")
+async def adopt_receiver(queue: QueueName, receiver: Receiver, backend: Behind, _: MayManage) -> Response:
+    """Let the next new checkpoint with this label go on in its place."""
+    await backend.client.adopt_receiver(queue, receiver)
+    return reply(receiver=receiver)
+
+
+@routes.post("/queues/{queue}/receivers/{receiver}/release")
+async def release_receiver(
+    queue: QueueName,
+    receiver: Receiver,
+    backend: Behind,
+    _: MayManage,
+    settled: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
+) -> Response:
+    """Give what a stream holds back to the queue."""
+    return reply(released=await backend.client.release_receiver(queue, receiver, settled))
+
+
+@routes.post("/queues/{queue}/forget-export")
+async def forget_export(
+    queue: QueueName, backend: Behind, _: MayManage, lake: Annotated[str, Query(max_length=4_000)]
+) -> Response:
+    """Let the archive's retention no longer wait for a lake."""
+    return reply(existed=await backend.client.forget_export(queue, lake))

@@ -1,0 +1,90 @@
+"""Routes of topics: sending to whom it concerns. A topic is of no single queue: it takes a token for all."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path
+from pydantic import Field
+from starlette.responses import Response
+
+from spanmq.service.access import Caller, Scope
+from spanmq.service.json_text import reply
+from spanmq.service.parts import Behind, Given, MayLook, MayLookAtAll, MayManageAll, QueueName, Seconds, Text
+
+routes = APIRouter(tags=["topics"])
+
+MaySendToAll = Annotated[Caller, Depends(Scope("send", "everything"))]
+Topic = Annotated[str, Path(min_length=1, max_length=255)]
+Pattern = Annotated[str, Path(min_length=1, max_length=255)]
+
+
+class TopicMessage(Given):
+    """A message for a topic."""
+
+    body: Any
+    headers: dict[str, Any] | None = None
+    group: Text | None = None
+
+
+class SingleTopicMessage(TopicMessage):
+    """One by itself."""
+
+    delay: Seconds | None = None
+
+
+class TopicMessages(Given):
+    """Messages for a topic, all or none."""
+
+    messages: Annotated[list[TopicMessage], Field(min_length=1, max_length=1_000)]
+    delay: Seconds | None = None
+
+
+@routes.post("/topics/{topic}/messages", status_code=201)
+async def send_topic(topic: Topic, message: SingleTopicMessage, backend: Behind, _: MaySendToAll) -> Response:
+    """Send a message to every queue with a pattern that matches."""
+    return reply(201, queues=await backend.client.send_topic(topic, **message.model_dump()))
+
+
+@routes.post("/topics/{topic}/messages/batch", status_code=201)
+async def send_batch_topic(topic: Topic, batch: TopicMessages, backend: Behind, _: MaySendToAll) -> Response:
+    """Send messages to every queue with a pattern that matches, all or none."""
+    sent = await backend.client.send_batch_topic(
+        topic,
+        [message.body for message in batch.messages],
+        headers=[message.headers for message in batch.messages],
+        group=[message.group for message in batch.messages],
+        delay=batch.delay,
+    )
+    return reply(201, results=sent)
+
+
+@routes.get("/topics/{topic}/routing")
+async def try_routing(topic: Topic, backend: Behind, _: MayLookAtAll) -> Response:
+    """List the bindings that a topic would meet; sends nothing."""
+    return reply(bindings=await backend.client.test_routing(topic))
+
+
+@routes.get("/bindings")
+async def list_all_topic_bindings(backend: Behind, _: MayLookAtAll) -> Response:
+    """List all bindings."""
+    return reply(bindings=await backend.client.list_topic_bindings())
+
+
+@routes.get("/queues/{queue}/bindings")
+async def list_topic_bindings(queue: QueueName, backend: Behind, _: MayLook) -> Response:
+    """List the bindings of a queue."""
+    return reply(bindings=await backend.client.list_topic_bindings(queue))
+
+
+@routes.put("/queues/{queue}/bindings/{pattern}")
+async def bind_topic(queue: QueueName, pattern: Pattern, backend: Behind, _: MayManageAll) -> Response:
+    """Let a queue get what is sent to the topics that match."""
+    await backend.client.bind_topic(pattern, queue)
+    return reply(queue=queue, pattern=pattern)
+
+
+@routes.delete("/queues/{queue}/bindings/{pattern}")
+async def unbind_topic(queue: QueueName, pattern: Pattern, backend: Behind, _: MayManageAll) -> Response:
+    """Undo it."""
+    return reply(existed=await backend.client.unbind_topic(pattern, queue))

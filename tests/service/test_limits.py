@@ -1,0 +1,161 @@
+"""Requests that are too large, too slow or no requests: answered or cut off, and nobody else suffers."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from tests.cli.program import do
+from tests.service.running import Running, service
+
+HEAD = "POST /v1/queues/orders/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def strict(service_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A service with little patience."""
+    do(service_database, "select pgmq.create('orders')")
+    options = ("--body-bytes-max", 10_000, "--read-timeout", 0.5)
+    with service(service_database, tmp_path_factory.mktemp("strict"), *options) as started:
+        yield started
+
+
+def dial(running: Running) -> socket.socket:
+    place = urlsplit(running.address)
+    connection = socket.create_connection((place.hostname, place.port))
+    connection.settimeout(30)
+    return connection
+
+
+def rest(connection: socket.socket) -> bytes:
+    """Read until the service hangs up."""
+    pieces = []
+    try:
+        while piece := connection.recv(1 << 16):
+            pieces.append(piece)
+    except ConnectionResetError:
+        pass
+    return b"".join(pieces)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_body_over_the_limit_is_refused(strict: Running, chunked: bool) -> None:
+    body = b'{"body": "' + b"x" * 20_000 + b'"}'
+    given = iter([body[:5_000], body[5_000:]]) if chunked else body
+    with strict.client() as client:
+        done = client.post("/v1/queues/orders/messages", content=given, headers=JSON)
+        assert (done.status_code, done.json()["error"]["code"]) == (413, "request_too_large")
+        small = client.post("/v1/queues/orders/messages", content=b'{"body": "x"}', headers=JSON)
+        assert small.status_code == 201
+
+
+def test_body_that_is_announced_too_large_is_refused_unread(strict: Running) -> None:
+    with dial(strict) as connection:
+        connection.sendall(f"{HEAD}Content-Length: 999999999\r\n\r\n".encode())
+        assert rest(connection).startswith(b"HTTP/1.1 413 ")
+
+
+def test_body_that_comes_too_slowly_is_cut_off(strict: Running) -> None:
+    with dial(strict) as connection:
+        connection.sendall(f'{HEAD}Content-Length: 100\r\nConnection: close\r\n\r\n{{"b'.encode())
+        assert b" 408 " in rest(connection).split(b"\r\n")[0]
+
+
+@pytest.mark.parametrize("said", [b"", b"POST /v1/queues/orders/messages HTTP/1.1\r\nHost: x\r\nX-A: "])
+def test_headers_that_do_not_come_are_not_waited_for(strict: Running, said: bytes) -> None:
+    began = time.monotonic()
+    with dial(strict) as connection:
+        connection.sendall(said)
+        assert rest(connection) == b""
+    assert time.monotonic() - began < 20
+
+
+def test_headers_that_come_byte_by_byte_gain_no_time(strict: Running) -> None:
+    with dial(strict) as connection:
+        connection.sendall(b"GET /health/live HTTP/1.1\r\nX-Slow: ")
+        connection.settimeout(0.05)
+        for _ in range(400):
+            try:
+                connection.sendall(b"x")
+                if connection.recv(1) == b"":
+                    return
+            except TimeoutError:
+                continue
+            except OSError:  # cut off while we were sending
+                return
+    pytest.fail("slow headers are read for ever")
+
+
+def test_headers_without_end_are_cut_off(strict: Running) -> None:
+    with dial(strict) as connection:
+        with suppress(OSError):
+            connection.sendall(b"GET /health/live HTTP/1.1\r\n" + b"X-Long: " + b"x" * 200_000 + b"\r\n\r\n")
+        assert not rest(connection).startswith(b"HTTP/1.1 200")
+
+
+def test_slow_clients_keep_nobody_waiting(strict: Running) -> None:
+    slow = [dial(strict) for _ in range(100)]
+    try:
+        for connection in slow:
+            connection.sendall(f"{HEAD}Content-Length: 100\r\n\r\n".encode())
+        with strict.client() as client:
+            done = client.post("/v1/queues/orders/messages", json={"body": 1})
+            assert done.status_code == 201
+    finally:
+        for connection in slow:
+            connection.close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{",
+        b'{"body": NaN}',
+        b'{"body": 1e999}',
+        b'{"body": "\\ud800"}',
+        b'{"body": "\\u0000"}',
+        b'{"body": "\xff"}',
+        b'{"body": ' + b"[" * 4_000 + b"]" * 4_000 + b"}",
+        b'{"body": ' + b"9" * 5_000 + b"}",
+        b'{"body": 1, "delay": 1e300}',
+        b'{"body": 1, "delay": -1}',
+        b'{"body": 1, "delay": "yesterday"}',
+        b'{"body": 1, "headers": []}',
+        b'{"body": 1, "group": "\\u0000"}',
+        b'{"body": 1, "priority": 10}',
+        b'{"body": 1, "max_attempts": 0}',
+        b'{"body": 1, "expires_in": "x"}',
+    ],
+    ids=lambda body: body[:30].decode("latin-1"),
+)
+def test_bad_message_is_the_clients_fault(strict: Running, body: bytes) -> None:
+    with strict.client() as client:
+        done = client.post("/v1/queues/orders/messages", content=body, headers=JSON)
+    assert done.status_code in (400, 413, 422), done.text
+    assert done.json()["error"]["code"]
+
+
+@pytest.mark.parametrize(
+    "queue",
+    ["a%0Aservice_started%20address=x", "a%00b", "a%27%3B--", "%24%24", "x" * 60, "%F0%9F%98%80" * 20],
+)
+def test_bad_name_of_a_queue_is_refused_and_forges_no_log(strict: Running, queue: str) -> None:
+    with strict.client() as client:
+        done: httpx.Response = client.put(f"/v1/queues/{queue}", json={})
+    assert done.status_code in (200, 400, 422), done.text
+    assert "\nservice_started" not in strict.log.read_text()
+
+
+def test_unknown_path_and_method_have_the_one_shape(strict: Running) -> None:
+    with strict.client() as client:
+        assert client.get("/v1/none").json()["error"]["code"] == "not_found"
+        assert client.put("/v1/ack").json()["error"]["code"] == "method_not_allowed"

@@ -1,0 +1,87 @@
+"""What Prometheus reads."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import psycopg
+from prometheus_client.parser import text_string_to_metric_families
+from tests.cli.program import do
+from tests.service.running import Running
+
+PAGE = (Path(__file__).parents[2] / "docs/service.md").read_text("utf-8")
+
+
+def scraped(running: Running) -> dict[str, dict[str, float]]:
+    """Give each sample of a queue, or of the service (``), by its name."""
+    with running.client() as client:
+        text = client.get("/metrics").text
+    found: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[sample.labels.get("queue", "")] = sample.value
+    return found
+
+
+def test_metrics_tell_of_queues_what_the_last_sample_knew(shared: Running, service_database: str) -> None:
+    do(
+        service_database,
+        "select pgmq.create('measured'), pgmq.send_batch('measured', array['1', '2', '3']::jsonb[])",
+        "insert into spanmq.statistics select queue_id, clock_timestamp(), "
+        "60, 3, 6, 12, 18, 24, 2, 1, 1, 7.5 from spanmq.queue where name = 'measured'",
+    )
+    found = scraped(shared)
+    assert found["spanmq_messages_sent_total"]["measured"] == 3
+    assert found["spanmq_queue_backlog"]["measured"] == 2
+    assert found["spanmq_queue_oldest_ready_seconds"]["measured"] == 7.5
+    rates = [found[f"spanmq_queue_{each}_per_second"]["measured"] for each in ("received", "settled", "dead")]
+    assert rates == [0.1, 0.2, 0.4]
+    assert found["spanmq_queue_paused"]["measured"] == 0
+
+
+def test_old_sample_of_an_idle_queue_has_no_rates(shared: Running, service_database: str) -> None:
+    do(
+        service_database,
+        "select pgmq.create('idle')",
+        "insert into spanmq.statistics select queue_id, clock_timestamp() - interval '1 hour', "
+        "60, 3, 6, 12, 18, 24, 0, 0, 0, null from spanmq.queue where name = 'idle'",
+    )
+    assert scraped(shared)["spanmq_queue_settled_per_second"]["idle"] == 0
+
+
+def test_requests_are_counted_by_their_routes(shared: Running) -> None:
+    with shared.client() as client:
+        client.get("/v1/queues/measured/policy")
+        client.get("/v1/queues/other/policy")
+        client.get("/no/such/path")
+        text = client.get("/metrics").text
+    assert 'route="/v1/queues/{queue}/policy",status="404"' in text
+    assert 'method="other",route="other",status="404"' in text
+    assert "no/such" not in text
+
+
+def test_every_metric_is_on_the_page(shared: Running, service_database: str) -> None:
+    do(service_database, "select pgmq.create('paged')")
+    told = {name for name in scraped(shared) if not name.endswith("_created")}
+    names = {re.sub(r"_(bucket|count|sum)$", "", name) for name in told}
+    assert {name for name in names if f"`{name}`" not in PAGE} == set()
+
+
+def test_scrape_reads_the_same_whatever_waits(service_database: str) -> None:
+    """Blocks read by the function, with one span and with thousands."""
+    query = "explain (analyze, buffers, format json) select * from pgmq.latest_statistics()"
+
+    def blocks(connection: psycopg.Connection[tuple[object, ...]]) -> int:
+        for _ in range(3):  # the first reads the catalogue
+            row = connection.execute(query).fetchone()
+        assert row is not None
+        plan = row[0][0]["Plan"]  # type: ignore[index]
+        return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+    do(service_database, "select pgmq.create('waited')")
+    with psycopg.connect(service_database, autocommit=True) as connection:
+        before = blocks(connection)
+        connection.execute("select pgmq.send('waited', '1') from generate_series(1, 3000)")
+        connection.execute("vacuum analyze spanmq.span")
+        assert blocks(connection) <= before + 20

@@ -1,0 +1,172 @@
+"""Requests that wait for messages: they hold nothing, are woken in turn, and lose nothing when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import psycopg
+import pytest
+from tests.cli.program import ask, do, wait_until
+from tests.service.running import Running, service
+
+from spanmq.client import Client
+from spanmq.client_async import AsyncClient
+from spanmq.message import Message
+from spanmq.service.waiting import Waiting
+
+ON_THE_SERVICE = "from pg_stat_activity where application_name = 'spanmq service'"
+
+
+def waiting(running: Running) -> int:
+    with running.client() as client:
+        found = re.search(r"^spanmq_requests_waiting (\d+)", client.get("/metrics").text, re.MULTILINE)
+    assert found is not None
+    return int(found.group(1))
+
+
+@contextmanager
+def waiters(running: Running, count: int, **options: object) -> Iterator[list[Future[httpx.Response]]]:
+    """Let so many clients wait, and go on when they do."""
+    given = {"wait": 20, **options}
+    with ThreadPoolExecutor(count) as threads, running.client(limits=httpx.Limits()) as client:
+        asked = [threads.submit(client.post, "/v1/queues/orders/receive", json=given) for _ in range(count)]
+        wait_until(lambda: waiting(running) == count)
+        yield asked
+
+
+def received(future: Future[httpx.Response]) -> list[dict[str, Any]]:
+    done = future.result(30)
+    assert done.status_code == 200, done.text
+    return list(done.json()["messages"])
+
+
+def test_waiters_are_served_each_with_its_own_message(running: Running, orders: str) -> None:
+    with waiters(running, 3) as asked:
+        do(orders, "select pgmq.send('orders', to_jsonb(n)) from generate_series(1, 3) n")
+        bodies = sorted(message["body"] for future in asked for message in received(future))
+    assert bodies == [1, 2, 3]
+
+
+def test_who_waits_holds_no_connection(orders: str, tmp_path: Path) -> None:
+    with service(orders, tmp_path, "--pool-size", 1) as running, waiters(running, 40) as asked:
+        # One of the pool, one that listens; what keeps house borrows the pool's.
+        assert ask(orders, f"select count(*) {ON_THE_SERVICE}") <= 2
+        with running.client() as client:
+            for number in range(40):
+                sent = client.post("/v1/queues/orders/messages", json={"body": number})
+                assert sent.status_code == 201
+        assert sorted(message["body"] for each in asked for message in received(each)) == list(range(40))
+
+
+def test_waiter_is_answered_with_nothing_at_its_time(running: Running) -> None:
+    with running.client() as client:
+        done = client.post("/v1/queues/orders/receive", json={"wait": 0.05})
+        assert (done.status_code, done.json()) == (200, {"messages": []})
+        done = client.post("/v1/queues/orders/receive", json={"wait": 21})
+        assert (done.status_code, done.json()["error"]["code"]) == (400, "invalid_argument")
+
+
+def test_waiter_that_hung_up_gets_nothing(running: Running, orders: str) -> None:
+    place = urlsplit(running.address)
+    body = b'{"wait": 20, "lease": 3600}'
+    head = f"POST /v1/queues/orders/receive HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    with socket.create_connection((place.hostname, place.port)) as connection:
+        connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
+        wait_until(lambda: waiting(running) == 1)
+    wait_until(lambda: waiting(running) == 0)
+    do(orders, "select pgmq.send('orders', '1')")
+    with running.client() as client:
+        [message] = client.post("/v1/queues/orders/receive", json={"wait": 20}).json()["messages"]
+    assert message["attempt"] == 1
+
+
+@pytest.mark.parametrize("how", ["gone", "cancelled"])
+def test_message_taken_for_who_just_left_is_given_back(orders: str, how: str) -> None:
+    async def run() -> tuple[list[Message], list[Message]]:
+        async with AsyncClient(orders, maintain_interval=None) as client:
+            line = Waiting(client)
+            left = asyncio.Event()
+
+            async def take() -> list[Message]:
+                messages = await client.receive("orders", lease=3600)
+                if how == "gone":
+                    left.set()
+                else:
+                    task.cancel()
+                return messages
+
+            task = asyncio.create_task(line.wait("orders", take, 20, left.wait()))
+            [result] = await asyncio.gather(task, return_exceptions=True)
+            assert result == [] if how == "gone" else isinstance(result, asyncio.CancelledError)
+            await line.join()
+            return [], await client.receive("orders")
+
+    do(orders, "select pgmq.send('orders', '1')")
+    nothing, messages = asyncio.run(run())
+    assert (nothing, [message.attempt for message in messages]) == ([], [1])
+
+
+def test_waiters_of_a_queue_that_is_dropped_are_told(running: Running, orders: str) -> None:
+    with waiters(running, 2) as asked:
+        do(orders, "select pgmq.drop_queue('orders')")
+        done = [future.result(30) for future in asked]
+    assert [each.json()["error"]["code"] for each in done] == ["queue_not_found"] * 2
+
+
+def test_stop_answers_who_waits_and_ends_well(running: Running) -> None:
+    with waiters(running, 5) as asked:
+        assert running.stop() == 0
+        assert [received(future) for future in asked] == [[]] * 5
+
+
+def test_more_waiters_than_the_limit_are_sent_away(orders: str, tmp_path: Path) -> None:
+    with service(orders, tmp_path, "--waiting-max", 2) as running, waiters(running, 2):
+        with running.client() as client:
+            done = client.post("/v1/queues/orders/receive", json={"wait": 20})
+            assert (done.status_code, done.json()["error"]["code"]) == (503, "too_many_waiting")
+            assert int(done.headers["Retry-After"]) > 0
+            assert client.post("/v1/queues/orders/receive", json={}).json() == {"messages": []}
+        running.kill()
+
+
+def test_kill_with_waiting_clients_loses_nothing(orders: str, tmp_path: Path) -> None:
+    count = 300
+    sent = threading.Event()
+
+    def send() -> None:
+        with psycopg.connect(orders, autocommit=True) as connection:
+            for number in range(count):
+                connection.execute("select pgmq.send('orders', to_jsonb(%s))", [number])
+                if number == count // 3:
+                    sent.set()
+
+    seen: set[int] = set()
+    with service(orders, tmp_path) as running, waiters(running, 20, lease=1, quantity=5) as asked:
+        sender = threading.Thread(target=send)
+        sender.start()
+        assert sent.wait(30)
+        running.kill()
+        sender.join()
+        for future in asked:
+            # Some were answered before the kill; what they got is not acked, and comes again.
+            error = future.exception(30)
+            assert error is None or isinstance(error, httpx.TransportError)
+    with service(orders, tmp_path) as again, again.client() as client, Client(orders) as keeper:
+        while keeper.metrics("orders").length:
+            taken = client.post("/v1/queues/orders/receive", json={"quantity": 100, "wait": 5}).json()
+            receipts = [message["receipt"] for message in taken["messages"]]
+            if receipts:
+                outcomes = client.post("/v1/ack", json={"receipts": receipts}).json()["results"]
+                assert {each["outcome"] for each in outcomes} == {"acked"}
+            seen |= {message["body"] for message in taken["messages"]}
+    assert seen == set(range(count))

@@ -42,8 +42,8 @@ def scope_of(route: APIRoute) -> Scope | None:
 
 APP = create_app(Settings(dsn="postgresql:///none"))
 ROUTES = [
-    Route(method, prefix + route.path, route.name, scope_of(route))
-    for prefix, router in [("", condition.routes), *(("/v1", router) for router in ROUTERS)]
+    Route(method, route.path, route.name, scope_of(route))
+    for router in (condition.routes, *ROUTERS)
     for route in router.routes
     if isinstance(route, APIRoute)
     for method in sorted(route.methods or ())

@@ -43,7 +43,7 @@ ERRORS: Final[dict[int | str, dict[str, Any]]] = {
         503: "not now: try again after Retry-After",
     }.items()
 }
-# Each is a noun; all stand under /v1.
+# Each is a noun; those that most requests are for come first.
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     sending.routes,
     receiving.routes,
@@ -90,7 +90,7 @@ def create_app(settings: Settings, *, mounts: Mapping[str, Mount] | None = None)
     handle(app)
     app.include_router(condition.routes)
     for router in ROUTERS:
-        app.include_router(router, prefix="/v1")
+        app.include_router(router)
     app.router.routes += Endpoint(backend).routes()
     for path, mount in (mounts or {}).items():
         app.mount(path, mount(backend))

@@ -20,7 +20,7 @@ from spanmq.service.parts import (
     Text,
 )
 
-routes = APIRouter(tags=["categories"])
+routes = APIRouter(prefix="/v1", tags=["categories"])
 
 RuleName = Annotated[str, Path(min_length=1, max_length=100)]
 Category = Annotated[str, Path(min_length=1, max_length=20)]

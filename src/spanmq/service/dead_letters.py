@@ -13,7 +13,7 @@ from spanmq.service.access import Caller, Scope
 from spanmq.service.json_text import reply
 from spanmq.service.parts import Behind, Given, MayLook, MayManage, Moment, QueueName, Seconds
 
-routes = APIRouter(tags=["dead letters"])
+routes = APIRouter(prefix="/v1", tags=["dead letters"])
 
 SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 Rate = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]

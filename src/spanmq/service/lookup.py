@@ -21,7 +21,7 @@ from spanmq.service.parts import (
     ReceivedMessages,
 )
 
-routes = APIRouter(tags=["messages"])
+routes = APIRouter(prefix="/v1", tags=["messages"])
 
 MessageId = Annotated[int, Path(ge=0, lt=2**63)]
 After = Annotated[int, Query(ge=0, lt=2**63)]

@@ -12,7 +12,7 @@ from spanmq.service.access import Caller, Scope
 from spanmq.service.json_text import reply
 from spanmq.service.parts import Behind, Given, MayLook, MayLookAtAll, MayManage, MayManageAll, QueueName
 
-routes = APIRouter(tags=["queues"])
+routes = APIRouter(prefix="/v1", tags=["queues"])
 
 SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 Interval = Annotated[str, Field(max_length=100)] | Annotated[int, Field(ge=1, lt=2**63)]

@@ -19,7 +19,7 @@ from spanmq.service.parts import Behind, Given, MayReceive, QueueName, ReceivedM
 from spanmq.service.receipt import Receipt
 from spanmq.service.refusal import invalid
 
-routes = APIRouter(tags=["messages"])
+routes = APIRouter(prefix="/v1", tags=["messages"])
 
 BATCH_MAX = 1_000
 ReceiptText = Annotated[str, Field(max_length=200)]

@@ -14,7 +14,7 @@ from spanmq.service.access import Caller, Scope
 from spanmq.service.json_text import reply
 from spanmq.service.parts import Behind, Given, Name, Text
 
-routes = APIRouter(tags=["schedules"])
+routes = APIRouter(prefix="/v1", tags=["schedules"])
 
 SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 ManagesSome = Annotated[Caller, Depends(Scope("manage", "request"))]

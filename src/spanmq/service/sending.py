@@ -14,7 +14,7 @@ from spanmq.service.json_text import reply
 from spanmq.service.parts import Behind, Delay, Given, MaySend, QueueName, Seconds, Text
 from spanmq.service.refusal import invalid
 
-routes = APIRouter(tags=["messages"])
+routes = APIRouter(prefix="/v1", tags=["messages"])
 
 # Longer than anybody tries again; the ids are forgotten after that.
 IDEMPOTENT_SECONDS = 3600.0

@@ -11,7 +11,7 @@ from spanmq.service.access import Caller, Scope
 from spanmq.service.json_text import reply
 from spanmq.service.parts import Behind, MayLook, MayManage, QueueName
 
-routes = APIRouter(tags=["streams"])
+routes = APIRouter(prefix="/v1", tags=["streams"])
 
 SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 Receiver = Annotated[str, Path(min_length=1, max_length=200, description="Its label or id.")]

@@ -12,7 +12,7 @@ from spanmq.service.access import Caller, Scope
 from spanmq.service.json_text import reply
 from spanmq.service.parts import Behind, Given, MayLook, MayLookAtAll, MayManageAll, QueueName, Seconds, Text
 
-routes = APIRouter(tags=["topics"])
+routes = APIRouter(prefix="/v1", tags=["topics"])
 
 MaySendToAll = Annotated[Caller, Depends(Scope("send", "everything"))]
 Topic = Annotated[str, Path(min_length=1, max_length=255)]

@@ -13,7 +13,7 @@ GENERATORS = $(wildcard tools/generate_*.py)
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help setup demo test test-quick test-sql-16 lint fix bench bench-quick bench-simulate bench-worker soak soak-worker docs clean
+.PHONY: help setup demo test test-quick test-sql-16 lint fix bench bench-quick bench-simulate bench-worker bench-service soak soak-worker docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo 'make fix          format, repair what ruff can, regenerate'
 	@echo 'make bench        side by side with PGMQ, then workers, then Spark; bench-quick: three minutes; soak: an hour'
 	@echo 'make bench-worker the worker beside Procrastinate and PGQueuer; soak-worker: fifty of ours killed'
+	@echo 'make bench-service the service beside the Python client that it stands on'
 	@echo 'make bench-simulate  what ordered groups must reach, beside the classic polling queue'
 	@echo 'make bench-pipeline  Spark beside ADBC alone and JDBC; soak-spark: two million messages, drivers killed'
 	@echo 'make docs         write the generated pages'
@@ -86,6 +87,9 @@ bench-quick: setup
 
 bench-worker: setup
 	$(RUN) -m bench.workers $(ARGS)
+
+bench-service: setup
+	$(RUN) -m bench.service $(ARGS)
 
 # Fifty workers killed, where `make test` kills five.
 soak-worker: setup

@@ -60,7 +60,17 @@ RULES = {
         not_ours=("service", "dashboard"),
     ),
     "service": Rule(
-        packages=frozenset({"fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client", "botocore"}),
+        packages=frozenset(
+            {
+                "fastapi",
+                "fastapi_offline",
+                "starlette",
+                "uvicorn",
+                "pydantic",
+                "prometheus_client",
+                "botocore",
+            }
+        ),
         not_ours=("dashboard", "cli"),
     ),
     "dashboard": Rule(packages=frozenset({"starlette", "jinja2"}), not_ours=("service",)),

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
+from fastapi_offline import FastAPIOffline
 from starlette.types import ASGIApp
 
 from spanmq import __version__
@@ -76,12 +77,13 @@ def create_app(settings: Settings, *, mounts: Mapping[str, Mount] | None = None)
         finally:
             await backend.close()
 
-    app = FastAPI(
+    app = FastAPIOffline(
         title="spanmq",
         version=__version__,
         description=DESCRIPTION,
         lifespan=lifespan,
         responses=ERRORS,
+        docs_url="/docs",
         redoc_url=None,
         # A path that ends in a slash is another one: a redirect would be asked without its token.
         redirect_slashes=False,

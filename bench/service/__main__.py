@@ -1,0 +1,122 @@
+"""Run it: `python -m bench.service [--quick] [--rounds N] [--dsn DSN]`. docs/service.md tells the rest."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from statistics import median, quantiles
+from typing import Any
+
+from bench.server import serving
+from bench.service import polls
+from bench.service.contestant import QUEUE
+from bench.workers.__main__ import fresh
+
+MESSAGES = 20_000
+# The targets of the service.
+RATE_SHARE_MIN = 0.5
+P99_TIMES_MAX = 5.0
+CONNECTIONS_MAX = 10
+WAKE_MS_MAX = 20.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure in rounds, print medians and ratios; 1 if a target was missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.service", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one round, a quarter of the messages")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dsn", help="measure on this server; makes and drops spanmq_bench_* databases")
+    options = parser.parse_args(arguments)
+    rounds, count = (1, MESSAGES // 4) if options.quick else (options.rounds, MESSAGES)
+    found: dict[str, list[dict[str, Any]]] = {"direct": [], "http": []}
+    # Each waiting client is an open file here, and one of the service's.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with serving(options.dsn) as server, fresh(server) as dsn:
+        from spanmq import Client
+
+        with Client(dsn, maintain_interval=None) as client:
+            client.install()
+            client.create_queue(QUEUE)
+            with service(dsn) as address:
+                for number in range(rounds):
+                    # In turn first, for who comes later finds a warmer server.
+                    for kind in sorted(found, reverse=bool(number % 2)):
+                        client.purge(QUEUE)
+                        found[kind].append(run(kind, dsn if kind == "direct" else address, count))
+                        last = found[kind][-1]
+                        rates = (
+                            f"{last['send_rate']:,.0f} sent, {last['receive_rate']:,.0f} received and acked"
+                        )
+                        print(f"round {number + 1}: {kind} {rates} a second", file=sys.stderr, flush=True)
+                times, connections = polls.measure(dsn, address)
+    return report(found, times, connections)
+
+
+def run(kind: str, address: str, count: int) -> dict[str, Any]:
+    """Run one contestant in a process of its own."""
+    command = [sys.executable, "-m", "bench.service.contestant", kind, address, str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{kind} failed: {done.stderr.strip()[-2000:]}")
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+@contextmanager
+def service(dsn: str) -> Iterator[str]:
+    """Run the service, and give its address."""
+    command = [sys.executable, "-m", "spanmq.cli", "serve", "--port", "0", "--json", "--without-tokens"]
+    with subprocess.Popen(
+        [*command, "--dsn", dsn, "--log-level", "warning"], stdout=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["address"]
+        finally:
+            process.terminate()
+
+
+def report(found: dict[str, list[dict[str, Any]]], times: list[float], connections: int) -> int:
+    """Print the tables; give the number of targets that were missed."""
+    middle = {
+        kind: {name: median(each[name] for each in runs) for name in ("send_rate", "receive_rate")}
+        for kind, runs in found.items()
+    }
+    p99 = {
+        kind: median(quantiles(each["single_ms"], n=100)[-1] for each in runs) for kind, runs in found.items()
+    }
+    print(
+        "| 32 clients, batches of 10 | sent/s | received and acked/s | p99 of one send, ms |\n"
+        "|---|---|---|---|"
+    )
+    for kind, values in middle.items():
+        print(f"| {kind} | {values['send_rate']:,.0f} | {values['receive_rate']:,.0f} | {p99[kind]:.2f} |")
+    shares = {name: middle["http"][name] / middle["direct"][name] for name in middle["http"]}
+    print(
+        f"| http/direct | {shares['send_rate']:.2f} | {shares['receive_rate']:.2f} "
+        f"| {p99['http'] / p99['direct']:.2f} |"
+    )
+    print(
+        f"\n{polls.WAITING:,} waiting: {connections} connections of the database; "
+        f"a message wakes one in {median(times):.1f} ms (p99 {quantiles(times, n=100)[-1]:.1f} ms)\n"
+    )
+    checks = {
+        f"sends at least {RATE_SHARE_MIN:g} of the direct client's": shares["send_rate"] >= RATE_SHARE_MIN,
+        f"receives and acks at least {RATE_SHARE_MIN:g}": shares["receive_rate"] >= RATE_SHARE_MIN,
+        f"p99 of one send at most {P99_TIMES_MAX:g} times": p99["http"] / p99["direct"] <= P99_TIMES_MAX,
+        f"at most {CONNECTIONS_MAX} connections": connections <= CONNECTIONS_MAX,
+        f"woken within {WAKE_MS_MAX:g} ms": median(times) <= WAKE_MS_MAX,
+    }
+    for what, is_met in checks.items():
+        print(f"{'met' if is_met else 'MISSED'}: {what}")
+    return sum(not is_met for is_met in checks.values())
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

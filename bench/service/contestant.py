@@ -1,0 +1,135 @@
+"""One way to send, receive and ack, driven by 32 clients; prints what it reached, as JSON.
+
+Run it: `python -m bench.service.contestant direct|http DSN|ADDRESS COUNT`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from itertools import count as counting
+from typing import Protocol
+
+from bench.service.wire import Wire
+from spanmq import AsyncClient
+
+CLIENTS = 32
+BATCH = 10
+POOL = 8
+SINGLE_SENDS = 600
+QUEUE = "service"
+BODY = {"order": 17, "customer": "c-5", "lines": [{"article": "a" * 40, "n": n} for n in range(3)]}
+
+
+class Caller(Protocol):
+    """What one client can do."""
+
+    async def send_batch(self) -> None:
+        """Send a batch."""
+
+    async def send_one(self) -> None:
+        """Send a message."""
+
+    async def receive_and_ack(self) -> int:
+        """Receive a batch and ack it; give its length."""
+
+
+class Direct:
+    """The Python client."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def send_batch(self) -> None:
+        """Send a batch."""
+        await self._client.send_batch(QUEUE, [BODY] * BATCH)
+
+    async def send_one(self) -> None:
+        """Send a message."""
+        await self._client.send(QUEUE, BODY)
+
+    async def receive_and_ack(self) -> int:
+        """Receive a batch and ack it; give its length."""
+        messages = await self._client.receive(QUEUE, BATCH)
+        if messages:
+            await self._client.ack(messages)
+        return len(messages)
+
+
+class OverHttp:
+    """A connection to the service."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    async def send_batch(self) -> None:
+        """Send a batch."""
+        body = json.dumps({"messages": [{"body": BODY}] * BATCH}).encode()
+        await self._wire.post(f"/v1/queues/{QUEUE}/messages/batch", body)
+
+    async def send_one(self) -> None:
+        """Send a message."""
+        await self._wire.post(f"/v1/queues/{QUEUE}/messages", json.dumps({"body": BODY}).encode())
+
+    async def receive_and_ack(self) -> int:
+        """Receive a batch and ack it; give its length."""
+        wanted = json.dumps({"quantity": BATCH}).encode()
+        messages = (await self._wire.post(f"/v1/queues/{QUEUE}/receive", wanted))["messages"]
+        if messages:
+            receipts = json.dumps({"receipts": [each["receipt"] for each in messages]}).encode()
+            await self._wire.post("/v1/ack", receipts)
+        return len(messages)
+
+
+async def run(kind: str, address: str, count: int) -> dict[str, object]:
+    """Send so many messages, receive and ack them, then time single sends."""
+    async with AsyncExitStack() as stack:
+        callers: list[Caller]
+        if kind == "direct":
+            client = await stack.enter_async_context(
+                AsyncClient(address, pool_size=POOL, maintain_interval=None)
+            )
+            callers = [Direct(client)] * CLIENTS
+        else:
+            wires = [Wire(address) for _ in range(CLIENTS)]
+            for wire in wires:
+                stack.callback(wire.close)
+            callers = [OverHttp(wire) for wire in wires]
+        for caller in callers:  # connected, and the statements prepared
+            await caller.send_batch()
+        sent = await timed(callers, count // BATCH, lambda caller: caller.send_batch())
+        received = await timed(callers, count // BATCH, lambda caller: caller.receive_and_ack())
+        singles = []
+        for _ in range(SINGLE_SENDS):
+            began = time.perf_counter()
+            await callers[0].send_one()
+            singles.append((time.perf_counter() - began) * 1000)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "send_rate": count / sent,
+        "receive_rate": count / received,
+        "single_ms": singles,
+        "processor_seconds": usage.ru_utime + usage.ru_stime,
+    }
+
+
+async def timed(callers: list[Caller], times: int, act: Callable[[Caller], Awaitable[object]]) -> float:
+    """Let all callers act until it was done so often; give the seconds."""
+    numbers = counting()
+
+    async def work(caller: Caller) -> None:
+        while next(numbers) < times:
+            await act(caller)
+
+    began = time.perf_counter()
+    await asyncio.gather(*map(work, callers))
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(run(sys.argv[1], sys.argv[2], int(sys.argv[3])))))

@@ -1,0 +1,57 @@
+"""docs/service.md: its commands do what they show, and it names every code and setting."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import typer
+from tests.cli.test_docs import sessions
+from tests.service.running import service, token
+
+from spanmq.cli.app import app
+from spanmq.service import refusal
+
+PAGE = (Path(__file__).parents[2] / "docs/service.md").read_text("utf-8")
+SOURCES = Path(str(refusal.__file__)).parent
+# What somebody must know who sets a service up; the reference of commands has the rest.
+NAMED = {"host", "port", "pool-size", "requests-max", "body-bytes-max", "grace", "without-tokens", "tls-key"}
+
+
+def test_commands_of_the_page_print_what_it_shows(database: str, tmp_path: Path) -> None:
+    secret = token(database, "docs")
+    with service(database, tmp_path, tokens=True) as running:
+        found = sessions(PAGE)
+        assert len(found) > 4
+        for command, printed in found:
+            done = subprocess.run(
+                ["bash", "-c", command],
+                capture_output=True,
+                text=True,
+                cwd=tmp_path,
+                env={**os.environ, "SERVICE": running.address, "TOKEN": secret, "no_proxy": "*"},
+                timeout=60,
+                check=False,
+            )
+            pattern = ".*".join(map(re.escape, printed.strip().split("…")))
+            assert re.fullmatch(pattern, done.stdout), f"{command}\n{done.stdout}{done.stderr}"
+
+
+def test_every_code_of_the_service_is_on_the_page() -> None:
+    codes = {
+        code
+        for path in SOURCES.glob("*.py")
+        for code in re.findall(r'(?:Refusal\(\s*\d+, |body_of\(|\d+: )"([a-z_]+)"', path.read_text("utf-8"))
+    }
+    assert len(codes) > 10
+    assert {code for code in codes - {"invalid_argument"} if f"`{code}`" not in PAGE} == set()
+
+
+@pytest.mark.parametrize("name", sorted(NAMED))
+def test_setting_is_on_the_page_and_in_the_command(name: str) -> None:
+    command = dict(getattr(typer.main.get_command(app), "commands"))["serve"]  # noqa: B009
+    assert f"--{name}" in PAGE
+    assert any(f"--{name}" in each.opts for each in command.params)

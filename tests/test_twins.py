@@ -129,6 +129,7 @@ METHOD_OF_ROUTE = {
     "count_all_dead_letters": "count_dead_letters",
     "list_all_topic_bindings": "list_topic_bindings",
     "list_all_receivers": "list_receivers",
+    "list_all_subscriptions": "list_subscriptions",
     "classify_in_queue": "classify",
     "list_category_rules_of_queue": "list_category_rules",
     "set_category_rule_of_queue": "set_category_rule",

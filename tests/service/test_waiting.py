@@ -90,7 +90,7 @@ def test_waiter_that_hung_up_gets_nothing(running: Running, orders: str) -> None
     assert message["attempt"] == 1
 
 
-@pytest.mark.parametrize("how", ["gone", "cancelled"])
+@pytest.mark.parametrize("how", ["gone", "cancelled", "cancelled long ago"])
 def test_message_taken_for_who_just_left_is_given_back(orders: str, how: str) -> None:
     async def run() -> tuple[list[Message], list[Message]]:
         async with AsyncClient(orders, maintain_interval=None) as client:
@@ -103,6 +103,8 @@ def test_message_taken_for_who_just_left_is_given_back(orders: str, how: str) ->
                     left.set()
                 else:
                     task.cancel()
+                if how == "cancelled long ago":
+                    await asyncio.wait({task})
                 return messages
 
             task = asyncio.create_task(line.wait("orders", take, 20, left.wait()))
@@ -123,8 +125,9 @@ def test_waiters_of_a_queue_that_is_dropped_are_told(running: Running, orders: s
     assert [each.json()["error"]["code"] for each in done] == ["queue_not_found"] * 2
 
 
-def test_stop_answers_who_waits_and_ends_well(running: Running) -> None:
-    with waiters(running, 5) as asked:
+def test_stop_answers_who_waits_and_ends_well(orders: str, tmp_path: Path) -> None:
+    # Who is still at work after the grace is cut off, and waiters would wait for longer.
+    with service(orders, tmp_path, "--grace", 8) as running, waiters(running, 5) as asked:
         assert running.stop() == 0
         assert [received(future) for future in asked] == [[]] * 5
 

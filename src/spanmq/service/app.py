@@ -21,6 +21,7 @@ from spanmq.service import (
     schedules,
     sending,
     streams,
+    subscriptions,
     topics,
 )
 from spanmq.service.backend import Backend
@@ -55,6 +56,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     schedules.routes,
     topics.routes,
     streams.routes,
+    subscriptions.routes,
 )
 
 Mount = Callable[[Backend], ASGIApp]

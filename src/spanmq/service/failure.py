@@ -32,6 +32,8 @@ STATUS_OF: Final[dict[type[errors.SpanmqError], int]] = {
     errors.TokenNotFoundError: 404,
     errors.NotPermittedError: 409,
     errors.ReceiverInUseError: 409,
+    errors.SubscriptionError: 409,
+    errors.QueueBusyError: 503,
     errors.ReceiverSupersededError: 409,
     errors.MissingPrivilegeError: 403,
     errors.TransactionConflictError: 503,

@@ -1,0 +1,53 @@
+"""Routes of subscriptions: queues that get every message of another queue."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path
+from starlette.responses import Response
+
+from spanmq.service.access import Caller, Scope
+from spanmq.service.json_text import reply
+from spanmq.service.parts import Behind, Given, MayLook, MayManage, QueueName
+
+routes = APIRouter(prefix="/v1", tags=["queues"])
+
+SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
+SubscriptionName = Annotated[str, Path(min_length=1, max_length=47)]
+
+
+class Subscribed(Given):
+    """With `waiting` it gets those that are unsettled now, too."""
+
+    waiting: bool = False
+
+
+@routes.get("/subscriptions")
+async def list_all_subscriptions(backend: Behind, caller: SeesSome) -> Response:
+    """List the subscriptions of queues that the token may look at."""
+    found = await backend.client.list_subscriptions()
+    seen = [each for each in found if caller.may("look", each.queue)]
+    return reply(subscriptions=[each for each in seen if caller.may("look", each.subscription)])
+
+
+@routes.get("/queues/{queue}/subscriptions")
+async def list_subscriptions(queue: QueueName, backend: Behind, caller: MayLook) -> Response:
+    """List the subscriptions of a queue that the token may look at."""
+    found = await backend.client.list_subscriptions(queue)
+    return reply(subscriptions=[each for each in found if caller.may("look", each.subscription)])
+
+
+@routes.put("/queues/{queue}/subscriptions/{name}")
+async def create_subscription(
+    queue: QueueName,
+    name: SubscriptionName,
+    backend: Behind,
+    caller: MayManage,
+    given: Subscribed | None = None,
+) -> Response:
+    """Make a queue that gets every message of this one from now on; takes `manage` on both."""
+    caller.check("manage", name)
+    waiting = given is not None and given.waiting
+    await backend.client.create_subscription(name, queue, waiting=waiting)
+    return reply(queue=queue, subscription=name)

@@ -1,0 +1,45 @@
+"""Each error of the client has a status, and a code that is its name."""
+
+from __future__ import annotations
+
+import pytest
+
+from spanmq import errors
+from spanmq.service.failure import STATUS_OF, code_of, describe, kind_of
+
+# What no request can meet: faults of the installation, of other programs, or of the service itself.
+ELSEWHERE = {
+    *("SpanmqError", "ServerError", "TransactionAbortedError", "IsolationLevelError", "HandlerStuckError"),
+    *(
+        "WriteClosedError",
+        "MessagesLostError",
+        "ShardsChangedError",
+        "ServerTooOldError",
+        "UpstreamPgmqError",
+    ),
+    *("DataLossError", "AdoptionRefusedError", "ServiceNotAvailableError", "PipelineError"),
+}
+
+
+def kinds(kind: type[errors.SpanmqError] = errors.SpanmqError) -> set[type[errors.SpanmqError]]:
+    return {kind}.union(*(kinds(each) for each in kind.__subclasses__()))
+
+
+def test_every_error_that_a_request_can_meet_has_its_status() -> None:
+    unknown = {kind for kind in kinds() if kind_of(kind("x")) is errors.SpanmqError}
+    found = {kind.__name__ for kind in unknown if not kind.__name__.startswith(("Embedded", "Pipeline"))}
+    assert found - ELSEWHERE == set()
+
+
+def test_codes_are_names_in_lower_case() -> None:
+    assert code_of(errors.QueueNotFoundError) == "queue_not_found"
+    assert len({code_of(kind) for kind in kinds()}) == len(kinds())
+
+
+@pytest.mark.parametrize("kind", [kind for kind, status in STATUS_OF.items() if status >= 500])
+def test_what_the_database_says_of_its_own_troubles_stays_inside(kind: type[errors.SpanmqError]) -> None:
+    status, body = describe(kind("role somebody at 10.1.2.3", detail="secret", hint="grant it"))
+    assert status in (500, 501, 503)
+    if kind not in (errors.CronNotAvailableError, errors.NotSupportedByUpstreamError, errors.QueueBusyError):
+        assert "10.1.2.3" not in str(body)
+        assert "secret" not in str(body)

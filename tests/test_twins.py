@@ -169,6 +169,7 @@ METHODS_WITHOUT_ROUTE = {
     "grant_queue": "of roles of the database, which tokens are not",
     "revoke_queue": "of roles of the database, which tokens are not",
     "list_grants": "of roles of the database, which tokens are not",
+    "reject_from_receiver": "a stream's own, over Spark",
     "create_token": "no token makes another",
     "list_tokens": "no token sees another",
     "rotate_token": "no token changes another",

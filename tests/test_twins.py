@@ -175,6 +175,12 @@ METHODS_WITHOUT_ROUTE = {
     "rotate_token": "no token changes another",
     "revoke_token": "no token ends another",
     "check_token": "each request's",
+    "create_access_key": "no token makes a key",
+    "list_access_keys": "no token sees a key",
+    "revoke_access_key": "no token ends a key",
+    "find_access_key": "each request's of the SQS protocol",
+    "list_sqs_queues": "the SQS protocol's",
+    "set_sqs_queue": "the SQS protocol's",
 }
 # Where the client holds the names of functions.
 CALLERS = [

@@ -216,6 +216,15 @@ def test_what_sqs_refuses_is_refused(sqs: Any, make: Make, values: dict[str, Any
     assert bodies(sqs, url) == []
 
 
+def test_a_binary_value_that_is_no_base64_is_refused(shared: Any) -> None:
+    value = {"DataType": "Binary", "BinaryValue": "\u00df"}
+    values = {"QueueUrl": "/q", "MessageBody": "x", "MessageAttributes": {"a": value}}
+    target = {"x-amz-target": "AmazonSQS.SendMessage"}
+    with shared.client() as http:
+        answer = http.post("/", json=values, headers=target)
+    assert (answer.status_code, answer.json()["__type"]) == (400, "com.amazonaws.sqs#SerializationException")
+
+
 def test_batches_that_are_none_are_refused(sqs: Any, make: Make) -> None:
     url = make()
     one = {"Id": "a", "MessageBody": "x"}

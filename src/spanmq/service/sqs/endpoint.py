@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import logging
 from collections import OrderedDict
@@ -168,7 +167,7 @@ def _with_blobs(values: Values) -> Values:
                 if isinstance(value, dict) and isinstance(text := value.get("BinaryValue"), str):
                     try:
                         value["BinaryValue"] = base64.b64decode(text, validate=True)
-                    except binascii.Error as error:
+                    except ValueError as error:
                         raise SqsError("SerializationException", "A BinaryValue is no base64.") from error
     return values
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import Any, Final
 from xml.etree import ElementTree
 
@@ -102,7 +101,7 @@ def _scalar(shape: Shape, name: str, text: str) -> Any:
             return int(text)
         if shape.type_name == "blob":
             return base64.b64decode(text, validate=True)
-    except (ValueError, binascii.Error) as error:
+    except ValueError as error:
         raise SqsError("InvalidParameterValue", f"The value of {name[:80]} is not valid.") from error
     return text
 

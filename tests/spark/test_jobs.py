@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from spanmq.spark.jobs.backfill import backfill
 from spanmq.spark.jobs.export import export, missing
 from spanmq.spark.jobs.manifest import read_manifests, union, within
 from spanmq.spark.jobs.report import report
+from spanmq.spark.rows import Range
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +64,7 @@ def test_export_is_incremental_and_each_message_is_there_once(
     assert export(spark, database, "orders", lake).exported == 0
     assert lake_bodies(lake) == [*range(400), *range(512, 1000)]
     assert leftovers(lake) == set()
-    assert list(lake.glob("queue=orders/day=*"))
+    assert list(lake.glob("archive/queue=orders/day=*"))
 
 
 def test_killed_export_leaves_nothing_that_counts(
@@ -131,9 +133,12 @@ def test_folder_in_use_is_refused(client: Client, spark: SparkSession, database:
 def test_ranges_are_joined_and_what_is_missing_is_found() -> None:
     assert union([(1, 3)], [(7, 9), (4, 5)]) == [(1, 5), (7, 9)]
     assert within([(1, 5), (7, 9)], 4, 8) == [(4, 5), (7, 8)]
-    assert missing("q", "t", 1, 9, [(1, 9)]) == []
-    [gap] = missing("q", "t", 1, 9, [(1, 5)])
+    extent = Range("q", "t", 1, 0)
+    assert missing(extent, 1, 9, [(1, 9)]) == []
+    [gap] = missing(extent, 1, 9, [(1, 5)])
     assert gap.where == "not ('{[1,5]}'::int8multirange @> t.msg_id)"
+    [gap] = missing(replace(extent, where="t.queue_id = 1", key="t.id"), 1, 9, [(1, 5)])
+    assert gap.where == "t.queue_id = 1 and not ('{[1,5]}'::int8multirange @> t.id)"
 
 
 def test_report_counts_what_was_archived(

@@ -46,24 +46,27 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done,
 def export(
     queue: QueueName,
     to: Annotated[str, typer.Option(help="The lake's folder; made where it isn't.", show_default=False)],
+    table: Annotated[str, typer.Option(help="archive or dead_letters.")] = "archive",
+    lake_format: Annotated[str, typer.Option("--format", help="parquet or delta.")] = "parquet",
     dry_run: DryRun = False,
     master: Master = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write what a queue's archive has, and the lake hasn't, into Parquet files, verified.
+    """Write what a queue's archive (or dead letters) has, and the lake hasn't, into the lake, verified.
 
-    Each message once, whatever is killed when; run it again and again. From the first export on the archive's
-    retention deletes only what the lake has.
+    Each row once, whatever is killed when; run it again and again. From the first export on retention deletes
+    only what the lake has.
     """
     output = Output(as_json=as_json)
     with _running(master, f"exporting {queue}") as job, address(dsn) as found:
         from spanmq.spark.jobs.export import export as run
 
-        report = run(job.spark, found, queue, to, dry_run=dry_run)
+        report = run(job.spark, found, queue, to, table=table, format=lake_format, dry_run=dry_run)
     verb = "would export" if dry_run else "exported"
     output.done(
-        f"{verb} {report.exported:,} messages of queue {report.queue} to {report.to}, {report.seconds:.1f} s",
+        f"{verb} {report.exported:,} rows of the {report.table.replace('_', ' ')} of queue {report.queue} "
+        f"to {report.to}, {report.seconds:.1f} s",
         **fields(report),
     )
 

@@ -63,7 +63,7 @@ class Reader(DataSourceReader):
         with rows.connected(self._options.dsn) as connection:
             queues = _queues(connection, self._options.queue)
             for queue in queues:
-                extent, first, last = _extent(connection, queue, self._options.table)
+                extent, first, last = extent_of(connection, queue, self._options.table)
                 conditions = [extent.where] if extent.where else []
                 where = " and ".join([*conditions, *self._where]).replace(
                     "{queue}", "'" + queue.replace("'", "''") + "'"
@@ -162,7 +162,7 @@ def queue_named(connection: psycopg.Connection[Any], wanted: str) -> str:
     return found[0]
 
 
-def _extent(connection: psycopg.Connection[Any], queue: str, table: str) -> tuple[rows.Range, int, int]:
+def extent_of(connection: psycopg.Connection[Any], queue: str, table: str) -> tuple[rows.Range, int, int]:
     """Give the table in SQL, and the range of its ids now."""
     if table == "archive":
         name = rows.view(connection, queue, "a")

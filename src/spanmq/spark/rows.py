@@ -178,13 +178,14 @@ def identity(connection: psycopg.Connection[Any]) -> str:
     return str(row[0])
 
 
-def tally(dsn: str, table: str, ids: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Count rows of an archive by their ids, and add up the MD5 sums of their bodies, 60 bits of each."""
+def tally(dsn: str, extent: Range, ids: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Count rows of a table by their ids, and add up the MD5 sums of their bodies, 60 bits of each."""
     pieces = "{" + ",".join(f"[{first},{last}]" for first, last in ids) + "}"
     with connected(dsn) as connection:
         row = connection.execute(
             "select count(*), coalesce(sum(('x' || substr(md5(t.message::text), 1, 15))::bit(60)::bigint), 0)"
-            f" from {table} t where t.msg_id between %s and %s and %s::int8multirange @> t.msg_id".encode(),
+            f" from {extent.table} t where {extent.key} between %s and %s"
+            f" and %s::int8multirange @> {extent.key} and {extent.where or 'true'}".encode(),
             [ids[0][0], ids[-1][1], pieces],
         ).fetchone()
     assert row is not None
@@ -200,13 +201,14 @@ def published(connection: psycopg.Connection[Any], queue: str, writer: str) -> i
     return None if row is None else row[0]
 
 
-def note_export(dsn: str, queue: str, lake: str, ids: Sequence[tuple[int, int]]) -> None:
-    """Tell the database which messages of an archive a lake has."""
+def note_export(dsn: str, queue: str, lake: str, ids: Sequence[tuple[int, int]], table: str) -> None:
+    """Tell the database which messages of an archive, or which dead letters, a lake has."""
     pieces = "{" + ",".join(f"[{first},{last}]" for first, last in ids) + "}"
     with connected(dsn) as connection:
         connection.execute(
-            "select from pgmq.note_export(queue => %s, lake => %s, ids => %s::int8multirange)",
-            [queue, lake, pieces],
+            "select from pgmq.note_export("
+            "queue => %s, lake => %s, ids => %s::int8multirange, of_table => %s)",
+            [queue, lake, pieces, table],
         )
 
 

@@ -1,7 +1,7 @@
-"""export: the archive of a queue into Parquet files, incremental, each message once.
+"""export: the archive of a queue, or its dead letters, into Parquet files or a Delta table, each row once.
 
 Not by a position in the archive: messages are archived in any order, and a long transaction shows what it
-archived long after. The lake's manifest has the ids that are exported; what the archive has beside them is
+archived long after. The lake's manifest has the ids that are exported; what the table has beside them is
 next.
 """
 
@@ -13,23 +13,33 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow
 
 from spanmq.errors import PipelineError
 from spanmq.spark import rows
-from spanmq.spark.column import COLUMNS
-from spanmq.spark.jobs.manifest import FOLDER, Manifest, Ranges, read_manifests, union, within, write_manifest
+from spanmq.spark.cause import clear_errors
+from spanmq.spark.jobs import delta
+from spanmq.spark.jobs.lake_table import LakeTable, check_format, table_named
+from spanmq.spark.jobs.manifest import (
+    FOLDER,
+    Manifest,
+    Ranges,
+    drop_pending,
+    read_manifests,
+    read_pending,
+    union,
+    within,
+    write_manifest,
+)
 from spanmq.spark.options import Options
-from spanmq.spark.reader import queue_named
+from spanmq.spark.reader import extent_of, queue_named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_COLUMNS: Final = COLUMNS["archive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +47,9 @@ class ExportReport:
     """What an export did; with a dry run, what one would do. The checksum is of the bodies' MD5 sums."""
 
     queue: str
+    table: str
     to: str
+    format: str
     exported: int
     exported_before: int
     files: int
@@ -46,47 +58,76 @@ class ExportReport:
     is_dry_run: bool
 
 
-def export(
-    spark: SparkSession, dsn: str, queue: str, to: str | Path, *, dry_run: bool = False
-) -> ExportReport:
-    """Write what the archive of a queue has and the lake hasn't, and verify it against the database.
+@dataclass(frozen=True, slots=True)
+class _Export:
+    """What one export is about."""
 
-    Files lie in `to`/queue=…/day=…, by the day on which a message was archived, and count when a manifest
-    in `to`/_spanmq names them. Killed at any instant, the next run removes what was left and goes on. Raises
-    PipelineError where the folder is in use, or what was written is not what the archive holds.
+    spark: SparkSession
+    options: Options
+    table: LakeTable
+    extent: rows.Range
+    lake: Path
+    format: str
+    source: str
+
+    @property
+    def application(self) -> str:
+        """Give the name under which Delta counts the exports of this queue."""
+        return f"spanmq/{self.source}/{self.options.queue}/{self.table.name}"
+
+
+def export(
+    spark: SparkSession,
+    dsn: str,
+    queue: str,
+    to: str | Path,
+    *,
+    table: str = "archive",
+    format: str = "parquet",  # noqa: A002 - Spark's word
+    dry_run: bool = False,
+) -> ExportReport:
+    """Write what a table of a queue has and the lake hasn't, and verify it against the database.
+
+    The table is `archive` or `dead_letters`, the format `parquet` or `delta`. Files lie in
+    `to`/table/queue=…/day=…, by the day on which a message was archived or died, and count when a manifest in
+    `to`/_spanmq names them; with Delta, when a commit does. Killed at any instant, the next run removes what
+    was left and goes on. Raises PipelineError where the folder is in use, or what was written is not what
+    the database holds.
     """
     began = time.monotonic()
-    lake = Path(to)
+    check_format(format)
+    of_table, lake = table_named(table), Path(to)
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
-        table = rows.view(server, queue, "a")
-        first, last = rows.bounds(server, table)
+        extent, first, last = extent_of(server, queue, table)
         source = rows.identity(server)
-    with _alone(lake, dry_run=dry_run):
-        manifests = read_manifests(lake, queue)
-        if manifests and manifests[-1].source != source:
-            raise PipelineError(
-                f"{lake} holds the queue {queue} of another database", hint="Use another folder.", queue=queue
-            )
+    options = Options(dsn=dsn, queue=queue, table=table)
+    this = _Export(spark, options, of_table, extent, lake, format, source)
+    with _alone(lake, dry_run=dry_run), clear_errors():
+        if not dry_run:
+            _finish(this)
+        manifests = read_manifests(lake, queue, table)
+        _check(this, manifests)
         before = manifests[-1].ids if manifests else []
-        options = Options(dsn=dsn, queue=queue, table="archive")
-        ranges = missing(queue, table, first, last, before)
+        ranges = missing(extent, first, last, before)
         count, files, checksum = 0, 0, 0
         if not dry_run:
-            _sweep(lake, queue, manifests)
+            _sweep(this, manifests)
         if ranges:
-            frame = _frame(spark, options, ranges)
+            frame = _frame(this, ranges)
             if dry_run:
                 count = frame.count()
             else:
-                count, files, checksum = _write(spark, frame, options, table, lake, source, manifests)
+                count, files, checksum = _write(this, frame, manifests)
         if not dry_run:
             # From now on retention may delete what is verified, and nothing else.
-            held = union(before, []) if count == 0 else read_manifests(lake, queue)[-1].ids
-            rows.note_export(dsn, queue, str(lake.resolve()), held)
+            held = union(before, []) if count == 0 else read_manifests(lake, queue, table)[-1].ids
+            rows.note_export(dsn, queue, str(lake.resolve()), held, table)
     return ExportReport(
         queue=queue,
+        table=table,
         to=str(lake),
+        format=format,
         exported=count,
         exported_before=sum(b - a + 1 for a, b in before),
         files=files,
@@ -96,85 +137,127 @@ def export(
     )
 
 
-def missing(queue: str, table: str, first: int, last: int, exported: Ranges) -> list[rows.Range]:
-    """Give the ranges of ids that may hold messages which are not exported."""
+def _finish(this: _Export) -> None:
+    """End what a killed export had begun to commit: it counts if Delta has it, else it never was."""
+    pending = read_pending(this.lake, this.options.queue, this.table.name)
+    if pending is None:
+        return
+    if delta.committed(this.lake / this.table.name, this.application) < pending.number:
+        drop_pending(this.lake, pending)
+    elif pending not in read_manifests(this.lake, this.options.queue, this.table.name):
+        write_manifest(this.lake, pending)
+
+
+def _check(this: _Export, manifests: list[Manifest]) -> None:
+    """Refuse a folder that holds something else under the same name."""
+    if manifests and manifests[-1].source != this.source:
+        raise PipelineError(
+            f"{this.lake} holds the queue {this.options.queue} of another database",
+            hint="Use another folder.",
+            queue=this.options.queue,
+        )
+    others = {each.format for each in read_manifests(this.lake, None, this.table.name)} - {this.format}
+    if others:
+        raise PipelineError(
+            f"the folder {this.lake} is in use: its table {this.table.name} is of format {others.pop()}, "
+            f"not {this.format}",
+            hint="Use another folder, or its format.",
+        )
+
+
+def missing(extent: rows.Range, first: int, last: int, exported: Ranges) -> list[rows.Range]:
+    """Give the ranges of ids that may hold rows which are not exported."""
     found = []
     for a, b in rows.split(first, last, at_least=1):
         have = within(exported, a, b)
         if have == [(a, b)]:
             continue
         pieces = ",".join(f"[{low},{high}]" for low, high in have)
-        where = f"not ('{{{pieces}}}'::int8multirange @> t.msg_id)" if have else ""
-        found.append(rows.Range(queue, table, a, b, where=where))
+        conditions = [extent.where] if extent.where else []
+        if have:
+            conditions.append(f"not ('{{{pieces}}}'::int8multirange @> {extent.key})")
+        found.append(replace(extent, first=a, last=b, where=" and ".join(conditions)))
     return found
 
 
-def _frame(spark: SparkSession, options: Options, ranges: list[rows.Range]) -> DataFrame:
+def _frame(this: _Export, ranges: list[rows.Range]) -> DataFrame:
     """Give the rows of these ranges, a task each."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
-    schema = StructType([StructField(each.name, each.kind) for each in _COLUMNS])
+    options, columns = this.options, this.table.columns
+    schema = StructType([StructField(each.name, each.kind) for each in columns])
     arrow = to_arrow_schema(schema, timezone="UTC")
 
     def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         for batch in batches:
             for number in batch.column("number").to_pylist():
-                yield from rows.read(options, _COLUMNS, [ranges[number]], arrow)
+                yield from rows.read(options, columns, [ranges[number]], arrow)
 
-    numbers = spark.range(0, len(ranges), 1, max(1, len(ranges))).withColumnRenamed("id", "number")
+    numbers = this.spark.range(0, len(ranges), 1, max(1, len(ranges))).withColumnRenamed("id", "number")
     return numbers.mapInArrow(read, schema)
 
 
-def _write(
-    spark: SparkSession,
-    frame: DataFrame,
-    options: Options,
-    table: str,
-    lake: Path,
-    source: str,
-    manifests: list[Manifest],
-) -> tuple[int, int, int]:
+def _write(this: _Export, frame: DataFrame, manifests: list[Manifest]) -> tuple[int, int, int]:
     """Write, verify, put in place, and write the manifest: in this order."""
     from pyspark.sql import functions as f
+    from pyspark.sql.pandas.types import to_arrow_schema
 
     token = uuid.uuid4().hex[:12]
-    staging = lake / FOLDER / f"staging-{token}"
-    by_day = frame.withColumn("day", f.date_format("archived_at", "yyyy-MM-dd"))
-    by_day.write.partitionBy("queue", "day").parquet(str(staging))
+    staging = this.lake / FOLDER / f"staging-{token}"
+    by_day = frame.withColumn("day", f.date_format(this.table.at, "yyyy-MM-dd"))
+    with _readable_times(this.spark):
+        by_day.write.partitionBy("queue", "day").parquet(str(staging))
     # With its schema, for there may be nothing.
-    written = spark.read.schema(by_day.schema).parquet(str(staging))
-    ids = _ids(written)
+    written = this.spark.read.schema(by_day.schema).parquet(str(staging))
+    ids = _ids(written, this.table.id)
     count, checksum = _tally(written)
     if count == 0:
         shutil.rmtree(staging)
         return 0, 0, 0
-    _verify(spark, options, table, ids, count, checksum)
+    _verify(this, ids, count, checksum)
     files = []
     for number, path in enumerate(sorted(staging.rglob("*.parquet"))):
-        target = path.relative_to(staging).parent / f"{token}-{number:05}.parquet"
-        (lake / target).parent.mkdir(parents=True, exist_ok=True)
-        path.rename(lake / target)
+        target = Path(this.table.name) / path.relative_to(staging).parent / f"{token}-{number:05}.parquet"
+        (this.lake / target).parent.mkdir(parents=True, exist_ok=True)
+        path.rename(this.lake / target)
         files.append(str(target))
     last = manifests[-1] if manifests else None
-    write_manifest(
-        lake,
-        Manifest(
-            number=last.number + 1 if last else 1,
-            queue=options.queue,
-            source=source,
-            ids=union(last.ids if last else [], ids),
-            files=files,
-            count=count,
-            checksum=checksum,
-        ),
+    manifest = Manifest(
+        number=last.number + 1 if last else 1,
+        queue=this.options.queue,
+        source=this.source,
+        ids=union(last.ids if last else [], ids),
+        files=files,
+        count=count,
+        checksum=checksum,
+        table=this.table.name,
+        format=this.format,
     )
+    if this.format == "delta":
+        write_manifest(this.lake, manifest, is_pending=True)
+        schema = to_arrow_schema(by_day.schema, timezone="UTC")
+        names = [str(Path(name).relative_to(this.table.name)) for name in files]
+        delta.commit(this.lake / this.table.name, this.application, manifest.number, names, schema)
+    write_manifest(this.lake, manifest)
     shutil.rmtree(staging)
     return count, len(files), checksum
 
 
+@contextlib.contextmanager
+def _readable_times(spark: SparkSession) -> Iterator[None]:
+    """Let Spark write times as Delta knows them: its default is a type that Parquet has given up."""
+    name = "spark.sql.parquet.outputTimestampType"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        spark.conf.set(name, str(before))
+
+
 def _tally(written: DataFrame) -> tuple[int, int]:
-    """Count the messages and add up the MD5 sums of their bodies (60 bits of each)."""
+    """Count the rows and add up the MD5 sums of their bodies (60 bits of each)."""
     row = written.selectExpr(
         "count(*)",
         "coalesce(sum(cast(conv(substr(md5(cast(body as binary)), 1, 15), 16, 10) as decimal(38, 0))), 0)",
@@ -183,21 +266,19 @@ def _tally(written: DataFrame) -> tuple[int, int]:
     return int(row[0]), int(row[1])
 
 
-def _ids(written: DataFrame) -> Ranges:
+def _ids(written: DataFrame, name: str) -> Ranges:
     """Give the ids that were written, as ranges: within one, id less row number is the same."""
     islands = written.selectExpr(
-        "message_id",
-        "message_id div 65536 as part",
-        "message_id - row_number() over (partition by message_id div 65536 order by message_id) as island",
+        f"{name} as id",
+        f"{name} div 65536 as part",
+        f"{name} - row_number() over (partition by {name} div 65536 order by {name}) as island",
     )
-    found = islands.groupBy("part", "island").agg({"message_id": "min", "*": "count"})
-    pieces = [(row["min(message_id)"], row["count(1)"]) for row in found.collect()]
+    found = islands.groupBy("part", "island").agg({"id": "min", "*": "count"})
+    pieces = [(row["min(id)"], row["count(1)"]) for row in found.collect()]
     return union([], [(first, first + n - 1) for first, n in pieces])
 
 
-def _verify(
-    spark: SparkSession, options: Options, table: str, ids: Ranges, count: int, checksum: int
-) -> None:
+def _verify(this: _Export, ids: Ranges, count: int, checksum: int) -> None:
     """Compare what was written with what the database has under the same ids."""
     # A task for each hundred thousand ids or thousand ranges.
     parts: list[Ranges] = [[]]
@@ -208,33 +289,36 @@ def _verify(
             size = 0
         parts[-1].append((first, last))
         size += last - first + 1
+    dsn, extent = this.options.dsn, this.extent
 
     def tally(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         for batch in batches:
             for number in batch.column("number").to_pylist():
-                n, total = rows.tally(options.dsn, table, parts[number])
+                n, total = rows.tally(dsn, extent, parts[number])
                 yield pyarrow.RecordBatch.from_pydict({"n": [n], "total": [str(total)]})
 
-    found = spark.range(0, len(parts), 1, len(parts)).withColumnRenamed("id", "number")
+    found = this.spark.range(0, len(parts), 1, len(parts)).withColumnRenamed("id", "number")
     tallies = found.mapInArrow(tally, "n long, total string").collect()
     there = (sum(row.n for row in tallies), sum(int(row.total) for row in tallies))
     if there != (count, checksum) or sum(last - first + 1 for first, last in ids) != count:
         raise PipelineError(
-            f"queue {options.queue}: {count} messages were written with checksum {checksum:x}, "
-            f"the archive has {there[0]} with {there[1]:x}",
-            hint="Nothing of it counts. If the archive's retention deleted meanwhile, run it again.",
-            queue=options.queue,
+            f"queue {this.options.queue}: {count} rows were written with checksum {checksum:x}, "
+            f"its {this.table.name} have {there[0]} with {there[1]:x}",
+            hint="Nothing of it counts. If retention deleted meanwhile, run it again.",
+            queue=this.options.queue,
         )
 
 
-def _sweep(lake: Path, queue: str, manifests: list[Manifest]) -> None:
+def _sweep(this: _Export, manifests: list[Manifest]) -> None:
     """Remove what an export left that was killed: files that no manifest names."""
     named = {name for each in manifests for name in each.files}
-    for path in (lake / f"queue={queue}").rglob("*.parquet"):
-        if str(path.relative_to(lake)) not in named:
+    for path in (this.lake / this.table.name / f"queue={this.options.queue}").rglob("*.parquet"):
+        if str(path.relative_to(this.lake)) not in named:
             path.unlink()
-    for path in (lake / FOLDER).glob("staging-*"):
+    for path in (this.lake / FOLDER).glob("staging-*"):
         shutil.rmtree(path)
+    for path in (this.lake / FOLDER / this.table.name).glob("*.draft"):
+        path.unlink()
 
 
 @contextlib.contextmanager

@@ -6,7 +6,10 @@ import html
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from spanmq.spark.jobs.report import PipelineReport
 
 Row = dict[str, Any]
 WIDTH: Final = 900
@@ -26,25 +29,32 @@ text { font-size: 11px; fill: #5a6472 }
 """
 
 
-def write_page(
-    path: Path, queues: Sequence[Row], windows: Sequence[Row], attempts: Sequence[Row], groups: Sequence[Row]
-) -> None:
+def write_page(path: Path, found: PipelineReport) -> None:
     """Write the page."""
-    parts = ["<h1>What the queues did</h1>", _table(queues)]
-    for queue in [row["queue"] for row in queues]:
-        mine = [row for row in windows if row["queue"] == queue]
-        parts += [
-            f"<h2>{html.escape(queue)}</h2>",
-            "<h3>Archived, messages a second</h3>",
-            _bars([row["number"] for row in mine], [row["rate"] for row in mine], mine),
-            "<h3>Seconds in the queue: half waited less than the lower line, 95 % less than the upper</h3>",
-            _lines(mine),
-            "<h3>Deliveries a message</h3>",
-            _table([row for row in attempts if row["queue"] == queue], leave_out=("queue",)),
-        ]
-        slow = [row for row in groups if row["queue"] == queue]
-        if slow:
-            parts += ["<h3>Slowest groups</h3>", _table(slow, leave_out=("queue",))]
+    parts = ["<h1>What the queues did</h1>", _table(found.queues)]
+    for queue in sorted({row["queue"] for row in (*found.queues, *found.failures)}):
+        parts.append(f"<h2>{html.escape(queue)}</h2>")
+        mine, attempts, groups, failures, deaths = (
+            [row for row in rows if row["queue"] == queue]
+            for rows in (found.windows, found.attempts, found.groups, found.failures, found.dead_letters)
+        )
+        if mine:
+            parts += [
+                "<h3>Archived, messages a second</h3>",
+                _bars([row["number"] for row in mine], [row["rate"] for row in mine], mine),
+                "<h3>Seconds in the queue: half waited less than the lower line, 95 % than the upper</h3>",
+                _lines(mine, ("waited_p50", "low"), ("waited_p95", "high")),
+                "<h3>Seconds of work: 95 % took less</h3>",
+                _lines(mine, ("handled_p95", "high")),
+                "<h3>Deliveries a message</h3>",
+                _table(attempts, leave_out=("queue",)),
+            ]
+        if groups:
+            parts += ["<h3>Slowest groups</h3>", _table(groups, leave_out=("queue",))]
+        if failures:
+            parts += ["<h3>Failures by category</h3>", _table(failures, leave_out=("queue",))]
+        if deaths:
+            parts += ["<h3>Dead letters, all so far</h3>", _lines(deaths, ("total", "high"))]
     body = "\n".join(parts)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
@@ -56,6 +66,8 @@ def write_page(
 
 
 def _table(rows: Sequence[Row], *, leave_out: tuple[str, ...] = ()) -> str:
+    if not rows:
+        return ""
     names = [name for name in rows[0] if name not in leave_out]
     head = "".join(f"<th>{html.escape(name.replace('_', ' '))}</th>" for name in names)
     lines = "".join(f"<tr>{''.join(f'<td>{_text(row[name])}</td>' for name in names)}</tr>" for row in rows)
@@ -83,12 +95,12 @@ def _bars(numbers: Sequence[int], values: Sequence[float], rows: Sequence[Row]) 
     return _frame(bars, top, rows)
 
 
-def _lines(rows: Sequence[Row]) -> str:
-    known = [row for row in rows if row["waited_p95"] is not None]
-    top = max((row["waited_p95"] for row in known), default=0) or 1
+def _lines(rows: Sequence[Row], *lines: tuple[str, str]) -> str:
+    known = [row for row in rows if all(row[name] is not None for name, _ in lines)]
+    top = max((row[name] for row in known for name, _ in lines), default=0) or 1
     step = WIDTH / (max((row["number"] for row in rows), default=0) + 1)
     drawn = ""
-    for name, style in (("waited_p50", "low"), ("waited_p95", "high")):
+    for name, style in lines:
         points = " ".join(
             f"{(row['number'] + 0.5) * step:.1f},{HEIGHT - row[name] / top * HEIGHT:.1f}" for row in known
         )

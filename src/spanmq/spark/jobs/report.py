@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spanmq.errors import InvalidArgumentError, PipelineError
-from spanmq.spark.jobs.manifest import FOLDER, read_manifests
+from spanmq.spark.cause import clear_errors
+from spanmq.spark.jobs.lake_table import TABLES
+from spanmq.spark.jobs.manifest import read_manifests
 from spanmq.spark.jobs.page import write_page
 
 if TYPE_CHECKING:
@@ -25,12 +27,18 @@ _HANDLED: Final = "unix_micros(archived_at) / 1e6 - unix_micros(last_read_at) / 
 
 @dataclass(frozen=True, slots=True)
 class PipelineReport:
-    """What was found. Times are in seconds; a window is `window_seconds` long and begins at `at`."""
+    """What was found. Times are in seconds; a window is `window_seconds` long and begins at `at`.
+
+    `failures` counts by queue, category and outcome, `dead_letters` by queue and window, with the `total` so
+    far; a lake knows those that led to the death of a message only.
+    """
 
     queues: list[Row]
     windows: list[Row]
     attempts: list[Row]
     groups: list[Row]
+    failures: list[Row]
+    dead_letters: list[Row]
     window_seconds: float
     seconds: float
     page: str | None
@@ -52,49 +60,106 @@ def report(
     began = time.monotonic()
     if (lake is None) == (dsn is None):
         raise InvalidArgumentError("a report is made from a lake or from a database")
-    if lake is not None:
-        source = _from_lake(spark, Path(lake))
-    else:
-        source = _from_archive(spark, str(dsn), queue or "*")
-    facts = source.selectExpr(
-        "queue", "attempt", "archived_at", "`group`", f"{_WAITED} as waited", f"{_HANDLED} as handled"
-    ).cache()
-    try:
-        span = facts.selectExpr(
-            "min(archived_at) as first", "unix_micros(max(archived_at)) / 1e6 as last", "count(*) as n"
-        ).selectExpr("unix_micros(first) / 1e6 as first", "last", "n")
-        bounds = span.first()
-        if bounds is None or not bounds.n:
-            raise PipelineError(f"nothing was archived in {lake or queue}: there is nothing to report")
-        width = max(float(bounds.last - bounds.first) / WINDOWS, 0.001)
-        found = PipelineReport(
-            queues=_queues(facts),
-            windows=_windows(facts, float(bounds.first), width),
-            attempts=_rows(facts.groupBy("queue", "attempt").count().orderBy("queue", "attempt")),
-            groups=_groups(facts),
-            window_seconds=width,
-            seconds=time.monotonic() - began,
-            page=str(page) if page is not None else None,
-        )
-    finally:
-        facts.unpersist()
+    with clear_errors():
+        if lake is not None:
+            source, failures = _from_lake(spark, Path(lake))
+        else:
+            source, failures = (
+                _from_archive(spark, str(dsn), queue or "*"),
+                _failures(spark, str(dsn), queue or "*"),
+            )
+        found = _count(source, failures, str(lake or queue))
+    found = replace(found, seconds=time.monotonic() - began, page=str(page) if page is not None else None)
     if page is not None:
-        write_page(Path(page), found.queues, found.windows, found.attempts, found.groups)
+        write_page(Path(page), found)
     return found
 
 
-def _from_lake(spark: SparkSession, lake: Path) -> DataFrame:
-    """Read the files that manifests name, and no others."""
-    names = {path.name.rsplit("-", 1)[0] for path in (lake / FOLDER).glob("*.json")}
-    files = [name for queue in sorted(names) for each in read_manifests(lake, queue) for name in each.files]
-    if not files:
+def _count(source: DataFrame, failures: DataFrame, name: str) -> PipelineReport:
+    facts = source.selectExpr(
+        "queue", "attempt", "archived_at", "`group`", f"{_WAITED} as waited", f"{_HANDLED} as handled"
+    ).cache()
+    failed = failures.cache()
+    try:
+        first, last = _bounds(facts, "archived_at")
+        first_failed, last_failed = _bounds(failed, "failed_at")
+        if first is None and first_failed is None:
+            raise PipelineError(
+                f"nothing was archived in {name}, and nothing failed: there is nothing to report"
+            )
+        start = min(each for each in (first, first_failed) if each is not None)
+        end = max(each for each in (last, last_failed) if each is not None)
+        width = max((end - start) / WINDOWS, 0.001)
+        return PipelineReport(
+            queues=_queues(facts),
+            windows=_windows(facts, start, width),
+            attempts=_rows(facts.groupBy("queue", "attempt").count().orderBy("queue", "attempt")),
+            groups=_groups(facts),
+            failures=_rows(
+                failed.groupBy("queue", "category", "outcome")
+                .agg(*_expressions("count(*) as failures"))
+                .orderBy("queue", "category", "outcome")
+            ),
+            dead_letters=_growth(failed, start, width),
+            window_seconds=width,
+            seconds=0.0,
+            page=None,
+        )
+    finally:
+        facts.unpersist()
+        failed.unpersist()
+
+
+def _bounds(frame: DataFrame, name: str) -> tuple[float | None, float | None]:
+    """Give the first and the last of times, in seconds."""
+    row = frame.selectExpr(
+        f"unix_micros(min({name})) / 1e6 as first", f"unix_micros(max({name})) / 1e6 as last"
+    ).first()
+    if row is None or row.first is None:
+        return None, None
+    return float(row.first), float(row.last)
+
+
+def _from_lake(spark: SparkSession, lake: Path) -> tuple[DataFrame, DataFrame]:
+    """Read the files that manifests name, and no others: what was archived, and the failures of what died."""
+    archived, died = (_table(spark, lake, name) for name in ("archive", "dead_letters"))
+    if archived is None and died is None:
         raise PipelineError(f"{lake} holds no export", hint="spanmq pipeline export makes one.")
-    return spark.read.option("basePath", str(lake)).parquet(*[str(lake / name) for name in files])
+    schema = "queue string, attempt int, enqueued_at timestamp, last_read_at timestamp, archived_at timestamp"
+    empty = spark.createDataFrame([], f"{schema}, `group` string")
+    if died is None:
+        none = "queue string, category string, outcome string, failed_at timestamp"
+        return archived or empty, spark.createDataFrame([], none)
+    story = "array<struct<failed_at: timestamp, attempt: int, outcome: string, category: string>>"
+    earlier = died.selectExpr(
+        "queue",
+        "message_id",
+        f"inline(from_json(history, '{story}')) as (failed_at, attempt, outcome, category)",
+    )
+    last = died.selectExpr("queue", "message_id", "dead_at", "attempt", "'dead'", "category")
+    # A message that died twice tells of its first life twice.
+    failures = earlier.dropDuplicates().unionAll(last)
+    return archived or empty, failures.select("queue", "category", "outcome", "failed_at")
+
+
+def _table(spark: SparkSession, lake: Path, name: str) -> DataFrame | None:
+    files = [str(lake / file) for each in read_manifests(lake, None, name) for file in each.files]
+    if not files:
+        return None
+    # Given, not found out: a queue may have a number for its name.
+    columns = ", ".join(f"`{each.name}` {each.kind.simpleString()}" for each in TABLES[name].columns)
+    reader = spark.read.schema(f"{columns}, day string").option("basePath", str(lake / name))
+    return reader.parquet(*files)
 
 
 def _from_archive(spark: SparkSession, dsn: str, queue: str) -> DataFrame:
     reader = spark.read.format("spanmq").option("dsn", dsn).option("queue", queue).option("table", "archive")
     return reader.option("columns", "queue, attempt, enqueued_at, last_read_at, archived_at, group").load()
+
+
+def _failures(spark: SparkSession, dsn: str, queue: str) -> DataFrame:
+    reader = spark.read.format("spanmq").option("dsn", dsn).option("queue", queue).option("table", "failures")
+    return reader.option("columns", "queue, category, outcome, failed_at").load()
 
 
 def _queues(facts: DataFrame) -> list[Row]:
@@ -120,23 +185,44 @@ def _queues(facts: DataFrame) -> list[Row]:
 
 
 def _windows(facts: DataFrame, first: float, width: float) -> list[Row]:
-    # As doubles: Spark takes a number with a point for a decimal.
-    start, length = f"double('{first!r}')", f"double('{width!r}')"
-    number = f"least(cast((unix_micros(archived_at) / 1e6 - {start}) / {length} as int), {WINDOWS - 1})"
+    number, at, length = _window("archived_at", first, width)
     return _rows(
         facts.selectExpr("*", f"{number} as number")
         .groupBy("queue", "number")
         .agg(
             *_expressions(
-                f"timestamp_micros(cast(({start} + first(number) * {length}) * 1e6 as bigint)) as at",
+                f"{at} as at",
                 "count(*) as messages",
                 f"count(*) / {length} as rate",
                 "percentile_approx(waited, 0.5) as waited_p50",
                 "percentile_approx(waited, 0.95) as waited_p95",
+                "percentile_approx(handled, 0.95) as handled_p95",
             )
         )
         .orderBy("queue", "number")
     )
+
+
+def _growth(failures: DataFrame, first: float, width: float) -> list[Row]:
+    """Count deaths by queue and window, and add them up."""
+    number, at, _ = _window("failed_at", first, width)
+    counted = (
+        failures.filter("outcome = 'dead'")
+        .selectExpr("*", f"{number} as number")
+        .groupBy("queue", "number")
+        .agg(*_expressions(f"{at} as at", "count(*) as dead_letters"))
+    )
+    total = "sum(dead_letters) over (partition by queue order by number) as total"
+    return _rows(counted.selectExpr("*", total).orderBy("queue", "number"))
+
+
+def _window(time_of: str, first: float, width: float) -> tuple[str, str, str]:
+    """Give the number of the window that a time is in, when that begins, and its length, as SQL."""
+    # As doubles: Spark takes a number with a point for a decimal.
+    start, length = f"double('{first!r}')", f"double('{width!r}')"
+    number = f"least(cast((unix_micros({time_of}) / 1e6 - {start}) / {length} as int), {WINDOWS - 1})"
+    at = f"timestamp_micros(cast(({start} + first(number) * {length}) * 1e6 as bigint))"
+    return number, at, length
 
 
 def _groups(facts: DataFrame) -> list[Row]:

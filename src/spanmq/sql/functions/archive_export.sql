@@ -1,17 +1,19 @@
--- Exports of archives: retention waits for them.
+-- Exports of archives and dead letters: retention waits for them.
 
--- Notes that a lake has these messages of a queue's archive, verified. From now on retention deletes only messages that every
--- lake noted for the queue has. Raises 42P01 and 42501 as a look into the queue does; the right to settle is needed.
-create or replace function pgmq.note_export(queue text, lake text, ids int8multirange) returns void
+-- Notes that a lake has these messages of a queue's archive, or (of_table dead_letters) the dead letters of these ids, verified. From now
+-- on retention deletes only what every lake noted for that table of the queue has. Raises 42P01 and 42501 as a look into the queue
+-- does; the right to settle is needed.
+create or replace function pgmq.note_export(queue text, lake text, ids int8multirange, of_table text default 'archive') returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'delete');
 begin
-    insert into spanmq.archive_export (queue_id, lake, ids) values (this.queue_id, note_export.lake, note_export.ids)
+    insert into spanmq.archive_export (queue_id, lake, of_table, ids)
+        values (this.queue_id, note_export.lake, note_export.of_table, note_export.ids)
         on conflict on constraint archive_export_pkey do update set ids = excluded.ids, exported_at = clock_timestamp();
 end $$;
 
--- Lets retention no longer wait for a lake. Returns false if none of that name was noted.
+-- Lets retention no longer wait for a lake, whatever it has. Returns false if none of that name was noted.
 create or replace function pgmq.forget_export(queue text, lake text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

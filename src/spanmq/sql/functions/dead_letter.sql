@@ -172,7 +172,8 @@ begin
         from spanmq.lock_dead_letters(this, category, error, error_class, since, until, payload, redriven, qty) d));
 end $$;
 
--- Deletes what is past the retention of the queue's policy, at most 1,000: what waits and what was put back.
+-- Deletes what is past the retention of the queue's policy, at most 1,000: what waits and what was put back. What a lake is to get stays
+-- until it has it.
 create or replace function spanmq.retire_dead_letters(this spanmq.queue) returns bigint
 language plpgsql as $$
 declare
@@ -183,5 +184,7 @@ begin
     end if;
     return spanmq.discard(this, array(
         select d.dead_letter_id from spanmq.dead_letter d where d.queue_id = this.queue_id and d.dead_at < before
+            and not exists (select from spanmq.archive_export e
+                            where e.queue_id = this.queue_id and e.of_table = 'dead_letters' and not e.ids @> d.dead_letter_id)
         order by d.queue_id, d.dead_at limit 1000 for update skip locked));
 end $$;

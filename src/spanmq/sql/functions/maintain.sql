@@ -231,7 +231,7 @@ begin
                        this.archive,
                        case when this.retention_count is not null then 'msg_id <= $1' else 'archived_at < $2' end
                        -- What a lake is to get stays until it has it.
-                       || format(' and not exists (select from spanmq.archive_export e where e.queue_id = %s and not e.ids @> msg_id)', this.queue_id))
+                       || format(' and not exists (select from spanmq.archive_export e where e.queue_id = %s and e.of_table = ''archive'' and not e.ids @> msg_id)', this.queue_id))
             into n, gone_at using drawn - this.retention_count, now() - this.retention_interval;
         if n > 0 then
             insert into spanmq.upkeep (queue_id, archive_gone_at) values (this.queue_id, gone_at)

@@ -1,0 +1,73 @@
+"""Delta tables: the executors have written the files, and one commit makes them rows, with its number.
+
+The number is that of the manifest, kept by Delta as an application's transaction: whether a commit took place
+before a kill can be asked afterwards, so none is made twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow
+import pyarrow.parquet
+
+from spanmq.errors import PipelineError, PipelineNotAvailableError
+
+PARTITIONS = ["queue", "day"]
+
+
+def committed(folder: Path, application: str) -> int:
+    """Give the number of an application's last commit into a table, 0 without any."""
+    table = _table(folder)
+    return 0 if table is None else int(table.transaction_version(application) or 0)
+
+
+def commit(folder: Path, application: str, number: int, files: Sequence[str], schema: pyarrow.Schema) -> None:
+    """Add files (by their paths within the table, in folders `queue=…/day=…`) to a table, made if need be."""
+    from deltalake import CommitProperties, Schema
+    from deltalake.exceptions import DeltaError
+    from deltalake.transaction import AddAction, Transaction, create_table_with_add_actions
+
+    actions = [_added(AddAction, folder, name) for name in files]
+    properties = CommitProperties(app_transactions=[Transaction(application, number)])
+    table = _table(folder)
+    try:
+        if table is None:
+            create_table_with_add_actions(
+                str(folder),
+                Schema.from_arrow(schema),
+                actions,
+                mode="error",
+                partition_by=PARTITIONS,
+                commit_properties=properties,
+            )
+        else:
+            table.create_write_transaction(
+                actions, "append", Schema.from_arrow(schema), PARTITIONS, commit_properties=properties
+            )
+    except DeltaError as error:
+        raise PipelineError(f"the Delta table {folder} took no commit: {error}") from error
+
+
+def _added(action: Any, folder: Path, name: str) -> Any:
+    path = folder / name
+    pairs = (part.split("=", 1) for part in Path(name).parts[:-1])
+    values = {column: unquote(value) for column, value in pairs}
+    status = path.stat()
+    rows = pyarrow.parquet.read_metadata(path).num_rows
+    stats = json.dumps({"numRecords": rows})
+    return action(name, status.st_size, values, int(status.st_mtime * 1000), True, stats)
+
+
+def _table(folder: Path) -> Any:
+    try:
+        from deltalake import DeltaTable
+    except ImportError as error:
+        raise PipelineNotAvailableError(
+            "deltalake is not installed", hint="pip install 'spanmq[spark]' brings it."
+        ) from error
+    return DeltaTable(str(folder)) if DeltaTable.is_deltatable(str(folder)) else None

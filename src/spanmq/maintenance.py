@@ -12,7 +12,7 @@ import psycopg
 
 from spanmq import calls
 from spanmq.concurrency import Event, Job
-from spanmq.errors import NotSupportedByUpstreamError, SpanmqError
+from spanmq.errors import NotSupportedByUpstreamError, SchemaMissingError, SpanmqError
 from spanmq.link import PoolLink
 from spanmq.schedules import plan_schedules
 
@@ -62,6 +62,8 @@ class Maintenance:
                 due_in = plan_schedules(link)
             except NotSupportedByUpstreamError:
                 return  # upstream PGMQ keeps no house
+            except SchemaMissingError:
+                pass  # not yet: who opens a client may be about to install it
             except (SpanmqError, psycopg.Error) as error:
                 if type(error) not in self._logged:
                     self._logged.add(type(error))

@@ -10,7 +10,7 @@ import psycopg
 
 from spanmq import calls
 from spanmq.concurrency import AsyncEvent, AsyncJob
-from spanmq.errors import NotSupportedByUpstreamError, SpanmqError
+from spanmq.errors import NotSupportedByUpstreamError, SchemaMissingError, SpanmqError
 from spanmq.link_async import AsyncPoolLink
 from spanmq.schedules_async import plan_schedules
 
@@ -60,6 +60,8 @@ class AsyncMaintenance:
                 due_in = await plan_schedules(link)
             except NotSupportedByUpstreamError:
                 return  # upstream PGMQ keeps no house
+            except SchemaMissingError:
+                pass  # not yet: who opens a client may be about to install it
             except (SpanmqError, psycopg.Error) as error:
                 if type(error) not in self._logged:
                     self._logged.add(type(error))

@@ -153,6 +153,9 @@ def test_role_without_rights(orders: str) -> None:
     role = f"spanmq_test_{uuid.uuid4().hex[:16]}"
     do(orders, f"create role {role} login", f"grant usage on schema pgmq to {role}")
     try:
+        unseen = spanmq("send", "orders", "1", dsn=make_conninfo(orders, user=role))
+        assert (unseen.code, "no such queue" in unseen.err) == (1, True)
+        do(orders, f"grant select on pgmq.q_orders to {role}")
         done = spanmq("send", "orders", "1", dsn=make_conninfo(orders, user=role))
         assert done.code == 1
         first, hint = done.err.splitlines()

@@ -134,7 +134,8 @@ def test_poison_that_kills_its_workers_is_given_up_and_takes_no_other_with_it(
     assert objections(found) == {}
     assert found["handled"] + found["dead"] == 60
     assert found["dead"] > 0
-    assert found["restarted"] >= 2 * found["dead"]
+    # Each died with its worker in the end. An attempt may have gone with the worker of another poison.
+    assert found["restarted"] >= found["dead"]
 
 
 def test_failed_attempts_of_a_table_are_made_again(database: str, tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from spanmq.worker.event import ConnectionBroken, ConnectionRestored, MessageHan
 
 # What an earlier delivery of a message may have come to, if there was a later one.
 UNDONE = {"stale", "unknown", "released"}
+# Of the last delivery; one whose answer was lost may have counted.
+DONE = {"acked", "unknown"}
 
 
 class Handled:
@@ -46,7 +48,8 @@ def faults(record: Record, handled: Handled, sent: list[int]) -> list[str]:
     for number, each in outcomes.items():
         if each.count("acked") > 1:
             found.append(f"message {number} was acked twice: {each}")
-        if not set(each[:-1]) <= UNDONE or each[-1:] not in (["acked"], ["unknown"]):
+        # A delivery that overslept may say that it is stale after another was acked.
+        if not set(each) <= UNDONE | DONE or not set(each) & DONE:
             found.append(f"message {number} came to {each}")
         if times[number] > len(each):
             found.append(f"message {number} was handled {times[number]} times and came to {each}")
@@ -110,17 +113,27 @@ def test_writes_with_the_ack_are_there_once_though_sessions_are_terminated(
     assert record.of(MessageSettled, lambda event: event.outcome in UNDONE)
 
 
+def terminate_all(other: psycopg.Connection[Any]) -> None:
+    """Terminate the sessions of the worker, as soon as it has one."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        row = other.execute(
+            "select count(pg_terminate_backend(pid)) from pg_stat_activity"
+            " where datname = current_database() and application_name = 'spanmq worker'"
+        ).fetchone()
+        if row is not None and row[0]:
+            return
+        time.sleep(0.005)
+    raise AssertionError("the worker has no session")
+
+
 def test_every_session_is_terminated_at_once_again_and_again(client: Client, database: str) -> None:
     sent = client.send_batch("orders", range(600))
     handled = Handled()
     with psycopg.connect(database, autocommit=True) as other, working(database, handled, lease=1.0) as record:
         for number in range(1, 6):
             record.wait(MessageHandled, 100 * number)
-            (count,) = other.execute(
-                "select count(pg_terminate_backend(pid)) from pg_stat_activity"
-                " where datname = current_database() and application_name = 'spanmq worker'"
-            ).fetchone() or (0,)
-            assert count > 0
+            terminate_all(other)
         wait_until_empty(client)
     assert faults(record, handled, sent) == []
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from spanmq.errors import InvalidArgumentError
 from spanmq.spark import rows
 from spanmq.spark.brokers.outgoing import Broker
+from spanmq.spark.cause import clear_errors
 from spanmq.spark.reader import queue_named
 
 if TYPE_CHECKING:
@@ -101,15 +102,16 @@ def migrate(
         _, visible = rows.waiting(server, queue)
     broker.check()
     sent = 0
-    while not dry_run and visible:
+    # Once in any case: a run that failed may hold messages, which nobody else sees. And as long as something
+    # comes: what is visible and can't be had stands behind others of its group.
+    more = 1
+    while not dry_run and (visible or sent == 0) and more:
         query = _start(spark, dsn, queue, broker, checkpoint, follow=follow, batch=batch, tasks=tasks)
-        more = _watch(query, sent, progress)
+        with clear_errors():
+            more = _watch(query, sent, progress)
         sent += more
         with rows.connected(dsn) as server:
             _, visible = rows.waiting(server, queue)
-        # What is visible and can't be had stands behind others of its group.
-        if more == 0:
-            break
     with rows.connected(dsn) as server:
         left, _ = rows.waiting(server, queue)
         dead_letters = rows.count_dead_letters(server, queue)

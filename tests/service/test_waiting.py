@@ -24,7 +24,10 @@ from spanmq.client_async import AsyncClient
 from spanmq.message import Message
 from spanmq.service.waiting import Waiting
 
-ON_THE_SERVICE = "from pg_stat_activity where application_name = 'spanmq service'"
+# Of this database: the services that other tests share are on the same server.
+ON_THE_SERVICE = (
+    "from pg_stat_activity where application_name = 'spanmq service' and datname = current_database()"
+)
 
 
 def waiting(running: Running) -> int:

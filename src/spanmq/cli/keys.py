@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from spanmq.cli.connect import client
-from spanmq.cli.option import AsJson, Dsn, delay_of
+from spanmq.cli.option import AsJson, Dsn, Expires, delay_of
 from spanmq.cli.output import Output
 
 keys = typer.Typer(help="Who may use the SQS protocol.", no_args_is_help=True)
@@ -33,14 +33,7 @@ def create(
             show_default="all",
         ),
     ] = None,
-    expires: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SECONDS|TIME",
-            help="When it ends, in so many seconds or at a time.",
-            show_default="never",
-        ),
-    ] = None,
+    expires: Expires = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:

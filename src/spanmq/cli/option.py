@@ -11,6 +11,14 @@ from spanmq.body import Headers
 from spanmq.cli.failure import FAILED, USAGE, say
 from spanmq.cli.json_text import json_of
 
+Expires = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SECONDS|TIME",
+        help="When it ends, in so many seconds or at a time.",
+        show_default="never",
+    ),
+]
 Dsn = Annotated[
     str | None,
     typer.Option(

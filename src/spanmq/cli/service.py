@@ -10,7 +10,7 @@ import typer
 from spanmq import errors
 from spanmq.cli.connect import address, client, prepared_address
 from spanmq.cli.failure import say
-from spanmq.cli.option import AsJson, Dsn, delay_of
+from spanmq.cli.option import AsJson, Dsn, Expires, delay_of
 from spanmq.cli.output import Output
 
 commands = typer.Typer()
@@ -107,14 +107,7 @@ def create(
         list[str],
         typer.Option("--verb", "-v", help="send, receive, look or manage; may be given again."),
     ],
-    expires: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SECONDS|TIME",
-            help="When it ends, in so many seconds or at a time.",
-            show_default="never",
-        ),
-    ] = None,
+    expires: Expires = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:

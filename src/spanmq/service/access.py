@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from dataclasses import dataclass
 from functools import lru_cache
-from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal
 
 from starlette.requests import Request
 
 from spanmq.message import Token
 from spanmq.service.refusal import forbidden, unauthorized
+from spanmq.service.remembered import Remembered
 from spanmq.token_secret import PREFIX, hash_of
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 Verb = Literal["send", "receive", "look", "manage"]
 VERBS: Final[tuple[Verb, ...]] = ("send", "receive", "look", "manage")
-CACHED_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +62,17 @@ class Tokens:
 
     def __init__(self, client: AsyncClient, cached_for: float) -> None:
         self._client = client
-        self._cached_for = cached_for
-        self._known: OrderedDict[str, tuple[float, Caller | None]] = OrderedDict()
+        self._known: Remembered[Caller | None] = Remembered(cached_for)
 
     async def caller_of(self, secret: str) -> Caller | None:
         """Give who a secret belongs to, None if to nobody now."""
+
+        async def look_up() -> Caller | None:
+            found = await self._client.check_token(secret) if secret.startswith(PREFIX) else None
+            return None if found is None else caller_of(found)
+
         # The cache, like the database, has no secrets.
-        key = hash_of(secret)
-        now = monotonic()
-        if (known := self._known.get(key)) is not None and known[0] > now:
-            return known[1]
-        found = await self._client.check_token(secret) if secret.startswith(PREFIX) else None
-        caller = None if found is None else caller_of(found)
-        self._known[key] = now + self._cached_for, caller
-        self._known.move_to_end(key)
-        while len(self._known) > CACHED_MAX:
-            self._known.popitem(last=False)
-        return caller
+        return await self._known.get(hash_of(secret), look_up)
 
 
 def caller_of(token: Token) -> Caller:

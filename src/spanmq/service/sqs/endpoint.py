@@ -5,9 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from time import monotonic
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 from uuid import uuid4
@@ -21,6 +20,7 @@ from spanmq.message import AccessKey
 from spanmq.service.access import EVERYBODY, Caller
 from spanmq.service.failure import STATUS_OF, kind_of
 from spanmq.service.refusal import Refusal
+from spanmq.service.remembered import Remembered
 from spanmq.service.sqs import message_actions, move_actions, query, queue_actions, shape, signature
 from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.refusal import SqsError, no_queue, unsupported
@@ -33,7 +33,6 @@ logger = logging.getLogger("spanmq.service")
 Values = dict[str, Any]
 TARGET: Final = "AmazonSQS."
 JSON_TYPE: Final = "application/x-amz-json-1.0"
-KEYS_MAX: Final = 10_000
 
 
 async def refuse(_: Call) -> Values:
@@ -73,7 +72,7 @@ class Endpoint:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._keys: OrderedDict[str, tuple[float, AccessKey | None]] = OrderedDict()
+        self._keys: Remembered[AccessKey | None] = Remembered(backend.settings.token_cache)
 
     def routes(self) -> list[Route]:
         """Give the paths: the root, and those of queues."""
@@ -106,7 +105,8 @@ class Endpoint:
         if not self._backend.settings.with_tokens:
             return EVERYBODY, "us-east-1"
         given = signature.read(request.headers)
-        key = await self._key(given.access_key_id)
+        find = partial(self._backend.client.find_access_key, given.access_key_id)
+        key = await self._keys.get(given.access_key_id, find)
         if key is None or key.secret is None:
             raise SqsError("InvalidClientTokenId", "The key is unknown, expired or revoked.", status=403)
         signature.check(
@@ -120,17 +120,6 @@ class Endpoint:
         caller = Caller(key.access_key_id, tuple(key.queues), frozenset(key.verbs))
         self._backend.gate.count(request.scope, caller)
         return caller, given.region
-
-    async def _key(self, access_key_id: str) -> AccessKey | None:
-        now = monotonic()
-        if (known := self._keys.get(access_key_id)) is not None and known[0] > now:
-            return known[1]
-        found = await self._backend.client.find_access_key(access_key_id)
-        self._keys[access_key_id] = now + self._backend.settings.token_cache, found
-        self._keys.move_to_end(access_key_id)
-        while len(self._keys) > KEYS_MAX:
-            self._keys.popitem(last=False)
-        return found
 
 
 def _read(request: Request, body: bytes, *, is_json: bool) -> tuple[str, Values]:

@@ -201,12 +201,12 @@ async def _take(call: Call, queue: QueueView, quantity: int, hidden: float) -> l
     """
     messages: list[Message] = []
     moved = 0
+    redrive = queue.redrive
     async with call.backend.client.transaction() as client:
         while len(messages) < quantity and moved < MOVED_MAX:
             found = await client.receive(queue.name, 1, lease=hidden)
             if not found:
                 break
-            redrive = queue.redrive
             if redrive is not None and found[0].attempt > redrive.receives_max:
                 moved += await _move(client, found[0], redrive)
             else:

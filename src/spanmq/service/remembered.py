@@ -1,0 +1,32 @@
+"""Answers that hold for a while, so that each request need not ask the database again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Final, Generic, TypeVar
+
+KEPT_MAX: Final = 10_000
+
+Answer = TypeVar("Answer")
+
+
+class Remembered(Generic[Answer]):
+    """Asks, and remembers the answer for so many seconds; of very many answers the oldest are forgotten."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._known: OrderedDict[str, tuple[float, Answer]] = OrderedDict()
+
+    async def get(self, key: str, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Give the answer that is known, or ask for it."""
+        now = monotonic()
+        if (known := self._known.get(key)) is not None and known[0] > now:
+            return known[1]
+        answer = await ask()
+        self._known[key] = now + self._seconds, answer
+        self._known.move_to_end(key)
+        while len(self._known) > KEPT_MAX:
+            self._known.popitem(last=False)
+        return answer

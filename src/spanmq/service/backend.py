@@ -61,7 +61,7 @@ class Backend:
         await self.client.close()
 
 
-def backend_of(request: Request) -> Backend:
-    """Give what stands behind a request."""
+async def backend_of(request: Request) -> Backend:
+    """Give what stands behind a request; async, for FastAPI gives other dependencies to a thread."""
     backend: Backend = request.app.state.backend
     return backend

@@ -39,6 +39,9 @@ RULES = {
     "policy": Rule(ours=("errors", "message")),
     "embedded.keeper": Rule(ours=()),  # also runs as a script, in a bare interpreter
     "embedded": Rule(ours=("errors", "embedded")),
+    "tracing.telemetry": Rule(packages=frozenset({"opentelemetry"}), ours=("batch", "body", "message")),
+    "tracing": Rule(ours=("batch", "body", "message", "tracing")),
+    "worker.measures": Rule(packages=frozenset({"prometheus_client"}), ours=("errors", "worker")),
     "worker": Rule(not_ours=("schema", "adopt", "release", *UPPER)),
     "outbox": Rule(packages_lazily=frozenset({"sqlalchemy", "django", "asyncpg"}), not_ours=UPPER),
     "cron": Rule(packages_lazily=frozenset({"cronsim"}), ours=("errors",)),

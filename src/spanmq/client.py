@@ -19,7 +19,7 @@ import psycopg
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
-from spanmq import calls, schema
+from spanmq import calls, schema, tracing
 from spanmq.access_keys import AccessKeys
 from spanmq.body import Codec, Decoder, Encoder
 from spanmq.call import Call, Delay, Seconds, duration
@@ -318,7 +318,7 @@ class Client(
 
     def pop(self, queue: str, quantity: int = 1) -> list[Message]:
         """Take messages out for good: what the receiver then loses is lost."""
-        return self._link.run(calls.pop(self._codec, queue, quantity))
+        return self._take(calls.pop(self._codec, queue, quantity), None)
 
     def set_vt(self, queue: str, message_ids: int | Iterable[int], delay: Delay) -> list[Message]:
         """Hide messages for a time from now, or until a moment; give those that exist."""
@@ -328,14 +328,15 @@ class Client(
 
     def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
         """Settle received messages; one that its lease no longer holds is "stale", and left alone."""
-        return self._link.run_all(
+        settled = self._link.run_all(
             calls.ack(queue, lease_id, message_ids)
             for (queue, lease_id), message_ids in by_lease(messages).items()
         )
+        return tracing.settled("ack", settled)
 
     def ack_lease(self, queue: str, lease_id: int, message_ids: int | Iterable[int]) -> list[Settled]:
         """Settle messages by their ids and the lease that they were received under."""
-        return self._link.run(calls.ack(queue, lease_id, message_ids))
+        return tracing.settled("ack", self._link.run(calls.ack(queue, lease_id, message_ids)))
 
     def cancel(self, queue: str, message_ids: int | Iterable[int]) -> list[Settled]:
         """Take messages back that nobody holds."""
@@ -386,6 +387,10 @@ class Client(
         return self._link.run(calls.list_notify_insert_throttles())
 
     def _take(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
+        with tracing.receiving(call.function, call.queue) as receiving:
+            return receiving.received(self._await(call, wait))
+
+    def _await(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
         if wait is None:
             return self._link.run(call)
         deadline = monotonic() + duration("wait", wait).total_seconds()

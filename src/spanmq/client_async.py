@@ -17,7 +17,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
-from spanmq import calls, schema
+from spanmq import calls, schema, tracing
 from spanmq.access_keys_async import AsyncAccessKeys
 from spanmq.body import Codec, Decoder, Encoder
 from spanmq.call import Call, Delay, Seconds, duration
@@ -316,7 +316,7 @@ class AsyncClient(
 
     async def pop(self, queue: str, quantity: int = 1) -> list[Message]:
         """Take messages out for good: what the receiver then loses is lost."""
-        return await self._link.run(calls.pop(self._codec, queue, quantity))
+        return await self._take(calls.pop(self._codec, queue, quantity), None)
 
     async def set_vt(self, queue: str, message_ids: int | Iterable[int], delay: Delay) -> list[Message]:
         """Hide messages for a time from now, or until a moment; give those that exist."""
@@ -326,14 +326,15 @@ class AsyncClient(
 
     async def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
         """Settle received messages; one that its lease no longer holds is "stale", and left alone."""
-        return await self._link.run_all(
+        settled = await self._link.run_all(
             calls.ack(queue, lease_id, message_ids)
             for (queue, lease_id), message_ids in by_lease(messages).items()
         )
+        return tracing.settled("ack", settled)
 
     async def ack_lease(self, queue: str, lease_id: int, message_ids: int | Iterable[int]) -> list[Settled]:
         """Settle messages by their ids and the lease that they were received under."""
-        return await self._link.run(calls.ack(queue, lease_id, message_ids))
+        return tracing.settled("ack", await self._link.run(calls.ack(queue, lease_id, message_ids)))
 
     async def cancel(self, queue: str, message_ids: int | Iterable[int]) -> list[Settled]:
         """Take messages back that nobody holds."""
@@ -384,6 +385,10 @@ class AsyncClient(
         return await self._link.run(calls.list_notify_insert_throttles())
 
     async def _take(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
+        with tracing.receiving(call.function, call.queue) as receiving:
+            return receiving.received(await self._await(call, wait))
+
+    async def _await(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
         if wait is None:
             return await self._link.run(call)
         deadline = monotonic() + duration("wait", wait).total_seconds()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from spanmq import delivery_calls
+from spanmq import delivery_calls, tracing
 from spanmq.call import Seconds
 from spanmq.delivery_calls import Reason
 from spanmq.link import Link
@@ -36,10 +36,11 @@ class Deliveries:
         Without a category the rules find one in the error.
         """
         reason = Reason(error, category, error_class, traceback, worker)
-        return self._link.run_all(
+        settled = self._link.run_all(
             delivery_calls.nack(queue, lease_id, message_ids, reason, retry_in)
             for (queue, lease_id), message_ids in delivery_calls.by_lease(messages).items()
         )
+        return tracing.settled("nack", settled)
 
     def nack_lease(
         self,
@@ -56,7 +57,8 @@ class Deliveries:
     ) -> list[Settled]:
         """Give messages back by their ids and the lease that they were received under."""
         reason = Reason(error, category, error_class, traceback, worker)
-        return self._link.run(delivery_calls.nack(queue, lease_id, message_ids, reason, retry_in))
+        call = delivery_calls.nack(queue, lease_id, message_ids, reason, retry_in)
+        return tracing.settled("nack", self._link.run(call))
 
     def reject(
         self,
@@ -70,10 +72,11 @@ class Deliveries:
     ) -> list[Settled]:
         """Give received messages up, whatever attempts they have left: each is "dead" or "stale"."""
         reason = Reason(error, category, error_class, traceback, worker)
-        return self._link.run_all(
+        settled = self._link.run_all(
             delivery_calls.reject(queue, lease_id, message_ids, reason)
             for (queue, lease_id), message_ids in delivery_calls.by_lease(messages).items()
         )
+        return tracing.settled("reject", settled)
 
     def reject_lease(
         self,
@@ -89,21 +92,24 @@ class Deliveries:
     ) -> list[Settled]:
         """Give messages up by their ids and the lease that they were received under."""
         reason = Reason(error, category, error_class, traceback, worker)
-        return self._link.run(delivery_calls.reject(queue, lease_id, message_ids, reason))
+        call = delivery_calls.reject(queue, lease_id, message_ids, reason)
+        return tracing.settled("reject", self._link.run(call))
 
     def release(self, messages: Message | Iterable[Message]) -> list[Settled]:
         """Give received messages back unhandled: each is "released" or "stale".
 
         They are visible at once, and this delivery does not count as an attempt.
         """
-        return self._link.run_all(
+        settled = self._link.run_all(
             delivery_calls.release(queue, lease_id, message_ids)
             for (queue, lease_id), message_ids in delivery_calls.by_lease(messages).items()
         )
+        return tracing.settled("release", settled)
 
     def release_lease(self, queue: str, lease_id: int, message_ids: int | Iterable[int]) -> list[Settled]:
         """Give messages back unhandled by their ids and the lease that they were received under."""
-        return self._link.run(delivery_calls.release(queue, lease_id, message_ids))
+        call = delivery_calls.release(queue, lease_id, message_ids)
+        return tracing.settled("release", self._link.run(call))
 
     def extend(self, queue: str, lease_id: int, seconds: Seconds) -> int:
         """Hold a lease for `seconds` from now on, at least; give the number of messages that it holds.

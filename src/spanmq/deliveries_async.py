@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from spanmq import delivery_calls
+from spanmq import delivery_calls, tracing
 from spanmq.call import Seconds
 from spanmq.delivery_calls import Reason
 from spanmq.link_async import AsyncLink
@@ -34,10 +34,11 @@ class AsyncDeliveries:
         Without a category the rules find one in the error.
         """
         reason = Reason(error, category, error_class, traceback, worker)
-        return await self._link.run_all(
+        settled = await self._link.run_all(
             delivery_calls.nack(queue, lease_id, message_ids, reason, retry_in)
             for (queue, lease_id), message_ids in delivery_calls.by_lease(messages).items()
         )
+        return tracing.settled("nack", settled)
 
     async def nack_lease(
         self,
@@ -54,7 +55,8 @@ class AsyncDeliveries:
     ) -> list[Settled]:
         """Give messages back by their ids and the lease that they were received under."""
         reason = Reason(error, category, error_class, traceback, worker)
-        return await self._link.run(delivery_calls.nack(queue, lease_id, message_ids, reason, retry_in))
+        call = delivery_calls.nack(queue, lease_id, message_ids, reason, retry_in)
+        return tracing.settled("nack", await self._link.run(call))
 
     async def reject(
         self,
@@ -68,10 +70,11 @@ class AsyncDeliveries:
     ) -> list[Settled]:
         """Give received messages up, whatever attempts they have left: each is "dead" or "stale"."""
         reason = Reason(error, category, error_class, traceback, worker)
-        return await self._link.run_all(
+        settled = await self._link.run_all(
             delivery_calls.reject(queue, lease_id, message_ids, reason)
             for (queue, lease_id), message_ids in delivery_calls.by_lease(messages).items()
         )
+        return tracing.settled("reject", settled)
 
     async def reject_lease(
         self,
@@ -87,23 +90,26 @@ class AsyncDeliveries:
     ) -> list[Settled]:
         """Give messages up by their ids and the lease that they were received under."""
         reason = Reason(error, category, error_class, traceback, worker)
-        return await self._link.run(delivery_calls.reject(queue, lease_id, message_ids, reason))
+        call = delivery_calls.reject(queue, lease_id, message_ids, reason)
+        return tracing.settled("reject", await self._link.run(call))
 
     async def release(self, messages: Message | Iterable[Message]) -> list[Settled]:
         """Give received messages back unhandled: each is "released" or "stale".
 
         They are visible at once, and this delivery does not count as an attempt.
         """
-        return await self._link.run_all(
+        settled = await self._link.run_all(
             delivery_calls.release(queue, lease_id, message_ids)
             for (queue, lease_id), message_ids in delivery_calls.by_lease(messages).items()
         )
+        return tracing.settled("release", settled)
 
     async def release_lease(
         self, queue: str, lease_id: int, message_ids: int | Iterable[int]
     ) -> list[Settled]:
         """Give messages back unhandled by their ids and the lease that they were received under."""
-        return await self._link.run(delivery_calls.release(queue, lease_id, message_ids))
+        call = delivery_calls.release(queue, lease_id, message_ids)
+        return tracing.settled("release", await self._link.run(call))
 
     async def extend(self, queue: str, lease_id: int, seconds: Seconds) -> int:
         """Hold a lease for `seconds` from now on, at least; give the number of messages that it holds.

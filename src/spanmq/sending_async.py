@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from spanmq import batch, bulk_async, calls, sending_calls
+from spanmq import batch, bulk_async, calls, sending_calls, tracing
 from spanmq.batch import EachGroup, EachHeaders
 from spanmq.body import Codec, Headers, encode_headers
 from spanmq.call import Delay, Seconds
@@ -44,15 +44,16 @@ class AsyncSending:
         was sent within `dedup_for` seconds is not sent: the id given is that one's. `ordered` senders of one
         group commit one after the other, so that its ids are in the order of commit.
         """
-        encoded = self._codec.encode(body), encode_headers(headers, group)
-        options = SendOptions(priority, expires_in, max_attempts, dedup_for, ordered)
-        if dedup_id is not None or not options.is_plain:
-            dedup_ids = None if dedup_id is None else [dedup_id]
-            [message_id] = await self._link.run(
-                sending_calls.send_messages(queue, [encoded], delay, options, dedup_ids)
-            )
-            return message_id
-        return await self._link.run(calls.send(queue, *encoded, delay))
+        with tracing.sending("send", queue) as sending:
+            encoded = self._codec.encode(body), encode_headers(sending.one(headers), group)
+            options = SendOptions(priority, expires_in, max_attempts, dedup_for, ordered)
+            if dedup_id is not None or not options.is_plain:
+                dedup_ids = None if dedup_id is None else [dedup_id]
+                [message_id] = await self._link.run(
+                    sending_calls.send_messages(queue, [encoded], delay, options, dedup_ids)
+                )
+                return sending.sent(message_id)
+            return sending.sent(await self._link.run(calls.send(queue, *encoded, delay)))
 
     async def send_batch(
         self,
@@ -76,14 +77,18 @@ class AsyncSending:
         batches go by COPY where the role may. The other options are those of `send`, for all; `dedup_ids` has
         one, or None, for each, and two alike in one batch are one message.
         """
-        encoded = batch.encode(self._codec, bodies, headers, group)
-        options = SendOptions(priority, expires_in, max_attempts, dedup_for, ordered)
-        if dedup_ids is not None or not options.is_plain:
-            chunks = batch.chunks(encoded)
-            return await self._link.run_all(
-                sending_calls.send_chunks(queue, chunks, delay, options, dedup_ids)
-            )
-        return await bulk_async.send_batch(self._link, queue, encoded, delay)
+        with tracing.sending("send_batch", queue) as sending:
+            encoded = batch.encode(self._codec, bodies, sending.each(headers), group)
+            options = SendOptions(priority, expires_in, max_attempts, dedup_for, ordered)
+            if dedup_ids is not None or not options.is_plain:
+                chunks = batch.chunks(encoded)
+                message_ids = await self._link.run_all(
+                    sending_calls.send_chunks(queue, chunks, delay, options, dedup_ids)
+                )
+            else:
+                message_ids = await bulk_async.send_batch(self._link, queue, encoded, delay)
+            sending.sent_many(len(message_ids))
+            return message_ids
 
     async def send_topic(
         self,
@@ -95,8 +100,9 @@ class AsyncSending:
         delay: Seconds | None = None,
     ) -> int:
         """Send a message to every queue with a pattern that matches; give the number of these queues."""
-        encoded = self._codec.encode(body), encode_headers(headers, group)
-        return await self._link.run(calls.send_topic(routing_key, *encoded, delay))
+        with tracing.sending("send_topic", routing_key) as sending:
+            encoded = self._codec.encode(body), encode_headers(sending.one(headers), group)
+            return await self._link.run(calls.send_topic(routing_key, *encoded, delay))
 
     async def send_batch_topic(
         self,
@@ -108,5 +114,10 @@ class AsyncSending:
         delay: Delay | None = None,
     ) -> list[Routed]:
         """Send any number of messages to every queue with a pattern that matches, all or none."""
-        chunks = batch.chunks(batch.encode(self._codec, bodies, headers, group))
-        return await self._link.run_all(calls.send_batch_topic(routing_key, chunk, delay) for chunk in chunks)
+        with tracing.sending("send_batch_topic", routing_key) as sending:
+            chunks = batch.chunks(batch.encode(self._codec, bodies, sending.each(headers), group))
+            routed = await self._link.run_all(
+                calls.send_batch_topic(routing_key, chunk, delay) for chunk in chunks
+            )
+            sending.sent_many(len(routed))
+            return routed

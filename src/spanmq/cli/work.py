@@ -19,9 +19,10 @@ from spanmq.cli.option import AsJson, Dsn
 
 if TYPE_CHECKING:
     from spanmq.shards import ShardedQueue
-    from spanmq.worker.event import Event
+    from spanmq.worker.event import Event, Observer
 
 commands = typer.Typer()
+logger = logging.getLogger("spanmq")
 
 
 @commands.command()
@@ -70,6 +71,15 @@ def worker(
         str | None,
         typer.Option(help="The worker's name in records of failures.", show_default="host:process:random"),
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Serve what is counted to Prometheus, on 127.0.0.1 at this port.",
+            show_default=False,
+            min=0,
+            max=65_535,
+        ),
+    ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     dsn: Dsn = None,
     as_json: AsJson = False,
@@ -98,13 +108,13 @@ def worker(
     sys.path.insert(0, "")
     function = load(handler)
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    with _source(queue, shards, server or [], dsn) as (queues, where):
+    with _source(queue, shards, server or [], dsn) as (queues, where), _counting(metrics_port) as counts:
         Worker(
             queues,
             function,
             **where,
             name=name,
-            observers=[observe],
+            observers=[observe, *counts],
             concurrency=concurrency,
             batch=batch,
             in_batches=in_batches,
@@ -144,6 +154,25 @@ def _source(
         for client in clients.values():
             stack.callback(client.close)
         yield ShardedQueue(queues[0], clients), {"shards": None if shards == "all" else shards.split(",")}
+
+
+@contextmanager
+def _counting(port: int | None) -> Iterator[list[Observer]]:
+    """Give the observer that counts for Prometheus, and serve what it counted; none without a port."""
+    if port is None:
+        yield []
+        return
+    try:
+        from spanmq.worker.measures import Measures, served
+    except ModuleNotFoundError as error:
+        raise errors.NotPermittedError(
+            f"the worker's metrics need {error.name}, which is not installed",
+            hint="pip install 'spanmq[metrics]'",
+        ) from error
+    measures = Measures()
+    with served(measures, port) as found:
+        logger.info("metrics_served address=http://127.0.0.1:%s/metrics", found)
+        yield [measures]
 
 
 def _server_of(text: str) -> tuple[str, str]:

@@ -29,6 +29,7 @@ from spanmq.service.failure import handle
 from spanmq.service.parts import Failed
 from spanmq.service.settings import Settings
 from spanmq.service.sqs.endpoint import Endpoint
+from spanmq.service.tracing import REQUESTS
 
 DESCRIPTION: Final = "Queues over HTTP. Errors have one shape everywhere; docs/service.md lists their codes."
 ERRORS: Final[dict[int | str, dict[str, Any]]] = {
@@ -89,6 +90,8 @@ def create_app(settings: Settings, *, mounts: Mapping[str, Mount] | None = None)
         redoc_url=None,
         # A path that ends in a slash is another one: a redirect would be asked without its token.
         redirect_slashes=False,
+        # Of a release without it this is one of the extras that FastAPI takes no notice of.
+        telemetry=REQUESTS,
     )
     app.state.backend = backend
     handle(app)

@@ -18,6 +18,7 @@ from spanmq.service.json_text import messages_of, reply
 from spanmq.service.parts import Behind, Given, MayReceive, QueueName, ReceivedMessages, Seconds, Text
 from spanmq.service.receipt import Receipt
 from spanmq.service.refusal import invalid
+from spanmq.service.tracing import in_own_trace
 
 routes = APIRouter(prefix="/v1", tags=["messages"])
 
@@ -93,7 +94,9 @@ async def receive(
     messages: list[Message] = await take()
     if not messages and wanted.wait:
         with backend.gate.aside(caller):
-            messages = await backend.waiting.wait(queue, take, wanted.wait, disconnected(request))
+            messages = await backend.waiting.wait(
+                queue, in_own_trace(take), wanted.wait, disconnected(request)
+            )
     return messages_of(messages)
 
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final
 
 from spanmq.client_async import announcements
@@ -108,7 +109,8 @@ class Waiting:
         async def run() -> None:
             await work
 
-        job = asyncio.create_task(run())
+        # It serves many requests: it must not belong to the one that began it.
+        job = asyncio.create_task(run(), context=Context())
         self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
 

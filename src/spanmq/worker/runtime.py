@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
+from spanmq import tracing
 from spanmq.errors import InvalidArgumentError
 from spanmq.shards import ShardedQueue
 from spanmq.shards_async import AsyncShardedQueue
@@ -22,6 +23,7 @@ from spanmq.worker.engine import Engine, Sharding
 from spanmq.worker.event import Observer, Seam
 from spanmq.worker.handler import look_at
 from spanmq.worker.setting import Settings
+from spanmq.worker.trace import HandlerTraces
 
 
 class Worker:
@@ -61,7 +63,7 @@ class Worker:
         self.handler = look_at(handler, takes_batches=self.settings.in_batches)
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
         self._dsn = None if dsn is None else self._address(dsn)
-        self._seam = Seam(observers)
+        self._observers = tuple(observers)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Future[str] | None = None
         self._is_asked = False
@@ -119,7 +121,11 @@ class Worker:
             addresses = found if isinstance(found, dict) else await found
             dsns = {server: self._address(dsn) for server, dsn in addresses.items()}
             queues = Sharding(self._sharded.queue, None if self._shards is None else frozenset(self._shards))
-        return Engine(self.name, dsns, queues, self.handler, self.settings, self._seam)
+        handler, observers = self.handler, self._observers
+        if tracing.is_on():
+            traces = HandlerTraces(self.name)
+            handler, observers = traces.over(handler), (traces.observe, *observers)
+        return Engine(self.name, dsns, queues, handler, self.settings, Seam(observers))
 
     def _address(self, dsn: str) -> str:
         return with_timeouts(dsn, self.settings.timeouts_passed, application_name="spanmq worker")

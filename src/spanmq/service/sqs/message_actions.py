@@ -26,6 +26,7 @@ from spanmq.service.sqs.message import (
 )
 from spanmq.service.sqs.queue import QueueView, Redrive
 from spanmq.service.sqs.refusal import SqsError, bad_value, no_queue, unsupported
+from spanmq.service.tracing import in_own_trace
 
 BATCH_MAX: Final = 10
 BATCH_BYTES_MAX: Final = 1_048_576
@@ -84,7 +85,7 @@ async def receive_message(call: Call) -> Values:
     if not messages and wait and not call.backend.is_stopping:
         with call.backend.gate.aside(call.caller):
             gone = disconnected(call.request)
-            messages = await call.backend.waiting.wait(queue.name, take, float(wait), gone)
+            messages = await call.backend.waiting.wait(queue.name, in_own_trace(take), float(wait), gone)
     names = call.values.get("MessageAttributeNames", [])
     shown = [received(each, arn_of=call.arn_of, system=system, names=names) for each in messages]
     return {"Messages": shown} if shown else {}

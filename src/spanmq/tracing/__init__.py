@@ -1,0 +1,187 @@
+"""Trace spans around what a client and a worker do with messages, if anybody traces; docs/tracing.md.
+
+Nothing is imported for it: who traces has imported OpenTelemetry and configured a tracer provider. Until then
+each function here gives one and the same object, which does nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from spanmq.batch import EachHeaders
+    from spanmq.body import Headers
+    from spanmq.message import Message, Settled
+    from spanmq.tracing.telemetry import Telemetry
+
+
+class Sending(Protocol):
+    """A block that sends: it has headers that carry its trace to who receives."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def one(self, headers: Headers | None) -> Headers | None:
+        """Give the headers of one message, or of all, with the trace among them unless they have one."""
+
+    def each(self, headers: EachHeaders) -> EachHeaders:
+        """Give the headers of each message so."""
+
+    def sent(self, message_id: int) -> int:
+        """Note the id of the one message that was sent; give it back."""
+
+    def sent_many(self, count: int) -> None:
+        """Note how many were sent."""
+
+
+class Receiving(Protocol):
+    """A block that receives; without a message nothing is told of it."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def received(self, messages: list[Message]) -> list[Message]:
+        """Note what came; give it back."""
+
+
+class Handling(Protocol):
+    """A block that handles messages, within the trace of who sent them."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    @property
+    def context(self) -> Any:
+        """What later attempts may link to; None where nobody traces."""
+
+    def note(self, event: str, message: int | None = None, **attributes: str | int | None) -> None:
+        """Add an event, of one message or of all; what is None is left out."""
+
+    def fail(self, error_type: str, text: str) -> None:
+        """Say that it failed, unless an exception has said so."""
+
+    def end(self) -> None:
+        """End what was kept open; its time is that of the block."""
+
+
+class Untraced:
+    """What stands for all of them where nobody traces."""
+
+    __slots__ = ()
+
+    context: Final = None
+
+    def __enter__(self) -> Self:
+        """Do nothing."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Do nothing."""
+
+    def one(self, headers: Headers | None) -> Headers | None:
+        """Give them as they are."""
+        return headers
+
+    def each(self, headers: EachHeaders) -> EachHeaders:
+        """Give them as they are."""
+        return headers
+
+    def sent(self, message_id: int) -> int:
+        """Give it back."""
+        return message_id
+
+    def sent_many(self, count: int) -> None:
+        """Do nothing."""
+
+    def received(self, messages: list[Message]) -> list[Message]:
+        """Give them back."""
+        return messages
+
+    def note(self, event: str, message: int | None = None, **attributes: str | int | None) -> None:
+        """Do nothing."""
+
+    def fail(self, error_type: str, text: str) -> None:
+        """Do nothing."""
+
+    def end(self) -> None:
+        """Do nothing."""
+
+
+UNTRACED: Final = Untraced()
+
+# By provider: a program has one, and tests one each.
+_telemetries: Final[WeakKeyDictionary[Any, Telemetry]] = WeakKeyDictionary()
+
+
+def is_on() -> bool:
+    """Tell whether a tracer is configured."""
+    return _telemetry() is not None
+
+
+def sending(operation: str, destination: str) -> Sending:
+    """Trace a block that sends to a queue or a topic."""
+    telemetry = _telemetry()
+    return UNTRACED if telemetry is None else telemetry.sending(operation, destination)
+
+
+def receiving(operation: str, queue: str | None) -> Receiving:
+    """Trace a block that receives from a queue."""
+    telemetry = _telemetry()
+    return UNTRACED if telemetry is None else telemetry.receiving(operation, queue)
+
+
+def handling(
+    messages: Message | Sequence[Message],
+    *,
+    earlier: Sequence[Any] = (),
+    client_id: str | None = None,
+    is_kept_open: bool = False,
+) -> Handling:
+    """Trace a block that handles a message, or some, of one queue; a worker does so by itself.
+
+    The message's trace goes on in the block, in what it sends too. `earlier` are contexts of attempts before
+    this one. What is kept open ends by `end`, when it is known what became of the messages.
+    """
+    telemetry = _telemetry()
+    if telemetry is None:
+        return UNTRACED
+    listed = messages if isinstance(messages, Sequence) else [messages]
+    return telemetry.handling(listed, earlier, client_id, is_kept_open)
+
+
+def settled(operation: str, outcomes: list[Settled]) -> list[Settled]:
+    """Note in the trace span that is open, if any, what a call that settles came to; give it back."""
+    telemetry = _telemetry()
+    if telemetry is not None:
+        telemetry.settled(operation, outcomes)
+    return outcomes
+
+
+def _telemetry() -> Telemetry | None:
+    """Give what traces; a look into a dictionary where OpenTelemetry was never imported."""
+    api = sys.modules.get("opentelemetry.trace")
+    # While another thread imports it, it is there with nothing in it.
+    provider_of = None if api is None else getattr(api, "get_tracer_provider", None)
+    if api is None or provider_of is None:
+        return None
+    provider = provider_of()
+    if isinstance(provider, api.ProxyTracerProvider | api.NoOpTracerProvider):
+        return None
+    telemetry = _telemetries.get(provider)
+    if telemetry is None:
+        from spanmq.tracing.telemetry import Telemetry
+
+        telemetry = _telemetries[provider] = Telemetry(provider)
+    return telemetry

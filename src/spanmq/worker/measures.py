@@ -1,0 +1,135 @@
+"""What a worker counts for Prometheus: an observer of its events (extra `metrics`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, Histogram, start_http_server
+
+from spanmq.errors import InvalidArgumentError
+from spanmq.worker import event as events
+from spanmq.worker.event import Event
+
+SECONDS: Final = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    300.0,
+)
+BREAKER_STATES: Final = ["closed", "open", "trial"]
+
+
+class Measures:
+    """Counts of one worker in a registry of their own; `Worker(…, observers=[log.write, measures])`."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._received = self._counter("messages_received", "Messages received under leases.", "queue")
+        self._settled = self._counter(
+            "messages_settled", "Messages settled, by what became of them.", "queue", "outcome"
+        )
+        self._failed = self._counter(
+            "messages_failed", "Messages whose handler failed, by category.", "queue", "category"
+        )
+        self._seconds = Histogram(
+            "spanmq_worker_handling_seconds",
+            "How long handlers took; of a batch, for each of its messages.",
+            ("queue",),
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self._held = Gauge(
+            "spanmq_worker_messages_held",
+            "Messages that are held: waiting, being handled or being settled.",
+            ("queue",),
+            registry=self.registry,
+        )
+        self._breaker = Enum(
+            "spanmq_worker_breaker",
+            "The state of the circuit breaker.",
+            ("queue",),
+            states=BREAKER_STATES,
+            registry=self.registry,
+        )
+        self._lost = self._counter("leases_lost", "Leases that ran out or were taken away.", "queue")
+        self._overran = self._counter("handlers_overran", "Handlers that took longer than they may.", "queue")
+        self._calls_failed = self._counter("calls_failed", "Calls of the database that failed.", "queue")
+        self._broken = self._counter("connections_broken", "Tries that found no database.")
+        # What stands here is counted; the rest of the events tells Prometheus nothing.
+        self._counts: dict[type, Callable[[Any], None]] = {
+            events.WorkerStarted: self._started,
+            events.MessagesReceived: self._count_received,
+            events.MessageHandled: lambda event: self._seconds.labels(event.queue).observe(event.seconds),
+            events.MessageSettled: self._count_settled,
+            events.LeaseLost: lambda event: self._lost.labels(event.queue).inc(),
+            events.HandlerOverran: lambda event: self._overran.labels(event.queue).inc(),
+            events.CallFailed: lambda event: self._calls_failed.labels(event.queue).inc(),
+            events.ConnectionBroken: lambda _: self._broken.inc(),
+            events.ShardJoined: lambda event: self._breaker.labels(event.queue).state("closed"),
+            events.ShardLeft: lambda event: self._breaker.remove(event.queue),
+            events.BreakerOpened: lambda event: self._breaker.labels(event.queue).state("open"),
+            events.BreakerTried: lambda event: self._breaker.labels(event.queue).state("trial"),
+            events.BreakerClosed: lambda event: self._breaker.labels(event.queue).state("closed"),
+        }
+
+    def __call__(self, event: Event) -> None:
+        """Count an event."""
+        count = self._counts.get(type(event))
+        if count is not None:
+            count(event)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"spanmq_worker_{name}", text, labels, registry=self.registry)
+
+    def _started(self, event: events.WorkerStarted) -> None:
+        # Shown from the start: a rate needs the nought before the first.
+        for queue in event.queues:
+            self._breaker.labels(queue).state("closed")
+            self._held.labels(queue)
+            self._seconds.labels(queue)
+            for counter in (self._received, self._lost, self._overran, self._calls_failed):
+                counter.labels(queue)
+            self._settled.labels(queue, "acked")
+
+    def _count_received(self, event: events.MessagesReceived) -> None:
+        self._received.labels(event.queue).inc(event.count)
+        self._held.labels(event.queue).inc(event.count)
+
+    def _count_settled(self, event: events.MessageSettled) -> None:
+        self._settled.labels(event.queue, event.outcome).inc()
+        self._held.labels(event.queue).dec()
+        # A failure that no exception named is found by the rules in the database.
+        if event.error is not None:
+            self._failed.labels(event.queue, event.category or "by rule").inc()
+
+
+@contextmanager
+def served(measures: Measures, port: int) -> Iterator[int]:
+    """Serve them on this machine's own address while the block runs; give the port, one that is free for 0.
+
+    Raises InvalidArgumentError if nobody can listen there.
+    """
+    try:
+        server, thread = start_http_server(port, addr="127.0.0.1", registry=measures.registry)
+    except (OSError, OverflowError) as error:
+        raise InvalidArgumentError(f"metrics can't be served at port {port}: {error}") from error
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,114 @@
+"""Trace spans of handlers: begun around each call, ended when it is known what became of its messages."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from spanmq import tracing
+from spanmq.message import Message
+from spanmq.tracing import Handling
+from spanmq.worker.event import Event, HandlerOverran, MessageSettled, WorkerStopped
+from spanmq.worker.handler import Handler
+
+# Messages that are tried again, and so many attempts of each: their next trace span links to these.
+EARLIER_MAX: Final = 10_000
+ATTEMPTS_MAX: Final = 16
+
+Key = tuple[str, int, int]
+
+
+@dataclass(slots=True)
+class _Open:
+    """A call of the handler, and how many of its messages nobody has told of yet."""
+
+    handling: Handling
+    untold: int
+
+
+class HandlerTraces:
+    """Wraps a handler, and observes its worker.
+
+    Of earlier attempts it knows those of this worker; others belong to the same trace, that of the sender.
+    """
+
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+        self._open: dict[Key, _Open] = {}
+        self._earlier: OrderedDict[tuple[str, int], list[Any]] = OrderedDict()
+
+    def over(self, handler: Handler) -> Handler:
+        """Give the handler with a trace span around each call."""
+        function = handler.function
+
+        async def handle(given: Any, *connection: Any) -> None:
+            with self._begin(given):
+                await function(given, *connection)
+
+        def handle_in_thread(given: Any, *connection: Any) -> Any:
+            with self._begin(given):
+                return function(given, *connection)
+
+        return replace(handler, function=handle if handler.is_async else handle_in_thread)
+
+    def observe(self, event: Event) -> None:
+        """Tell trace spans what became of their messages."""
+        if isinstance(event, MessageSettled):
+            self._settled(event)
+        elif isinstance(event, HandlerOverran):
+            found = self._open.get((event.queue, event.message_id, event.attempt))
+            if found is not None:
+                found.handling.note("overran", event.message_id)
+        elif isinstance(event, WorkerStopped):
+            # Nobody learns any more what became of these.
+            for each in [*self._open.values()]:
+                each.handling.end()
+            self._open.clear()
+
+    def _begin(self, given: Message | list[Message]) -> Handling:
+        messages = given if isinstance(given, list) else [given]
+        handling = tracing.handling(
+            messages, earlier=self._known(messages), client_id=self._worker, is_kept_open=True
+        )
+        opened = _Open(handling, len(messages))
+        for message in messages:
+            key = (message.queue, message.message_id, message.attempt)
+            # One that was released comes again with the same attempt, perhaps before that was told.
+            before = self._open.get(key)
+            if before is not None:
+                before.handling.end()
+            self._open[key] = opened
+        return handling
+
+    def _known(self, messages: Sequence[Message]) -> list[Any]:
+        if not self._earlier:
+            return []
+        keys = [(each.queue, each.message_id) for each in messages if each.attempt > 1]
+        return [context for key in keys for context in self._earlier.get(key, ())]
+
+    def _settled(self, event: MessageSettled) -> None:
+        found = self._open.pop((event.queue, event.message_id, event.attempt), None)
+        if found is None:  # no handler had begun it
+            return
+        handling = found.handling
+        handling.note("settled", event.message_id, outcome=event.outcome, category=event.category)
+        if event.error is not None:
+            handling.fail(event.category or event.outcome, event.error)
+        self._remember(event, handling)
+        found.untold -= 1
+        if not found.untold:
+            handling.end()
+
+    def _remember(self, event: MessageSettled, handling: Handling) -> None:
+        key = (event.queue, event.message_id)
+        if event.outcome != "retrying":
+            self._earlier.pop(key, None)
+            return
+        known = self._earlier.setdefault(key, [])
+        known.append(handling.context)
+        del known[:-ATTEMPTS_MAX]
+        self._earlier.move_to_end(key)
+        if len(self._earlier) > EARLIER_MAX:
+            self._earlier.popitem(last=False)

@@ -1,0 +1,53 @@
+"""docs/grafana.json: it shows what is exported, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from tests.service.running import Running
+
+from spanmq.worker.measures import Measures
+
+DASHBOARD: dict[str, Any] = json.loads((Path(__file__).parents[2] / "docs/grafana.json").read_text("utf-8"))
+PANELS: list[dict[str, Any]] = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+SUFFIXES = {"counter": "_total", "histogram": "_bucket"}
+
+
+def names_of(families: Iterable[Metric]) -> set[str]:
+    """Give the names by which Prometheus knows samples; of a histogram the one that tells most."""
+    return {
+        family.name + SUFFIXES.get(family.type, "")
+        for family in families
+        if not family.name.endswith("_created")
+    }
+
+
+def test_dashboard_shows_every_metric_and_no_other(shared: Running) -> None:
+    with shared.client() as client:
+        text = client.get("/metrics").text
+    exported = names_of(text_string_to_metric_families(text)) | names_of(Measures().registry.collect())
+    queries = [target["expr"] for panel in PANELS for target in panel["targets"]]
+    assert set(re.findall(r"\bspanmq_\w+", " ".join(queries))) == exported
+    choices = [each["query"]["query"] for each in DASHBOARD["templating"]["list"] if each["type"] == "query"]
+    assert set(re.findall(r"\bspanmq_\w+", " ".join(choices))) <= exported
+
+
+def test_panels_are_told_apart_and_do_not_overlap() -> None:
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        assert max(x for x, _ in cells) < 24
+        taken |= cells

@@ -1,0 +1,111 @@
+"""What a worker counts for Prometheus."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+from tests.cli.program import PROGRAM, environment
+from tests.worker.running import working
+
+from spanmq.client import Client
+from spanmq.errors import InvalidArgumentError
+from spanmq.message import Message
+from spanmq.worker import Reject
+from spanmq.worker.breaker import BreakerPolicy
+from spanmq.worker.event import BreakerOpened, MessageSettled
+from spanmq.worker.measures import Measures, served
+
+PAGE = (Path(__file__).parents[2] / "docs/worker.md").read_text("utf-8")
+
+
+def test_counts_are_those_of_the_worker(client: Client, database: str) -> None:
+    measures = Measures()
+
+    def handle(message: Message) -> None:
+        if message.body == "bad":
+            raise Reject("no such order")
+
+    def counted(name: str, **labels: str) -> float | None:
+        return measures.registry.get_sample_value(f"spanmq_worker_{name}", {"queue": "orders", **labels})
+
+    with working(database, handle, observers=[measures]) as record:
+        assert counted("messages_received_total") == 0
+        assert counted("breaker", spanmq_worker_breaker="closed") == 1
+        client.send_batch("orders", ["good", "good", "bad"])
+        record.wait(MessageSettled, 3)
+    assert counted("messages_received_total") == 3
+    assert counted("messages_settled_total", outcome="acked") == 2
+    assert counted("messages_settled_total", outcome="dead") == 1
+    assert counted("messages_failed_total", category="BUSINESS") == 1
+    assert counted("handling_seconds_count") == 3
+    assert counted("messages_held") == 0
+
+
+def test_breaker_shows_its_state(client: Client, database: str) -> None:
+    measures = Measures()
+
+    def handle(message: Message) -> None:
+        raise ConnectionError("nobody there")
+
+    policy = BreakerPolicy(window=1, pause=60.0)
+    with working(database, handle, observers=[measures], breaker=policy) as record:
+        client.send("orders", 1)
+        record.wait(BreakerOpened)
+    labels = {"queue": "orders", "spanmq_worker_breaker": "open"}
+    assert measures.registry.get_sample_value("spanmq_worker_breaker", labels) == 1
+
+
+def test_every_metric_is_on_the_page() -> None:
+    names = {
+        family.name + ("_total" if family.type == "counter" else "")
+        for family in Measures().registry.collect()
+        if not family.name.endswith("_created")
+    }
+    assert len(names) > 5
+    assert {name for name in names if f"`{name}`" not in PAGE} == set()
+
+
+def test_port_that_is_taken_is_refused() -> None:
+    with (
+        served(Measures(), 0) as port,
+        pytest.raises(InvalidArgumentError, match=str(port)),
+        served(Measures(), port),
+    ):
+        pass
+
+
+def test_port_is_free_afterwards() -> None:
+    with served(Measures(), 0) as port:
+        pass
+    with served(Measures(), port) as again:
+        assert again == port
+
+
+def test_command_serves_them_on_this_machine(client: Client, database: str, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("def ship(message):\n    pass\n")
+    process = subprocess.Popen(
+        [*PROGRAM, "worker", "shop:ship", "--queue", "orders", "--metrics-port", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment(database),
+    )
+    try:
+        assert process.stderr is not None
+        found = None
+        while found is None:
+            line = process.stderr.readline()
+            assert line, process.wait(30)
+            found = re.search(r"metrics_served address=(http://127\.0\.0\.1:\d+/metrics)", line)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(found[1], timeout=30) as answer:
+            assert "spanmq_worker_messages_held" in answer.read().decode()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+    assert process.returncode == 0

@@ -88,4 +88,3 @@ def test_health_and_metrics_are_not_traced(client: Client, database: str, record
 
     run(database, act)
     assert recorded.exporter.get_finished_spans() == ()
-

@@ -101,6 +101,8 @@ FUNCTIONS_WITHOUT_METHOD = {
     "receiver_log": "the Spark source's: spanmq.spark.stream",
     "failures_between": "the Spark source's: spanmq.spark.rows",
     "failure_extent": "the Spark source's: spanmq.spark.rows",
+    "dead_letters_between": "the Spark source's: spanmq.spark.rows",
+    "dead_letter_extent": "the Spark source's: spanmq.spark.rows",
     "redrive_chosen": "the dead-letters job's: spanmq.spark.jobs.dead_letters",
     "discard_chosen": "the dead-letters job's: spanmq.spark.jobs.dead_letters",
     "note_export": "the export job's: spanmq.spark.jobs.export",

@@ -19,6 +19,11 @@ BETWEEN = (
     " pgmq.failures_between('jobs', e.first_id, e.last_id) f order by 1"
 )
 
+IN_BULK = (
+    "select d.* from pgmq.dead_letter_extent('jobs') e,"
+    " pgmq.dead_letters_between('jobs', e.first_id, e.last_id) d order by dead_letter_id"
+)
+
 
 @pytest.fixture
 def race(database: str) -> Iterator[Race]:
@@ -75,15 +80,40 @@ def test_they_look_the_same_before_and_after_maintain(race: Race) -> None:
     stories = race.main.rows(story, ids[::97])
     dead = race.main.value("select dead_per_minute from pgmq.health()")
     between = race.main.rows(BETWEEN)
+    in_bulk = race.main.rows(IN_BULK)
     assert [row[1] for row in looked] == ids
     assert together(race) == 600
     write_all(race)
     assert race.main.rows(LETTERS) == looked
     assert race.main.rows(BETWEEN) == between
     assert [row[0] for row in between] == ids
+    assert race.main.rows(IN_BULK) == in_bulk
+    assert [row[2] for row in in_bulk] == ids
     assert race.main.rows(story, ids[::97]) == stories
     assert race.main.value("select dead_per_minute from pgmq.health()") == dead == 600
     assert [outcome for _, _, outcome, *_ in stories] == ["dead"] * len(ids[::97])
+
+
+@pytest.mark.parametrize("width", [100, 256, 1000])
+def test_pieces_of_the_bulk_read_have_each_once(race: Race, width: int) -> None:
+    ids = [*kill(race, 300), *kill(race, 3), *kill(race, 40)]
+    redrive(race.main, "qty => 1, delay => 0")
+    ((first, last),) = race.main.rows("select * from pgmq.dead_letter_extent('jobs')")
+    found = [
+        id_
+        for low in range(first, last + 1, width)
+        for id_ in race.main.column(
+            "select msg_id from pgmq.dead_letters_between('jobs', %s, %s) order by dead_letter_id",
+            low,
+            min(low + width - 1, last),
+        )
+    ]
+    assert found == ids
+
+
+def test_bulk_read_of_nothing(race: Race) -> None:
+    assert race.main.rows("select * from pgmq.dead_letter_extent('jobs')") == [(None, None)]
+    assert race.main.rows(IN_BULK) == []
 
 
 def test_status_is_dead(race: Race) -> None:

@@ -251,3 +251,103 @@ def test_a_group_taken_by_a_transaction_that_is_open_is_not_taken_twice(database
         assert second.execute(call).fetchall() == []
         first.rollback()
         assert second.execute(call).fetchall() == [(1,)]
+
+
+REJECT = "select * from pgmq.reject('orders', %s, array[%s], 'boom', 'BUSINESS', 'Boom', worker => 'w')"
+LETTER = (
+    "select message, headers, group_key, attempts, enqueued_at = first_failed_at, first_failed_at = dead_at,"
+    " last_failed_at = dead_at, category, error, error_class, traceback, worker, history"
+    " from pgmq.dead_letters('orders') where msg_id = %s"
+)
+
+
+def receive_each(connection: Connection[Any], n: int) -> list[tuple[int, int]]:
+    got = [
+        connection.execute("select lease_id, msg_id from pgmq.receive('orders')").fetchone() for _ in range(n)
+    ]
+    return [row for row in got if row is not None]
+
+
+def row_of(connection: Connection[Any], query: str, *arguments: Any) -> tuple[Any, ...] | None:
+    return connection.execute(query.encode(), arguments).fetchone()
+
+
+def test_a_rejected_message_is_the_same_dead_letter_whichever_way_it_went(
+    connection: Connection[Any],
+) -> None:
+    connection.execute("select pgmq.create('orders')")
+    send_grouped(connection, "a", "a")
+    (short_lease, short), (long_lease, long) = receive_each(connection, 2)
+    assert row_of(connection, REJECT, short_lease, short) == (short, "dead")
+    # Two ids, of which one is no message, go the long way.
+    connection.execute(
+        "select pgmq.reject('orders', %s, array[%s, 99], 'boom', 'BUSINESS', 'Boom', worker => 'w')",
+        [long_lease, long],
+    )
+    assert row_of(connection, LETTER, short) == row_of(connection, LETTER, long)
+    assert row_of(connection, LETTER, short) is not None
+    assert row_of(connection, "select n from pgmq.count_dead_letters('orders')") == (2,)
+    assert row_of(connection, "select count(*) from pgmq.q_orders") == (0,)
+    assert row_of(connection, REJECT, short_lease, short) == (short, "stale")
+
+
+@pytest.mark.parametrize("kind", ["create", "create_unlogged"])
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_rejected_message_takes_its_story_along(connection: Connection[Any], kind: str, n: int) -> None:
+    connection.execute(f"select pgmq.{kind}('orders')".encode())
+    send_grouped(connection, *n * [None])
+    connection.execute(
+        "select pgmq.nack('orders', min(lease_id), array_agg(msg_id), 'first', 'DEPENDENCY', retry_in => 0)"
+        " from pgmq.receive('orders', %s)",
+        [n],
+    )
+    lease, id_ = receive_each(connection, n)[-1]
+    assert row_of(connection, REJECT, lease, id_) == (id_, "dead")
+    story = "select jsonb_path_query_array(history, '$.error'), attempts from pgmq.dead_letters('orders')"
+    assert row_of(connection, story) == (["first"], 2)
+
+
+def test_a_rejected_message_holds_its_group_back_where_the_policy_says_so(
+    connection: Connection[Any],
+) -> None:
+    connection.execute("select pgmq.create('orders')")
+    connection.execute("select pgmq.set_policy('orders', '{\"dead_letter_blocks_group\": true}')")
+    send_grouped(connection, "a", "a", None)
+    ((lease, id_),) = receive_each(connection, 1)
+    assert row_of(connection, REJECT, lease, id_) == (1, "dead")
+    assert row_of(connection, "select msg_id from pgmq.read_grouped('orders', 30, 1)") == (3,)
+    assert row_of(connection, "select msg_id from pgmq.read_grouped('orders', 30, 1)") is None
+
+
+def test_a_rejected_message_keeps_its_priority(connection: Connection[Any]) -> None:
+    connection.execute(
+        "select pgmq.create('orders'), pgmq.send_messages('orders', array['1']::jsonb[], priority => 7)"
+    )
+    ((lease, id_),) = receive_each(connection, 1)
+    assert row_of(connection, REJECT, lease, id_) == (id_, "dead")
+    assert row_of(connection, "select priority from spanmq.dead_letter") == (7,)
+
+
+def test_a_rejected_message_without_its_row_is_no_dead_letter(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('orders'), pgmq.send('orders', '1')")
+    ((lease, id_),) = receive_each(connection, 1)
+    connection.execute(f"delete from spanmq.{log_of(connection)}".encode())
+    assert row_of(connection, REJECT, lease, id_) == (id_, "dead")
+    assert row_of(connection, "select sum(n) from pgmq.count_dead_letters('orders')") == (None,)
+    assert row_of(connection, "select msg_id from spanmq.missing") == (id_,)
+
+
+@pytest.mark.parametrize(
+    ("lease", "category", "what"),
+    [("null", "'BUSINESS'", "lease_id must be"), ("1", "'NONE'", "no category"), ("0", "null", "lease_id")],
+)
+def test_what_is_no_rejection_of_one_changes_nothing(
+    connection: Connection[Any], lease: str, category: str, what: str
+) -> None:
+    connection.execute("select pgmq.create('orders'), pgmq.send('orders', '1')")
+    receive_each(connection, 1)
+    with pytest.raises(Exception, match=what), connection.transaction():
+        connection.execute(
+            f"select pgmq.reject('orders', {lease}, array[1]::bigint[], category => {category})".encode()
+        )
+    assert row_of(connection, "select count(*) from pgmq.q_orders") == (1,)

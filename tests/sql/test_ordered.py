@@ -64,6 +64,47 @@ def test_a_group_that_waits_for_a_delayed_message_hides_no_other(orders: Connect
     assert [*column(orders, claim, 1), *column(orders, claim, 1)] == ids[2:]
 
 
+@pytest.mark.parametrize("claim", [*CLAIMS, "select msg_id from pgmq.read_grouped('orders', 30, %s)"])
+def test_a_delayed_message_without_a_group_hides_no_group(orders: Connection[Any], claim: str) -> None:
+    ids = send(orders, "--a")
+    column(orders, "select msg_id from pgmq.set_vt('orders', %s, 60)", ids[0])
+    assert [*column(orders, claim, 1), *column(orders, claim, 1)] == ids[2:]
+
+
+@pytest.mark.parametrize("function", ["read_grouped", "read_grouped_rr", "receive"])
+def test_what_stands_behind_a_delayed_message_is_made_up_by_the_next_group(
+    orders: Connection[Any], function: str
+) -> None:
+    ids = send(orders, "aaabbb")
+    column(orders, "select msg_id from pgmq.set_vt('orders', %s, 60)", ids[1])
+    claim = RECEIVE if function == "receive" else f"select msg_id from pgmq.{function}('orders', 30, %s)"
+    assert column(orders, claim, 3) == [ids[0], *ids[3:5]]
+
+
+@pytest.mark.parametrize("claim", [*CLAIMS, "select msg_id from pgmq.pop('orders', %s)"])
+@pytest.mark.parametrize("groups", ["a" + 100 * "b", 18 * "a" + 19 * "b" + "-", "abc" + 5 * "d" + 20 * "e"])
+def test_as_much_comes_as_is_wanted_and_free(orders: Connection[Any], claim: str, groups: str) -> None:
+    ids = send(orders, groups)
+    got = column(orders, claim, 20)
+    assert len(got) == 20
+    for group in set(groups):
+        own = [id_ for id_, key in zip(ids, groups, strict=True) if key == group]
+        assert [id_ for id_ in got if id_ in own] == own[: len(set(got) & set(own))], "its head run"
+
+
+def test_what_a_claim_has_taken_it_does_not_take_again(orders: Connection[Any]) -> None:
+    ids = send(orders, "a" + 30 * "b")
+    assert column(orders, "select msg_id from pgmq.receive('orders', 20, 0)") == ids[:20]
+
+
+@pytest.mark.parametrize("most", [3, 7])
+def test_no_group_gives_more_than_may_be_in_flight(orders: Connection[Any], most: int) -> None:
+    change(orders, f'{{"max_in_flight_per_group": {most}}}')
+    ids = send(orders, "a" + 30 * "b")
+    assert column(orders, RECEIVE, 20) == ids[: 1 + most]
+    assert column(orders, RECEIVE, 20) == []
+
+
 def test_pop_takes_out_the_head_of_a_free_group(orders: Connection[Any]) -> None:
     ids = send(orders, "aab")
     orders.execute("update pgmq.q_orders set vt = now() + interval '1 hour' where msg_id = %s", ids[:1])

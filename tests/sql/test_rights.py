@@ -59,6 +59,7 @@ ALLOWED = {
         "status",
         "failures",
         "failures_between",
+        "dead_letters_between",
         "get_policy",
     },
     "truncate": {"purge_queue"},

@@ -340,6 +340,26 @@ def test_sparse_segment_is_rewritten(race: Race) -> None:
     assert state_of(race, stay[0]) is None
 
 
+def test_message_put_back_while_its_segment_is_looked_at_is_in_the_rewrite(race: Race) -> None:
+    race.main.rows("select pgmq.drop_queue('jobs')")
+    make_queue(race, 2048)
+    ids = send_past(race, 2048)
+    send_past(race, 10)
+    race.main.rows("select pgmq.reject('jobs', lease_id, array[msg_id]) from pgmq.receive('jobs', 1)")
+    delete(race, ids[21:])
+    # Notes that the ids have passed. Who puts the message back has a later number and nothing under way:
+    # only its lock tells of it.
+    race.main.rows("select * from pgmq.maintain()")
+    redriver = race.open()
+    redriver.begin()
+    assert redriver.column("select msg_id from pgmq.redrive('jobs', delay => 0)") == ids[:1]
+    redriver.rows("select 1")
+    assert did(maintain(race), "copied segment") == 0
+    redriver.commit()
+    assert did(maintain(race), "rewrote segment") == 1
+    assert [row[0] for row in bodies(race)][:21] == ids[:21]
+
+
 def test_message_committed_during_a_rewrite_is_in_it(race: Race) -> None:
     # Its sender has a higher number than the maintain() that saw the ids pass, and no statement under way.
     race.main.rows("select pgmq.drop_queue('jobs')")

@@ -168,9 +168,8 @@ def extent_of(connection: psycopg.Connection[Any], queue: str, table: str) -> tu
         name = rows.view(connection, queue, "a")
         return (rows.Range(queue, name, 1, 0), *rows.bounds(connection, name))
     if table == "dead_letters":
-        number, first, last = rows.dead_letters(connection, queue)
-        where, key = f"t.queue_id = {number}", "t.dead_letter_id"
-        return rows.Range(queue, "spanmq.dead_letter", 1, 0, where=where, key=key), first, last
+        extent = rows.Range(queue, "pgmq.dead_letters_between", 1, 0, key="t.dead_letter_id", is_call=True)
+        return (extent, *rows.dead_letters(connection, queue))
     if table == "failures":
         extent = rows.Range(queue, "pgmq.failures_between", 1, 0, is_call=True)
         return (extent, *rows.failures(connection, queue))

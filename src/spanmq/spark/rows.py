@@ -41,6 +41,11 @@ class Range:
     expected: int | None = None
     is_call: bool = False
 
+    def source(self, first: int, last: int) -> str:
+        """Give what to select these ids from."""
+        queue = "'" + self.queue.replace("'", "''") + "'"
+        return f"{self.table}({queue}, {first}, {last})" if self.is_call else self.table
+
 
 def connect(dsn: str) -> psycopg.Connection[Any]:
     """Connect, in autocommit mode."""
@@ -103,16 +108,12 @@ def bounds(connection: psycopg.Connection[Any], table: str) -> tuple[int, int]:
     return (1, 0) if row is None or row[0] is None else (row[0], row[1])
 
 
-def dead_letters(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int, int]:
-    """Give a queue's number and the lowest and highest id of its dead letters, an empty range if none."""
+def dead_letters(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int]:
+    """Give the lowest and the highest id of a queue's dead letters; an empty range if it has none."""
     row = connection.execute(
-        "select q.queue_id, coalesce(min(d.dead_letter_id), 1), coalesce(max(d.dead_letter_id), 0)"
-        " from spanmq.queue q left join spanmq.dead_letter d on d.queue_id = q.queue_id"
-        " where q.folded_name = lower(%s) group by q.queue_id",
-        [queue],
+        "select first_id, last_id from pgmq.dead_letter_extent(queue => %s)", [queue]
     ).fetchone()
-    assert row is not None
-    return row[0], row[1], row[2]
+    return (1, 0) if row is None or row[0] is None else (row[0], row[1])
 
 
 def failures(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int]:
@@ -184,7 +185,7 @@ def tally(dsn: str, extent: Range, ids: Sequence[tuple[int, int]]) -> tuple[int,
     with connected(dsn) as connection:
         row = connection.execute(
             "select count(*), coalesce(sum(('x' || substr(md5(t.message::text), 1, 15))::bit(60)::bigint), 0)"
-            f" from {extent.table} t where {extent.key} between %s and %s"
+            f" from {extent.source(ids[0][0], ids[-1][1])} t where {extent.key} between %s and %s"
             f" and %s::int8multirange @> {extent.key} and {extent.where or 'true'}".encode(),
             [ids[0][0], ids[-1][1], pieces],
         ).fetchone()
@@ -271,5 +272,5 @@ def _query(columns: Sequence[Column], ids: Range) -> str:
         f'{each.expression.format(queue=queue, attempt=attempt)} as "{each.name}"' for each in columns
     )
     where = f" and {ids.where}" if ids.where else ""
-    table = f"{ids.table}({queue}, {ids.first}, {ids.last})" if ids.is_call else ids.table
+    table = ids.source(ids.first, ids.last)
     return f"select {wanted} from {table} t where {ids.key} between {ids.first} and {ids.last}{where}"

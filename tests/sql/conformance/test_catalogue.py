@@ -63,6 +63,8 @@ ADDED = {
     "doctor",
     "drop_category_rule",
     "extend",
+    "dead_letter_extent",
+    "dead_letters_between",
     "failure_extent",
     "failures",
     "failures_between",

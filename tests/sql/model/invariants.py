@@ -82,6 +82,13 @@ where q.is_subscription <> exists (select from spanmq.subscription s where s.que
     or q.subscription_changes <> case when q.is_subscription then 0
                                       else (select p.start_value - 1 from pg_sequence_parameters(q.ids) p) end
 union all
+select 'a failure counts its messages, of one block, and has an outcome',
+    format('queue %s: %s', f.queue_id, f.lo)
+from spanmq.failure f
+where f.n <> spanmq.count_ids(spanmq.ids_of(f.lo, f.n, f.ids)) or f.n not between 1 and 256
+    or f.lo / 256 <> (coalesce(upper(f.ids), f.lo + f.n) - 1) / 256
+    or f.outcome not in ('retrying', 'expired', 'cancelled')
+union all
 select 'segments do not overlap', format('queue %s: %s and %s', a.queue_id, a.log_name, b.log_name)
 from spanmq.segment a
 join spanmq.segment b on b.queue_id = a.queue_id and b.lo > a.lo and b.lo <= a.hi

@@ -44,6 +44,27 @@ def test_creation_waits_for_who_has_sent_and_others_see_it(race: Race, way: str)
     assert len(race.main.rows(flags)) == 1
 
 
+@pytest.mark.parametrize(
+    "look",
+    [
+        "select * from pgmq.metrics('jobs')",
+        "select * from pgmq.health()",
+        "select * from pgmq.latest_statistics()",
+        "select * from pgmq.doctor()",
+        "select * from pgmq.receiver_log('jobs')",
+        "select * from pgmq.receiver_open('jobs')",
+    ],
+)
+def test_creation_does_not_wait_for_who_only_looks(race: Race, look: str) -> None:
+    race.send(3)
+    observer = race.open()
+    observer.begin()
+    assert observer.rows(look)
+    race.main.rows("set lock_timeout = '1ms'")
+    race.main.rows(CREATE)
+    observer.commit()
+
+
 @pytest.mark.parametrize("way", SENDS)
 def test_what_is_sent_as_a_subscription_goes_leaves_nothing(race: Race, way: str) -> None:
     race.main.rows(CREATE)

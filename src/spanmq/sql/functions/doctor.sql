@@ -181,7 +181,7 @@ begin
         if found_counts.expired > 0 and found_counts.leases = 0 and found_counts.oldest_ready_at < at_ - interval '5 minutes' then
             abandoned := abandoned || format('%s (%s messages)', this.name, found_counts.expired);
         end if;
-        drawn := coalesce(pg_sequence_last_value(this.ids), 0);
+        drawn := spanmq.drawn_from(this.ids);
         if (select count(*) from spanmq.segment s
             where s.queue_id = this.queue_id and s.hi < drawn and (s.settled_at_xid is not null or s.state = 'truncated')) > 10 then
             lagging := lagging || this.name::text;

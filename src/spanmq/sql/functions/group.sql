@@ -13,7 +13,8 @@
 -- Looks first at the groups of the oldest ready spans and of what fell due. Where that was not all, it goes on round the ring of
 -- all groups, from where this session ended the last time: at 500 groups, and at up to 5,000 if it finds nothing. So neither a
 -- long backlog nor any number of blocked groups hides a free group for ever, and what stands behind a blocked group costs
--- nothing. Returns runs in the order of delivery. Raises MQ003 outside READ COMMITTED. Locks the groups that it takes, to the end
+-- nothing. Where a group gave less than it seemed to have (another was at it, a delayed message stands in it), the next ones fill up.
+-- Returns runs in the order of delivery. Raises MQ003 outside READ COMMITTED. Locks the groups that it takes, to the end
 -- of the transaction; never waits.
 create or replace function spanmq.claim_groups(
     this_queue int, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, mode text, most_in_flight int
@@ -22,9 +23,13 @@ language plpgsql as $$
 declare
     candidate record;
     runs spanmq.run[] := '{}';
+    missing int := quantity;
     hashes bigint[];
     wants int[];
+    taken_hashes bigint[] := '{}';         -- of all rounds
+    taken_wants int[] := '{}';
     tried bigint[] := '{}';
+    is_cut_short boolean;          -- there was no room for more groups, so that there may be some that were not looked at
     n_left int := 32 + 2 * least(quantity, 1000);
     there_is_more boolean := false;
     with_left boolean := true;
@@ -54,7 +59,7 @@ begin
     for round in 1 .. 10 loop
         hashes := '{}';
         wants := '{}';
-        room := quantity;
+        room := missing;
         n_looked := 0;
         for candidate in
             select c.*,
@@ -145,30 +150,68 @@ begin
             end if;
             room := room - share;
             hashes := hashes || candidate.hash;
-            wants := wants || case when mode in ('rr', 'fill') then least(quantity, most_in_flight) else share end;
-            exit when room <= 0 or cardinality(hashes) >= 500;
+            wants := wants || case when mode in ('rr', 'fill') then least(missing, most_in_flight) else share end;
+            exit when room <= 0 or cardinality(hashes) + cardinality(taken_hashes) >= 500;
         end loop;
+        is_cut_short := room <= 0;
         if hashes <> '{}' then
             if room > 0 and mode in ('fair', 'free') then
                 -- More than was seen of a group may stand behind it.
                 wants := array(select least(most_in_flight, w.want + room / cardinality(wants) + case when w.place <= room % cardinality(wants) then 1 else 0 end)
                                from unnest(wants) with ordinality w (want, place) order by w.place);
             end if;
-            runs := spanmq.take_groups(this_queue, hashes, wants, quantity, lease, until, at_, slots, mode, most_in_flight);
+            runs := runs || spanmq.take_groups(this_queue, hashes, wants, missing, lease, until, at_, slots, mode, most_in_flight);
+            missing := quantity - spanmq.count_runs(runs);
+            taken_hashes := taken_hashes || hashes;
+            taken_wants := taken_wants || wants;
         end if;
+        exit when missing = 0 or cardinality(taken_hashes) >= 500;
         -- Nobody's turn: then the oldest's after all.
-        with_left := round = 1 and quantity = 1 and mode in ('fair', 'free') and not is_odd;
-        room_left := quantity;
-        exit when runs <> '{}' or n_looked < 500 and not with_left;
+        with_left := is_cut_short or round = 1 and quantity = 1 and mode in ('fair', 'free') and not is_odd;
+        room_left := missing;
+        exit when not with_left and (runs <> '{}' or n_looked < 500);
     end loop;
+    if missing > 0 and runs <> '{}' and mode in ('fair', 'free') then
+        runs := spanmq.take_more(this_queue, taken_hashes, taken_wants, missing, lease, until, at_, slots, mode, most_in_flight, runs);
+    elsif mode = 'rr' and runs <> '{}' then
+        select array_agg(r order by array_position(taken_hashes, r.group_hash), r.lo) into runs from unnest(runs) r;
+        runs := spanmq.layer(runs);
+    end if;
     if there_is_more then
         perform spanmq.set_turn(this_queue, turn, is_odd <> (quantity = 1));
     end if;
     return runs;
 end $$;
 
+-- Goes on with a claim that gave `missing` messages fewer than were wanted, with those groups that gave all that they were asked for:
+-- more may stand behind it. Returns `runs` with what it took.
+create or replace function spanmq.take_more(
+    this_queue int, hashes bigint[], wants int[], missing int, lease bigint, until timestamptz, at_ timestamptz, slots int, mode text,
+    most_in_flight int, runs spanmq.run[]
+) returns spanmq.run[]
+language plpgsql as $$
+declare
+    took spanmq.run[] := runs;
+begin
+    -- In equal parts, so that it locks hardly more than it takes. Each round but the last one empties a group.
+    for round in 1 .. 5 loop
+        select array_agg(g.hash order by g.place), array_agg(least(missing / g.n + 1, most_in_flight)) into hashes, wants
+            from (select w.hash, w.place, count(*) over () as n
+                  from unnest(hashes, wants) with ordinality w (hash, want, place)
+                  join (select coalesce(r.group_hash, 0) as hash, sum(r.n) as n from unnest(took) r group by 1) t on t.hash = coalesce(w.hash, 0)
+                  where t.n >= w.want) g;
+        exit when hashes is null;
+        took := spanmq.take_groups(this_queue, hashes, wants, missing, lease, until, at_, slots, mode, most_in_flight);
+        runs := runs || took;
+        missing := missing - spanmq.count_runs(took);
+        exit when missing = 0 or took = '{}';
+    end loop;
+    return runs;
+end $$;
+
 -- Takes the head runs of groups whose locks the caller has, at most wants[i] messages of hashes[i] and `quantity` of all, under
--- the rules of claim_groups(). A group that is blocked after all gives nothing; where another holds a span, nothing behind it.
+-- the rules of claim_groups(). A group that is blocked after all gives nothing; where another holds a span, nothing behind it. What this
+-- lease has already of a group does not block it.
 create or replace function spanmq.take_groups(
     this_queue int, hashes bigint[], wants int[], quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, mode text, most_in_flight int
 ) returns spanmq.run[]
@@ -179,15 +222,16 @@ declare
     los bigint[];
     leases bigint[];
     taken int[];
-    runs spanmq.run[];
 begin
     for attempt in 1 .. 2 loop
         with groups as (
             select g.hash, g.want, g.place from unnest(hashes, wants) with ordinality g (hash, want, place)),
         -- What was delivered and not settled: it blocks, or came back.
         delivered as materialized (
-            select g.place, s.this, (s.this).vt > at_ as is_hidden, mode <> 'free' and (s.this).vt > at_ and spanmq.holds_any(s.this) as blocks,
-                   case when mode = 'free' and (s.this).state = 'l' and (s.this).vt > at_ then (s.this).n else 0 end as n_leased
+            select g.place, s.this, (s.this).vt > at_ or (s.this).lease_id is not distinct from lease as is_hidden,
+                   mode <> 'free' and (s.this).vt > at_ and (s.this).lease_id is distinct from lease and spanmq.holds_any(s.this) as blocks,
+                   case when (s.this).state = 'l' and (mode = 'free' and (s.this).vt > at_ or (s.this).lease_id is not distinct from lease)
+                        then (s.this).n else 0 end as n_leased
             from groups g
             cross join lateral (
                 (select s as this from spanmq.span s
@@ -200,7 +244,7 @@ begin
             select d.place, sum(d.n_leased)::int as n from delivered d where d.n_leased > 0 group by d.place),
         free as materialized (
             select g.place, g.hash,
-                   case when f.n is null then least(g.want, most_in_flight)
+                   case when f.n is null or most_in_flight is null then least(g.want, most_in_flight)
                         when g.want + f.n <= most_in_flight then g.want
                         -- Of these spans messages may have left one by one.
                         else least(g.want, most_in_flight - (select sum(spanmq.count_left(d.this)) from delivered d
@@ -253,7 +297,7 @@ begin
             where m.id < e.lo is not false),
         kept as (
             select m.lo, m.lease_id, m.n from messages m where m.layer <= m.want
-            order by case when mode = 'rr' then m.layer end, m.place, m.layer limit quantity),
+            order by case when mode in ('rr', 'fair', 'free') then m.layer end, m.place, m.layer limit quantity),
         spans as (
             select k.lo, k.lease_id, count(*)::int as taken, min(k.n) as n from kept k group by k.lo, k.lease_id)
         select array_agg(s.lo), array_agg(s.lease_id), array_agg(case when s.taken < s.n then s.taken end),
@@ -269,12 +313,7 @@ begin
     if los is null then
         return '{}';
     end if;
-    runs := spanmq.take_spans(this_queue, los, leases, taken, lease, until, at_, slots);
-    if mode = 'rr' then
-        select array_agg(r order by array_position(hashes, r.group_hash), r.lo) into runs from unnest(runs) r;
-        runs := spanmq.layer(runs);
-    end if;
-    return runs;
+    return spanmq.take_spans(this_queue, los, leases, taken, lease, until, at_, slots);
 end $$;
 
 -- How many messages a leased span still holds: without those that left it one by one.
@@ -287,12 +326,12 @@ begin
           and case when this.ids is null then x.msg_id < this.lo + this.n else this.ids @> x.msg_id end);
 end $$;
 
--- False for a leased span that everything has left, and that only nobody has swept yet.
+-- False for a leased span that everything has left, and that only nobody has swept yet. A span of one message has no notes, unless it
+-- shrank to that: then it has its ids. In SQL, so that it becomes part of the statement that asks.
 create or replace function spanmq.holds_any(this spanmq.span) returns boolean
-language plpgsql as $$
-begin
-    return this.state <> 'l' or spanmq.count_left(this) > 0;
-end $$;
+language sql as $$
+    select this.state <> 'l' or this.n = 1 and this.ids is null or spanmq.count_left(this) > 0
+$$;
 
 -- How many messages of a queue are leased by leases that have not run out.
 create or replace function spanmq.count_in_flight(this_queue int, at_ timestamptz) returns int

@@ -146,7 +146,7 @@ begin
     if before.sampled_at between at_ - interval '1 minute' and at_ + interval '1 minute' then
         return;
     end if;
-    drawn := coalesce(pg_sequence_last_value(this.ids), 0);
+    drawn := spanmq.drawn_from(this.ids);
     select * into found_counts from spanmq.survey_of(this, at_);
     if before.sampled_at is not null and before.sampled_at < at_ then
         made.queue_id := this.queue_id;

@@ -11,7 +11,7 @@ returns table (queue text, is_paused boolean, sent_total bigint, dead_letters bi
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select q.name,
            exists (select from spanmq.policy p where p.queue_id = q.queue_id and p.paused),
-           coalesce(pg_sequence_last_value(q.ids), 0),
+           spanmq.drawn_from(q.ids),
            (select coalesce(sum(c.n), 0)::bigint from spanmq.dead_letter_count c where c.queue_id = q.queue_id),
            s.sampled_at, s.seconds,
            case when r.is_recent then s.sent else 0 end, case when r.is_recent then s.received else 0 end,

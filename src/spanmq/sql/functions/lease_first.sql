@@ -49,9 +49,13 @@ end $$;
 
 -- As lease_one(), in the order of groups: leases the first message of the oldest group that is not blocked, under the rules of
 -- claim_groups(). For queues with a plain policy. Locks that group to the end of the transaction; never waits.
-create or replace function spanmq.lease_head(this_queue int, lease bigint, until timestamptz, at_ timestamptz) returns pgmq.leased_message
+create or replace function spanmq.lease_head(queue_name text, lease bigint, until timestamptz, at_ timestamptz) returns pgmq.message_record
 language plpgsql as $$
 declare
+    this_queue int;
+    log_name text;
+    log_lo bigint;
+    log_hi bigint;
     hash bigint;
     this spanmq.span;
     sent_at timestamptz;
@@ -61,6 +65,10 @@ begin
     if current_setting('transaction_isolation') <> 'read committed' then
         return null;
     end if;
+    select q.queue_id, q.log_name, q.log_lo, q.log_hi into this_queue, log_name, log_lo, log_hi
+        from spanmq.queue q
+        where q.folded_name = lower(queue_name) and not q.is_unlogged and q.is_plain and q.max_attempts is null
+          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
     -- Only among the oldest spans: what stands behind blocked groups must cost nothing. case keeps the order: a group is locked only
     -- when it is about to be taken. Messages without a group are one too, which is left to claim_groups().
     select o.group_hash into hash
@@ -106,10 +114,12 @@ begin
     update spanmq.span s
         set lease_id = lease, state = 'l', n = 1, ids = null, attempts = this.attempts + 1, vt = until, last_read_at = at_
         where s.queue_id = this_queue and s.lo = this.lo and s.lease_id = 0;
-    execute 'select enqueued_at, message, headers from spanmq.' || quote_ident((spanmq.segment_of(this_queue, this.lo)).log_name)
-            || ' where msg_id = $1'
+    if this.lo not between log_lo and log_hi then
+        log_name := (spanmq.segment_of(this_queue, this.lo)).log_name;
+    end if;
+    execute 'select enqueued_at, message, headers from spanmq.' || quote_ident(log_name) || ' where msg_id = $1'
         into sent_at, message, headers using this.lo;
-    return (this.lo, this.attempts + 1, sent_at, at_, until, message, headers, lease, 1, this.attempts + 1, this.group_key, null::text);
+    return (this.lo, this.attempts + 1, sent_at, at_, until, message, headers);
 end $$;
 
 -- Leases the first `quantity` ready messages, if they are the first span, or with those that go on where it ends; the last one

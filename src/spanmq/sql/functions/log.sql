@@ -15,6 +15,17 @@ begin
     return this;
 end $$;
 
+-- The last id that a queue has drawn, 0 before the first. Read as from a table: pg_sequence_last_value() would hold the lock of a sender
+-- to the end of the transaction, and who makes a subscription would wait for everybody who has only looked.
+create or replace function spanmq.drawn_from(ids regclass) returns bigint
+language plpgsql stable as $$
+declare
+    drawn bigint;
+begin
+    execute format('select case when is_called then last_value else 0 end from %s', ids) into drawn;
+    return drawn;
+end $$;
+
 -- Makes the segment that will hold `id`, of about `size` ids, unless it is there, and returns it. Locks to commit: one advisory
 -- lock per queue, for which it waits if `patient` (else it returns null); the log's parent table in SHARE UPDATE EXCLUSIVE
 -- mode, which disturbs neither readers nor writers.

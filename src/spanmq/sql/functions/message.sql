@@ -224,7 +224,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue_name, 'truncate');
-    drawn bigint := coalesce(pg_sequence_last_value(this.ids), 0);
+    drawn bigint := spanmq.drawn_from(this.ids);
     purged bigint;
 begin
     perform spanmq.lose_batches(this.queue_id);

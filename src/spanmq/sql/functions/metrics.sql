@@ -24,7 +24,7 @@ begin
         result.newest_msg_age_sec := extract(epoch from at_ - spanmq.enqueued_at(this.queue_id, found_counts.newest_id));
         result.oldest_msg_age_sec := extract(epoch from at_ - spanmq.enqueued_at(this.queue_id, found_counts.oldest_id));
     end if;
-    result.total_messages := coalesce(pg_sequence_last_value(this.ids), 0);
+    result.total_messages := spanmq.drawn_from(this.ids);
     result.scrape_time := at_;
     result.default_partition_length := case when this.is_partitioned then 0 end;
     return result;

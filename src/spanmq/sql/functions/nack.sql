@@ -203,10 +203,21 @@ create or replace function pgmq.reject(
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'delete');
-    reason spanmq.reason := spanmq.reason_of(this.queue_id, category, error, error_class, traceback, worker);
+    this spanmq.queue;
+    reason spanmq.reason;
     runs spanmq.run[];
 begin
+    if cardinality(msg_ids) = 1 and category in ('TRANSIENT', 'DEPENDENCY', 'PERMANENT', 'BUSINESS', 'UNKNOWN') then
+        reason := (category, error, error_class, traceback, worker);
+        if spanmq.bury_one(queue, lease_id, msg_ids[1], reason) then
+            msg_id := msg_ids[1];
+            outcome := 'dead';
+            return next;
+            return;
+        end if;
+    end if;
+    this := spanmq.find_queue(queue, 'delete');
+    reason := spanmq.reason_of(this.queue_id, category, error, error_class, traceback, worker);
     perform spanmq.check_lease(lease_id, msg_ids);
     if category is null and reason.category = 'UNKNOWN' then
         reason.category := 'PERMANENT';

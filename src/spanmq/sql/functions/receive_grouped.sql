@@ -1,25 +1,33 @@
 -- The grouped reads of PGMQ, over ordered groups (group.sql).
 
+-- The usual case of a read of one message. Null in every other case; errors are left to read_groups(), too.
+create or replace function spanmq.read_head(queue_name text, vt int, qty int) returns pgmq.message_record
+language plpgsql as $$
+declare
+    at_ timestamptz := clock_timestamp();
+    one pgmq.message_record;
+begin
+    if qty = 1 and vt is not null then
+        one := spanmq.lease_head(queue_name, spanmq.new_lease(at_), at_ + make_interval(secs => vt), at_);
+        if one.enqueued_at is null and one.msg_id is not null then
+            perform spanmq.settle_missing(spanmq.find_queue(queue_name, 'update'),
+                                          array[(one.msg_id, 1, null, 0, 0, null, null, null, null, null)::spanmq.run]);
+            return null;
+        end if;
+    end if;
+    return one;
+end $$;
+
 create or replace function spanmq.read_groups(queue_name text, vt int, qty int, mode text) returns setof pgmq.message_record
 language plpgsql as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue_name, 'update');
     at_ timestamptz := clock_timestamp();
     until timestamptz;
-    one pgmq.leased_message;
     runs spanmq.run[];
 begin
     perform spanmq.check_quantity(qty);
     until := spanmq.after(vt, 'vt');
-    if qty = 1 and this.is_plain and this.max_attempts is null and not this.is_unlogged then
-        one := spanmq.lease_head(this.queue_id, spanmq.new_lease(at_), until, at_);
-        if one.enqueued_at is not null then
-            return next (one.msg_id, one.read_ct, one.enqueued_at, at_, until, one.message, one.headers)::pgmq.message_record;
-            return;
-        elsif one.msg_id is not null then
-            perform spanmq.settle_missing(this, array[(one.msg_id, 1, null, 0, 0, null, null, null, null, null)::spanmq.run]);
-        end if;
-    end if;
     if this.max_attempts is not null or this.uses_limits then
         runs := spanmq.claim_screened(this, qty, spanmq.new_lease(at_), until, at_, 1, null, mode);
     else
@@ -32,7 +40,13 @@ end $$;
 create or replace function pgmq.read_grouped(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+declare
+    one pgmq.message_record := spanmq.read_head(queue_name, vt, qty);
 begin
+    if one.msg_id is not null then
+        return next one;
+        return;
+    end if;
     return query select * from spanmq.read_groups(queue_name, vt, qty, 'fill');
 end $$;
 
@@ -40,7 +54,13 @@ end $$;
 create or replace function pgmq.read_grouped_rr(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+declare
+    one pgmq.message_record := spanmq.read_head(queue_name, vt, qty);
 begin
+    if one.msg_id is not null then
+        return next one;
+        return;
+    end if;
     return query select * from spanmq.read_groups(queue_name, vt, qty, 'rr');
 end $$;
 
@@ -48,7 +68,13 @@ end $$;
 create or replace function pgmq.read_grouped_head(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+declare
+    one pgmq.message_record := spanmq.read_head(queue_name, vt, qty);
 begin
+    if one.msg_id is not null then
+        return next one;
+        return;
+    end if;
     return query select * from spanmq.read_groups(queue_name, vt, qty, 'head');
 end $$;
 

@@ -13,7 +13,7 @@ declare
     found_one spanmq.receiver;
 begin
     perform spanmq.find_queue(queue, 'delete');
-    newest_id := coalesce(pg_sequence_last_value(this.ids), 0);
+    newest_id := spanmq.drawn_from(this.ids);
     system_id := (select c.system_identifier::text from pg_control_system() c);
     if receiver is null and label is not null then
         select * into found_one from spanmq.receiver r
@@ -201,7 +201,7 @@ begin
                            and has_table_privilege(spanmq.caller(), format('spanmq.%I', name), 'select') then name end;
     execute format('select min(s.lo) from spanmq.%I s where s.queue_id = $1', case when this.is_unlogged then 'span_unlogged' else 'span' end)
         into first_id using this.queue_id;
-    last_id := coalesce(pg_sequence_last_value(this.ids), 0);
+    last_id := spanmq.drawn_from(this.ids);
     first_id := coalesce(first_id, last_id + 1);
     return next;
 end $$;

@@ -239,13 +239,15 @@ begin
 end $$;
 
 -- Takes all messages of a queue out of it. Returns how many there were. What is sent meanwhile goes too, counted; it is over
--- when a statement finds nothing.
+-- when a statement finds nothing. What that one did not see stays, and is noted (was_purged).
 create or replace function spanmq.purge(this_queue int) returns bigint
 language plpgsql as $$
 declare
     purged bigint := 0;
     n bigint;
     runs spanmq.run[];
+    seen_in pg_snapshot;
+    unpublished int8multirange;
 begin
     loop
         -- In the order in which others lock spans.
@@ -254,12 +256,16 @@ begin
             delete from spanmq.span s using doomed d where s.queue_id = this_queue and s.lo = d.lo and s.lease_id = d.lease_id
             returning s.*)
         select sum(g.n), coalesce(array_agg((g.lo, g.n, g.ids, 0, g.lease_id, null, null, null, null, null)::spanmq.run)
-                                  filter (where g.lease_id > 0 and g.n > 1), '{}')
-            into n, runs from gone_spans g;
+                                  filter (where g.lease_id > 0 and g.n > 1), '{}'),
+               pg_current_snapshot(), spanmq.unpublished(this_queue)
+            into n, runs, seen_in, unpublished from gone_spans g;
         exit when n is null;
         -- A new statement, begun under the locks: the messages that had left these spans before were not in the queue.
         purged := purged + n - coalesce((select sum(r.n) from unnest(runs) r), 0)
                   + coalesce((select sum(r.n) from unnest(spanmq.without_settled(this_queue, runs)) r), 0);
     end loop;
+    if purged > 0 then
+        perform spanmq.note_purge(this_queue, seen_in, unpublished);
+    end if;
     return purged;
 end $$;

@@ -15,6 +15,8 @@ declare
     at_ timestamptz := clock_timestamp();
     found_span record;
     is_there boolean;
+    segment spanmq.segment;
+    written_by xid;
 begin
     if this.is_unlogged then
         select * into found_span from spanmq.find_span_unlogged(this.queue_id, id);
@@ -38,8 +40,11 @@ begin
     if is_there then
         return 'completed';
     end if;
-    execute format('select exists (select from spanmq.log_%s l where l.msg_id = $1)', this.queue_id) into is_there using id;
-    if is_there and id > coalesce((select u.purged_to from spanmq.upkeep u where u.queue_id = this.queue_id), 0)
+    segment := spanmq.segment_of(this.queue_id, id);
+    if segment.lo is not null then
+        execute format('select xmin from spanmq.%I where msg_id = $1', segment.log_name) into written_by using id;
+    end if;
+    if written_by is not null and not spanmq.was_purged(this.queue_id, id, written_by)
        and not exists (select from spanmq.failures_of(this.queue_id, id) f where f.outcome = 'cancelled') then
         return 'completed';
     end if;

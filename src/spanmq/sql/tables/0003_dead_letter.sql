@@ -17,11 +17,11 @@ create type spanmq.reason as (
 create table spanmq.failure (
     queue_id int not null,
     lo bigint not null,
-    n int not null check (n between 1 and 256),
+    n int not null,                        -- 1 to 256; no checks, as in spanmq.span
     ids int8multirange,
     attempt int not null,
     failed_at timestamptz not null,
-    outcome text not null check (outcome in ('retrying', 'expired', 'cancelled')),
+    outcome text not null,
     category text not null,
     error text,
     error_class text,

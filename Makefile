@@ -99,9 +99,12 @@ soak-worker: setup
 bench-pipeline: setup
 	$(RUN) -m bench.pipeline $(ARGS)
 
-# Each seam three times, where `make test` kills once at each, and two million messages instead of three thousand.
+# Every seam three times, where `make test` kills at a few, and two million messages instead of three thousand; then all other kills.
+MESSAGES ?= 2000000
+KILLS ?= 3
 soak-spark: setup
-	SPANMQ_TEST_MESSAGES=2000000 SPANMQ_TEST_KILLS=3 $(RUN) -m pytest tests/spark/test_kill.py $(ARGS)
+	SPANMQ_TEST_MESSAGES=$(MESSAGES) SPANMQ_TEST_KILLS=$(KILLS) $(RUN) -m pytest tests/spark/test_kill.py $(ARGS)
+	SPANMQ_TEST_KILLS=$(KILLS) $(RUN) -m pytest tests/spark -m soak $(ARGS)
 
 bench-simulate: setup
 	$(RUN) -m bench.simulation $(ARGS)

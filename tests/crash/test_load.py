@@ -110,7 +110,7 @@ def test_acknowledged_work_survives_a_crash_under_load() -> None:
     with embedded.temporary() as server:
         with psycopg.connect(server.dsn) as connection:
             schema.install(connection)
-            connection.execute("select pgmq.create('jobs')")
+            connection.execute("select pgmq.create('jobs'), pgmq.create_subscription('lake', 'jobs')")
         records = run_until_killed(server, "jobs")
         server.restart()
         with psycopg.connect(server.dsn, autocommit=True) as connection:
@@ -127,6 +127,8 @@ def test_acknowledged_work_survives_a_crash_under_load() -> None:
             # Of what was under way the outcome is unknown; but nothing of it is lost.
             kept = {each for each in records.sent if records.asked.get(each) not in ("ack", "delete")}
             assert not kept - left - archived - dead, "sent messages are lost"
+            subscribed = {each for (each,) in connection.execute("select msg_id from pgmq.q_lake")}
+            assert not (records.sent | left | archived | dead) - subscribed, "the subscription misses some"
         with Client(server.dsn) as client:
             message_id = client.send("jobs", "after")
             assert message_id > max(records.sent), "an id was given twice"
@@ -161,12 +163,18 @@ def test_unlogged_queue_is_empty_after_a_crash_and_goes_on() -> None:
     with embedded.temporary() as server:
         with psycopg.connect(server.dsn) as connection:
             schema.install(connection)
-            connection.execute("select pgmq.create_unlogged('jobs')")
+            connection.execute(
+                "select pgmq.create_unlogged('jobs'), pgmq.create_subscription('lake', 'jobs')"
+            )
         records = run_until_killed(server, "jobs")
         server.restart()
         with psycopg.connect(server.dsn, autocommit=True) as connection:
             assert broken_invariants(connection) == []
-            assert connection.execute("select count(*) from pgmq.q_jobs").fetchone() == (0,)
+            for queue in ("jobs", "lake"):
+                count = connection.execute(f"select count(*) from pgmq.q_{queue}".encode())
+                assert count.fetchone() == (0,)
             rows = connection.execute("select * from pgmq.send('jobs', '{}')").fetchall()
             assert rows[0][0] > max(records.sent), "an id was given twice"
-            assert connection.execute("select msg_id from pgmq.read('jobs', 30, 5)").fetchall() == rows
+            for queue in ("jobs", "lake"):
+                read = connection.execute("select msg_id from pgmq.read(%s, 30, 5)", [queue])
+                assert read.fetchall() == rows

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Batch = Callable[..., "DataFrame"]
 
 
+# Before xdist's own, which reads the groups: it comes first where this folder is named on the command line.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give all of these to one worker: a session takes seconds to start, and a gigabyte."""
     for item in items:
@@ -25,6 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("spark"))
             # A time-out in the middle of a call to the JVM would fail every test after it, too.
             item.add_marker(pytest.mark.timeout(600))
+            if item.get_closest_marker("soak") and "SPANMQ_TEST_KILLS" not in os.environ:
+                item.add_marker(pytest.mark.skip(reason="starts a driver of its own: make soak-spark"))
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,8 @@
 """A driver that stops at a named seam, where a test kills it.
 
-`python -m tests.spark.driver stream|send DSN FOLDER SEAM BATCH`: without a seam (`-`) it runs to its end.
-A stream from the queue `orders` goes into a folder for each batch, which a replay overwrites; `send` writes
-the Parquet files of FOLDER/bodies into the queue `orders`.
+`python -m tests.spark.driver stream|send DSN FOLDER SEAM BATCH`; a test in whose own session they run gives
+no seam. A stream from the queue `orders` goes into a folder for each batch, which a replay overwrites; `send`
+writes the Parquet files of FOLDER/bodies into the queue `orders`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from spanmq.spark.writer import Writer, Written
 # In the order in which a batch passes them.
 STREAM_SEAMS: Final = ("claimed", "planned", "reading", "written", "committed", "settled")
 SEND_SEAMS: Final = ("copying", "copied", "published")
+NO_SEAM: Final = ""
 HIT: Final = "hit"
 
 
@@ -127,7 +128,15 @@ class StoppingSource(DefaultSource):
         return Stop(self.options["seam"], Path(self.options["folder"]))
 
 
-def stream(spark: SparkSession, dsn: str, folder: Path, seam: str, batch: int) -> None:
+def named(given: Any, dsn: str, folder: Path, seam: str) -> Any:
+    """Name the source of a reader or writer: the one with seams, or the user's."""
+    given = given.option("dsn", dsn).option("queue", "orders")
+    if seam == NO_SEAM:
+        return given.format("spanmq")
+    return given.format("stopping").option("seam", seam).option("folder", str(folder))
+
+
+def stream(spark: SparkSession, dsn: str, folder: Path, *, seam: str = NO_SEAM, batch: int) -> None:
     """Drain the queue into a folder for each batch."""
     stop = Stop(seam, folder)
 
@@ -135,17 +144,16 @@ def stream(spark: SparkSession, dsn: str, folder: Path, seam: str, batch: int) -
         frame.write.mode("overwrite").parquet(str(folder / "lake" / f"batch={number}"))
         stop.at("written")
 
-    reader = spark.readStream.format("stopping").option("seam", seam).option("folder", str(folder))
-    frame = reader.options(dsn=dsn, queue="orders", maxOffsetsPerTrigger=batch, minPartitions=2).load()
+    reader = named(spark.readStream, dsn, folder, seam)
+    frame = reader.options(maxOffsetsPerTrigger=batch, minPartitions=2).load()
     writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(folder / "checkpoint"))
     writer.trigger(availableNow=True).start().awaitTermination()
 
 
-def send(spark: SparkSession, dsn: str, folder: Path, seam: str) -> None:
+def send(spark: SparkSession, dsn: str, folder: Path, *, seam: str = NO_SEAM) -> None:
     """Send what the Parquet files hold."""
-    writer = spark.read.parquet(str(folder / "bodies")).write.format("stopping")
-    writer = writer.option("seam", seam).option("folder", str(folder))
-    writer.options(dsn=dsn, queue="orders", writerId="load").mode("append").save()
+    writer = named(spark.read.parquet(str(folder / "bodies")).write, dsn, folder, seam)
+    writer.option("writerId", "load").mode("append").save()
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -154,9 +162,9 @@ def main(arguments: Sequence[str]) -> None:
     spark = session("local[2]", settings={"spark.sql.shuffle.partitions": "2"})
     spark.dataSource.register(StoppingSource)
     if what == "send":
-        send(spark, dsn, Path(folder), seam)
+        send(spark, dsn, Path(folder), seam=seam)
     else:
-        stream(spark, dsn, Path(folder), seam, int(batch))
+        stream(spark, dsn, Path(folder), seam=seam, batch=int(batch))
 
 
 if __name__ == "__main__":

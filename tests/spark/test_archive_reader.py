@@ -157,6 +157,26 @@ def test_transaction_that_begins_early_and_writes_late_is_read(
     assert driver.rest() == Counter([1, 2])
 
 
+def test_what_a_savepoint_holds_is_read_when_its_transaction_is_committed(
+    client: Client, database: str, drive: Drive
+) -> None:
+    # Its rows name a transaction of their own, which no snapshot names, between two that were seen to end.
+    ids = leased(client, range(30))
+    with psycopg.connect(database) as late:
+        late.execute("select pgmq.archive('orders', %s)", [ids[:1]])
+        for first in (1, 6):
+            with late.transaction():
+                late.execute("select pgmq.archive('orders', %s)", [ids[first : first + 5]])
+            client.archive("orders", ids[first + 10 : first + 15])
+        driver = drive()
+        assert driver.rest() == Counter(range(11, 21))
+        client.archive("orders", ids[21:])
+        assert driver.rest() == Counter(range(21, 30))
+        late.commit()
+    assert driver.rest() == Counter(range(11))
+    assert driver.rest() == Counter()
+
+
 def test_slow_committers_lose_nothing(client: Client, database: str, drive: Drive) -> None:
     per_writer = 60
     ids = leased(client, range(8 * per_writer))
@@ -205,16 +225,22 @@ def test_stream_may_begin_with_what_comes(client: Client, database: str, drive: 
     assert driver.rest() == Counter(range(20, 25))
 
 
+def shorten(connection: psycopg.Connection[Any], retention: str = "0.001 s") -> None:
+    """Let retention delete from the archive of orders what is older than this, and then nothing more."""
+    connection.execute("select pgmq.set_policy('orders', %s)", [json.dumps({"archive_retention": retention})])
+    past = "select count(*) from pgmq.a_orders where archived_at < now() - %s::interval"
+    while connection.execute(past, [retention]).fetchone() != (0,):
+        connection.execute("select * from pgmq.maintain()")
+    connection.execute("select pgmq.set_policy('orders', '{\"archive_retention\": null}')")
+
+
 def test_retention_faster_than_the_stream_is_told(client: Client, database: str, drive: Drive) -> None:
     archived(client, range(5))
     strict, lenient = drive(), drive(failOnDataLoss="false")
     assert strict.rest() == lenient.rest() == Counter(range(5))
     archived(client, range(5, 10))
     with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("select pgmq.set_policy('orders', '{\"archive_retention\": \"0.001 s\"}')")
-        while connection.execute("select count(*) from pgmq.a_orders").fetchone() != (0,):
-            connection.execute("select * from pgmq.maintain()")
-        connection.execute("select pgmq.set_policy('orders', '{\"archive_retention\": null}')")
+        shorten(connection)
     archived(client, range(10, 15))
     with pytest.raises(MessagesLostError, match="retention has deleted"):
         strict.rest()
@@ -222,6 +248,72 @@ def test_retention_faster_than_the_stream_is_told(client: Client, database: str,
     # That was told once: from there on it goes on.
     archived(client, range(15, 20))
     assert lenient.rest() == Counter(range(15, 20))
+
+
+def test_retention_of_what_a_stream_is_in_the_middle_of_is_told(
+    client: Client, database: str, drive: Drive
+) -> None:
+    archived(client, range(10))
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("update pgmq.a_orders set archived_at = archived_at - interval '1 hour'")
+        archived(client, range(10, 20))
+        strict, lenient = drive(), drive(failOnDataLoss="false")
+        for driver in (strict, lenient):
+            assert driver.step() == []
+            assert sorted(driver.step(5)) == list(range(5))
+        shorten(connection, "30 minutes")
+        assert connection.execute("select min(msg_id) from pgmq.a_orders").fetchone() == (11,)
+    with pytest.raises(MessagesLostError, match="of 15 archived messages to be read only 10 are left"):
+        strict.step()
+    assert sorted(lenient.step()) == list(range(10, 20))
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_transaction_that_is_open_for_longer_than_the_retention_looks_like_no_loss(
+    client: Client, database: str, drive: Drive, writes: bool
+) -> None:
+    client.create_queue("others")
+    with (
+        psycopg.connect(database, autocommit=True) as connection,
+        psycopg.connect(database) as elsewhere,
+    ):
+        archived(client, range(1))
+        shorten(connection)
+        elsewhere.execute("select pgmq.send('others', '1')" if writes else "select 1")
+        archived(client, range(5))
+        driver = drive()
+        assert driver.rest() == Counter(range(5))
+        shorten(connection)
+        archived(client, range(5, 10))
+        assert driver.rest() == Counter(range(5, 10))
+        shorten(connection)
+        elsewhere.commit()
+        archived(client, range(10, 15))
+        assert driver.rest() == Counter(range(10, 15))
+
+
+@pytest.mark.parametrize("savepoint", [False, True])
+def test_loss_of_what_came_late_and_went_at_once_is_told(
+    client: Client, database: str, drive: Drive, savepoint: bool
+) -> None:
+    ids = leased(client, range(10))
+    with psycopg.connect(database, autocommit=True) as connection:
+        with psycopg.connect(database) as late:
+            late.execute("select pg_current_xact_id()")
+            if savepoint:
+                late.execute("savepoint s")
+            late.execute("select pgmq.archive('orders', %s)", [ids[:5]])
+            client.archive("orders", ids[5:6])
+            # Known is what retention does from here on.
+            shorten(connection)
+            client.archive("orders", ids[6:])
+            driver = drive()
+            assert driver.rest() == Counter(range(6, 10))
+        shorten(connection)
+        known = connection.execute("select jsonb_array_length(late) from spanmq.archive_gone").fetchone()
+        assert known == (2,)
+    with pytest.raises(MessagesLostError, match="retention has deleted"):
+        driver.rest()
 
 
 def test_batch_of_which_something_is_gone_is_told(client: Client, database: str, drive: Drive) -> None:

@@ -141,7 +141,14 @@ def test_folder_of_another_format_or_table_that_is_none_is_refused(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seam", ["verified", "files in place", "committed"])
+@pytest.mark.parametrize(
+    "seam",
+    [
+        pytest.param("verified", marks=pytest.mark.soak),
+        pytest.param("files in place", marks=pytest.mark.soak),
+        "committed",
+    ],
+)
 def test_killed_export_counts_whole_or_not_at_all(
     client: Client, spark: SparkSession, database: str, tmp_path: Path, seam: str
 ) -> None:

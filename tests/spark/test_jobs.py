@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +20,7 @@ from spanmq.cli.app import app
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.jobs.backfill import backfill
-from spanmq.spark.jobs.export import export, missing
+from spanmq.spark.jobs.export import export, follow, missing
 from spanmq.spark.jobs.manifest import read_manifests, union, within
 from spanmq.spark.jobs.report import report
 from spanmq.spark.rows import Range
@@ -65,6 +68,51 @@ def test_export_is_incremental_and_each_message_is_there_once(
     assert lake_bodies(lake) == [*range(400), *range(512, 1000)]
     assert leftovers(lake) == set()
     assert list(lake.glob("archive/queue=orders/day=*"))
+
+
+def test_export_that_follows_goes_on_until_it_is_told_to_stop(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    client.send_batch("orders", range(30))
+    rounds: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        rounds.append(seconds)
+        # The second export has nothing to do.
+        if len(rounds) == 2:
+            archive(client, 10)
+        return len(rounds) == 3
+
+    archive(client, 20)
+    done = follow(spark, database, "orders", tmp_path, every=7, wait=wait)
+    assert [each.exported for each in done] == [20, 10]
+    assert rounds == [7, 7, 7]
+    assert lake_bodies(tmp_path) == list(range(30))
+    with pytest.raises(InvalidArgumentError, match="more than 0 seconds"):
+        next(follow(spark, database, "orders", tmp_path, every=0, wait=wait))
+
+
+def test_command_that_follows_ends_in_good_order(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    client.send_batch("orders", range(10))
+    archive(client, 10)
+
+    def stop_after_the_first() -> None:
+        while not read_manifests(tmp_path, "orders"):
+            time.sleep(0.02)
+        signal.raise_signal(signal.SIGTERM)
+
+    stopper = threading.Thread(target=stop_after_the_first)
+    stopper.start()
+    arguments = ["export", "orders", "--to", str(tmp_path), "--follow", "--every", "600", "--json"]
+    done = CliRunner().invoke(app, ["pipeline", *arguments, "--dsn", database])
+    stopper.join()
+    assert (done.exit_code, done.stderr) == (0, "")
+    [told] = [json.loads(line) for line in done.stdout.splitlines()]
+    assert told["exported"] == 10
+    done = CliRunner().invoke(app, ["pipeline", *arguments, "--dry-run", "--dsn", database])
+    assert (done.exit_code, "choose one of" in done.stderr) == (2, True)
 
 
 def test_killed_export_leaves_nothing_that_counts(

@@ -154,7 +154,14 @@ def test_broker_killed_in_mid_drain_is_waited_for(client: Client, run: Run, rabb
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seam", ["claimed", "half confirmed", "all confirmed"])
+@pytest.mark.parametrize(
+    "seam",
+    [
+        pytest.param("claimed", marks=pytest.mark.soak),
+        "half confirmed",
+        pytest.param("all confirmed", marks=pytest.mark.soak),
+    ],
+)
 def test_killed_driver_loses_nothing_and_marks_what_it_doubles(
     client: Client, run: Run, target: AmqpBroker, database: str, tmp_path: Path, seam: str
 ) -> None:

@@ -129,6 +129,37 @@ def test_whatever_a_queue_has_is_kept(database: str, tmp_path: Path) -> None:
         assert broken_invariants(there) == []
 
 
+def test_subscription_and_stream_are_kept(database: str, tmp_path: Path) -> None:
+    with psycopg.connect(database, autocommit=True) as source:
+        source.execute("select pgmq.create('jobs'), pgmq.create_subscription('lake', 'jobs')")
+        source.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[600]))")
+        source.execute("select pgmq.pop('jobs', 500)")
+        ((receiver,),) = source.execute(
+            "select receiver_id from pgmq.receiver_open('lake', label => 'spark')"
+        ).fetchall()
+        assert column(source, f"select pgmq.receiver_claim('lake', '{receiver}', 1, 0, 200)") == [1]
+        assert column(source, f"select pgmq.receiver_claim('lake', '{receiver}', 1, 1, 200)") == [2]
+        before = source.execute("select * from pgmq.q_lake order by msg_id").fetchall()
+        ranges = f"select first_id, last_id from pgmq.receiver_ranges('lake', '{receiver}', %s, 0, 2)"
+        held = source.execute(ranges.encode(), [1]).fetchall()
+    with restored(database, tmp_path) as target, psycopg.connect(target, autocommit=True) as there:
+        assert broken_invariants(there) == []
+        assert there.execute("select * from pgmq.q_lake order by msg_id").fetchall() == before
+        assert column(there, "select count(*) from pgmq.q_jobs") == [100]
+        # A batch that was settled may be read again, one that is held is nobody else's.
+        there.execute("select pgmq.receiver_open('lake', %s)", [receiver])
+        assert there.execute(ranges.encode(), [2]).fetchall() == held
+        assert len(column(there, "select msg_id from pgmq.receive('lake', 999)")) == 200
+        assert column(there, "select pgmq.release_receiver('lake', 'spark')") == [200]
+        # What is sent from now on comes to both, also into segments that are made here.
+        assert column(there, "select pgmq.send('jobs', '2')") == [601]
+        there.execute("select pgmq.purge_queue('jobs')")
+        maintain(there)
+        assert column(there, "select max(msg_id) from pgmq.q_lake") == [601]
+        assert column(there, "select count(*) from pgmq.q_lake") == [401]
+        assert broken_invariants(there) == []
+
+
 def test_segments_go_on_to_their_end_on_a_server_that_counts_transactions_anew(
     database: str, tmp_path: Path
 ) -> None:

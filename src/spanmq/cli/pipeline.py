@@ -9,12 +9,15 @@ import typer
 
 from spanmq.cli.connect import address
 from spanmq.cli.failure import say
+from spanmq.cli.interrupt import Stop
 from spanmq.cli.option import AsJson, Dsn, QueueName, Yes, confirm
 from spanmq.cli.output import Output, fields
 from spanmq.cli.progress import Told, awaited
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from spanmq.spark.jobs.export import ExportReport
 
 commands = typer.Typer(
     help="Jobs over Spark: in this process, or on a cluster (--master).", no_args_is_help=True
@@ -48,6 +51,8 @@ def export(
     to: Annotated[str, typer.Option(help="The lake's folder; made where it isn't.", show_default=False)],
     table: Annotated[str, typer.Option(help="archive or dead_letters.")] = "archive",
     lake_format: Annotated[str, typer.Option("--format", help="parquet or delta.")] = "parquet",
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped.")] = False,
+    every: Annotated[float, typer.Option(help="With --follow: seconds between two exports.")] = 60.0,
     dry_run: DryRun = False,
     master: Master = None,
     dsn: Dsn = None,
@@ -58,17 +63,31 @@ def export(
     Each row once, whatever is killed when; run it again and again. From the first export on retention deletes
     only what the lake has.
     """
+    if follow and dry_run:
+        raise typer.BadParameter("choose one of --follow and --dry-run")
     output = Output(as_json=as_json)
-    with _running(master, f"exporting {queue}") as job, address(dsn) as found:
-        from spanmq.spark.jobs.export import export as run
 
-        report = run(job.spark, found, queue, to, table=table, format=lake_format, dry_run=dry_run)
-    verb = "would export" if dry_run else "exported"
-    output.done(
-        f"{verb} {report.exported:,} rows of the {report.table.replace('_', ' ')} of queue {report.queue} "
-        f"to {report.to}, {report.seconds:.1f} s",
-        **fields(report),
-    )
+    def say_done(report: "ExportReport") -> None:
+        verb = "would export" if dry_run else "exported"
+        output.done(
+            f"{verb} {report.exported:,} rows of the {report.table.replace('_', ' ')} of queue "
+            f"{report.queue} to {report.to}, {report.seconds:.1f} s",
+            **fields(report),
+        )
+
+    with _running(master, f"exporting {queue}") as job, address(dsn) as found:
+        from spanmq.spark.jobs import export as jobs
+
+        if not follow:
+            say_done(
+                jobs.export(job.spark, found, queue, to, table=table, format=lake_format, dry_run=dry_run)
+            )
+            return
+        with Stop() as stop:
+            for each in jobs.follow(
+                job.spark, found, queue, to, table=table, format=lake_format, every=every, wait=stop.wait
+            ):
+                say_done(each)
 
 
 @commands.command("report")

@@ -1,18 +1,21 @@
 """The stream reader of an archive: every message that is archived, once, without changing anything.
 
-An offset is how far the stream has come: all that one snapshot of the database sees (`base`), and of what a
-later one sees (`position`) the messages with ids up to `id`. Both are fixed, so a replay reads the same rows;
-a transaction that commits late is in neither, and comes with the next snapshot.
+An offset is how far the stream has come: all that is seen from one position (`base`), and of what is seen
+from a later one (`position`) the messages with ids up to `id`; `left` are behind that. Both are fixed, so a
+replay reads the same rows; a transaction that commits late is in neither, and comes with the next position.
+What a position is archive_position.sql tells; here it is taken and given back as it is.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import psycopg
 import pyarrow
+from psycopg.types.json import Jsonb
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
@@ -32,10 +35,11 @@ from spanmq.spark.stream import UNLIMITED, WAIT_SECONDS
 
 VERSION: Final = 1
 PAUSE_SECONDS: Final = 0.1
+# How old a position becomes where nothing is archived: of a young one the server knows exactly what is gone.
+REFRESH: Final = timedelta(minutes=1)
 
 Offset = dict[str, Any]
-# A snapshot as text, and since when every transaction began that it does not see.
-Position = tuple[str, str]
+Position = dict[str, Any]
 
 
 class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -73,19 +77,18 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
         """Cut what is between two offsets into ranges, after a count: retention may have been faster."""
-        if not start or not end or start == end:
+        if not start or not end or start == end or not end["rows"]:
             return []
         after = start["id"] if start["position"] == end["position"] else 0
         size = max(1, min(rows.ROWS_PER_PARTITION, -(-end["rows"] // self._options.min_partitions)))
         with self._server() as server:
             found = server.execute(
                 "select first_id, end_id, n, condition from pgmq.archive_ranges(queue => %s, base => %s,"
-                " base_since => %s::timestamptz, seen => %s, since => %s::timestamptz, after => %s,"
-                " last_id => %s, size => %s)",
+                " here => %s, after => %s, last_id => %s, size => %s)",
                 [
                     self._options.queue,
-                    *(end["base"] or (None, None)),
-                    *end["position"],
+                    _json(end["base"]),
+                    _json(end["position"]),
                     after,
                     end["id"],
                     size,
@@ -128,46 +131,52 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "position": base or self._last or now,
             "id": 0,
             "rows": 0,
+            "left": 0,
         }
 
     def _next(self, start: Offset, quantity: int) -> Offset:
         """Go on within the position of `start`, and when that is exhausted, to a newer one."""
-        at = (start["base"], start["position"])
-        now, is_gone, identity = self._position(start["position"][1])
+        position = start["position"]
+        now, is_gone, identity = self._position(position)
         self._check(start, identity)
-        last, n = self._piece(*at, start["id"], quantity)
-        if n:
-            return {**start, "id": last, "rows": n}
+        is_first = start["base"] is None and start["id"] == 0
+        if start["left"] or is_first:
+            last, n, rest = self._piece(start["base"], position, start["id"], quantity)
+            left = n + rest if is_first else start["left"]
+            if n < min(left, quantity) and self._options.fail_on_data_loss:
+                raise self._lost(f"of {left} archived messages to be read only {n} are left")
+            if n:
+                return {**start, "id": last, "rows": n, "left": left - n if n == quantity else 0}
         if is_gone and self._options.fail_on_data_loss:
-            raise self._lost("retention has deleted archived messages that this stream may not have read")
+            raise self._lost("retention has deleted archived messages that this stream has not read")
         until = self._last or now
-        if list(until) == list(start["position"]):
+        if until == position:
             return start
-        last, n = self._piece(start["position"], until, 0, quantity)
-        if not n:
+        last, n, rest = self._piece(position, until, 0, quantity)
+        if not n and _at(until) - _at(position) < REFRESH:
             return start
-        return {**start, "base": start["position"], "position": until, "id": last, "rows": n}
+        return {**start, "base": position, "position": until, "id": last, "rows": n, "left": rest}
 
-    def _piece(self, base: Position | None, position: Position, after: int, quantity: int) -> tuple[int, int]:
+    def _piece(
+        self, base: Position | None, position: Position, after: int, quantity: int
+    ) -> tuple[int, int, int]:
         with self._server() as server:
             row = server.execute(
-                "select last_id, n from pgmq.archive_piece(queue => %s, base => %s,"
-                " base_since => %s::timestamptz, seen => %s, since => %s::timestamptz, after => %s,"
-                " qty => %s)",
-                [self._options.queue, *(base or (None, None)), *position, after, quantity],
+                "select last_id, n, rest from pgmq.archive_piece(queue => %s, base => %s, here => %s,"
+                " after => %s, qty => %s)",
+                [self._options.queue, _json(base), _json(position), after, quantity],
             ).fetchone()
         assert row is not None
-        return row[0] or 0, row[1]
+        return row[0] or 0, row[1], row[2]
 
-    def _position(self, read_since: str | None) -> tuple[Position, bool, str]:
+    def _position(self, start: Position | None) -> tuple[Position, bool, str]:
         with self._server() as server:
             row = server.execute(
-                "select seen, since::text, is_gone, identity"
-                " from pgmq.archive_position(queue => %s, read_since => %s::timestamptz)",
-                [self._options.queue, read_since],
+                "select here, is_gone, identity from pgmq.archive_position(queue => %s, from_position => %s)",
+                [self._options.queue, _json(start)],
             ).fetchone()
         assert row is not None
-        return (row[0], row[1]), row[2], row[3]
+        return row[0], row[1], row[2]
 
     def _check(self, offset: Offset, identity: str) -> None:
         if offset.get("v") != VERSION or offset.get("archive") != identity:
@@ -189,3 +198,11 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._connection is None or self._connection.closed:
             self._connection = rows.connect(self._options.dsn)
         return rows.Held(self._connection)
+
+
+def _json(position: Position | None) -> Jsonb | None:
+    return None if position is None else Jsonb(position)
+
+
+def _at(position: Position) -> datetime:
+    return datetime.fromisoformat(position["at"])

@@ -52,7 +52,9 @@ from spans s
 where not case s.state
     when 'r' then s.lease_id = 0 and (s.vt is null or s.vt <= clock_timestamp())
     when 'w' then s.lease_id = 0 and s.vt is not null
-    when 'l' then s.lease_id > 0 and s.vt is not null and s.attempts > 0 and s.last_read_at is not null
+    when 'l' then s.vt is not null and s.attempts > 0 and s.last_read_at is not null
+        and (s.lease_id > 0 or s.vt = '9999-12-30 00:00+00' and exists (
+            select from spanmq.receiver_batch b where b.lease_id = s.lease_id and b.state = 'claimed'))
     else false end
     or s.attempts < 0
 union all

@@ -20,7 +20,7 @@ from tests.sql.model.model import Message, Model
 from tests.sql.races.sessions import Race
 
 # The same programs in every run. More of them, and others each time: SPANMQ_MODEL_EXAMPLES=1000.
-EXAMPLES = int(os.environ.get("SPANMQ_MODEL_EXAMPLES", "25"))
+EXAMPLES = 25
 STEPS = 30
 HOUR = 3600
 # Before the end of a block of 256 ids; before the end of the first segment.
@@ -403,6 +403,18 @@ def said(model: Model) -> list[Any]:
     return [[columns(message) for _, message in sorted(model.messages.items())], archived, dead]
 
 
+def program_settings(examples: int) -> settings:
+    """Let so many programs run, the same each time unless more are asked for."""
+    return settings(
+        max_examples=int(os.environ.get("SPANMQ_MODEL_EXAMPLES", examples)),
+        stateful_step_count=STEPS,
+        derandomize="SPANMQ_MODEL_EXAMPLES" not in os.environ,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
 def headers_of(group: str | None) -> dict[str, str] | None:
     return None if group is None else {"x-pgmq-group": group}
 
@@ -422,12 +434,5 @@ def jsonb(argument: Any) -> Any:
 def test_queue_does_what_the_model_says(database: str, kind: str) -> None:
     run_state_machine_as_test(
         cast(Any, lambda: Program(database, kind)),
-        settings=settings(
-            max_examples=EXAMPLES,
-            stateful_step_count=STEPS,
-            derandomize="SPANMQ_MODEL_EXAMPLES" not in os.environ,
-            deadline=None,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-        ),
+        settings=program_settings(EXAMPLES),
     )

@@ -12,14 +12,14 @@ import fcntl
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow
 
-from spanmq.errors import PipelineError
+from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark import rows
 from spanmq.spark.cause import clear_errors
 from spanmq.spark.jobs import delta
@@ -40,6 +40,9 @@ from spanmq.spark.reader import extent_of, queue_named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+# Between two exports of one that goes on. Each makes a file a day and task: rather large ones than many.
+EVERY_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,31 @@ def export(
         seconds=time.monotonic() - began,
         is_dry_run=dry_run,
     )
+
+
+def follow(
+    spark: SparkSession,
+    dsn: str,
+    queue: str,
+    to: str | Path,
+    *,
+    table: str = "archive",
+    format: str = "parquet",  # noqa: A002 - Spark's word
+    every: float = EVERY_SECONDS,
+    wait: Callable[[float], bool],
+) -> Iterator[ExportReport]:
+    """Export again and again, and give the report of each export that had something.
+
+    Between two of them `wait` is called with `every` (seconds), and ends it by True: an event's wait will do.
+    """
+    if every <= 0:
+        raise InvalidArgumentError(f"every must be more than 0 seconds, got {every:g}")
+    while True:
+        report = export(spark, dsn, queue, to, table=table, format=format)
+        if report.exported:
+            yield report
+        if wait(every):
+            return
 
 
 def _finish(this: _Export) -> None:

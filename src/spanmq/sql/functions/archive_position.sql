@@ -1,56 +1,53 @@
--- Streams over an archive. A position is a snapshot: what it sees has been read. Ids would not do: messages are archived in any order, and
--- who archives commits late. Nor would "all below the oldest transaction": one that stays open, anywhere, would hold the stream up.
+-- Streams over archives. A position is a snapshot: what is seen from it has been read. Ids would not do: messages are archived in any order,
+-- and who archives commits late. Nor would "all below the oldest transaction": one that stays open, anywhere, would hold the stream up.
 -- What lies between two positions is read in the order of ids, so that a piece of it can be bounded.
+--
+-- A row tells which transaction wrote it, but not of which one that was a part (of a savepoint, or a block that catches errors); and
+-- a snapshot names whole transactions only. But every row of a transaction has its beginning as archived_at. So a row
+-- that was archived at the very time at which a transaction began that was open at a position is not seen from there, whoever wrote
+-- it: it comes from a later position, when that transaction has ended.
 
--- The position as of now, of an archive that the caller may read (42501). since: every transaction that it does not see began after that, so
--- archived_at, which is when its transaction began, bounds where to look. is_gone: retention has deleted messages that who stands at a position
--- with `read_since` may not have had. identity tells this archive from those of other servers, and from a later one of the same name.
+-- The position as of now, of an archive that the caller may read (42501). is_gone: retention has deleted messages that can't be seen from the
+-- position `from_position`. identity tells this archive from those of other servers, and from a later one of the same name.
 create or replace function pgmq.archive_position(
-    queue text, read_since timestamptz default null, out seen text, out since timestamptz, out is_gone boolean, out identity text
+    queue text, from_position jsonb default null, out here jsonb, out is_gone boolean, out identity text
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq.queue := spanmq.find_archive(queue);
 begin
-    -- First the clocks of the transactions, then the snapshot, a statement each: who is neither here nor there has begun since.
-    since := clock_timestamp();
-    perform pg_stat_clear_snapshot();
-    if pg_has_role(current_user, 'pg_read_all_stats', 'usage') then
-        since := least(since, (select min(a.xact_start) from pg_stat_activity a where a.pid <> pg_backend_pid()),
-                       (select min(p.prepared) - interval '1 day' from pg_prepared_xacts p));
-    else
-        since := '-infinity';
-    end if;
-    seen := pg_current_snapshot()::text;
-    is_gone := coalesce((select u.archive_gone_at >= read_since from spanmq.upkeep u where u.queue_id = this.queue_id), false);
+    here := spanmq.position_now();
+    is_gone := from_position is not null and spanmq.is_gone(this.queue_id, from_position);
     identity := (select format('%s/%s', c.system_identifier, this.queue_id) from pg_control_system() c);
 end $$;
 
--- The next qty messages after the id `after` between two positions (base null: from the first): up to which id, and how many.
+-- The next qty messages after the id `after` between two positions (base null: from the first): up to which id, and how many; of the first
+-- piece (after 0) also how many are left behind it.
 create or replace function pgmq.archive_piece(
-    queue text, base text, base_since timestamptz, seen text, since timestamptz, after bigint, qty integer,
-    out last_id bigint, out n bigint
+    queue text, base jsonb, here jsonb, after bigint, qty integer, out last_id bigint, out n bigint, out rest bigint
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq.queue := spanmq.find_archive(queue);
+    condition text := spanmq.between_positions(base, here);
 begin
-    execute format('select max(p.msg_id), count(*) from (select t.msg_id from %s t where t.msg_id > $1 and %s order by t.msg_id limit $2) p',
-                   this.archive, spanmq.between_positions(base, base_since, seen, since))
-        into last_id, n using after, qty;
+    -- One statement: what retention takes in between would be missed.
+    execute format('select p.last_id, p.n, case when $1 = 0 and p.n = $2 then (select count(*) from %1$s t where t.msg_id > p.last_id and %2$s) else 0 end'
+                   ' from (select max(f.msg_id) as last_id, count(*) as n'
+                   '       from (select t.msg_id from %1$s t where t.msg_id > $1 and %2$s order by t.msg_id limit $2) f) p',
+                   this.archive, condition)
+        into last_id, n, rest using after, qty;
 end $$;
 
 -- The messages between two positions with ids over `after` up to last_id, as ranges of at most `size` messages: how many each has, and the
 -- condition on a row `t` of the archive that tells those of the positions from others.
-create or replace function pgmq.archive_ranges(
-    queue text, base text, base_since timestamptz, seen text, since timestamptz, after bigint, last_id bigint, size integer
-)
+create or replace function pgmq.archive_ranges(queue text, base jsonb, here jsonb, after bigint, last_id bigint, size integer)
 returns table (first_id bigint, end_id bigint, n bigint, condition text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq.queue := spanmq.find_archive(queue);
 begin
-    condition := spanmq.between_positions(base, base_since, seen, since);
+    condition := spanmq.between_positions(base, here);
     return query execute format(
         'select min(p.msg_id), max(p.msg_id), count(*), $4 from ('
         ' select t.msg_id, (row_number() over (order by t.msg_id) - 1) / $3 as part from %s t where t.msg_id > $1 and t.msg_id <= $2 and %s) p'
@@ -58,22 +55,70 @@ begin
         using after, archive_ranges.last_id, size, condition;
 end $$;
 
--- The condition that a row `t` of an archive is seen from a position, and not from `base` (null: nothing is).
-create or replace function spanmq.between_positions(base text, base_since timestamptz, seen text, since timestamptz) returns text
-language plpgsql immutable as $$
+-- The position as of now. seen: the snapshot. since: every transaction that it does not see began after that, so archived_at bounds where to
+-- look. starts, at, prepared: when those began that were open then, see seen_from(); starts is null where nobody may know.
+create or replace function spanmq.position_now() returns jsonb
+language plpgsql as $$
 declare
-    near bigint := pg_snapshot_xmax(seen::pg_snapshot)::text::bigint;
-    -- The writer's id in full, from its 32 bits: that within 2 billion of the position. Numbers below 3 are the system's own.
-    writer text := format('(case when t.xmin::text::bigint < 3 then 0 else greatest(%1$s - ((%1$s - t.xmin::text::bigint) & 4294967295), 0)'
-                          ' end)::text::xid8', near + 2147483648);
+    -- First the clocks of the transactions, then the snapshot, a statement each: who is neither here nor there has begun since.
+    at_ timestamptz := clock_timestamp();
+    since timestamptz := '-infinity';
+    starts jsonb;
+    prepared jsonb := '[]';
+begin
+    if pg_has_role(current_user, 'pg_read_all_stats', 'usage') then
+        perform pg_stat_clear_snapshot();
+        select coalesce(jsonb_agg(distinct a.xact_start), '[]'), least(at_, min(a.xact_start)) into starts, since
+            from pg_stat_activity a where a.pid <> pg_backend_pid() and a.xact_start is not null;
+    end if;
+    -- When one began that is prepared nobody knows any more.
+    select coalesce(jsonb_agg(jsonb_build_array(spanmq.full_id(p.transaction, pg_snapshot_xmax(pg_current_snapshot())::text::bigint), p.prepared)), '[]'),
+           least(since, min(p.prepared) - interval '1 day')
+        into prepared, since from pg_prepared_xacts p;
+    return jsonb_build_object('seen', pg_current_snapshot()::text, 'since', since, 'at', at_, 'starts', starts, 'prepared', prepared);
+end $$;
+
+-- The transaction that wrote a row `t`, in full, from its 32 bits: that within 2 billion of `near`. Numbers below 3 are the system's own.
+create or replace function spanmq.writer_of_row(near bigint) returns text
+language sql immutable as $$
+    select format('(case when t.xmin::text::bigint < 3 then 0 else greatest(%1$s - ((%1$s - t.xmin::text::bigint) & 4294967295), 0) end)', near + 2147483648)
+$$;
+
+-- The condition that a row `t` of an archive is seen from a position.
+create or replace function spanmq.seen_from(here jsonb) returns text
+language plpgsql stable as $$
+declare
+    seen pg_snapshot := (here ->> 'seen')::pg_snapshot;
+    oldest bigint := pg_snapshot_xmin(seen)::text::bigint;
+    writer text := spanmq.writer_of_row(pg_snapshot_xmax(seen)::text::bigint);
+    visible text := format('pg_visible_in_snapshot(%s::text::xid8, %L)', writer, seen);
+    open text;
+begin
+    if oldest = pg_snapshot_xmax(seen)::text::bigint then
+        -- Nothing was open that had written.
+        return visible;
+    elsif here ->> 'starts' is null then
+        open := 'true';
+    else
+        open := format('t.archived_at >= %L or t.archived_at = any (%L)', here ->> 'at',
+                       array(select value::timestamptz from jsonb_array_elements_text(here -> 'starts')));
+    end if;
+    return format('(%s and not (%s > %s and (%s)%s))', visible, writer, oldest, open,
+                  (select string_agg(format(' or %s > %s and t.archived_at <= %L', writer, p -> 0, p ->> 1), '')
+                   from jsonb_array_elements(here -> 'prepared') p));
+end $$;
+
+-- The condition that a row `t` of an archive is seen from a position, and not from `base` (null: nothing is).
+create or replace function spanmq.between_positions(base jsonb, here jsonb) returns text
+language plpgsql stable as $$
 begin
     if base is null then
         -- Rows of more than 2 billion transactions ago look like those to come.
-        return format('(pg_visible_in_snapshot(%s, %L) or t.archived_at < %L)', writer, seen, since - interval '30 days');
+        return format('(%s or t.archived_at < %L)', spanmq.seen_from(here), (here ->> 'since')::timestamptz - interval '30 days');
     end if;
     -- Five minutes, for a clock that is set back.
-    return format('(t.archived_at >= %L and pg_visible_in_snapshot(%s, %L) and not pg_visible_in_snapshot(%s, %L))',
-                  base_since - interval '5 minutes', writer, seen, writer, base);
+    return format('(t.archived_at >= %L and %s and not %s)',
+                  (base ->> 'since')::timestamptz - interval '5 minutes', spanmq.seen_from(here), spanmq.seen_from(base));
 end $$;
 
 -- The queue whose archive the caller may read: that need not be who may look into the queue.

@@ -187,7 +187,6 @@ declare
     drawn bigint := coalesce(pg_sequence_last_value(this.ids), 0);
     from_id bigint;
     to_id bigint;
-    gone_at timestamptz;
     n bigint;
 begin
     if this.is_unlogged then
@@ -223,23 +222,12 @@ begin
             return next;
         end if;
     end if;
-    if this.retention_count is not null or this.retention_interval is not null then
-        -- The condition twice: in an adopted archive, which may be partitioned, one ctid occurs in every partition.
-        execute format('with gone as (delete from %1$s'
-                       ' where ctid = any (array(select ctid from %1$s where %2$s limit 10000 for update skip locked)) and %2$s returning archived_at)'
-                       ' select count(*), max(archived_at) from gone',
-                       this.archive,
-                       case when this.retention_count is not null then 'msg_id <= $1' else 'archived_at < $2' end
-                       -- What a lake is to get stays until it has it.
-                       || format(' and not exists (select from spanmq.archive_export e where e.queue_id = %s and e.of_table = ''archive'' and not e.ids @> msg_id)', this.queue_id))
-            into n, gone_at using drawn - this.retention_count, now() - this.retention_interval;
-        if n > 0 then
-            insert into spanmq.upkeep (queue_id, archive_gone_at) values (this.queue_id, gone_at)
-                on conflict (queue_id) do update set archive_gone_at = greatest(spanmq.upkeep.archive_gone_at, excluded.archive_gone_at);
-            action := 'deleted from archive';
-            detail := n;
-            return next;
-        end if;
+    n := spanmq.shorten_archive(this, drawn);
+    if n > 0 then
+        action := 'deleted from archive';
+        detail := n;
+        return next;
+        return;
     end if;
 end $$;
 

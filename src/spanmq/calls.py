@@ -5,7 +5,6 @@ The functions bear the names of the client's methods; PGMQ's names of arguments 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import fields
 from functools import partial
@@ -17,7 +16,6 @@ from spanmq.body import Codec
 from spanmq.call import Argument, Call, Delay, Rows, Seconds, Shape
 from spanmq.errors import InvalidArgumentError
 from spanmq.message import (
-    GROUP_HEADER,
     MaintenanceStep,
     Message,
     NotifyThrottle,
@@ -28,6 +26,7 @@ from spanmq.message import (
     Settled,
     TopicBinding,
 )
+from spanmq.message_rows import messages, settlements
 from spanmq.rows import flag, nothing, number, numbers, records
 
 Interval = int | str
@@ -143,7 +142,7 @@ def receive(
         *(() if lease is None else (argument.seconds("lease", lease),)),
         argument.integer("slots", slots),
     )
-    read = partial(_messages, codec, queue)
+    read = partial(messages, codec, queue)
     return Call("receive", arguments, read, queue, Shape.MESSAGES, native=True, volatile=True)
 
 
@@ -160,7 +159,7 @@ def peek(codec: Codec, queue: str, quantity: int, after: int) -> Call[list[Messa
         argument.integer("qty", quantity),
         argument.bigint("after", after),
     )
-    return Call("peek", arguments, partial(_messages, codec, queue), queue, Shape.MESSAGES, native=True)
+    return Call("peek", arguments, partial(messages, codec, queue), queue, Shape.MESSAGES, native=True)
 
 
 def peek_archive(codec: Codec, queue: str, quantity: int, after: int) -> Call[list[Message]]:
@@ -170,7 +169,7 @@ def peek_archive(codec: Codec, queue: str, quantity: int, after: int) -> Call[li
         argument.integer("qty", quantity),
         argument.bigint("after", after),
     )
-    read = partial(_messages, codec, queue)
+    read = partial(messages, codec, queue)
     return Call("peek_archive", arguments, read, queue, Shape.MESSAGES, native=True)
 
 
@@ -181,7 +180,7 @@ def read(
     arguments = _read_arguments(queue, quantity, lease)
     if conditional is not None:
         arguments.append(argument.json("conditional", conditional))
-    return Call("read", tuple(arguments), partial(_messages, codec, queue), queue, Shape.MESSAGES)
+    return Call("read", tuple(arguments), partial(messages, codec, queue), queue, Shape.MESSAGES)
 
 
 def read_grouped(
@@ -189,19 +188,19 @@ def read_grouped(
 ) -> Call[list[Message]]:
     """Take messages of ordered groups by one of PGMQ's three functions."""
     arguments = tuple(_read_arguments(queue, quantity, lease))
-    return Call(function, arguments, partial(_messages, codec, queue), queue, Shape.MESSAGES)
+    return Call(function, arguments, partial(messages, codec, queue), queue, Shape.MESSAGES)
 
 
 def pop(codec: Codec, queue: str, quantity: int) -> Call[list[Message]]:
     """Take messages out for good."""
     arguments = (argument.queue_name("queue_name", queue), argument.integer("qty", quantity))
-    return Call("pop", arguments, partial(_messages, codec, queue), queue, Shape.MESSAGES)
+    return Call("pop", arguments, partial(messages, codec, queue), queue, Shape.MESSAGES)
 
 
 def set_vt(codec: Codec, queue: str, message_ids: int | Iterable[int], delay: Delay) -> Call[list[Message]]:
     """Move the time from which messages can be taken."""
     arguments = (*_chosen(queue, message_ids), argument.moment("vt", delay))
-    return Call("set_vt", arguments, partial(_messages, codec, queue), queue, Shape.MESSAGES)
+    return Call("set_vt", arguments, partial(messages, codec, queue), queue, Shape.MESSAGES)
 
 
 def _read_arguments(queue: str, quantity: int, lease: Seconds) -> list[Argument]:
@@ -222,13 +221,13 @@ def ack(queue: str, lease_id: int, message_ids: int | Iterable[int]) -> Call[lis
         argument.bigint("lease_id", lease_id),
         argument.bigints("msg_ids", message_ids),
     )
-    return Call("ack", arguments, partial(records, _settled), queue, native=True)
+    return Call("ack", arguments, settlements, queue, native=True)
 
 
 def cancel(queue: str, message_ids: int | Iterable[int]) -> Call[list[Settled]]:
     """Take messages back that nobody holds."""
     arguments = (argument.queue_name("queue", queue), argument.bigints("msg_ids", message_ids))
-    return Call("cancel", arguments, partial(records, _settled), queue, native=True)
+    return Call("cancel", arguments, settlements, queue, native=True)
 
 
 def delete(queue: str, message_ids: int | Iterable[int]) -> Call[list[int]]:
@@ -342,10 +341,6 @@ def _routed(row: dict[str, Any]) -> Routed:
     return Routed(row["queue_name"], row["msg_id"])
 
 
-def _settled(row: dict[str, Any]) -> Settled:
-    return Settled(row["msg_id"], row["outcome"])
-
-
 def _topic_binding(row: dict[str, Any]) -> TopicBinding:
     return TopicBinding(row["pattern"], row["queue_name"], row["compiled_regex"], row.get("bound_at"))
 
@@ -356,31 +351,3 @@ def _notify_throttle(row: dict[str, Any]) -> NotifyThrottle:
 
 def _maintenance_step(row: dict[str, Any]) -> MaintenanceStep:
     return MaintenanceStep(row["action"], row["queue"], row["detail"])
-
-
-def _messages(codec: Codec, queue: str, rows: Rows) -> list[Message]:
-    """Make messages of `message_record` and of whatever has more columns than it."""
-    messages = []
-    for row in rows.records():
-        headers = None if row["headers"] is None else json.loads(row["headers"])
-        group = row.get("group_key")
-        if group is None and headers and (value := headers.get(GROUP_HEADER)) is not None:
-            group = str(value)
-        messages.append(
-            Message(
-                queue=queue,
-                message_id=row["msg_id"],
-                body=codec.decode(row["message"]),
-                headers=headers,
-                attempt=row.get("attempt", row["read_ct"]),
-                enqueued_at=row["enqueued_at"],
-                leased_until=row["vt"],
-                last_read_at=row["last_read_at"],
-                lease_id=row.get("lease_id"),
-                slot=row.get("slot"),
-                group=group,
-                last_error=row.get("last_error"),
-                archived_at=row.get("archived_at"),
-            )
-        )
-    return messages

@@ -45,10 +45,12 @@ class AsyncEvent:
 
     async def wait(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109, the twin of threading's
         """Wait until set, at most `timeout` seconds; tell whether it is set."""
+        # Not wait_for: up to Python 3.11 it makes a task of it, and so takes a turn of the loop more.
         try:
-            await asyncio.wait_for(self._event.wait(), timeout)
+            async with asyncio.timeout(timeout):
+                await self._event.wait()
         except TimeoutError:
-            return False
+            return self._event.is_set()
         return True
 
 

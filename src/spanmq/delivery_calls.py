@@ -11,6 +11,7 @@ from spanmq import call as argument
 from spanmq.call import Argument, Call, Seconds
 from spanmq.errors import InvalidArgumentError
 from spanmq.message import Failure, Message, Settled
+from spanmq.message_rows import settlements
 from spanmq.rows import nothing, number, records
 
 
@@ -51,7 +52,7 @@ def nack(
     arguments = (*_held(queue, lease_id, message_ids), *reason.arguments())
     if retry_in is not None:
         arguments = (*arguments, argument.seconds("retry_in", retry_in))
-    return Call("nack", arguments, partial(records, _settled), queue, native=True)
+    return Call("nack", arguments, settlements, queue, native=True)
 
 
 def reject(
@@ -59,13 +60,13 @@ def reject(
 ) -> Call[list[Settled]]:
     """Give messages up."""
     arguments = (*_held(queue, lease_id, message_ids), *reason.arguments())
-    return Call("reject", arguments, partial(records, _settled), queue, native=True)
+    return Call("reject", arguments, settlements, queue, native=True)
 
 
 def release(queue: str, lease_id: int, message_ids: int | Iterable[int]) -> Call[list[Settled]]:
     """Give messages back unhandled."""
     arguments = _held(queue, lease_id, message_ids)
-    return Call("release", arguments, partial(records, _settled), queue, native=True)
+    return Call("release", arguments, settlements, queue, native=True)
 
 
 def extend(queue: str, lease_id: int, seconds: Seconds) -> Call[int]:
@@ -108,10 +109,6 @@ def _held(queue: str, lease_id: int, message_ids: int | Iterable[int]) -> tuple[
 
 def _one(queue: str, message_id: int) -> tuple[Argument, Argument]:
     return argument.queue_name("queue", queue), argument.bigint("msg_id", message_id)
-
-
-def _settled(row: dict[str, Any]) -> Settled:
-    return Settled(row["msg_id"], row["outcome"])
 
 
 def _failure(row: dict[str, Any]) -> Failure:

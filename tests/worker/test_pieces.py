@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -12,11 +13,11 @@ from spanmq import Worker
 from spanmq.errors import InvalidArgumentError, InvalidHandlerError
 from spanmq.timeouts import Timeouts, with_timeouts
 from spanmq.worker.appetite import Appetite
-from spanmq.worker.event import BreakerClosed, MessageSettled, Seam, WorkerStarted, name_of
+from spanmq.worker.event import BreakerClosed, Event, MessageSettled, Seam, WorkerStarted, name_of
 from spanmq.worker.handler import look_at
 from spanmq.worker.job import Holding, Job
 from spanmq.worker.line import Line
-from spanmq.worker.log import line_of
+from spanmq.worker.log import line_of, write
 from spanmq.worker.performing import Performer
 from spanmq.worker.setting import Settings
 from spanmq.worker.slots import Slot, ThreadSlots
@@ -191,3 +192,35 @@ def test_observer_that_fails_stops_nobody(caplog: pytest.LogCaptureFixture) -> N
     Seam([fail, seen.append]).emit(BreakerClosed("orders"))
     assert seen == [BreakerClosed("orders")]
     assert "observer_failed event=breaker_closed" in caplog.text
+
+
+class Listening:
+    """An observer that says whether it looks at the routine."""
+
+    def __init__(self) -> None:
+        self.is_curious = False
+
+    def __call__(self, event: Event) -> None: ...
+
+    def hears_routine(self) -> bool:
+        return self.is_curious
+
+
+def test_routine_is_told_while_anybody_looks_at_it() -> None:
+    one, other = Listening(), Listening()
+    seam = Seam([one, other])
+    assert not seam.hears_routine()
+    other.is_curious = True
+    assert seam.hears_routine()
+    other.is_curious = False
+    assert not seam.hears_routine()
+    # One that does not say looks at everything.
+    assert Seam([one, lambda _: None]).hears_routine()
+    assert not Seam([]).hears_routine()
+
+
+def test_log_looks_at_the_routine_at_the_level_of_debugging(caplog: pytest.LogCaptureFixture) -> None:
+    for level, is_heard in ((logging.DEBUG, True), (logging.INFO, False)):
+        caplog.set_level(level, "spanmq.worker")
+        assert write.hears_routine() == is_heard
+        assert Seam([write]).hears_routine() == is_heard

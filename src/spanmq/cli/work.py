@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +21,20 @@ if TYPE_CHECKING:
 
 commands = typer.Typer()
 logger = logging.getLogger("spanmq")
+
+
+class StopReason:
+    """Remembers why a worker stops."""
+
+    reason: str | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Look at an event."""
+        self.reason = getattr(event, "reason", self.reason)
+
+    def hears_routine(self) -> bool:
+        """Tell that it needs no event of each message."""
+        return False
 
 
 @commands.command()
@@ -89,32 +101,31 @@ def worker(
     SIGTERM and Ctrl-C let it take no more, finish what it has within --grace, and give back the rest; a
     second one ends it at once. It logs to stderr; --json prints every event, a line each, too.
     """
+    from spanmq.cli.event_lines import EventLines
     from spanmq.worker import Worker, load, log
-    from spanmq.worker.event import WorkerStopping
 
     level = logging.getLevelNamesMapping().get(log_level.upper())
     if level is None:
         raise errors.InvalidArgumentError(f"there is no log level {log_level!r}")
-    reasons = []
-
-    def observe(event: Event) -> None:
-        if isinstance(event, WorkerStopping):
-            reasons.append(event.reason)
-        log.write(event)
-        if as_json:
-            print_event(event)
-
+    stopped = StopReason()
     # A handler stands in the current folder more often than in an installed package.
     sys.path.insert(0, "")
     function = load(handler)
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    with _source(queue, shards, server or [], dsn) as (queues, where), _counting(metrics_port) as counts:
+    with ExitStack() as stack:
+        queues, where = stack.enter_context(_source(queue, shards, server or [], dsn))
+        counts = stack.enter_context(_counting(metrics_port))
+        observers: list[Observer] = [stopped, log.write, *counts]
+        if as_json:
+            lines = EventLines(sys.stdout.fileno())
+            stack.callback(lines.close)
+            observers.append(lines)
         Worker(
             queues,
             function,
             **where,
             name=name,
-            observers=[observe, *counts],
+            observers=observers,
             concurrency=concurrency,
             batch=batch,
             in_batches=in_batches,
@@ -124,7 +135,7 @@ def worker(
             grace=grace,
             pooler=pooler,
         ).run()
-    if "SIGINT" in reasons:
+    if stopped.reason == "SIGINT":
         say("spanmq: interrupted")
         raise typer.Exit(INTERRUPTED)
 
@@ -180,10 +191,3 @@ def _server_of(text: str) -> tuple[str, str]:
     if not equals or not name or not dsn:
         raise errors.InvalidArgumentError(f"--server is NAME=DSN, got {text!r}")
     return name, dsn
-
-
-def print_event(event: Event) -> None:
-    """Print an event as JSON, at once."""
-    from spanmq.worker.event import name_of
-
-    print(json.dumps({"event": name_of(event), **asdict(event)}), flush=True)  # noqa: T201

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Final
 
 from spanmq.client import Client
 from spanmq.message import Settled
+
+# What is done is gathered for so long: with a call for each message, acks would be most of what the machine
+# does. What a worker that is killed had not acked comes again.
+GATHER_SECONDS: Final = 0.05
 
 # Takes what became of messages of one lease.
 Note = Callable[[Sequence[Settled]], None]
 
 
 class Settlement:
-    """Acks what was done; what came in while an ack was on its way is the next, in one call a lease."""
+    """Acks what was done: what came within GATHER_SECONDS, or until `finish`, in one call a lease."""
 
     def __init__(self, client: Client, note: Note) -> None:
         self._client = client
         self._note = note
         self._waiting: dict[tuple[str, int], list[int]] = {}
         self._busy = False
+        self._urgent = False
+        self._due_at = 0.0
         self._closed = False
         self._error: Exception | None = None
         self._changed = threading.Condition()
@@ -29,13 +37,18 @@ class Settlement:
     def add(self, queue: str, lease: int, message: int) -> None:
         """Ack a message soon."""
         with self._changed:
+            if not self._waiting:
+                self._due_at = monotonic() + GATHER_SECONDS
+                self._changed.notify_all()
             self._waiting.setdefault((queue, lease), []).append(message)
-            self._changed.notify_all()
 
     def finish(self) -> None:
         """Return when everything was acked; raises what went wrong."""
         with self._changed:
+            self._urgent = True
+            self._changed.notify_all()
             self._changed.wait_for(lambda: self._error or not (self._waiting or self._busy))
+            self._urgent = False
             if self._error is not None:
                 raise self._error
 
@@ -52,6 +65,9 @@ class Settlement:
                 self._changed.wait_for(lambda: self._waiting or self._closed)
                 if not self._waiting:
                     return
+                self._changed.wait_for(
+                    lambda: self._urgent or self._closed, max(self._due_at - monotonic(), 0.0)
+                )
                 taken, self._waiting, self._busy = self._waiting, {}, True
             try:
                 for (queue, lease), messages in taken.items():

@@ -72,6 +72,8 @@ class Breaker:
             self.state = "closed"
             self._pause = self._policy.pause
             return "closed"
+        if not (failed or self._failures) and len(self._last) == self._policy.window:
+            return None  # one success more, and one less: the usual case
         self._last.append(failed)
         self._failures += failed
         if len(self._last) > self._policy.window:

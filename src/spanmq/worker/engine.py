@@ -235,10 +235,11 @@ class Engine:
         count = len(job.messages)
         succeeded = verdict is None or isinstance(verdict, Gone)
         if succeeded or isinstance(verdict, Failure):
-            for message in job.messages:
-                self._seam.emit(
-                    MessageHandled(message.queue, message.message_id, message.attempt, job.seconds)
-                )
+            if self._seam.hears_routine():
+                for message in job.messages:
+                    self._seam.emit(
+                        MessageHandled(message.queue, message.message_id, message.attempt, job.seconds)
+                    )
             intake.appetite.record(job.seconds / count)
             is_dependency = isinstance(verdict, Failure) and verdict.category == "DEPENDENCY"
             change = intake.breaker.record(is_dependency, monotonic())

@@ -6,6 +6,8 @@ import logging
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import call
+from typing import Final
 
 logger = logging.getLogger("spanmq")
 
@@ -197,7 +199,10 @@ Event = (
     | ConnectionRestored
     | CallFailed
 )
+# One that has a method `hears_routine` is asked by it whether it looks at the routine: at a message that was
+# handled, and one that was acked or released. While nobody does, these events are not even made.
 Observer = Callable[[Event], None]
+ROUTINE_OUTCOMES: Final = frozenset({"acked", "released"})
 
 
 def name_of(event: Event) -> str:
@@ -214,10 +219,17 @@ _NAMES: dict[str, str] = {}
 class Seam:
     """Passes each event to all observers, in the event loop's thread; what one of them raises is logged."""
 
-    __slots__ = ("_observers",)
+    __slots__ = ("_always_hears", "_asked", "_observers")
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self._observers = tuple(observers)
+        asked = [getattr(observer, "hears_routine", None) for observer in self._observers]
+        self._always_hears = None in asked
+        self._asked: list[Callable[[], bool]] = [each for each in asked if each is not None]
+
+    def hears_routine(self) -> bool:
+        """Tell whether any observer looks at the routine, now."""
+        return self._always_hears or any(map(call, self._asked))
 
     def emit(self, event: Event) -> None:
         """Tell all observers."""

@@ -24,22 +24,34 @@ LEVELS: Final = {
     events.ConnectionBroken: logging.WARNING,
     events.CallFailed: logging.WARNING,
 }
-LEVELS_OF_OUTCOMES: Final = {"acked": logging.DEBUG, "released": logging.DEBUG}
 LENGTH_MAX: Final = 500
 
 
 def level_of(event: Event) -> int:
     """Give the level at which an event is logged."""
     if type(event) is events.MessageSettled:
-        return LEVELS_OF_OUTCOMES.get(event.outcome, logging.WARNING)
+        return logging.DEBUG if event.outcome in events.ROUTINE_OUTCOMES else logging.WARNING
     return LEVELS.get(type(event), logging.INFO)
 
 
-def write(event: Event) -> None:
-    """Log an event; an observer of every worker unless it is told otherwise."""
-    level = level_of(event)
-    if logger.isEnabledFor(level):
-        logger.log(level, "%s", line_of(event))
+class Writer:
+    """Logs each event."""
+
+    __slots__ = ()
+
+    def __call__(self, event: Event) -> None:
+        """Log an event."""
+        level = level_of(event)
+        if logger.isEnabledFor(level):
+            logger.log(level, "%s", line_of(event))
+
+    def hears_routine(self) -> bool:
+        """Tell whether what happens for each message would be logged."""
+        return logger.isEnabledFor(logging.DEBUG)
+
+
+# An observer of every worker, unless it is told otherwise.
+write: Final = Writer()
 
 
 def line_of(event: Event) -> str:

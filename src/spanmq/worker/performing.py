@@ -41,9 +41,10 @@ class Performer:
 
     async def perform(self, job: Job) -> Verdict:
         """Call an async handler, in the event loop."""
-        given = job.messages if self._handler.takes_batches else job.messages[0]
-        if not self._handler.takes_connection:
-            await self._handler.function(given)
+        handler = self._handler
+        given = job.messages if handler.takes_batches else job.messages[0]
+        if not handler.takes_connection:
+            await handler.function(given)
             return None
         session = self._session_of(job)
         client = await session.client()

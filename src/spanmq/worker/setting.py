@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from spanmq.body import Decoder
+from spanmq.body import Decoder, read_json
 from spanmq.errors import InvalidArgumentError
 from spanmq.timeouts import Timeouts
 from spanmq.worker.breaker import BreakerPolicy
 from spanmq.worker.failure import checked_category
 from spanmq.worker.job import Undecodable
-
-_json_decoder: Final = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +81,11 @@ LEAST: Final = {
 
 def forgiving(decoder: Decoder | None) -> Callable[[bytes], Any]:
     """Give a decoder that never raises: one body that can't be read must not stop those beside it."""
+    read = read_json if decoder is None else decoder
 
     def decode(raw: bytes) -> Any:
         try:
-            return _json_decoder.decode(raw.decode()) if decoder is None else decoder(raw)
+            return read(raw)
         except Exception as error:  # noqa: BLE001, the user's decoder may raise anything
             return Undecodable(error)
 

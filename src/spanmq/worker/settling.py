@@ -15,7 +15,7 @@ from spanmq.errors import (
     TransactionConflictError,
 )
 from spanmq.message import Message, Settled
-from spanmq.worker.event import CallFailed, MessageSettled, Seam, SettlingStarted
+from spanmq.worker.event import ROUTINE_OUTCOMES, CallFailed, MessageSettled, Seam, SettlingStarted
 from spanmq.worker.failure import Failure
 from spanmq.worker.job import Gone, Holding, Job, Release, Verdict
 from spanmq.worker.session import Session, backoff
@@ -83,6 +83,7 @@ class Settler:
         holding.undecided -= count
         if isinstance(verdict, Gone):
             holding.unsettled -= count
+            self.settled += count
             for message in job.messages:
                 self._tell(message, verdict.outcome, job.seconds, None)
             self._on_settled(holding)
@@ -123,8 +124,7 @@ class Settler:
             self.crash(error)
 
     async def _settle(self, holding: Holding, verdict: Failure | Release | None, jobs: list[Job]) -> None:
-        messages = {message.message_id: (message, job) for job in jobs for message in job.messages}
-        ids = list(messages)
+        ids = [message.message_id for job in jobs for message in job.messages]
         self._seam.emit(SettlingStarted(holding.queue, holding.lease_id, len(ids)))
         # A call before this one may have taken effect.
         is_doubtful = isinstance(verdict, Release) and verdict.is_doubtful
@@ -146,11 +146,16 @@ class Settler:
             await asyncio.sleep(backoff(attempt))
         self._waiting -= len(ids)
         holding.unsettled -= len(ids)
+        self.settled += len(ids)
         failure = verdict if isinstance(verdict, Failure) else None
-        for each in settled:
-            message, job = messages[each.message_id]
-            outcome = "unknown" if is_doubtful and each.outcome == "stale" else each.outcome
-            self._tell(message, outcome, job.seconds, failure)
+        if not self._seam.hears_routine():
+            settled = [each for each in settled if each.outcome not in ROUTINE_OUTCOMES]
+        if settled:
+            messages = {message.message_id: (message, job) for job in jobs for message in job.messages}
+            for each in settled:
+                message, job = messages[each.message_id]
+                outcome = "unknown" if is_doubtful and each.outcome == "stale" else each.outcome
+                self._tell(message, outcome, job.seconds, failure)
         self._on_settled(holding)
 
     def _call(
@@ -186,7 +191,6 @@ class Settler:
         )
 
     def _tell(self, message: Message, outcome: str, seconds: float, failure: Failure | None) -> None:
-        self.settled += 1
         self._seam.emit(
             MessageSettled(
                 message.queue,

@@ -87,14 +87,24 @@ class TaskSlots:
         slot.task = asyncio.create_task(self._run(slot), name="spanmq slot")
 
     async def _run(self, slot: Slot) -> None:
+        perform, judge = self._performer.perform, self._performer.judge
         try:
             turn_began_at = monotonic()
             while not slot.is_abandoned:
-                job = await self._jobs.get()
+                job = await self._jobs.get() if self._jobs.empty() else self._jobs.get_nowait()
                 started_at = monotonic()
                 slot.started_at = started_at
                 slot.job = job
-                verdict = await self._perform(slot, job) if may_begin(job, started_at) else Release()
+                verdict: Verdict = Release()
+                if may_begin(job, started_at):
+                    try:
+                        verdict = await perform(job)
+                    except asyncio.CancelledError as error:
+                        if slot.task is not None and slot.task.cancelling():
+                            raise
+                        verdict = judge(error)  # the handler's own doing
+                    except BaseException as error:  # noqa: BLE001, SystemExit too is only this handler's
+                        verdict = judge(error)
                 slot.job = None
                 now = monotonic()
                 if not job.is_decided:
@@ -105,16 +115,6 @@ class TaskSlots:
                     turn_began_at = monotonic()
         finally:
             self._slots.discard(slot)
-
-    async def _perform(self, slot: Slot, job: Job) -> Verdict:
-        try:
-            return await self._performer.perform(job)
-        except asyncio.CancelledError as error:
-            if slot.task is not None and slot.task.cancelling():
-                raise
-            return self._performer.judge(error)  # the handler's own doing
-        except BaseException as error:  # noqa: BLE001, SystemExit too is only this handler's
-            return self._performer.judge(error)
 
 
 class ThreadSlots:

@@ -268,10 +268,18 @@ def execute(connection: Connection[Any], call: Call[Result], *, relaxed: bool = 
         # Binary: a timestamptz as text could be read only in one of PostgreSQL's date styles.
         cursor.execute(call.statement(Style.PSYCOPG, relaxed=relaxed), call.parameters(), binary=True)
         values = cursor.fetchall()
-        columns = tuple(column.name for column in cursor.description or ())
+        columns = columns_of(cursor)
     except psycopg.Error as error:
         raise typed(error, connection, call) from error
     return call.read(Rows(columns, values))
+
+
+def columns_of(cursor: Cursor[Any]) -> tuple[str, ...]:
+    """Give the names of a result's columns; not by `description`, which looks each type up."""
+    result = cursor.pgresult
+    if result is None:
+        return ()
+    return tuple((result.fname(number) or b"").decode() for number in range(result.nfields))
 
 
 def probe(connection: Connection[Any]) -> Flavour:

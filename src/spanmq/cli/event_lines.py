@@ -16,7 +16,7 @@ logger = logging.getLogger("spanmq.worker")
 
 # What waits to be read, at most; a few megabytes.
 LINES_MAX: Final = 10_000
-# How long the last ones may take when the worker has ended.
+# When the worker has ended, its last events are written as long as somebody reads one in so many seconds.
 CLOSE_SECONDS: Final = 1.0
 
 
@@ -31,6 +31,7 @@ class EventLines:
         self._descriptor = descriptor
         self._waiting: SimpleQueue[Event | dict[str, Any] | None] = SimpleQueue()
         self._dropped = 0
+        self._written = 0
         self._is_closed = False
         # A daemon, which may be stuck in a write when the process ends. It writes past sys.stdout, whose lock
         # the interpreter wants at its end.
@@ -50,10 +51,13 @@ class EventLines:
         self._waiting.put(event)
 
     def close(self) -> None:
-        """Wait until everything is written, but not for ever."""
+        """Wait until everything is written, as long as somebody reads it."""
         self._tell_dropped()
         self._waiting.put(None)
-        self._thread.join(CLOSE_SECONDS)
+        before = -1
+        while self._thread.is_alive() and self._written > before:
+            before = self._written
+            self._thread.join(CLOSE_SECONDS)
 
     def _tell_dropped(self) -> None:
         if self._dropped:
@@ -67,6 +71,7 @@ class EventLines:
             try:
                 while line:
                     line = line[os.write(self._descriptor, line) :]
+                self._written += 1
             except OSError as error:
                 self._is_closed = True
                 logger.warning("events_unread error=%s; the worker goes on", error)

@@ -162,6 +162,8 @@ class Intake:
             failures = 0
             if count:
                 interval = FIRST_LOOK_SECONDS
+                # Handlers first: to ask for more takes as long as to begin with what came.
+                await asyncio.sleep(0)
                 continue
             if not self._is_stopping:
                 await self._announced.wait(interval)

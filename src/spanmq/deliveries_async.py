@@ -118,6 +118,15 @@ class AsyncDeliveries:
         """
         return await self._link.run(delivery_calls.extend(queue, lease_id, seconds))
 
+    async def hold(
+        self, queue: str, lease_id: int, message_ids: int | Iterable[int], seconds: Seconds
+    ) -> list[Settled]:
+        """Hold these messages of a lease for `seconds` from now on: each is "held" or "stale".
+
+        Longer or shorter than before; the others of the lease stay as they were.
+        """
+        return await self._link.run(delivery_calls.hold(queue, lease_id, message_ids, seconds))
+
     async def pause(self, queue: str) -> None:
         """Let receivers get nothing from now on; senders go on, and what is leased can be settled."""
         await self._link.run(delivery_calls.pause(queue))

@@ -79,6 +79,14 @@ def extend(queue: str, lease_id: int, seconds: Seconds) -> Call[int]:
     return Call("extend", arguments, number, queue, native=True)
 
 
+def hold(
+    queue: str, lease_id: int, message_ids: int | Iterable[int], seconds: Seconds
+) -> Call[list[Settled]]:
+    """Hold single messages of a lease for another time."""
+    arguments = (*_held(queue, lease_id, message_ids), argument.seconds("seconds", seconds))
+    return Call("hold", arguments, partial(records, _settled), queue, native=True)
+
+
 def pause(queue: str) -> Call[None]:
     """Let receivers get nothing."""
     return nothing("pause", queue, argument.queue_name("queue", queue))

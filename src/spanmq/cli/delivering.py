@@ -1,4 +1,4 @@
-"""Failures and leases: nack, reject, release, extend; the state of a message; pausing a queue."""
+"""Failures and leases: nack, reject, release, extend, hold; the state of a message; pausing a queue."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -140,6 +140,22 @@ def extend(
     output = Output(as_json=as_json)
     with client(dsn) as opened:
         output.records([{"held": opened.extend(queue, lease_id, seconds)}])
+
+
+@commands.command()
+def hold(
+    queue: QueueName,
+    lease_id: LeaseId,
+    message_ids: MessageIds,
+    seconds: Annotated[float, typer.Option(help="From now on.", show_default=False)],
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hold messages of a lease longer, or shorter; the others of the lease stay as they were."""
+    output = Output(as_json=as_json)
+    ids = ids_of(message_ids)
+    with client(dsn) as opened:
+        output.records(opened.hold(queue, lease_id, ids, seconds))
 
 
 @commands.command()

@@ -150,7 +150,7 @@ def test_fifo_keeps_the_order_of_groups_and_knows_messages_again(sqs: Any, make:
         "Messages"
     ):
         groups = [message["Attributes"]["MessageGroupId"] for message in messages]
-        assert len(groups) == len(set(groups))
+        assert len(messages) == 1 or len(groups) > len(set(groups)), "the head of a group comes as a whole"
         for message in messages:
             order.append(message["Body"])
             sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])

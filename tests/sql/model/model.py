@@ -151,6 +151,12 @@ class Model:
             self.messages[message_id] = replace(self.messages[message_id], visible=False)
         return len(held)
 
+    def hold(self, lease: int, ids: Sequence[int]) -> list[tuple[int, str]]:
+        held = self.held(lease, ids)
+        for message_id in held:
+            self.messages[message_id] = replace(self.messages[message_id], visible=False)
+        return outcomes(ids, held, "held")
+
     def bury(self, ids: Sequence[int]) -> None:
         for message_id in ids:
             message = self.messages.pop(message_id)

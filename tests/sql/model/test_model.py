@@ -226,6 +226,11 @@ class Program(RuleBasedStateMachine):
         assert held == self.model.extend(lease)
 
     @rule(data=st.data())
+    def holds(self, data: st.DataObject) -> None:
+        lease, ids = data.draw(st.sampled_from(self.leases[-4:])), self.some_ids(data)
+        assert self.call("hold(%s, %s, %s::bigint[], %s)", lease, ids, HOUR) == self.model.hold(lease, ids)
+
+    @rule(data=st.data())
     def lets_some_expire(self, data: st.DataObject) -> None:
         ids = self.model.expire(self.some_ids(data))
         self.session.rows(

@@ -14,6 +14,7 @@ class Effect(Enum):
     SETTLED = auto()
     TAKEN = auto()
     HIDDEN = auto()
+    HELD = auto()  # they stay in the lease
     NOTHING = auto()
 
 
@@ -61,6 +62,7 @@ RELEASE = (
     "select msg_id from pgmq.release(%(queue)s, %(lease)s, %(ids)s::bigint[]) where outcome = 'released'"
 )
 EXTEND = "select 0 from pgmq.extend(%(queue)s, %(lease)s, 60) held where held < 0"
+HOLD = "select msg_id from pgmq.hold(%(queue)s, %(lease)s, %(ids)s::bigint[], 60) where outcome = 'held'"
 HIDE = "select msg_id from pgmq.set_vt(%(queue)s, %(ids)s::bigint[], 3600)"
 ACTIONS = {
     each.name: each
@@ -89,6 +91,9 @@ ACTIONS = {
         Action("reject whole", Effect.SETTLED, Asks.IDS_OF_LEASE, REJECT),
         Action("give back part", Effect.NOTHING, Asks.IDS_OF_LEASE, RELEASE, (3, 6)),
         Action("extend", Effect.NOTHING, Asks.LEASE, EXTEND),
+        Action("hold first", Effect.HELD, Asks.IDS_OF_LEASE, HOLD, (0, 2)),
+        Action("hold part", Effect.HELD, Asks.IDS_OF_LEASE, HOLD, (2, 5)),
+        Action("hold whole", Effect.HELD, Asks.IDS_OF_LEASE, HOLD),
         Action("hide part", Effect.HIDDEN, Asks.IDS, HIDE, (1, 3)),
         Action("hide whole", Effect.HIDDEN, Asks.IDS, HIDE),
         Action(

@@ -75,7 +75,8 @@ def must_find(second: Action, first: Done, stage: Stage, state: str) -> set[int]
     if second.asks is Asks.IDS:
         return asked
     if second.asks is Asks.IDS_OF_LEASE:
-        return asked - set(first.ids)  # whatever was done to them: they have left the lease
+        # Whatever else was done to them: they have left the lease.
+        return asked - (set(first.ids) - first.with_effect(Effect.HELD))
     if second.asks is Asks.IDS_OF_NO_LEASE and state == "ready":
         return asked - first.with_effect(Effect.TAKEN)
     if second.asks is Asks.ANY and first.action.asks is Asks.LEASE:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError, SpanmqError
 from spanmq.message import Message
@@ -39,13 +40,15 @@ _ENTRY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _FIFO_ID: Final = re.compile(r"[!-~]{1,128}")
 
 Values = dict[str, Any]
+# Of one entry of a batch.
+Outcome = Values | SqsError
+Key = TypeVar("Key", bound=Hashable)
 
 
 async def send_message(call: Call) -> Values:
     """Send a message."""
     queue = await call.queue("send")
-    _measure(call.values, queue)
-    return await _send(call, call.backend.client, queue, call.values)
+    return _only(await _send(call, queue, _delay(queue, call.values), [call.values]))
 
 
 async def send_message_batch(call: Call) -> Values:
@@ -54,16 +57,11 @@ async def send_message_batch(call: Call) -> Values:
     entries = _entries(call)
     if sum(len(entry["MessageBody"].encode()) for entry in entries) > BATCH_BYTES_MAX:
         raise SqsError("BatchRequestTooLong", f"Batch requests have {BATCH_BYTES_MAX} bytes at most.")
-
-    async def send(entry: Values) -> Values:
-        _measure(entry, queue)
-        return await _send(call, call.backend.client, queue, entry)
-
-    return await _each(entries, send)
+    return await _together(entries, partial(_delay, queue), partial(_send, call, queue))
 
 
 async def receive_message(call: Call) -> Values:
-    """Receive up to ten messages, each under a lease of its own."""
+    """Receive up to ten messages."""
     queue = await call.queue("receive")
     quantity = call.values.get("MaxNumberOfMessages", 1)
     wait = call.values.get("WaitTimeSeconds", queue.number("ReceiveMessageWaitTimeSeconds"))
@@ -94,7 +92,8 @@ async def receive_message(call: Call) -> Values:
 async def delete_message(call: Call) -> Values:
     """Settle a message. One that is held by another meanwhile stays, and that is no error, as in SQS."""
     queue = await call.queue("receive")
-    await _delete(call, queue, call.values["ReceiptHandle"])
+    held = _receipt(queue, call.values["ReceiptHandle"])
+    await call.backend.client.ack_lease(queue.name, held.lease_id, held.message_id)
     return {}
 
 
@@ -102,59 +101,79 @@ async def delete_message_batch(call: Call) -> Values:
     """Settle up to ten messages."""
     queue = await call.queue("receive")
 
-    async def delete(entry: Values) -> Values:
-        await _delete(call, queue, entry["ReceiptHandle"])
-        return {}
+    def read(entry: Values) -> int:
+        return _receipt(queue, entry["ReceiptHandle"]).lease_id
 
-    return await _each(_entries(call), delete)
+    async def delete(lease_id: int, entries: list[Values]) -> list[Outcome]:
+        ids = [_receipt(queue, entry["ReceiptHandle"]).message_id for entry in entries]
+        await call.backend.client.ack_lease(queue.name, lease_id, ids)
+        return [{} for _ in entries]
+
+    return await _together(_entries(call), read, delete)
 
 
 async def change_message_visibility(call: Call) -> Values:
     """Hide a message for so long from now on; 0 shows it."""
     queue = await call.queue("receive")
-    await _hide(call, queue, call.values["ReceiptHandle"], call.values["VisibilityTimeout"])
-    return {}
+    return _only(await _hide(call, queue, _visibility(queue, call.values), [call.values]))
 
 
 async def change_message_visibility_batch(call: Call) -> Values:
     """Do that to up to ten messages."""
     queue = await call.queue("receive")
 
-    async def hide(entry: Values) -> Values:
-        await _hide(call, queue, entry["ReceiptHandle"], entry.get("VisibilityTimeout", 0))
-        return {}
-
-    return await _each(_entries(call), hide)
+    return await _together(_entries(call), partial(_visibility, queue), partial(_hide, call, queue))
 
 
 # One message.
 
 
-async def _send(call: Call, client: Any, queue: QueueView, values: Values) -> Values:
-    text, group = values["MessageBody"], values.get("MessageGroupId")
-    dedup_id = _dedup_id(queue, values)
+def _delay(queue: QueueView, values: Values) -> int:
+    """Give the delay of a message; raises an SqsError for a message that SQS refuses."""
+    _measure(values, queue)
+    group, delay = values.get("MessageGroupId"), values.get("DelaySeconds")
+    _dedup_id(queue, values)
     if group is not None and not _FIFO_ID.fullmatch(group):
         raise bad_value("MessageGroupId can only include alphanumeric and punctuation characters, 1 to 128.")
-    delay = values.get("DelaySeconds")
     if queue.is_fifo and delay is not None:
         raise bad_value("DelaySeconds is of the queue, not of a message, in a FIFO queue.")
     if delay is not None and not 0 <= delay <= 900:
         raise bad_value("DelaySeconds is of 0 to 900.")
-    known_by = dedup_id
-    if dedup_id is not None and queue.choice("DeduplicationScope") == "messageGroup":
-        known_by = f"{group} {dedup_id}"
-    message_id = await client.send(
+    headers_of(values, "", None)
+    return queue.number("DelaySeconds") if delay is None else int(delay)
+
+
+async def _send(call: Call, queue: QueueView, delay: int, entries: list[Values]) -> list[Outcome]:
+    """Send messages of one delay, all or none."""
+    dedup_ids = [_dedup_id(queue, values) for values in entries]
+    is_by_group = queue.choice("DeduplicationScope") == "messageGroup"
+    message_ids = await call.backend.client.send_batch(
         queue.name,
-        text,
-        headers=headers_of(values, call.caller.name, dedup_id),
-        group=group,
-        delay=(queue.number("DelaySeconds") if delay is None else delay) or None,
+        [values["MessageBody"] for values in entries],
+        headers=[
+            headers_of(values, call.caller.name, dedup_id)
+            for values, dedup_id in zip(entries, dedup_ids, strict=True)
+        ],
+        group=[values.get("MessageGroupId") for values in entries],
+        delay=delay or None,
         expires_in=float(queue.number("MessageRetentionPeriod")),
-        dedup_id=known_by,
+        dedup_ids=[
+            f"{values.get('MessageGroupId')} {dedup_id}" if is_by_group and dedup_id is not None else dedup_id
+            for values, dedup_id in zip(entries, dedup_ids, strict=True)
+        ]
+        if queue.is_fifo
+        else None,
         dedup_for=DEDUP_SECONDS,
         ordered=queue.is_fifo,
     )
-    result = {"MessageId": id_of(queue.name, message_id), "MD5OfMessageBody": digest.of_body(text)}
+    return [_sent(queue, values, message_id) for values, message_id in zip(entries, message_ids, strict=True)]
+
+
+def _sent(queue: QueueView, values: Values, message_id: int) -> Values:
+    result = {
+        "MessageId": id_of(queue.name, message_id),
+        "MD5OfMessageBody": digest.of_body(values["MessageBody"]),
+    }
     if attributes := digest.of_attributes(values.get("MessageAttributes", {})):
         result["MD5OfMessageAttributes"] = attributes
     if system := digest.of_attributes(values.get("MessageSystemAttributes", {})):
@@ -195,27 +214,30 @@ def _measure(values: Values, queue: QueueView) -> None:
 
 
 async def _take(call: Call, queue: QueueView, quantity: int, hidden: float) -> list[Message]:
-    """Receive messages; those that were received too often go to the queue of dead letters instead.
+    """Receive messages by one claim; those that were received too often go to the queue of dead letters.
 
-    Each has a lease of its own, since in SQS each can be hidden for longer by itself. All in one transaction:
-    what is moved is in exactly one queue whatever happens.
+    A slot for each: they are deleted and hidden one by one. What is moved is so in the transaction of the
+    claim: it is in exactly one queue whatever happens.
     """
+    redrive = queue.redrive
+    if redrive is None:
+        return await call.backend.client.receive(queue.name, quantity, lease=hidden, slots=quantity)
     messages: list[Message] = []
     moved = 0
-    redrive = queue.redrive
     async with call.backend.client.transaction() as client:
-        while len(messages) < quantity and moved < MOVED_MAX:
-            found = await client.receive(queue.name, 1, lease=hidden)
-            if not found:
+        while (wanted := quantity - len(messages)) and moved < MOVED_MAX:
+            found = await client.receive(queue.name, wanted, lease=hidden, slots=wanted)
+            spent = [message for message in found if message.attempt > redrive.receives_max]
+            for message in spent:
+                await _move(client, message, redrive)
+            moved += len(spent)
+            messages += [message for message in found if message.attempt <= redrive.receives_max]
+            if not spent:
                 break
-            if redrive is not None and found[0].attempt > redrive.receives_max:
-                moved += await _move(client, found[0], redrive)
-            else:
-                messages += found
     return messages
 
 
-async def _move(client: Any, message: Message, redrive: Redrive) -> int:
+async def _move(client: Any, message: Message, redrive: Redrive) -> None:
     try:
         [known] = await client.list_sqs_queues(redrive.queue)
     except QueueNotFoundError as error:
@@ -229,26 +251,34 @@ async def _move(client: Any, message: Message, redrive: Redrive) -> int:
         ordered=redrive.queue.endswith(".fifo"),
     )
     await client.ack(message)
-    return 1
 
 
-async def _delete(call: Call, queue: QueueView, handle: str) -> None:
-    held = _receipt(queue, handle)
-    await call.backend.client.ack_lease(queue.name, held.lease_id, held.message_id)
-
-
-async def _hide(call: Call, queue: QueueView, handle: str, seconds: int) -> None:
-    held = _receipt(queue, handle)
+def _visibility(queue: QueueView, values: Values) -> tuple[int, int]:
+    """Give the lease of a message, and how long it is to be hidden."""
+    seconds = values.get("VisibilityTimeout", 0)
+    held = _receipt(queue, values["ReceiptHandle"])
     if not 0 <= seconds <= HIDDEN_MAX:
         raise bad_value("VisibilityTimeout is of 0 to 43200.")
+    return held.lease_id, seconds
+
+
+async def _hide(
+    call: Call, queue: QueueView, wanted: tuple[int, int], entries: list[Values]
+) -> list[Outcome]:
+    """Hide messages of one lease for so long."""
+    lease_id, seconds = wanted
+    ids = [_receipt(queue, entry["ReceiptHandle"]).message_id for entry in entries]
     client = call.backend.client
     if seconds:
-        is_held = await client.extend(queue.name, held.lease_id, float(seconds)) > 0
+        settled = await client.hold(queue.name, lease_id, ids, float(seconds))
     else:
-        [settled] = await client.nack_lease(queue.name, held.lease_id, held.message_id, retry_in=0.0)
-        is_held = settled.outcome != "stale"
-    if not is_held:
-        raise SqsError("MessageNotInflight", "The message is not in flight: another holds it, or nobody.")
+        settled = await client.nack_lease(queue.name, lease_id, ids, retry_in=0.0)
+    stale = {each.message_id for each in settled if each.outcome == "stale"}
+    return [_not_in_flight() if each in stale else {} for each in ids]
+
+
+def _not_in_flight() -> SqsError:
+    return SqsError("MessageNotInflight", "The message is not in flight: another holds it, or nobody.")
 
 
 def _receipt(queue: QueueView, handle: str) -> Receipt:
@@ -284,31 +314,54 @@ def _entries(call: Call) -> list[Values]:
     return entries
 
 
-async def _each(entries: Sequence[Values], act: Callable[[Values], Awaitable[Values]]) -> Values:
-    successful: list[Values] = []
-    failed: list[Values] = []
+async def _together(
+    entries: Sequence[Values],
+    read: Callable[[Values], Key],
+    act: Callable[[Key, list[Values]], Awaitable[list[Outcome]]],
+) -> Values:
+    """Act on entries, those with the same key by one call; each has a result of its own, in their order."""
+    outcomes: dict[str, Outcome] = {}
+    groups: dict[Key, list[Values]] = {}
     for entry in entries:
         try:
-            successful.append({"Id": entry["Id"], **await act(entry)})
+            groups.setdefault(read(entry), []).append(entry)
         except SqsError as fault:
-            failed.append(
-                {
-                    "Id": entry["Id"],
-                    "Code": fault.code,
-                    "Message": fault.message,
-                    "SenderFault": fault.is_sender,
-                }
-            )
+            outcomes[entry["Id"]] = fault
+    for key, group in groups.items():
+        ids = [entry["Id"] for entry in group]
+        try:
+            outcomes.update(zip(ids, await act(key, group), strict=True))
         except SpanmqError as error:
-            if not successful:
+            if not any(isinstance(outcome, dict) for outcome in outcomes.values()):
                 raise
             # What was done is done: the rest failed, and may be tried again.
+            failed = SqsError("ServiceUnavailable", type(error).__name__, is_sender=False)
+            outcomes.update(dict.fromkeys(ids, failed))
+    return _results(entries, outcomes)
+
+
+def _only(outcomes: list[Outcome]) -> Values:
+    """Give the result of a call for one message."""
+    [outcome] = outcomes
+    if isinstance(outcome, SqsError):
+        raise outcome
+    return outcome
+
+
+def _results(entries: Sequence[Values], outcomes: dict[str, Outcome]) -> Values:
+    successful: list[Values] = []
+    failed: list[Values] = []
+    for entry_id in (entry["Id"] for entry in entries):
+        outcome = outcomes[entry_id]
+        if isinstance(outcome, SqsError):
             failed.append(
                 {
-                    "Id": entry["Id"],
-                    "Code": "ServiceUnavailable",
-                    "Message": type(error).__name__,
-                    "SenderFault": False,
+                    "Id": entry_id,
+                    "Code": outcome.code,
+                    "Message": outcome.message,
+                    "SenderFault": outcome.is_sender,
                 }
             )
+        else:
+            successful.append({"Id": entry_id, **outcome})
     return {"Successful": successful, "Failed": failed}

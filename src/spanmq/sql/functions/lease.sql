@@ -19,15 +19,20 @@ create or replace function spanmq.extend_lease(this_queue int, lease bigint, unt
 language plpgsql as $$
 declare
     held bigint;
+    is_done boolean;
 begin
-    with locked as (
-        select s.lo from spanmq.span s
-            where s.queue_id = this_queue and s.lease_id = lease and s.state = 'l' order by s.lo for no key update),
-    extended as (
+    -- Until a statement begun after the last wait finds none that ends before: hold() may move messages of the lease to other spans.
+    for round in 1 .. 100 loop
+        with locked as (
+            select s.lo from spanmq.span s
+                where s.queue_id = this_queue and s.lease_id = lease and s.state = 'l' order by s.lo for no key update)
         -- By the primary key: the row may have moved from the index of leases while we waited.
         update spanmq.span s set vt = greatest(s.vt, until) from locked k
-            where s.queue_id = this_queue and s.lo = k.lo and s.lease_id = lease returning s.n)
-    select coalesce(sum(e.n), 0) into held from extended e;
+            where s.queue_id = this_queue and s.lo = k.lo and s.lease_id = lease;
+        select coalesce(sum(s.n), 0), coalesce(bool_and(s.vt >= until), true) into held, is_done
+            from spanmq.span s where s.queue_id = this_queue and s.lease_id = lease and s.state = 'l';
+        exit when is_done;
+    end loop;
     -- A new statement: what left the lease one by one.
     return held - (select count(*) from spanmq.settled x where x.queue_id = this_queue and x.lease_id = lease);
 end $$;
@@ -40,24 +45,31 @@ declare
     candidate record;
     took spanmq.run;
     runs spanmq.run[] := '{}';
+    is_overtaken boolean;
 begin
-    for candidate in
-        select s.lo, s.lease_id, spanmq.ids_of(s.lo, s.n, s.ids) - int8multirange(int8range(null, after_id, '[]')) as ids
-        from spanmq.span s
-        where s.queue_id = this_queue and key is not null and s.group_hash = hashtextextended(key, 0) and s.group_hash is not null
-          and s.group_key = key and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1
-          and s.state = 'l' and coalesce(upper(s.ids), s.lo + s.n) > after_id + 1
-        union all
-        select s.lo, s.lease_id, spanmq.ids_of(s.lo, s.n, s.ids) - int8multirange(int8range(null, after_id, '[]'))
-        from spanmq.span s
-        where s.queue_id = this_queue and key is null and s.state = 'l' and s.group_hash is null
-          and coalesce(upper(s.ids), s.lo + s.n) > after_id + 1
-        order by 1, 2
-    loop
-        took := spanmq.cut_out(this_queue, candidate.lo, candidate.lease_id, candidate.ids);
-        if took.n > 0 then
-            runs := runs || spanmq.undelivered(took);
-        end if;
+    -- Again where less was found than was seen: somebody settled it, or hold() moved it to another span.
+    for round in 1 .. 100 loop
+        is_overtaken := false;
+        for candidate in
+            select s.lo, s.lease_id, spanmq.ids_of(s.lo, s.n, s.ids) - int8multirange(int8range(null, after_id, '[]')) as ids
+            from spanmq.span s
+            where s.queue_id = this_queue and key is not null and s.group_hash = hashtextextended(key, 0) and s.group_hash is not null
+              and s.group_key = key and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1
+              and s.state = 'l' and coalesce(upper(s.ids), s.lo + s.n) > after_id + 1
+            union all
+            select s.lo, s.lease_id, spanmq.ids_of(s.lo, s.n, s.ids) - int8multirange(int8range(null, after_id, '[]'))
+            from spanmq.span s
+            where s.queue_id = this_queue and key is null and s.state = 'l' and s.group_hash is null
+              and coalesce(upper(s.ids), s.lo + s.n) > after_id + 1
+            order by 1, 2
+        loop
+            took := spanmq.cut_out(this_queue, candidate.lo, candidate.lease_id, candidate.ids);
+            is_overtaken := is_overtaken or took.n is distinct from spanmq.count_ids(candidate.ids);
+            if took.n > 0 then
+                runs := runs || spanmq.undelivered(took);
+            end if;
+        end loop;
+        exit when not is_overtaken;
     end loop;
     perform spanmq.give_back(this_queue, runs);
     return spanmq.count_runs(runs);

@@ -1,4 +1,5 @@
--- Settling other than by ack: nack (again later, or given up), reject (given up), release (given back unhandled), extend (held longer).
+-- Settling other than by ack: nack (again later, or given up), reject (given up), release (given back unhandled), extend (held longer),
+-- hold (single messages held for another time).
 -- All are fenced by lease_id: a message that this lease no longer holds is reported stale and left alone.
 
 -- The reason that a caller gave, with its category: that which it names, else what the rules make of the error.
@@ -271,4 +272,28 @@ begin
         return spanmq.extend_lease_unlogged(this.queue_id, lease_id, until);
     end if;
     return spanmq.extend_lease(this.queue_id, lease_id, until);
+end $$;
+
+-- Holds these messages of a lease for `seconds` from now on, longer or shorter than before; the others of the lease stay as they were.
+-- They stay in the lease, so whatever settles or extends it finds them. One row for each distinct id, ascending: held or stale.
+-- Raises MQ002 for a lease that is none and for no seconds; 42P01, 42501.
+create or replace function pgmq.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision)
+returns table (msg_id bigint, outcome text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'update');
+    until timestamptz := spanmq.after(seconds, 'seconds');
+    runs spanmq.run[];
+begin
+    perform spanmq.check_lease(lease_id, msg_ids);
+    if seconds <= 0 then
+        raise exception 'seconds must be more than 0, got: %', seconds using errcode = 'MQ002', hint = 'release() gives messages back.';
+    end if;
+    if this.is_unlogged then
+        runs := spanmq.hold_messages_unlogged(this.queue_id, lease_id, msg_ids, until);
+    else
+        runs := spanmq.hold_messages(this.queue_id, lease_id, msg_ids, until);
+    end if;
+    return query select * from spanmq.outcomes(msg_ids, runs, '{}', 'held');
 end $$;

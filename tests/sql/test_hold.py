@@ -1,0 +1,127 @@
+"""hold: single messages of a lease held longer, or shorter, than the rest of it."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+from tests.sql.races.sessions import Race
+from tests.sql.test_settling import KINDS, Orders
+
+
+@pytest.fixture(params=KINDS)
+def orders(connection: Connection[Any], request: pytest.FixtureRequest) -> Orders:
+    return Orders(connection, request.param)
+
+
+def seconds_left(orders: Orders) -> list[int]:
+    """Of each message of the queue, rounded to ten."""
+    return [
+        int(row[0])
+        for row in orders.rows(
+            "select round(extract(epoch from vt - clock_timestamp()) / 10) * 10 from pgmq.q_orders order by 1"
+        )
+    ]
+
+
+def of_message(orders: Orders, message_id: int) -> int:
+    return int(
+        orders.value(
+            "select round(extract(epoch from vt - clock_timestamp()) / 10) * 10 from pgmq.q_orders"
+            " where msg_id = %s",
+            message_id,
+        )
+    )
+
+
+@pytest.mark.parametrize("place", [0, 4, 9])
+def test_one_message_is_held_by_itself(orders: Orders, place: int) -> None:
+    ids = orders.send(10)
+    lease, _ = orders.receive(10, 60)
+    assert orders.settle("hold", lease, [ids[place]], 600) == {ids[place]: "held"}
+    assert of_message(orders, ids[place]) == 600
+    assert seconds_left(orders) == [60] * 9 + [600]
+
+
+def test_shorter_is_shorter(orders: Orders) -> None:
+    ids = orders.send(3)
+    lease, _ = orders.receive(3, 600)
+    orders.settle("hold", lease, ids[:1], 30)
+    assert seconds_left(orders) == [30, 600, 600]
+
+
+def test_what_was_held_is_still_of_its_lease(orders: Orders) -> None:
+    ids = orders.send(6)
+    lease, _ = orders.receive(6, 60)
+    orders.settle("hold", lease, [ids[0]], 600)
+    orders.settle("hold", lease, [ids[3], ids[5]], 300)
+    orders.settle("hold", lease, [ids[1]], 1200)
+    assert orders.rows("select attempt, lease_id from pgmq.receive('orders')") == []
+    assert orders.settle("ack", lease, ids[:2]) == dict.fromkeys(ids[:2], "acked")
+    assert orders.value("select pgmq.extend('orders', %s, 900)", lease) == 4
+    assert seconds_left(orders) == [900] * 4
+    assert orders.settle("nack", lease, ids[2:4], "x", None, 30) == dict.fromkeys(ids[2:4], "retrying")
+    assert orders.settle("hold", lease, ids, 60) == dict.fromkeys(ids[:4], "stale") | dict.fromkeys(
+        ids[4:], "held"
+    )
+    assert orders.settle("ack", lease, ids[4:]) == dict.fromkeys(ids[4:], "acked")
+
+
+def test_message_that_was_held_for_less_comes_again_alone(orders: Orders) -> None:
+    ids = orders.send(4)
+    lease, _ = orders.receive(4, 600)
+    orders.settle("hold", lease, [ids[2]], 0.001)
+    orders.rows("select pg_sleep(0.01)")
+    assert orders.rows("select msg_id, read_ct from pgmq.receive('orders', 10)") == [(ids[2], 2)]
+    assert orders.settle("hold", lease, ids, 60) == {
+        each: "stale" if each == ids[2] else "held" for each in ids
+    }
+
+
+def test_what_left_the_lease_one_by_one_does_not_come_back(orders: Orders) -> None:
+    ids = orders.send(40)
+    lease, _ = orders.receive(40, 60)
+    for each in ids[1:30:3]:
+        # PGMQ's delete notes that they left.
+        assert orders.value("select pgmq.delete('orders', %s::bigint)", each)
+    done = orders.settle("hold", lease, ids[:20], 600)
+    assert sorted(each for each, outcome in done.items() if outcome == "stale") == ids[1:20:3]
+    assert orders.left() == [each for each in ids if each not in ids[1:30:3]]
+
+
+@pytest.mark.parametrize("arguments", ["0, '{1}', 60", "5, null, 60", "5, '{1}', 0", "5, '{1}', 'nan'"])
+def test_what_can_t_be_meant_is_refused(orders: Orders, arguments: str) -> None:
+    with pytest.raises(psycopg.Error) as raised:
+        orders.rows(f"select pgmq.hold('orders', {arguments})")
+    assert raised.value.sqlstate == "MQ002"
+
+
+def test_extend_finds_what_hold_moves_meanwhile(database: str) -> None:
+    with Race(database) as race:
+        ids = race.send(6)
+        lease = race.lease(6, 30)
+        one, two = race.open(), race.open()
+        one.begin()
+        one.rows("select pgmq.hold(%s, %s, %s::bigint[], 60)", race.queue, lease, ids[:2])
+        later = two.later("select pgmq.extend(%s, %s, 600)", race.queue, lease)
+        assert later.waits()
+        one.end("commit")
+        assert later.rows() == [(6,)]
+        short = "select count(*) from spanmq.span where vt < clock_timestamp() + interval '500 s'"
+        assert race.main.rows(short) == [(0,)]
+
+
+def test_follower_that_is_held_meanwhile_is_released_behind_what_failed(database: str) -> None:
+    with Race(database) as race:
+        race.main.rows("select pgmq.set_policy(%s, '{\"ordered\": true}')", race.queue)
+        ids = race.send(6)
+        # A span for each, so that only the look for followers meets who holds.
+        lease = race.main.value("select lease_id from pgmq.receive(%s, 6, 30, 6)", race.queue)
+        one, two = race.open(), race.open()
+        one.begin()
+        one.rows("select pgmq.hold(%s, %s, %s::bigint[], 600)", race.queue, lease, ids[3:4])
+        later = two.later("select * from pgmq.nack(%s, %s, %s::bigint[], 'x')", race.queue, lease, ids[:1])
+        assert later.waits()
+        one.end("commit")
+        assert later.rows() == [(ids[0], "retrying")]
+        assert race.main.rows("select count(*) from spanmq.span where state = 'l'") == [(0,)]

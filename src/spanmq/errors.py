@@ -72,6 +72,10 @@ class QueueBusyError(SpanmqError):
     """A transaction that sends into the queue did not end in time; nothing was changed."""
 
 
+class QueueFullError(SpanmqError):
+    """The queue holds as much as its policy allows (`max_backlog`); nothing was sent."""
+
+
 class InvalidPatternError(InvalidArgumentError):
     """A pattern that is no regular expression, or that could keep the server busy for ever."""
 
@@ -222,6 +226,7 @@ _CLASS_OF_SQLSTATE: Final[dict[str, type[SpanmqError]]] = {
     "MQ030": ShardsChangedError,
     "MQ060": SubscriptionError,
     "MQ061": QueueBusyError,
+    "MQ062": QueueFullError,
     "22003": InvalidArgumentError,  # numeric_value_out_of_range
     "22008": InvalidArgumentError,  # datetime_field_overflow
     "2201W": InvalidArgumentError,  # invalid_row_count_in_limit_clause

@@ -26,6 +26,7 @@ DEFAULTS = {
     "rate_limit": None,
     "rate_burst": None,
     "priority_aging": 60,
+    "max_backlog": None,
 }
 
 

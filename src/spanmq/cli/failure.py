@@ -28,6 +28,7 @@ LABELS: Final[dict[type[errors.SpanmqError], str]] = {
     errors.QueueNotFoundError: "no such queue",
     errors.SubscriptionError: "not with a subscription",
     errors.QueueBusyError: "the queue is busy",
+    errors.QueueFullError: "the queue is full",
     errors.DeadLetterNotFoundError: "no such dead letter",
     errors.ScheduleNotFoundError: "no such schedule",
     errors.TokenNotFoundError: "no such token",

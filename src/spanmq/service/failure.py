@@ -34,6 +34,7 @@ STATUS_OF: Final[dict[type[errors.SpanmqError], int]] = {
     errors.ReceiverInUseError: 409,
     errors.SubscriptionError: 409,
     errors.QueueBusyError: 503,
+    errors.QueueFullError: 429,
     errors.ReceiverSupersededError: 409,
     errors.MissingPrivilegeError: 403,
     errors.TransactionConflictError: 503,
@@ -104,7 +105,7 @@ def handle(app: FastAPI) -> None:
     @app.exception_handler(errors.SpanmqError)
     async def of_the_client(_: Request, error: errors.SpanmqError) -> Response:
         status, body = describe(error)
-        return answer(status, body, retry_after=RETRY_SECONDS if status == 503 else None)
+        return answer(status, body, retry_after=RETRY_SECONDS if status in (429, 503) else None)
 
     @app.exception_handler(RequestValidationError)
     async def of_validation(_: Request, error: RequestValidationError) -> Response:

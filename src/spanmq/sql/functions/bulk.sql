@@ -5,7 +5,7 @@
 -- Draws n ids for messages that the caller will copy into spanmq.<log_table> (msg_id, enqueued_at, message, headers), and says
 -- where: one row for each run of ids in one segment, ascending, with the enqueued_at that the rows are to have.
 -- No row means "not for you: use send_batch": the caller lacks INSERT on a segment or USAGE on schema spanmq.
--- Locks these segments to commit, as any sender does. Raises 42P01 and 42501 as send_batch does, MQ002 for an n that is null or not of 1 to 1,000,000.
+-- Locks these segments to commit, as any sender does. Raises 42P01, 42501 and MQ062 as send_batch does, MQ002 for an n that is null or not of 1 to 1,000,000.
 create or replace function pgmq.copy_begin(queue text, n int)
 returns table (log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -28,6 +28,9 @@ begin
     select * into segment from spanmq.segment s where s.queue_id = this.queue_id order by s.queue_id desc, s.lo desc limit 1;
     if not spanmq.may_copy(coalesce(segment.log_name, 'log_' || this.queue_id)) then
         return;
+    end if;
+    if this.room is not null then
+        perform spanmq.check_room(this, n);
     end if;
     -- Before the ids: see send.sql.
     transaction_id := pg_current_xact_id();

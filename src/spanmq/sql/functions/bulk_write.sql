@@ -4,7 +4,7 @@
 
 -- Reserves n ids for a task of the write (writer, epoch), which the first such call opens. One row for each run of ids in one
 -- segment. Commit before the first row is written. No row: this epoch is published already, there is nothing to write.
--- Raises 42P01 and 42501 as send does, 42501 too where the caller may not write into the log, MQ002 for an n out of range.
+-- Raises 42P01, 42501 and MQ062 as send does, 42501 too where the caller may not write into the log, MQ002 for an n out of range.
 create or replace function pgmq.bulk_reserve(queue text, writer text, epoch bigint, n integer)
 returns table (write_id bigint, block_id bigint, log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -36,6 +36,9 @@ begin
         insert into spanmq.bulk_write (queue_id, writer, epoch) values (this.queue_id, bulk_reserve.writer, bulk_reserve.epoch)
             on conflict do nothing;
     end loop;
+    if this.room is not null then
+        perform spanmq.check_room(this, n);
+    end if;
     -- Before the ids: see send.sql.
     transaction_id := pg_current_xact_id();
     ids := spanmq.draw_ids(this.ids, n);

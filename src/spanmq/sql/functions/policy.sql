@@ -15,7 +15,7 @@ end $$;
 
 create or replace function spanmq.default_policy(this_queue int) returns spanmq.policy
 language sql immutable as $$
-    select (this_queue, null, 30, 1, 2, 3600, true, null, false, false, false, false, null, null, null, null, 60)::spanmq.policy
+    select (this_queue, null, 30, 1, 2, 3600, true, null, false, false, false, false, null, null, null, null, 60, null)::spanmq.policy
 $$;
 
 -- A policy as people see it: with the settings that the queue's own row holds.
@@ -36,7 +36,8 @@ begin
 end $$;
 
 -- Changes the settings that are named and leaves the others; null gives one its default back. Returns the whole policy. It holds
--- from the next call of anybody. Raises MQ002 for a setting that is unknown or out of range: then nothing has changed.
+-- from the next call of anybody. Raises MQ002 for a setting that is unknown or out of range: then nothing has changed;
+-- MQ060 for a max_backlog of a subscription.
 create or replace function pgmq.set_policy(queue text, settings jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -45,6 +46,7 @@ declare
     defaults jsonb := to_jsonb(policy) - 'queue_id' || '{"archive_on_ack": false, "archive_retention": null}';
     unknown text;
     was_blocking boolean;
+    old_max_backlog bigint;
 begin
     if settings is null or jsonb_typeof(settings) <> 'object' then
         raise exception 'the settings of a policy must be a JSON object, got: %', coalesce(settings::text, 'NULL') using errcode = 'MQ002';
@@ -57,6 +59,7 @@ begin
     -- One change after the other. Whoever sends or receives only reads the queue's row, and does not wait.
     select * into this from spanmq.queue q where q.queue_id = this.queue_id for no key update;
     was_blocking := (spanmq.policy_of(this.queue_id)).dead_letter_blocks_group;
+    old_max_backlog := (spanmq.policy_of(this.queue_id)).max_backlog;
     settings := (select coalesce(jsonb_object_agg(key, case value when 'null' then defaults->key else value end), '{}') from jsonb_each(settings));
     begin
         policy := jsonb_populate_record(spanmq.policy_of(this.queue_id), settings);
@@ -78,6 +81,12 @@ begin
         when check_violation or not_null_violation or data_exception or datatype_mismatch then
             raise exception 'a setting of the policy is out of range: %', sqlerrm using errcode = 'MQ002', detail = settings::text;
     end;
+    if policy.max_backlog is distinct from old_max_backlog then
+        if this.is_subscription then
+            raise exception 'max_backlog is of the queue that is sent into, not of its subscription %', this.name using errcode = 'MQ060';
+        end if;
+        perform spanmq.set_room(this.queue_id, policy.max_backlog is not null);
+    end if;
     if not (policy.dead_letter_blocks_group and was_blocking) then
         delete from spanmq.blocked_group b where b.queue_id = this.queue_id;
     end if;

@@ -248,6 +248,7 @@ begin
     perform spanmq.drop_notify_clock(this.queue_id);
     perform spanmq.set_bucket(this.queue_id, false);
     perform spanmq.drop_wake_clocks(this);
+    perform spanmq.drop_room(this.queue_id);
     delete from spanmq.queue q where q.queue_id = this.queue_id;
     return true;
 end $$;

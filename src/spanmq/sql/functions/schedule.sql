@@ -198,8 +198,8 @@ begin
             queue := of_queue.name;
             return next;
             n := n + 1;
-        exception when lock_not_available then
-            -- A sender makes a segment, or somebody drops the queue: the next call will see.
+        exception when lock_not_available or sqlstate 'MQ062' then
+            -- A sender makes a segment, somebody drops the queue, or it is full: the next call will see.
             continue;
         end;
     end loop;

@@ -41,7 +41,9 @@ declare
     now_ms bigint;
 begin
     select q.queue_id, q.is_unlogged, q.notify_ms, q.waiting, q.woken, q.has_subscriptions, q.log_name, q.log_lo, q.log_hi, clock_timestamp(),
-           case when pg_current_xact_id() is not null then nextval(q.ids) end,
+           -- Where the backlog is limited, none beyond what there is known to be room for: backlog.sql.
+           case when (q.room is null or pg_sequence_last_value(q.ids) < pg_sequence_last_value(q.room)) and pg_current_xact_id() is not null
+                then nextval(q.ids) end,
            -- After that: now nobody can subscribe any more before this is committed. Of another file is the sequence if somebody has since this
            -- row was read (or after a restore; maintain() notes it then).
            not q.is_unlogged and not q.has_subscriptions and pg_relation_filenode(q.ids) = q.ids_filenode
@@ -54,6 +56,9 @@ begin
         execute 'insert into spanmq.' || quote_ident(log_name) || ' (msg_id, enqueued_at, message, headers) values ($1, $2, $3, $4)'
             using id, sent_at, message, headers;
     else
+        if id is null then
+            id := spanmq.draw_with_room(queue_name);
+        end if;
         perform spanmq.append_first(queue_name, id, sent_at, message, headers);
     end if;
     if headers is null and visible_at is null and is_simple then
@@ -75,7 +80,7 @@ begin
     return id;
 end $$;
 
--- Appends a message to another segment than the queue's row names, or to a queue that was not found.
+-- Appends a message to another segment than the queue's row names.
 create or replace function spanmq.append_first(queue_name text, id bigint, sent_at timestamptz, message jsonb, headers jsonb) returns void
 language plpgsql as $$
 declare
@@ -112,6 +117,9 @@ declare
 begin
     if n is null or n = 0 or headers is not null then
         perform spanmq.check_batch(messages, headers);
+    end if;
+    if this.room is not null then
+        perform spanmq.check_room(this, n);
     end if;
     ids := spanmq.draw_ids(this.ids, n);
     first_id := ids[1];

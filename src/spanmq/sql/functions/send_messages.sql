@@ -12,7 +12,8 @@
 --   ordered             senders of one group (header x-pgmq-group, or none, which is one too) commit one after the other, so that
 --                       ids are in the order of commit within it. Waits until an ordered sender of the same group has ended its
 --                       transaction. 256 locks stand for all groups of a queue: two groups may happen to share one.
--- Raises MQ002 for what no message can have, 42P01 and 42501 as send() does; then nothing has changed.
+-- Raises MQ002 for what no message can have, MQ062 for what a full queue does not take (duplicates count as others do), 42P01 and 42501
+-- as send() does; then nothing has changed.
 create or replace function pgmq.send_messages(
     queue text, messages jsonb[], headers jsonb[] default null, delay double precision default 0, priority integer default 0,
     expires_in double precision default null, max_attempts integer default null, dedup_ids text[] default null,
@@ -37,6 +38,9 @@ begin
     if expires_in is not null or max_attempts is not null then
         expires_at := case when expires_in is not null then spanmq.after(expires_in, 'expires_in') end;
         headers := spanmq.with_limits(headers, n, max_attempts, expires_at);
+    end if;
+    if this.room is not null then
+        perform spanmq.check_room(this, n);
     end if;
     if ordered then
         perform spanmq.lock_groups(this.queue_id, headers);

@@ -35,3 +35,11 @@ begin
     select s.lo, s.vt into first_ready_id, first_ready_at from spanmq.span s
         where s.queue_id = this_queue and s.state = 'r' order by s.queue_id, s.lo limit 1;
 end $$;
+
+-- How many messages a queue holds, whatever their state.
+create or replace function spanmq.count_backlog(this_queue int) returns bigint
+language plpgsql as $$
+begin
+    return (select coalesce(sum(s.n), 0) from spanmq.span s where s.queue_id = this_queue)
+           - (select count(*) from spanmq.settled x where x.queue_id = this_queue);
+end $$;

@@ -1,0 +1,95 @@
+-- The limit on senders: how many messages a queue may hold, whatever their state (policy max_backlog).
+--
+-- Counting at each send would cost more than the send. So who counts notes, in a sequence (reading and setting it takes no lock that
+-- lasts), up to which message id all may send until somebody must count again: as many as there is room for, at least a 128th of the
+-- limit. A queue that was found full says there until when it is believed to be: a negative number, milliseconds since 1970.
+
+-- Raises MQ062 unless n messages more may be sent. Up to a 128th of the limit beyond it, and what others are sending at this moment, is
+-- not noticed. Waits only for who is counting.
+create or replace function spanmq.check_room(this spanmq.queue, n int) returns void
+language plpgsql as $$
+declare
+    last_id bigint := coalesce(pg_sequence_last_value(this.ids), 0);
+    room bigint := coalesce(pg_sequence_last_value(this.room), 0);
+    max_backlog bigint;
+    backlog bigint;
+    has_room boolean := false;
+    now_ms bigint;
+begin
+    if last_id + n <= room then
+        return;
+    end if;
+    begin
+        -- The lock goes with the rollback of this block, the sequence keeps what it was set to.
+        perform pg_advisory_xact_lock(spanmq.lock_key('room', this.queue_id));
+        now_ms := extract(epoch from clock_timestamp()) * 1000;
+        last_id := coalesce(pg_sequence_last_value(this.ids), 0);
+        room := coalesce(pg_sequence_last_value(this.room), 0);
+        max_backlog := (select p.max_backlog from spanmq.policy p where p.queue_id = this.queue_id);
+        if max_backlog is null or last_id + n <= room then
+            has_room := true;
+        -- Not longer than anybody says so: clocks are set back.
+        elsif -room not between now_ms and now_ms + 5000 then
+            backlog := spanmq.count_backlog_of(this);
+            if backlog < max_backlog then
+                room := greatest(max_backlog - backlog, max_backlog / 128);
+                has_room := n <= room;
+                room := last_id + room;
+            else
+                -- Counting takes a twentieth of the time at most.
+                room := -(now_ms + least(50 + 20 * (extract(epoch from clock_timestamp()) * 1000 - now_ms), 5000))::bigint;
+            end if;
+            perform setval(this.room, room);
+        end if;
+        raise exception using errcode = 'MQ000';
+    exception when sqlstate 'MQ000' then null;
+    end;
+    if not has_room then
+        raise exception 'queue % is full', this.name
+            using errcode = 'MQ062', detail = format('Its policy allows a backlog of %s messages; %s more would go beyond that.', max_backlog, n),
+                  hint = 'Nothing was sent. Try again when some have been settled.';
+    end if;
+end $$;
+
+-- Draws an id for a message to a queue that send_one() found full, or did not find. Raises MQ062, 42P01 and 42501.
+create or replace function spanmq.draw_with_room(queue_name text) returns bigint
+language plpgsql as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue_name, 'insert');
+begin
+    if this.room is not null then
+        perform spanmq.check_room(this, 1);
+    end if;
+    -- Before the id: see send.sql.
+    return case when pg_current_xact_id() is not null then nextval(this.ids) end;
+end $$;
+
+create or replace function spanmq.count_backlog_of(this spanmq.queue) returns bigint
+language plpgsql as $$
+begin
+    if this.is_unlogged then
+        return spanmq.count_backlog_unlogged(this.queue_id);
+    end if;
+    return spanmq.count_backlog(this.queue_id);
+end $$;
+
+-- Makes what check_room() needs, as the policy says, and lets the next sender count. The sequence is dropped with the queue only: a
+-- sender may have read its name a moment ago.
+create or replace function spanmq.set_room(this_queue int, is_wanted boolean) returns void
+language plpgsql as $$
+begin
+    if is_wanted and to_regclass('spanmq.room_' || this_queue) is null then
+        execute format('create sequence spanmq.room_%s minvalue -9223372036854775808 start with 0', this_queue);
+    elsif is_wanted then
+        execute format('alter sequence spanmq.room_%s restart with 0', this_queue);
+    end if;
+    update spanmq.queue q set room = case when is_wanted then to_regclass('spanmq.room_' || this_queue) end where q.queue_id = this_queue;
+end $$;
+
+create or replace function spanmq.drop_room(this_queue int) returns void
+language plpgsql as $$
+begin
+    if to_regclass('spanmq.room_' || this_queue) is not null then
+        execute format('drop sequence spanmq.room_%s', this_queue);
+    end if;
+end $$;

@@ -1,0 +1,214 @@
+"""max_backlog: a queue that holds so many messages takes no more, and says so."""
+
+import json
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+from tests.sql.races.sessions import Race
+from tests.sql.test_settling import KINDS, Orders
+
+ONE = "send('orders', '1')"
+THREE = "send_batch('orders', array['1', '2', '3']::jsonb[])"
+SENDS = [
+    ONE,
+    "send('orders', '1', '{}'::jsonb)",
+    "send('orders', '1', 5)",
+    THREE,
+    "send_messages('orders', array['1'::jsonb])",
+    "send_messages('orders', array['1'::jsonb], dedup_ids => array['a'])",
+    "send_topic('a.b', '1')",
+    "copy_begin('orders', 1)",
+    "bulk_reserve('orders', 'w', 1, 1)",
+]
+
+
+@pytest.fixture(params=KINDS)
+def orders(connection: Connection[Any], request: pytest.FixtureRequest) -> Orders:
+    return Orders(connection, request.param)
+
+
+def limit(orders: Orders, n: int | None) -> None:
+    orders.policy(json.dumps({"max_backlog": n}))
+
+
+def refused(orders: Orders, call: str) -> psycopg.Error:
+    with pytest.raises(psycopg.Error) as raised, orders.connection.transaction():
+        orders.rows(f"select * from pgmq.{call}")
+    assert raised.value.sqlstate == "MQ062", raised.value
+    return raised.value
+
+
+def forget_that_it_was_full(orders: Orders) -> None:
+    orders.rows("select setval(room, 0) from spanmq.queue where pg_sequence_last_value(room) < 0")
+
+
+@pytest.mark.parametrize("call", SENDS)
+def test_full_queue_takes_no_more_whatever_the_way(orders: Orders, call: str) -> None:
+    orders.rows("select pgmq.bind_topic('a.b', 'orders')")
+    limit(orders, 5)
+    ids = orders.send(5)
+    error = refused(orders, call)
+    assert "orders is full" in str(error)
+    assert orders.left() == ids
+
+
+def test_ids_are_not_drawn_for_what_is_refused(orders: Orders) -> None:
+    limit(orders, 2)
+    orders.send(2)
+    before = orders.value("select pg_sequence_last_value(ids) from spanmq.queue")
+    for call in SENDS[:6]:
+        refused(orders, call)
+    assert orders.value("select pg_sequence_last_value(ids) from spanmq.queue") == before
+
+
+def test_batch_is_refused_as_a_whole_and_smaller_ones_still_go(orders: Orders) -> None:
+    limit(orders, 5)
+    orders.send(3)
+    refused(orders, THREE)
+    orders.send(2)
+    refused(orders, ONE)
+
+
+def test_what_is_settled_makes_room(orders: Orders) -> None:
+    limit(orders, 3)
+    orders.send(3)
+    lease, ids = orders.receive(3)
+    refused(orders, ONE)  # what is leased is there
+    orders.settle("ack", lease, ids[:2])
+    forget_that_it_was_full(orders)
+    orders.send(2)
+    refused(orders, ONE)
+
+
+def test_message_that_left_its_lease_by_itself_is_not_counted(orders: Orders) -> None:
+    limit(orders, 40)
+    orders.send(40)
+    orders.rows("select * from pgmq.receive('orders', 40)")
+    orders.rows("select pgmq.delete('orders', 3::bigint), pgmq.delete('orders', 9::bigint)")
+    assert orders.value("select spanmq.count_backlog_of(q) from spanmq.queue q") == 38
+    orders.send(2)
+    refused(orders, ONE)
+
+
+def test_queue_that_was_full_is_believed_so_for_a_moment_only(orders: Orders) -> None:
+    limit(orders, 1)
+    (only,) = orders.send(1)
+    refused(orders, ONE)
+    until = orders.value("select -pg_sequence_last_value(room) from spanmq.queue")
+    now = orders.value("select extract(epoch from clock_timestamp()) * 1000")
+    assert now < until < float(now) + 5001
+    orders.rows("select pgmq.delete('orders', %s::bigint)", only)
+    orders.rows("select setval(room, -1) from spanmq.queue")  # long ago
+    orders.send(1)
+    # A clock that was set back: what is said of a far future is not believed.
+    orders.rows("select setval(room, -99999999999999) from spanmq.queue")
+    orders.rows("select pgmq.purge_queue('orders')")
+    orders.send(1)
+
+
+def test_counting_is_seldom(orders: Orders) -> None:
+    limit(orders, 128_000)
+    orders.send(100)
+    last = "select pg_sequence_last_value({}) from spanmq.queue"
+    room = orders.value(last.format("room"))
+    assert room == 128_000
+    for _ in range(30):
+        orders.send(1)
+    assert orders.value(last.format("room")) == room, "nobody counted"
+
+
+def test_more_than_a_128th_too_many_never_wait(orders: Orders) -> None:
+    limit(orders, 1280)
+    for _ in range(1280):
+        orders.send(1)
+    sent = "select count(*) from pgmq.q_orders"
+
+    def send_more() -> None:
+        for _ in range(100):
+            with orders.connection.transaction():
+                orders.send(1)
+
+    with pytest.raises(psycopg.Error):
+        send_more()
+    assert 1280 <= orders.value(sent) <= 1290
+
+
+def test_limit_may_change_and_go(orders: Orders) -> None:
+    limit(orders, 2)
+    orders.send(2)
+    refused(orders, ONE)
+    limit(orders, 3)
+    orders.send(1)
+    refused(orders, ONE)
+    limit(orders, None)
+    orders.send(50)
+    limit(orders, 10)
+    refused(orders, ONE)
+    assert orders.value("select pgmq.drop_queue('orders')")
+    assert orders.rows("select from pg_class where relname ~ '^room_'") == []
+
+
+def test_what_comes_back_is_not_refused(orders: Orders) -> None:
+    limit(orders, 3)
+    orders.send(3)
+    lease, ids = orders.receive(3)
+    assert orders.settle("reject", lease, ids[:1]) == {ids[0]: "dead"}
+    orders.settle("nack", lease, ids[1:], "x", None, 0)
+    forget_that_it_was_full(orders)
+    orders.send(1)
+    refused(orders, ONE)
+    assert len(orders.rows("select * from pgmq.redrive('orders')")) == 1
+    assert len(orders.left()) == 4
+
+
+def test_schedule_waits_for_room(orders: Orders) -> None:
+    limit(orders, 1)
+    (only,) = orders.send(1)
+    orders.rows("select pgmq.schedule('tick', 'orders', '* * * * *', '{}')")
+    orders.rows(
+        "insert into spanmq.schedule_time (schedule_id, due_at)"
+        " select schedule_id, clock_timestamp() - interval '1 s' from spanmq.schedule"
+    )
+    orders.rows("select * from spanmq.fire_schedules(10)")
+    assert orders.left() == [only]
+    orders.rows("select pgmq.delete('orders', %s::bigint)", only)
+    forget_that_it_was_full(orders)
+    orders.rows("select * from spanmq.fire_schedules(10)")
+    assert len(orders.left()) == 1
+
+
+def test_subscription_has_no_limit(connection: Connection[Any]) -> None:
+    orders = Orders(connection)
+    orders.rows("select pgmq.create_subscription('audit', 'orders')")
+    with pytest.raises(psycopg.Error) as raised, connection.transaction():
+        orders.rows("select pgmq.set_policy('audit', '{\"max_backlog\": 5}')")
+    assert raised.value.sqlstate == "MQ060"
+    limit(orders, 5)
+    orders.send(5)
+    refused(orders, ONE)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", '"many"', "1.5"])
+def test_limit_that_is_none_is_refused(connection: Connection[Any], value: str) -> None:
+    orders = Orders(connection)
+    with pytest.raises(psycopg.Error) as raised:
+        orders.rows(f"select pgmq.set_policy('orders', '{{\"max_backlog\": {value}}}')")
+    assert raised.value.sqlstate == "MQ002"
+
+
+def test_senders_wait_for_nobody_and_go_beyond_by_what_is_under_way_only(database: str) -> None:
+    with Race(database) as race:
+        race.main.rows("select pgmq.set_policy(%s, '{\"max_backlog\": 3}')", race.queue)
+        one, two = race.open(), race.open()
+        one.begin()
+        one.rows("select pgmq.send_batch(%s, array['1', '2']::jsonb[])", race.queue)
+        # Nobody counts: there was room for three, and the ids say how far that went.
+        two.rows("select pgmq.send(%s, '3')", race.queue)
+        one.commit()
+        for session in (one, two):
+            with pytest.raises(psycopg.Error) as raised:
+                session.rows("select pgmq.send(%s, '4')", race.queue)
+            assert raised.value.sqlstate == "MQ062"
+        assert len(race.left()) == 3

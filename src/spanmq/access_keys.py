@@ -42,7 +42,7 @@ class AccessKeys:
         return self._link.run(access_key_calls.list_access_keys())
 
     def revoke_access_key(self, access_key_id: str) -> bool:
-        """End a key; tell whether it was there. Services notice within seconds."""
+        """End a key; tell whether it was there. Services hear of it at once."""
         return self._link.run(access_key_calls.revoke_access_key(access_key_id))
 
     def find_access_key(self, access_key_id: str) -> AccessKey | None:

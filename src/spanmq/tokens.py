@@ -46,7 +46,7 @@ class Tokens:
         return secret
 
     def revoke_token(self, name: str) -> bool:
-        """End a token; tell whether it was there. Services notice within seconds."""
+        """End a token; tell whether it was there. Services hear of it at once."""
         return self._link.run(token_calls.revoke_token(name))
 
     def check_token(self, secret: str) -> Token | None:

@@ -44,7 +44,7 @@ class AsyncTokens:
         return secret
 
     async def revoke_token(self, name: str) -> bool:
-        """End a token; tell whether it was there. Services notice within seconds."""
+        """End a token; tell whether it was there. Services hear of it at once."""
         return await self._link.run(token_calls.revoke_token(name))
 
     async def check_token(self, secret: str) -> Token | None:

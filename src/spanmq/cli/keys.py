@@ -66,7 +66,7 @@ def revoke(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a key; services notice within seconds."""
+    """End a key; services hear of it at once."""
     output = Output(as_json=as_json)
     with client(dsn) as opened:
         existed = opened.revoke_access_key(access_key_id)

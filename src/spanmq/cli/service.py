@@ -27,7 +27,7 @@ def serve(
         bool,
         typer.Option("--without-tokens", help="Let anybody on this machine do everything."),
     ] = False,
-    pool_size: Annotated[int, typer.Option(help="Connections to the database; one more listens.")] = 8,
+    pool_size: Annotated[int, typer.Option(help="Connections to the database; two more listen.")] = 8,
     requests_max: Annotated[int, typer.Option(help="Requests at work at once; more get 503.")] = 200,
     requests_per_token_max: Annotated[int, typer.Option(help="Of one token; more get 429.")] = 100,
     waiting_max: Annotated[int, typer.Option(help="Requests that wait for messages at once.")] = 5_000,
@@ -35,6 +35,7 @@ def serve(
     wait_max: Annotated[float, typer.Option(help="Seconds that a request may wait for messages.")] = 20.0,
     read_timeout: Annotated[float, typer.Option(help="Seconds that a request may take to come.")] = 20.0,
     body_bytes_max: Annotated[int, typer.Option(help="Bytes that a request may have.")] = 16 * 1024 * 1024,
+    token_cache: Annotated[float, typer.Option(help="Seconds that tokens and keys are remembered.")] = 2.0,
     statement_timeout: Annotated[float, typer.Option(help="Seconds that the database may take.")] = 30.0,
     grace: Annotated[float, typer.Option(help="Seconds that requests have to end after a signal.")] = 25.0,
     tls_certificate: Annotated[
@@ -87,6 +88,7 @@ def serve(
                 wait_max=wait_max,
                 read_timeout=read_timeout,
                 body_bytes_max=body_bytes_max,
+                token_cache=token_cache,
                 statement_timeout=statement_timeout,
                 grace=grace,
                 tls_certificate=tls_certificate,
@@ -144,7 +146,7 @@ def rotate(
 
 @tokens.command("revoke")
 def revoke(name: TokenName, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """End a token; services notice within seconds."""
+    """End a token; services hear of it at once."""
     output = Output(as_json=as_json)
     with client(dsn) as opened:
         existed = opened.revoke_token(name)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from fastapi.routing import APIRoute
 from starlette.requests import Request
+from starlette.responses import Response
 
 from spanmq.message import Token
 from spanmq.service.refusal import forbidden, unauthorized
@@ -44,6 +47,7 @@ class Caller:
             raise forbidden(verb, queue)
 
 
+IDENTITY: Final = "spanmq.identity"
 EVERYBODY: Final = Caller("", ("*",), frozenset(VERBS))
 
 
@@ -58,11 +62,15 @@ def _fits(pattern: str, queue: str) -> bool:
 
 
 class Tokens:
-    """Looks tokens up, and remembers the answer for so many seconds: a revoked one is good for no longer."""
+    """Looks tokens up, and remembers the answer for so many seconds, or until one is revoked."""
 
     def __init__(self, client: AsyncClient, cached_for: float) -> None:
         self._client = client
         self._known: Remembered[Caller | None] = Remembered(cached_for)
+
+    def forget(self) -> None:
+        """Look up again from now on."""
+        self._known.forget()
 
     async def caller_of(self, secret: str) -> Caller | None:
         """Give who a secret belongs to, None if to nobody now."""
@@ -85,6 +93,9 @@ async def identify(request: Request) -> Caller:
     backend: Backend = request.app.state.backend
     if not backend.settings.with_tokens:
         return EVERYBODY
+    known: Caller | None = request.scope.get(IDENTITY)
+    if known is not None:
+        return known
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not secret.strip():
         raise unauthorized("a token is needed")
@@ -92,6 +103,7 @@ async def identify(request: Request) -> Caller:
     if caller is None:
         raise unauthorized("the token is unknown, expired or revoked")
     backend.gate.count(request.scope, caller)
+    request.scope[IDENTITY] = caller
     return caller
 
 
@@ -116,3 +128,19 @@ class Scope:
         elif self.verb not in caller.verbs:
             raise forbidden(self.verb, None)
         return caller
+
+
+class Guarded(APIRoute):
+    """A route that knows who asks, and whether he may, before it reads a body."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Give what answers a request."""
+        answer = super().get_route_handler()
+        scopes = [each.call for each in self.dependant.dependencies if isinstance(each.call, Scope)]
+
+        async def guarded(request: Request) -> Response:
+            for scope in scopes:
+                await scope(request)
+            return await answer(request)
+
+        return guarded

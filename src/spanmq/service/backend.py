@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,12 @@ from starlette.requests import Request
 from spanmq.body import RawJson
 from spanmq.client_async import AsyncClient
 from spanmq.errors import ConnectionFailedError
+from spanmq.listen_access import heed_access
+from spanmq.message import AccessKey
 from spanmq.service.access import Tokens
 from spanmq.service.gate import Gate
 from spanmq.service.measures import Measures
+from spanmq.service.remembered import Remembered
 from spanmq.service.waiting import Waiting
 from spanmq.timeouts import Timeouts, with_timeouts
 
@@ -28,22 +32,27 @@ class Backend:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         limits = Timeouts(lock=min(5.0, settings.statement_timeout), statement=settings.statement_timeout)
+        self._dsn = with_timeouts(settings.dsn, limits, application_name="spanmq service")
         # Bodies go through as the server gives them: nobody here looks into them.
         self.client = AsyncClient(
-            with_timeouts(settings.dsn, limits, application_name="spanmq service"),
+            self._dsn,
             pool_size=settings.pool_size,
             timeout=settings.pool_timeout,
             decoder=RawJson,
         )
         self.waiting = Waiting(self.client)
         self.tokens = Tokens(self.client, settings.token_cache)
+        self.keys: Remembered[AccessKey | None] = Remembered(settings.token_cache)
         self.gate = Gate(settings)
         self.measures = Measures(self.gate)
         self.gate.measures = self.measures
         self.is_stopping = False
+        self._heeding: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Connect; a database that is away now may come later, and until then requests are told so."""
+        if self.settings.with_tokens:
+            self._heeding = asyncio.create_task(heed_access(self._dsn, self._forget))
         try:
             await self.client.open()
         except ConnectionFailedError as error:
@@ -57,8 +66,14 @@ class Backend:
     async def close(self) -> None:
         """Let go of everything."""
         self.stop()
+        if self._heeding is not None:
+            self._heeding.cancel()
         await self.waiting.join()
         await self.client.close()
+
+    def _forget(self) -> None:
+        self.tokens.forget()
+        self.keys.forget()
 
 
 async def backend_of(request: Request) -> Backend:

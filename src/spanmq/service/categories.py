@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path
 from pydantic import Field
 from starlette.responses import Response
 
+from spanmq.service.access import Guarded
 from spanmq.service.json_text import reply
 from spanmq.service.parts import (
     Behind,
@@ -20,7 +21,7 @@ from spanmq.service.parts import (
     Text,
 )
 
-routes = APIRouter(prefix="/v1", tags=["categories"])
+routes = APIRouter(prefix="/v1", tags=["categories"], route_class=Guarded)
 
 RuleName = Annotated[str, Path(min_length=1, max_length=100)]
 Category = Annotated[str, Path(min_length=1, max_length=20)]

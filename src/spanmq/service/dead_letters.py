@@ -9,11 +9,11 @@ from pydantic import Field
 from starlette.responses import Response
 
 from spanmq.dead_letter_calls import UNCHANGED
-from spanmq.service.access import Caller, Scope
+from spanmq.service.access import Caller, Guarded, Scope
 from spanmq.service.json_text import reply
 from spanmq.service.parts import Behind, Given, MayLook, MayManage, Moment, QueueName, Seconds
 
-routes = APIRouter(prefix="/v1", tags=["dead letters"])
+routes = APIRouter(prefix="/v1", tags=["dead letters"], route_class=Guarded)
 
 SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 Rate = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]

@@ -1,8 +1,7 @@
-"""How much at once: requests at work, bodies that come slowly or are too large. An ASGI middleware."""
+"""How much at once: requests at work, and their bodies. An ASGI middleware."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from spanmq.service.failure import answer, body_of
 from spanmq.service.refusal import Refusal
+from spanmq.service.request_body import RequestBody, too_large
 
 if TYPE_CHECKING:
     from spanmq.service.access import Caller
@@ -75,6 +75,7 @@ class Gate:
 
     async def _pass(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         began, status = monotonic(), 500
+        body = RequestBody(scope, receive, self._settings)
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -83,10 +84,13 @@ class Gate:
                 given = list(message.get("headers", ()))
                 names = {name.lower() for name, _ in given}
                 message["headers"] = given + [each for each in HEADERS if each[0] not in names]
+                if not body.is_read and b"connection" not in names:
+                    # Who was refused before his body was read is not listened to any longer.
+                    message["headers"].append((b"connection", b"close"))
             await send(message)
 
         try:
-            await self._admit(app, scope, receive, sending)
+            await self._admit(app, scope, body.receive, sending)
         finally:
             if self.measures is not None:
                 # A route's pattern: paths have no end, and would fill the memory of who scrapes.
@@ -99,12 +103,11 @@ class Gate:
         if refused is not None:
             body = body_of(refused.code, refused.message)
             response = answer(refused.status_code, body, retry_after=refused.retry_after)
-            response.headers["Connection"] = "close"  # its body, if any, is not read
             await response(scope, receive, send)
             return
         self.at_work += 1
         try:
-            await app(scope, self._limited(receive), send)
+            await app(scope, receive, send)
         finally:
             self.at_work -= 1
             if (name := scope.get(CALLER)) is not None:
@@ -118,34 +121,5 @@ class Gate:
             return Refusal(503, "overloaded", "the service is overloaded", retry_after=1)
         for name, value in scope["headers"]:
             if name == b"content-length" and int(value) > self._settings.body_bytes_max:
-                return self._too_large()
+                return too_large(self._settings)
         return None
-
-    def _too_large(self) -> Refusal:
-        return Refusal(
-            413, "request_too_large", f"a request may have {self._settings.body_bytes_max:,} bytes at most"
-        )
-
-    def _limited(self, receive: Receive) -> Receive:
-        deadline: float | None = None  # from the first look on: what is here already is in time
-        is_read = False
-        size = 0
-
-        async def limited() -> Message:
-            nonlocal deadline, is_read, size
-            if is_read:
-                return await receive()  # the end of the connection: no hurry
-            if deadline is None:
-                deadline = asyncio.get_running_loop().time() + self._settings.read_timeout
-            try:
-                async with asyncio.timeout_at(deadline):
-                    message = await receive()
-            except TimeoutError as error:
-                raise Refusal(408, "request_too_slow", "the request's body did not come in time") from error
-            is_read = message["type"] != "http.request" or not message.get("more_body", False)
-            size += len(message.get("body", b""))
-            if size > self._settings.body_bytes_max:
-                raise self._too_large()
-            return message
-
-        return limited

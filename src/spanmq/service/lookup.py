@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import Field
 from starlette.responses import Response
 
+from spanmq.service.access import Guarded
 from spanmq.service.json_text import messages_of, reply
 from spanmq.service.parts import (
     Behind,
@@ -21,7 +22,7 @@ from spanmq.service.parts import (
     ReceivedMessages,
 )
 
-routes = APIRouter(prefix="/v1", tags=["messages"])
+routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Guarded)
 
 MessageId = Annotated[int, Path(ge=0, lt=2**63)]
 After = Annotated[int, Query(ge=0, lt=2**63)]

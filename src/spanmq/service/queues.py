@@ -8,11 +8,11 @@ from fastapi import APIRouter, Body, Depends, Query
 from pydantic import Field
 from starlette.responses import Response
 
-from spanmq.service.access import Caller, Scope
+from spanmq.service.access import Caller, Guarded, Scope
 from spanmq.service.json_text import reply
 from spanmq.service.parts import Behind, Given, MayLook, MayLookAtAll, MayManage, MayManageAll, QueueName
 
-routes = APIRouter(prefix="/v1", tags=["queues"])
+routes = APIRouter(prefix="/v1", tags=["queues"], route_class=Guarded)
 
 SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 Interval = Annotated[str, Field(max_length=100)] | Annotated[int, Field(ge=1, lt=2**63)]

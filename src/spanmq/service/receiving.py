@@ -13,14 +13,14 @@ from starlette.responses import Response
 from spanmq.client_async import AsyncClient
 from spanmq.message import Message, Settled
 from spanmq.service import receipt
-from spanmq.service.access import Caller, Scope
+from spanmq.service.access import Caller, Guarded, Scope
 from spanmq.service.json_text import messages_of, reply
 from spanmq.service.parts import Behind, Given, MayReceive, QueueName, ReceivedMessages, Seconds, Text
 from spanmq.service.receipt import Receipt
 from spanmq.service.refusal import invalid
 from spanmq.service.tracing import in_own_trace
 
-routes = APIRouter(prefix="/v1", tags=["messages"])
+routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Guarded)
 
 BATCH_MAX = 1_000
 ReceiptText = Annotated[str, Field(max_length=200)]
@@ -143,6 +143,14 @@ async def extend(held: Extended, backend: Behind, caller: MaySettle) -> Response
         outcomes[queue, lease_id] = "extended" if kept else "stale"
     results = [outcomes[each.queue, each.lease_id] for each in read]
     return _outcomes(held.receipts, results)
+
+
+@routes.post("/hold", response_model=Outcomes)
+async def hold(held: Extended, backend: Behind, caller: MaySettle) -> Response:
+    """Hold messages for so long from now on, longer or shorter, each by itself."""
+    return await _settle(
+        backend.client, caller, held.receipts, lambda client: partial(client.hold, seconds=held.seconds)
+    )
 
 
 async def _reject(held: GivenUp, client: AsyncClient, caller: Caller) -> Response:

@@ -18,13 +18,22 @@ class Remembered(Generic[Answer]):
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._known: OrderedDict[str, tuple[float, Answer]] = OrderedDict()
+        self._times_forgotten = 0
+
+    def forget(self) -> None:
+        """Ask again from now on."""
+        self._known.clear()
+        self._times_forgotten += 1
 
     async def get(self, key: str, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         """Give the answer that is known, or ask for it."""
         now = monotonic()
         if (known := self._known.get(key)) is not None and known[0] > now:
             return known[1]
+        forgotten = self._times_forgotten
         answer = await ask()
+        if self._times_forgotten != forgotten:
+            return answer  # it may be of before: good for who asked then, and for nobody else
         self._known[key] = now + self._seconds, answer
         self._known.move_to_end(key)
         while len(self._known) > KEPT_MAX:

@@ -10,11 +10,11 @@ from starlette.responses import Response
 
 from spanmq.client_async import AsyncClient
 from spanmq.errors import ScheduleNotFoundError
-from spanmq.service.access import Caller, Scope
+from spanmq.service.access import Caller, Guarded, Scope
 from spanmq.service.json_text import reply
 from spanmq.service.parts import Behind, Given, Name, Text
 
-routes = APIRouter(prefix="/v1", tags=["schedules"])
+routes = APIRouter(prefix="/v1", tags=["schedules"], route_class=Guarded)
 
 SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 ManagesSome = Annotated[Caller, Depends(Scope("manage", "request"))]

@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import Response
 
-from spanmq.service.access import Caller, Scope
+from spanmq.service.access import Caller, Guarded, Scope
 from spanmq.service.json_text import reply
 from spanmq.service.parts import Behind, MayLook, MayManage, QueueName
 
-routes = APIRouter(prefix="/v1", tags=["streams"])
+routes = APIRouter(prefix="/v1", tags=["streams"], route_class=Guarded)
 
 SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 Receiver = Annotated[str, Path(min_length=1, max_length=200, description="Its label or id.")]

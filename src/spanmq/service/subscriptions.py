@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path
 from starlette.responses import Response
 
-from spanmq.service.access import Caller, Scope
+from spanmq.service.access import Caller, Guarded, Scope
 from spanmq.service.json_text import reply
 from spanmq.service.parts import Behind, Given, MayLook, MayManage, QueueName
 
-routes = APIRouter(prefix="/v1", tags=["queues"])
+routes = APIRouter(prefix="/v1", tags=["queues"], route_class=Guarded)
 
 SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 SubscriptionName = Annotated[str, Path(min_length=1, max_length=47)]

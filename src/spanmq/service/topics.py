@@ -8,11 +8,11 @@ from fastapi import APIRouter, Depends, Path
 from pydantic import Field
 from starlette.responses import Response
 
-from spanmq.service.access import Caller, Scope
+from spanmq.service.access import Caller, Guarded, Scope
 from spanmq.service.json_text import reply
 from spanmq.service.parts import Behind, Given, MayLook, MayLookAtAll, MayManageAll, QueueName, Seconds, Text
 
-routes = APIRouter(prefix="/v1", tags=["topics"])
+routes = APIRouter(prefix="/v1", tags=["topics"], route_class=Guarded)
 
 MaySendToAll = Annotated[Caller, Depends(Scope("send", "everything"))]
 Topic = Annotated[str, Path(min_length=1, max_length=255)]

@@ -20,10 +20,10 @@ from spanmq.message import AccessKey
 from spanmq.service.access import EVERYBODY, Caller
 from spanmq.service.failure import STATUS_OF, kind_of
 from spanmq.service.refusal import Refusal
-from spanmq.service.remembered import Remembered
 from spanmq.service.sqs import message_actions, move_actions, query, queue_actions, shape, signature
 from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.refusal import SqsError, no_queue, unsupported
+from spanmq.service.sqs.signature import Signature
 
 if TYPE_CHECKING:
     from spanmq.service.backend import Backend
@@ -68,11 +68,10 @@ ACTIONS: Final[dict[str, Callable[[Call], Awaitable[Values]]]] = {
 
 
 class Endpoint:
-    """Answers requests; it remembers keys as long as the service remembers tokens."""
+    """Answers requests."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._keys: Remembered[AccessKey | None] = Remembered(backend.settings.token_cache)
 
     def routes(self) -> list[Route]:
         """Give the paths: the root, and those of queues."""
@@ -86,9 +85,10 @@ class Endpoint:
         request_id = str(uuid4())
         is_json = request.headers.get("x-amz-target", "").startswith(TARGET)
         try:
+            signed = await self._look_up(request)
             body = await request.body()
+            caller, region = self._identify(request, body, signed)
             action, values = _read(request, body, is_json=is_json)
-            caller, region = await self._identify(request, body)
             path = request.url.path if "queue" in request.path_params else None
             call = Call(self._backend, request, caller, region, values, path)
             shape.check(action, values)
@@ -101,17 +101,26 @@ class Endpoint:
             query.render(action, result, request_id), media_type="text/xml", headers=_id(request_id)
         )
 
-    async def _identify(self, request: Request, body: bytes) -> tuple[Caller, str]:
+    async def _look_up(self, request: Request) -> tuple[Signature, AccessKey] | None:
+        """Give the signature and its key, before anything is read of a body that nobody may have signed."""
         if not self._backend.settings.with_tokens:
-            return EVERYBODY, "us-east-1"
+            return None
         given = signature.read(request.headers)
         find = partial(self._backend.client.find_access_key, given.access_key_id)
-        key = await self._keys.get(given.access_key_id, find)
+        key = await self._backend.keys.get(given.access_key_id, find)
         if key is None or key.secret is None:
             raise SqsError("InvalidClientTokenId", "The key is unknown, expired or revoked.", status=403)
+        return given, key
+
+    def _identify(
+        self, request: Request, body: bytes, signed: tuple[Signature, AccessKey] | None
+    ) -> tuple[Caller, str]:
+        if signed is None:
+            return EVERYBODY, "us-east-1"
+        given, key = signed
         signature.check(
             given,
-            key.secret,
+            key.secret or "",
             method=request.method,
             url=str(request.url),
             headers=request.headers,
@@ -171,6 +180,8 @@ def _error_of(error: Exception) -> SqsError:
         return no_queue()
     if isinstance(error, errors.SpanmqError):
         status = STATUS_OF[kind_of(error)]
+        if status == 429:
+            return SqsError("RequestThrottled", error.message, status=status)
         if status < 500:
             return SqsError("InvalidParameterValue", error.message, status=400)
         logger.warning("sqs_failed error=%s message=%r", type(error).__name__, error.message)

@@ -45,13 +45,17 @@ begin
     return query select k.access_key_id, k.queues, k.verbs, k.created_at, k.expires_at from spanmq.access_key k order by k.access_key_id;
 end $$;
 
--- Ends a key; false if there was none of that id. Services notice within seconds. Raises 42501 without the right.
+-- Ends a key; false if there was none of that id. Services that listen notice at once, others within seconds. Raises 42501 without the right.
 create or replace function pgmq.revoke_access_key(access_key_id text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform spanmq.check_key_right('delete');
     delete from spanmq.access_key k where k.access_key_id = revoke_access_key.access_key_id;
-    return found;
+    if not found then
+        return false;
+    end if;
+    perform spanmq.tell_access();
+    return true;
 end $$;
 
 -- The key with its secret if it is good now, for who checks signatures: no row otherwise. Raises 42501 without the right.

@@ -44,6 +44,13 @@ begin
     end if;
 end $$;
 
+-- Tells services that they should ask again: a token or a key is not any more what it was. They hear it at commit.
+create or replace function spanmq.tell_access() returns void
+language plpgsql as $$
+begin
+    perform pg_notify('spanmq.access', '');
+end $$;
+
 create or replace function spanmq.token_row(this spanmq.token) returns pgmq.token
 language sql immutable as $$
     select row(this.name, this.queues, this.verbs, this.created_at, this.expires_at, this.rotated_at)::pgmq.token
@@ -85,13 +92,17 @@ begin
     return query select (spanmq.token_row(t)).* from spanmq.token t order by t.name;
 end $$;
 
--- Ends a token; false if there was none of that name. Services notice within seconds. Raises 42501 without the right.
+-- Ends a token; false if there was none of that name. Services that listen notice at once, others within seconds. Raises 42501 without the right.
 create or replace function pgmq.revoke_token(name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform spanmq.check_token_right('delete');
     delete from spanmq.token t where t.name = revoke_token.name;
-    return found;
+    if not found then
+        return false;
+    end if;
+    perform spanmq.tell_access();
+    return true;
 end $$;
 
 -- Gives a token a new secret; the one before is good for `overlap` seconds more, those before that not at all. False if there is none
@@ -110,7 +121,11 @@ begin
         set previous_hash = case when overlap > 0 then t.secret_hash end, previous_until = case when overlap > 0 then until_ end,
             secret_hash = rotate_token.secret_hash, rotated_at = clock_timestamp()
         where t.name = rotate_token.name;
-    return found;
+    if not found then
+        return false;
+    end if;
+    perform spanmq.tell_access();
+    return true;
 end $$;
 
 -- The token with that hash, if it is good now: no row otherwise, whatever the reason. Raises 42501 without the right to look.

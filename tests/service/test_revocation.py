@@ -1,0 +1,118 @@
+"""Who may not ask is told so before his body is read, and as soon as his token has ended."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from fastapi.routing import APIRoute
+from tests.cli.program import wait_until
+from tests.service.running import Running, service, token
+from tests.service.sqs.conftest import client_of
+
+from spanmq.client import Client
+from spanmq.service.access import Guarded
+from spanmq.service.app import ROUTERS
+
+# Longer than a test may take: what is remembered ends by being forgotten only.
+LONG = ("--token-cache", 3600)
+
+
+@pytest.fixture
+def guarded(orders: str, tmp_path: Path) -> Iterator[Running]:
+    with service(orders, tmp_path, *LONG, tokens=True) as started:
+        yield started
+
+
+def listeners(dsn: str) -> int:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        row = connection.execute(
+            "select count(*) from pg_stat_activity where query = 'listen \"spanmq.access\"'"
+            " and datname = current_database()"
+        ).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def test_every_route_looks_at_the_token_before_the_body() -> None:
+    routes = [route for router in ROUTERS for route in router.routes]
+    assert routes
+    assert all(isinstance(route, Guarded) for route in routes if isinstance(route, APIRoute))
+
+
+@pytest.mark.parametrize("kind", ["token", "none"])
+def test_body_of_who_may_not_send_is_not_awaited(guarded: Running, orders: str, kind: str) -> None:
+    secret = token(orders, "looks", verbs="look") if kind == "token" else "spanmq_none"
+    address = urlsplit(guarded.address)
+    with socket.create_connection((address.hostname or "", address.port or 0), timeout=10) as connection:
+        connection.sendall(
+            b"POST /v1/queues/orders/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 1000\r\nAuthorization: Bearer " + secret.encode() + b"\r\n\r\n"
+        )
+        # Not a byte of the body was sent.
+        answer = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert answer.startswith(b"HTTP/1.1 403" if kind == "token" else b"HTTP/1.1 401"), answer
+    assert b"connection: close" in answer.lower()
+
+
+def test_body_under_an_unknown_key_is_not_awaited(guarded: Running) -> None:
+    address = urlsplit(guarded.address)
+    with socket.create_connection((address.hostname or "", address.port or 0), timeout=10) as connection:
+        connection.sendall(
+            b"POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: AmazonSQS.ListQueues\r\n"
+            b"Content-Length: 1000\r\n\r\n"
+        )
+        answer = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert answer.startswith(b"HTTP/1.1 403"), answer
+
+
+@pytest.mark.parametrize("how", ["revoke", "rotate"])
+def test_token_that_ended_is_refused_at_once(guarded: Running, orders: str, how: str) -> None:
+    secret = token(orders, "brief", verbs="look")
+    wait_until(lambda: listeners(orders) == 1)
+    with guarded.client(secret) as client, Client(orders, maintain_interval=None) as keeper:
+        assert client.get("/v1/queues").status_code == 200
+        if how == "revoke":
+            keeper.revoke_token("brief")
+        else:
+            keeper.rotate_token("brief")
+        # Remembered for an hour, but for the notification.
+        wait_until(lambda: client.get("/v1/queues").status_code == 401)
+
+
+def test_key_that_ended_is_refused_at_once(guarded: Running, orders: str) -> None:
+    with Client(orders, maintain_interval=None) as keeper:
+        made = keeper.create_access_key(verbs=["look"])
+        sqs = client_of(
+            guarded.address,
+            {"access_key_id": made.access_key_id, "secret_access_key": str(made.secret)},
+        )
+        wait_until(lambda: listeners(orders) == 1)
+        sqs.list_queues()
+        keeper.revoke_access_key(made.access_key_id)
+
+        def is_refused() -> bool:
+            try:
+                sqs.list_queues()
+            except sqs.exceptions.ClientError as error:
+                return bool(error.response["Error"]["Code"] == "InvalidClientTokenId")
+            return False
+
+        wait_until(is_refused)
+
+
+def test_what_ended_unheard_is_refused_when_the_service_listens_again(guarded: Running, orders: str) -> None:
+    secret = token(orders, "brief", verbs="look")
+    wait_until(lambda: listeners(orders) == 1)
+    with guarded.client(secret) as client, psycopg.connect(orders, autocommit=True) as keeper:
+        assert client.get("/v1/queues").status_code == 200
+        keeper.execute("delete from spanmq.token")  # told to nobody
+        assert client.get("/v1/queues").status_code == 200
+        keeper.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where query = 'listen \"spanmq.access\"'"
+            " and datname = current_database()"
+        )
+        wait_until(lambda: client.get("/v1/queues").status_code == 401)

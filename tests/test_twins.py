@@ -17,6 +17,14 @@ from spanmq.cli.app import app
 from spanmq.client import Client
 from spanmq.client_async import AsyncClient
 
+SQS_MOVES = (
+    "start_sqs_move",
+    "list_sqs_moves",
+    "find_sqs_move",
+    "cancel_sqs_move",
+    "take_sqs_move",
+    "note_sqs_move",
+)
 METHODS_WITHOUT_COMMAND = {
     "open": "what a program does with its client",
     "close": "what a program does with its client",
@@ -42,6 +50,7 @@ METHODS_WITHOUT_COMMAND = {
     "find_access_key": "the service's",
     "list_sqs_queues": "the service's",
     "set_sqs_queue": "the service's",
+    **dict.fromkeys(SQS_MOVES, "the service's"),
 }
 COMMANDS_WITHOUT_METHOD = {
     "upgrade": "spanmq.schema, for who keeps house",
@@ -183,6 +192,7 @@ METHODS_WITHOUT_ROUTE = {
     "find_access_key": "each request's of the SQS protocol",
     "list_sqs_queues": "the SQS protocol's",
     "set_sqs_queue": "the SQS protocol's",
+    **dict.fromkeys(SQS_MOVES, "the SQS protocol's"),
 }
 # Where the client holds the names of functions.
 CALLERS = [

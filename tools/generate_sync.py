@@ -31,6 +31,7 @@ MODULES = (
     "sending",
     "shard_maps",
     "shards",
+    "sqs_moves",
     "subscriptions",
     "tokens",
 )
@@ -64,6 +65,7 @@ WORDS = {
     "AsyncReceivers": "Receivers",
     "AsyncShardMaps": "ShardMaps",
     "AsyncShardedQueue": "ShardedQueue",
+    "AsyncSqsMoves": "SqsMoves",
     "AsyncSubscriptions": "Subscriptions",
     "AsyncTokens": "Tokens",
     "__aenter__": "__enter__",
@@ -87,6 +89,7 @@ WORDS = {
     "schedules_async": "schedules",
     "sending_async": "sending",
     "receivers_async": "receivers",
+    "sqs_moves_async": "sqs_moves",
     "subscriptions_async": "subscriptions",
     "tokens_async": "tokens",
 }

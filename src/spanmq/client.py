@@ -52,6 +52,7 @@ from spanmq.schedules import Schedules, plan_schedules
 from spanmq.schema import Installed
 from spanmq.sending import Sending
 from spanmq.shard_maps import ShardMaps
+from spanmq.sqs_moves import SqsMoves
 from spanmq.subscriptions import Subscriptions
 from spanmq.tokens import Tokens
 
@@ -70,6 +71,7 @@ class Client(
     Subscriptions,
     Tokens,
     AccessKeys,
+    SqsMoves,
 ):
     """Send and receive messages.
 

@@ -50,6 +50,7 @@ from spanmq.schedules_async import AsyncSchedules, plan_schedules
 from spanmq.schema import Installed
 from spanmq.sending_async import AsyncSending
 from spanmq.shard_maps_async import AsyncShardMaps
+from spanmq.sqs_moves_async import AsyncSqsMoves
 from spanmq.subscriptions_async import AsyncSubscriptions
 from spanmq.tokens_async import AsyncTokens
 
@@ -68,6 +69,7 @@ class AsyncClient(
     AsyncSubscriptions,
     AsyncTokens,
     AsyncAccessKeys,
+    AsyncSqsMoves,
 ):
     """Send and receive messages.
 

@@ -129,6 +129,23 @@ class SqsQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class SqsMove:
+    """A task that moves messages: RUNNING, CANCELLED, COMPLETED or FAILED."""
+
+    handle: str
+    source: str
+    destination: str | None
+    source_arn: str
+    destination_arn: str | None
+    rate: int | None
+    status: str
+    moved: int
+    to_move: int
+    failure: str | None
+    started_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class QueueGrant:
     """What a role may do with a queue: `verb` is "send", "receive" or "manage"."""
 

@@ -29,6 +29,7 @@ from spanmq.service.failure import handle
 from spanmq.service.parts import Failed
 from spanmq.service.settings import Settings
 from spanmq.service.sqs.endpoint import Endpoint
+from spanmq.service.sqs.mover import Mover
 from spanmq.service.tracing import REQUESTS
 
 DESCRIPTION: Final = "Queues over HTTP. Errors have one shape everywhere; docs/service.md lists their codes."
@@ -71,13 +72,16 @@ def create_app(settings: Settings, *, mounts: Mapping[str, Mount] | None = None)
     takes.
     """
     backend = Backend(settings)
+    mover = Mover(backend)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await backend.open()
+        mover.begin()
         try:
             yield
         finally:
+            await mover.end()
             await backend.close()
 
     app = FastAPIOffline(
@@ -94,6 +98,7 @@ def create_app(settings: Settings, *, mounts: Mapping[str, Mount] | None = None)
         telemetry=REQUESTS,
     )
     app.state.backend = backend
+    app.state.mover = mover
     handle(app)
     app.include_router(condition.routes)
     for router in ROUTERS:

@@ -26,6 +26,12 @@ ADDED = {
     "find_access_key",
     "list_access_keys",
     "list_sqs_queues",
+    "start_sqs_move",
+    "list_sqs_moves",
+    "find_sqs_move",
+    "cancel_sqs_move",
+    "take_sqs_move",
+    "note_sqs_move",
     "revoke_access_key",
     "set_sqs_queue",
     "grant_queue",
@@ -63,6 +69,7 @@ ADDED = {
     "doctor",
     "drop_category_rule",
     "extend",
+    "hold",
     "dead_letter_extent",
     "dead_letters_between",
     "failure_extent",
@@ -112,7 +119,7 @@ ADDED = {
     "unschedule",
     "upcoming_schedules",
 }
-ADDED_TYPES = {"dead_letter", "leased_message", "token", "access_key"}
+ADDED_TYPES = {"dead_letter", "leased_message", "token", "access_key", "sqs_move"}
 # PGMQ says volatile, but these look at nothing but their arguments.
 IMMUTABLE_HERE = {"format_table_name", "validate_queue_name"}
 

@@ -1,0 +1,71 @@
+"""The SQL functions of move tasks: their arguments, and what becomes of their rows. No I/O here."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+from spanmq import call as argument
+from spanmq.call import Call, Rows
+from spanmq.message import SqsMove
+from spanmq.rows import records
+
+
+def start_sqs_move(
+    source: str,
+    destination: str | None,
+    source_arn: str,
+    destination_arn: str | None,
+    to_move: int,
+    rate: int | None,
+) -> Call[str | None]:
+    """Begin to move."""
+    arguments = [
+        argument.queue_name("source", source),
+        argument.text("destination", destination),
+        argument.text("source_arn", source_arn),
+        argument.text("destination_arn", destination_arn),
+        argument.bigint("to_move", to_move),
+    ]
+    if rate is not None:
+        arguments.append(argument.integer("rate", rate))
+    return Call("start_sqs_move", tuple(arguments), Rows.scalar, source, native=True)
+
+
+def list_sqs_moves(source: str, quantity: int) -> Call[list[SqsMove]]:
+    """List the tasks of a source."""
+    arguments = argument.queue_name("source", source), argument.integer("n", quantity)
+    return Call("list_sqs_moves", arguments, partial(records, _move), source, native=True)
+
+
+def find_sqs_move(handle: str) -> Call[SqsMove | None]:
+    """Look one up."""
+    return Call("find_sqs_move", (argument.text("handle", handle),), _one, native=True)
+
+
+def cancel_sqs_move(handle: str) -> Call[int | None]:
+    """Move no more."""
+    return Call("cancel_sqs_move", (argument.text("handle", handle),), Rows.scalar, native=True)
+
+
+def take_sqs_move() -> Call[SqsMove | None]:
+    """Take a task that is due."""
+    return Call("take_sqs_move", (), _one, native=True)
+
+
+def note_sqs_move(handle: str, moved: int, failure: str | None) -> Call[float | None]:
+    """Note a step."""
+    arguments = [argument.text("handle", handle), argument.bigint("moved", moved)]
+    if failure is not None:
+        arguments.append(argument.text("failure", failure))
+    return Call("note_sqs_move", tuple(arguments), Rows.scalar, native=True)
+
+
+def _one(rows: Rows) -> SqsMove | None:
+    found = records(_move, rows)
+    return found[0] if found else None
+
+
+def _move(row: dict[str, Any]) -> SqsMove:
+    return SqsMove(**{field.name: row[field.name] for field in fields(SqsMove)})

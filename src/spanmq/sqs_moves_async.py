@@ -1,0 +1,51 @@
+"""What a client does with the move tasks of the SQS protocol; a part of AsyncClient."""
+
+from __future__ import annotations
+
+from spanmq import sqs_move_calls
+from spanmq.link_async import AsyncLink
+from spanmq.message import SqsMove
+
+
+class AsyncSqsMoves:
+    """Tasks that live in the database: any service does their next step."""
+
+    _link: AsyncLink
+
+    async def start_sqs_move(
+        self,
+        source: str,
+        destination: str | None = None,
+        *,
+        source_arn: str,
+        destination_arn: str | None = None,
+        to_move: int,
+        rate: int | None = None,
+    ) -> str | None:
+        """Begin to move the messages of a queue, and give the task's handle; None if one runs.
+
+        Without a destination each goes back where it came from. `rate` is messages a second.
+        """
+        return await self._link.run(
+            sqs_move_calls.start_sqs_move(source, destination, source_arn, destination_arn, to_move, rate)
+        )
+
+    async def list_sqs_moves(self, source: str, quantity: int = 10) -> list[SqsMove]:
+        """List the tasks of a source, the newest first."""
+        return await self._link.run(sqs_move_calls.list_sqs_moves(source, quantity))
+
+    async def find_sqs_move(self, handle: str) -> SqsMove | None:
+        """Look a task up."""
+        return await self._link.run(sqs_move_calls.find_sqs_move(handle))
+
+    async def cancel_sqs_move(self, handle: str) -> int | None:
+        """Move no more; give how many were moved, None if no such task runs."""
+        return await self._link.run(sqs_move_calls.cancel_sqs_move(handle))
+
+    async def take_sqs_move(self) -> SqsMove | None:
+        """Take a task whose next step is due, to the end of the transaction."""
+        return await self._link.run(sqs_move_calls.take_sqs_move())
+
+    async def note_sqs_move(self, handle: str, moved: int, failure: str | None = None) -> float | None:
+        """Note a step; give after how many seconds the next is due, None if there is none."""
+        return await self._link.run(sqs_move_calls.note_sqs_move(handle, moved, failure))

@@ -84,7 +84,7 @@ def hold(
 ) -> Call[list[Settled]]:
     """Hold single messages of a lease for another time."""
     arguments = (*_held(queue, lease_id, message_ids), argument.seconds("seconds", seconds))
-    return Call("hold", arguments, partial(records, _settled), queue, native=True)
+    return Call("hold", arguments, settlements, queue, native=True)
 
 
 def pause(queue: str) -> Call[None]:

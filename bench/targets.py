@@ -84,7 +84,14 @@ TARGETS: tuple[Target, ...] = (
     *(Target(f"cycle/batch-100/clients-{clients}", NATIVE, 0.6, 0.4, Measure.WAL) for clients in (1, 4, 16)),
     *(
         target
-        for case in ("snapshot/held", "soak/batch-100", "soak/singles", "soak/groups")
+        for case in (
+            "snapshot/held",
+            "snapshot/held/singles",
+            "snapshot/held/half-settled",
+            "soak/batch-100",
+            "soak/singles",
+            "soak/groups",
+        )
         for target in (
             Target(case, NATIVE, 25, 50),
             Target(case, NATIVE, 0.9, 0.98, Measure.LAST_TO_FIRST),

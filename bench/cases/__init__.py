@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from bench.cases import backlog, bites, cycle, delivery, grouped, held_back, invisible, snapshot, soak, wake
+from bench.cases import (
+    backlog,
+    bites,
+    cycle,
+    delivery,
+    grouped,
+    held_back,
+    invisible,
+    ordered,
+    snapshot,
+    soak,
+    wake,
+)
 from bench.plan import Plan
 from bench.stage import Experiment
 
@@ -14,6 +26,7 @@ def experiments(plan: Plan) -> tuple[Experiment, ...]:
         *bites.experiments(),
         *grouped.experiments(plan),
         *delivery.experiments(),
+        *ordered.experiments(plan),
         *held_back.experiments(),
         *invisible.experiments(plan),
         *backlog.experiments(plan),

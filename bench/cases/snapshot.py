@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 
 from bench import scripts
-from bench.contestants import NATIVE, Contestant
+from bench.contestants import NATIVE, QUEUE, Contestant
 from bench.plan import Plan
 from bench.stage import Experiment, Stage
 
@@ -15,20 +15,34 @@ CLIENTS = 2
 
 
 def experiments(plan: Plan) -> tuple[Experiment, ...]:
-    return tuple(
-        windowed(
-            f"snapshot/{manner}",
-            held=manner == "held",
-            windows=(count, plan.held_window_seconds),
-            batch=BATCH,
+    held = (plan.held_windows, plan.held_window_seconds)
+    free = (plan.free_windows, plan.held_window_seconds)
+    half = (f"fill('{QUEUE}', {plan.skewed}, 1000)", f"settle_half('{QUEUE}')")
+    found = [windowed("snapshot/held", held=True, windows=held, batch=BATCH)]
+    if plan.free_windows:
+        found.append(windowed("snapshot/free", held=False, windows=free, batch=BATCH))
+    if "singles" in plan.manners:
+        found.append(windowed("snapshot/held/singles", held=True, windows=held, batch=1))
+    if "half-settled" in plan.manners:
+        found.append(
+            windowed("snapshot/held/half-settled", held=True, windows=held, batch=BATCH, fillings=half)
         )
-        for manner, count in (("held", plan.held_windows), ("free", plan.free_windows))
-        if count
-    )
+    return tuple(found)
 
 
-def windowed(case: str, *, held: bool, windows: tuple[int, int], batch: int, groups: int = 0) -> Experiment:
-    """Make an experiment that runs each contestant once, all windows. The last window's rate counts."""
+def windowed(
+    case: str,
+    *,
+    held: bool,
+    windows: tuple[int, int],
+    batch: int,
+    groups: int = 0,
+    fillings: Sequence[str] = (),
+) -> Experiment:
+    """Make an experiment that runs each contestant once, all windows. The last window's rate counts.
+
+    `fillings` make a backlog in front, while the snapshot is held.
+    """
 
     def script_of(contestant: Contestant) -> str:
         return scripts.grouped_cycle(contestant, groups) if groups else scripts.cycle(contestant, batch)
@@ -40,6 +54,8 @@ def windowed(case: str, *, held: bool, windows: tuple[int, int], batch: int, gro
             database.create_queue()
             database.calm()
             with database.held_snapshot() if held else nullcontext():
+                for filling in fillings:
+                    database.fill(filling)
                 stage.load(
                     case,
                     number,

@@ -143,6 +143,39 @@ def test_an_ack_of_one_settles_what_the_lease_holds(
     assert (held, archived) == ((int(outcome != [(1, "acked")]),), (int(archive),))
 
 
+@pytest.mark.parametrize("left", [0, 1])
+@pytest.mark.parametrize("sizes", [[300], [100, 100, 100], [7, 3]])
+def test_an_ack_of_a_run_settles_what_is_left_of_its_lease(
+    connection: Connection[Any], sizes: list[int], left: int
+) -> None:
+    connection.execute("select pgmq.create('orders')")
+    for first, n in zip([sum(sizes[:i]) for i in range(len(sizes))], sizes, strict=True):
+        send(connection, first + 1, first + n)
+    total = sum(sizes)
+    ack = "select a.* from pgmq.ack('orders', %s, array(select generate_series(%s::bigint, %s))) a order by 1"
+    taken = connection.execute("select lease_id from pgmq.receive('orders', %s)", [total]).fetchall()
+    lease = taken[0][0]
+    assert len(taken) == total
+    assert connection.execute(ack, [lease + 1, 1, total]).fetchone() == (1, "stale")
+    connection.execute("select pgmq.delete('orders', 2)")
+    last = total - left
+    outcomes = connection.execute(ack, [lease, 1, last]).fetchall()
+    assert outcomes == [(i, "stale" if i == 2 else "acked") for i in range(1, last + 1)]
+    assert connection.execute("select msg_id from pgmq.q_orders").fetchall() == [(total,)][:left]
+    assert connection.execute("select count(*) from spanmq.settled").fetchone() == (0,)
+    outcome = "acked" if left else "stale"
+    assert connection.execute(ack, [lease, total, total]).fetchall() == [(total, outcome)]
+
+
+def test_an_ack_settles_no_id_that_it_does_not_name(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('orders')")
+    send(connection, 1, 3)
+    lease = connection.execute("select lease_id from pgmq.receive('orders', 3)").fetchall()[0][0]
+    ack = "select * from pgmq.ack('orders', %s, array[1, 3, 3]::bigint[])"
+    assert connection.execute(ack, [lease]).fetchall() == [(1, "acked"), (3, "acked")]
+    assert connection.execute("select msg_id from pgmq.q_orders").fetchall() == [(2,)]
+
+
 def test_an_ack_of_what_no_lease_holds_changes_nothing(connection: Connection[Any]) -> None:
     connection.execute("select pgmq.create('orders'), pgmq.send('orders', '1')")
     for lease in ("0", "-1", "null"):

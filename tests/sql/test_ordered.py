@@ -92,6 +92,21 @@ def test_as_much_comes_as_is_wanted_and_free(orders: Connection[Any], claim: str
         assert [id_ for id_ in got if id_ in own] == own[: len(set(got) & set(own))], "its head run"
 
 
+def test_what_all_has_left_and_nobody_has_swept_blocks_no_group(orders: Connection[Any]) -> None:
+    ids = send(orders, "aaa")
+    (lease,) = set(column(orders, "select lease_id from pgmq.receive('orders', 2, 30)"))
+    column(orders, "select msg_id from pgmq.ack('orders', %s, %s)", lease, ids[:1])
+    assert column(orders, RECEIVE, 1) == []
+    # As a delete leaves it that met a settlement in its last instant.
+    kind = column(orders, "select is_unlogged from spanmq.queue")[0]
+    orders.execute(
+        f"insert into spanmq.settled{'_unlogged' if kind else ''} select queue_id, %s, %s"
+        " from spanmq.queue".encode(),
+        [lease, ids[1]],
+    )
+    assert [*column(orders, RECEIVE, 1), *column(orders, RECEIVE, 1)] == ids[2:]
+
+
 def test_what_a_claim_has_taken_it_does_not_take_again(orders: Connection[Any]) -> None:
     ids = send(orders, "a" + 30 * "b")
     assert column(orders, "select msg_id from pgmq.receive('orders', 20, 0)") == ids[:20]

@@ -76,7 +76,7 @@ RULES = {
         ),
         not_ours=("dashboard", "cli"),
     ),
-    "dashboard": Rule(packages=frozenset({"starlette", "jinja2"}), not_ours=("service",)),
+    "dashboard": Rule(packages=frozenset({"starlette", "jinja2", "pygal"}), not_ours=("service",)),
     "*": Rule(packages=DRIVER, not_ours=UPPER),
 }
 

@@ -31,6 +31,7 @@ from spanmq.delivery_calls import by_lease
 from spanmq.errors import InvalidArgumentError
 from spanmq.grants import Grants
 from spanmq.health import Health
+from spanmq.insides import Insides
 from spanmq.link import ConnectionLink, Link, PoolLink, check_alive
 from spanmq.listen import Announcement, Listener, receive_until
 from spanmq.maintenance import Maintenance
@@ -51,6 +52,7 @@ from spanmq.receivers import Receivers
 from spanmq.schedules import Schedules, plan_schedules
 from spanmq.schema import Installed
 from spanmq.sending import Sending
+from spanmq.sessions import Sessions
 from spanmq.shard_maps import ShardMaps
 from spanmq.sqs_moves import SqsMoves
 from spanmq.subscriptions import Subscriptions
@@ -66,10 +68,12 @@ class Client(
     DeadLetters,
     Receivers,
     Health,
+    Insides,
     Grants,
     ShardMaps,
     Subscriptions,
     Tokens,
+    Sessions,
     AccessKeys,
     SqsMoves,
 ):

@@ -29,6 +29,7 @@ from spanmq.delivery_calls import by_lease
 from spanmq.errors import InvalidArgumentError
 from spanmq.grants_async import AsyncGrants
 from spanmq.health_async import AsyncHealth
+from spanmq.insides_async import AsyncInsides
 from spanmq.link_async import AsyncConnectionLink, AsyncLink, AsyncPoolLink, check_alive
 from spanmq.listen_async import AsyncAnnouncement, AsyncListener, receive_until
 from spanmq.maintenance_async import AsyncMaintenance
@@ -49,6 +50,7 @@ from spanmq.receivers_async import AsyncReceivers
 from spanmq.schedules_async import AsyncSchedules, plan_schedules
 from spanmq.schema import Installed
 from spanmq.sending_async import AsyncSending
+from spanmq.sessions_async import AsyncSessions
 from spanmq.shard_maps_async import AsyncShardMaps
 from spanmq.sqs_moves_async import AsyncSqsMoves
 from spanmq.subscriptions_async import AsyncSubscriptions
@@ -64,10 +66,12 @@ class AsyncClient(
     AsyncDeadLetters,
     AsyncReceivers,
     AsyncHealth,
+    AsyncInsides,
     AsyncGrants,
     AsyncShardMaps,
     AsyncSubscriptions,
     AsyncTokens,
+    AsyncSessions,
     AsyncAccessKeys,
     AsyncSqsMoves,
 ):

@@ -61,6 +61,13 @@ def dead_letters(
     return Call("dead_letters", arguments, partial(_dead_letters, codec), queue, Shape.MESSAGES, native=True)
 
 
+def dead_letters_of(codec: Codec, queue: str, message_id: int) -> Call[list[DeadLetter]]:
+    """Look at those of one message."""
+    arguments = (argument.queue_name("queue", queue), argument.bigint("msg_id", message_id))
+    read = partial(_dead_letters, codec)
+    return Call("dead_letters_of", arguments, read, queue, Shape.MESSAGES, native=True)
+
+
 def count_dead_letters(queue: str | None) -> Call[list[DeadLetterCount]]:
     """Count them."""
     return Call("count_dead_letters", _queue(queue), partial(records, _count), queue, native=True)

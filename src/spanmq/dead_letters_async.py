@@ -48,6 +48,10 @@ class AsyncDeadLetters:
             dead_letter_calls.dead_letters(self._codec, queue, filters, redriven, after, quantity)
         )
 
+    async def dead_letters_of(self, queue: str, message_id: int) -> list[DeadLetter]:
+        """Give the dead letters that a message became, the first one first."""
+        return await self._link.run(dead_letter_calls.dead_letters_of(self._codec, queue, message_id))
+
     async def count_dead_letters(self, queue: str | None = None) -> list[DeadLetterCount]:
         """Count those that wait, by queue and category; costs the same whatever their number."""
         return await self._link.run(dead_letter_calls.count_dead_letters(queue))

@@ -54,7 +54,12 @@ def rotate_token(name: str, secret_hash: str, overlap: Seconds) -> Call[bool]:
 def check_token(secret_hash: str) -> Call[Token | None]:
     """Look one up by its secret."""
     arguments = (argument.text("secret_hash", secret_hash),)
-    return Call("check_token", arguments, lambda rows: _first(rows) if rows.values else None, native=True)
+    return Call("check_token", arguments, first_token, native=True)
+
+
+def first_token(rows: Rows) -> Token | None:
+    """Read a token, or None if there is none."""
+    return _first(rows) if rows.values else None
 
 
 def _first(rows: Rows) -> Token:

@@ -74,3 +74,18 @@ def token(dsn: str, name: str, *, queues: str = "*", verbs: str = "send,receive,
 def open_files(process: subprocess.Popen[bytes]) -> int:
     """Count what a process has open."""
     return len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """Make a certificate for this machine, and its key."""
+    made, key = folder / "certificate.pem", folder / "key.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
+            *("-keyout", str(key), "-out", str(made), "-days", "2", "-subj", "/CN=localhost"),
+            *("-addext", "subjectAltName=IP:127.0.0.1"),
+        ],
+        capture_output=True,
+        check=True,
+    )
+    return made, key

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ssl
-import subprocess
 from pathlib import Path
 
 import httpx
 import pytest
 from tests.cli.program import spanmq
-from tests.service.running import service
+from tests.service.running import certificate, service
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.service import Settings
@@ -18,17 +17,7 @@ from spanmq.service import Settings
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[Path, Path]:
     """A certificate for this machine, and its key."""
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
-            *("-keyout", str(key), "-out", str(certificate), "-days", "2", "-subj", "/CN=localhost"),
-            *("-addext", "subjectAltName=IP:127.0.0.1"),
-        ],
-        capture_output=True,
-        check=True,
-    )
-    return certificate, key
+    return certificate(tmp_path)
 
 
 def test_service_speaks_tls_and_nothing_else(orders: str, tmp_path: Path, pair: tuple[Path, Path]) -> None:

@@ -88,6 +88,20 @@ def dead_letters(
 
 
 @commands.command()
+def dead_letters_of(
+    queue: QueueName,
+    message_id: Annotated[int, typer.Argument(metavar="ID", help="The message.", show_default=False)],
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the dead letters that a message became; --json has their whole story."""
+    output = Output(as_json=as_json)
+    with client(dsn) as opened:
+        found = opened.dead_letters_of(queue, message_id)
+    output.records(found, columns=COLUMNS, empty="it never died")
+
+
+@commands.command()
 def count_dead_letters(queue: OfQueue = None, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Count the dead letters that wait, by queue and category."""
     output = Output(as_json=as_json)

@@ -45,10 +45,13 @@ def serve(
         Path | None, typer.Option(help="A file with its key, PEM.", show_default=False)
     ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    without_dashboard: Annotated[
+        bool, typer.Option("--without-dashboard", help="Show no pages; only the routes answer.")
+    ] = False,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Serve queues over HTTP.
+    """Serve queues over HTTP, and pages for people.
 
     SIGTERM and Ctrl-C answer who waits for messages, finish what is under way within --grace, and end it; a
     second one ends it at once. It logs to stderr; --json prints the address it listens on, as one line.
@@ -57,6 +60,7 @@ def serve(
     if level is None:
         raise errors.InvalidArgumentError(f"there is no log level {log_level!r}")
     try:
+        from spanmq.dashboard import pages
         from spanmq.service import Settings
         from spanmq.service.server import serve as run
     except ModuleNotFoundError as error:
@@ -94,6 +98,7 @@ def serve(
                 tls_certificate=tls_certificate,
                 tls_key=tls_key,
             ),
+            pages=None if without_dashboard else pages,
             announce=announce,
         )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
 from fastapi_offline import FastAPIOffline
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from spanmq import __version__
@@ -15,6 +16,7 @@ from spanmq.service import (
     categories,
     condition,
     dead_letters,
+    insides,
     lookup,
     queues,
     receiving,
@@ -53,6 +55,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     receiving.routes,
     lookup.routes,
     queues.routes,
+    insides.routes,
     dead_letters.routes,
     categories.routes,
     schedules.routes,
@@ -61,15 +64,13 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     subscriptions.routes,
 )
 
-Mount = Callable[[Backend], ASGIApp]
+Pages = Callable[[Backend], list[Route]]
 
 
-def create_app(settings: Settings, *, mounts: Mapping[str, Mount] | None = None) -> FastAPI:
+def create_app(settings: Settings, *, pages: Pages | None = None) -> FastAPI:
     """Make the application.
 
-    `mounts` are other applications under paths of their own, such as pages at "/": each is made with what
-    stands behind all requests, which is open whenever they are asked. A mount sees what no route before it
-    takes.
+    `pages` makes more routes, of pages for people, out of what stands behind all requests.
     """
     backend = Backend(settings)
     mover = Mover(backend)
@@ -104,8 +105,8 @@ def create_app(settings: Settings, *, mounts: Mapping[str, Mount] | None = None)
     for router in ROUTERS:
         app.include_router(router)
     app.router.routes += Endpoint(backend).routes()
-    for path, mount in (mounts or {}).items():
-        app.mount(path, mount(backend))
+    if pages is not None:
+        app.router.routes += pages(backend)
     app.add_middleware(_Gated, backend=backend)
     return app
 

@@ -10,13 +10,15 @@ from starlette.requests import Request
 
 from spanmq.body import RawJson
 from spanmq.client_async import AsyncClient
-from spanmq.errors import ConnectionFailedError
+from spanmq.errors import ConnectionFailedError, SpanmqError
 from spanmq.listen_access import heed_access
 from spanmq.message import AccessKey
 from spanmq.service.access import Tokens
+from spanmq.service.failure import describe
 from spanmq.service.gate import Gate
 from spanmq.service.measures import Measures
 from spanmq.service.remembered import Remembered
+from spanmq.service.sessions import Sessions
 from spanmq.service.waiting import Waiting
 from spanmq.timeouts import Timeouts, with_timeouts
 
@@ -44,6 +46,7 @@ class Backend:
         self.tokens = Tokens(self.client, settings.token_cache)
         self.keys: Remembered[AccessKey | None] = Remembered(settings.token_cache)
         self.gate = Gate(settings)
+        self.sessions = Sessions(self.client, self.gate, settings)
         self.measures = Measures(self.gate)
         self.gate.measures = self.measures
         self.is_stopping = False
@@ -57,6 +60,11 @@ class Backend:
             await self.client.open()
         except ConnectionFailedError as error:
             logger.warning("database_away error=%r", error.message)
+
+    def explain(self, error: SpanmqError) -> tuple[int, str]:
+        """Give the status and the words for an error, as pages show it."""
+        status, body = describe(error)
+        return status, body["error"]["message"]
 
     def stop(self) -> None:
         """Answer who waits, and be ready for no more."""
@@ -74,6 +82,7 @@ class Backend:
     def _forget(self) -> None:
         self.tokens.forget()
         self.keys.forget()
+        self.sessions.forget()
 
 
 async def backend_of(request: Request) -> Backend:

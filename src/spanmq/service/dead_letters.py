@@ -76,6 +76,14 @@ async def count_dead_letters(queue: QueueName, backend: Behind, _: MayLook) -> R
     return reply(counts=await backend.client.count_dead_letters(queue))
 
 
+@routes.get("/queues/{queue}/messages/{message_id}/dead-letters")
+async def dead_letters_of(
+    queue: QueueName, message_id: Annotated[int, Path(ge=0, lt=2**63)], backend: Behind, _: MayLook
+) -> Response:
+    """Give the dead letters that a message became, the first one first."""
+    return reply(dead_letters=await backend.client.dead_letters_of(queue, message_id))
+
+
 @routes.post("/queues/{queue}/dead-letters/search")
 async def dead_letters(queue: QueueName, sought: Sought, backend: Behind, _: MayLook) -> Response:
     """Look at dead letters, in the order of their deaths; the next page begins after the last id."""

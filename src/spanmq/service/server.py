@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from spanmq.service.app import Mount, create_app
+from spanmq.service.app import Pages, create_app
 from spanmq.service.backend import Backend
 from spanmq.service.settings import Settings
 
@@ -126,11 +126,11 @@ class Server(uvicorn.Server):
 def serve(
     settings: Settings,
     *,
-    mounts: Mapping[str, Mount] | None = None,
+    pages: Pages | None = None,
     announce: Callable[[str], None] = lambda address: logger.info("service_started address=%s", address),
 ) -> None:
     """Serve until a signal; `announce` is told the address as soon as requests are taken."""
-    app: FastAPI = create_app(settings, mounts=mounts)
+    app: FastAPI = create_app(settings, pages=pages)
     protocol = type("TimedProtocol", (Protocol,), {"header_seconds": settings.read_timeout})
     config = uvicorn.Config(
         app,

@@ -56,6 +56,13 @@ language sql immutable as $$
     select row(this.name, this.queues, this.verbs, this.created_at, this.expires_at, this.rotated_at)::pgmq.token
 $$;
 
+-- Whether that is the hash of a token's secret, and the token is good now. One expression: what asks by it finds the index.
+create or replace function spanmq.is_good(this spanmq.token, hash text) returns boolean
+language sql volatile as $$
+    select (this.secret_hash = hash or this.previous_hash = hash and this.previous_until > pg_catalog.clock_timestamp())
+        and (this.expires_at is null or this.expires_at > pg_catalog.clock_timestamp())
+$$;
+
 -- Makes a token from the hash of its secret. Raises MQ002 for a name that is taken or empty, a pattern that fits no queue's name, an
 -- unknown verb, a time that is over; 42501 without the right.
 create or replace function pgmq.create_token(name text, secret_hash text, queues text[], verbs text[], expires_at timestamptz default null)
@@ -134,8 +141,5 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp a
 begin
     perform spanmq.check_token_right('select');
     return query
-        select (spanmq.token_row(t)).* from spanmq.token t
-        where (t.secret_hash = check_token.secret_hash
-               or t.previous_hash = check_token.secret_hash and t.previous_until > clock_timestamp())
-          and (t.expires_at is null or t.expires_at > clock_timestamp());
+        select (spanmq.token_row(t)).* from spanmq.token t where spanmq.is_good(t, check_token.secret_hash);
 end $$;

@@ -1,0 +1,105 @@
+"""What a person does to a queue: pause, resume, purge, send a message."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from spanmq.body import RawJson
+from spanmq.dashboard.page import Page, go, show
+from spanmq.dashboard.visit import Visit
+from spanmq.dashboard.wording import address
+from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError
+
+
+async def pause(visit: Visit) -> Response:
+    """Let receivers get nothing."""
+    await visit.form()
+    await visit.behind.client.pause(visit.queue)
+    return go(address("/queue", queue=visit.queue, done="paused"))
+
+
+async def resume(visit: Visit) -> Response:
+    """Let receivers get messages again."""
+    await visit.form()
+    await visit.behind.client.resume(visit.queue)
+    return go(address("/queue", queue=visit.queue, done="resumed"))
+
+
+async def ask_purge(visit: Visit) -> Response:
+    """Ask for the name of the queue: a purge can't be undone."""
+    await visit.behind.client.get_policy(visit.queue)  # it is there
+    return show(visit, "purge.html", queue=visit.queue, is_wrong=False)
+
+
+async def purge(visit: Visit) -> Response:
+    """Remove all messages, if the name was typed."""
+    fields = await visit.form()
+    if fields.get("confirmation", "").strip() != visit.queue:
+        return show(visit, "purge.html", 422, queue=visit.queue, is_wrong=True)
+    removed = await visit.behind.client.purge(visit.queue)
+    return go(address("/queue", queue=visit.queue, done="purged", n=removed))
+
+
+async def ask_send(visit: Visit) -> Response:
+    """Show the form of a message."""
+    return show(visit, "send.html", queue=visit.queue, fields={}, problem=None)
+
+
+async def send(visit: Visit) -> Response:
+    """Send one message, and show it."""
+    fields = await visit.form()
+    try:
+        message_id = await visit.behind.client.send(
+            visit.queue,
+            _body(fields.get("body", "")),
+            headers=_headers(fields.get("headers", "")),
+            group=fields.get("group", "").strip() or None,
+            delay=_seconds(fields.get("delay", "")),
+        )
+    except (InvalidArgumentError, InvalidBodyError, BodyTooLargeError) as error:
+        return show(visit, "send.html", 422, queue=visit.queue, fields=fields, problem=error.message)
+    # Who may send but not look is shown that it was sent, and no more.
+    if not visit.may("look", visit.queue):
+        return show(visit, "sent.html", queue=visit.queue, message_id=message_id)
+    return go(address("/message", queue=visit.queue, id=message_id))
+
+
+def _body(given: str) -> RawJson:
+    _json("body", given)
+    return RawJson(given)  # as it was typed: to the last digit
+
+
+def _seconds(given: str) -> float:
+    try:
+        return float(given.strip() or 0)
+    except ValueError as error:
+        raise InvalidArgumentError("the delay must be a number of seconds") from error
+
+
+def _json(name: str, given: str) -> Any:
+    try:
+        return json.loads(given)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"the {name} is no JSON: {error}") from error
+
+
+def _headers(given: str) -> dict[str, Any] | None:
+    if not given.strip():
+        return None
+    found = _json("headers", given)
+    if not isinstance(found, dict):
+        raise InvalidArgumentError("headers are a JSON object")
+    return found
+
+
+PAGES: Final = (
+    Page("/queue/pause", pause, "manage", of_queue=True, method="POST"),
+    Page("/queue/resume", resume, "manage", of_queue=True, method="POST"),
+    Page("/queue/purge", ask_purge, "manage", of_queue=True),
+    Page("/queue/purge", purge, "manage", of_queue=True, method="POST"),
+    Page("/queue/send", ask_send, "send", of_queue=True),
+    Page("/queue/send", send, "send", of_queue=True, method="POST"),
+)

@@ -1,0 +1,122 @@
+"""The pages as one application: who is asked what, what stands around every answer, and how it fails."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+from urllib.parse import quote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from spanmq.dashboard import actions, asset, figures, message, queue, queues, sign_in
+from spanmq.dashboard.behind import Behind
+from spanmq.dashboard.page import Page, go, show
+from spanmq.dashboard.refusal import RefusedError
+from spanmq.dashboard.visit import MARK, Visit, cookie_name, visit_of
+from spanmq.errors import SpanmqError
+
+logger = logging.getLogger("spanmq.dashboard")
+
+# A line a noun.
+PAGES: Final[tuple[Page, ...]] = (
+    *sign_in.PAGES,
+    *queues.PAGES,
+    *queue.PAGES,
+    *figures.PAGES,
+    *message.PAGES,
+    *actions.PAGES,
+)
+HEADERS: Final = {
+    # No script but our files, nothing from elsewhere, in nobody's frame.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    # Not no-referrer: it takes the origin from forms, too.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+# What the script sends that keeps a page fresh: it wants no other page in the place of this one.
+LIVE: Final = "x-spanmq-live"
+
+
+def pages(behind: Behind) -> list[Route]:
+    """Give the routes of all pages, which stand on what the service has."""
+    return [
+        *(Route(page.path, _answering(page, behind), methods=[page.method]) for page in PAGES),
+        Route("/assets/{name}", _asset, methods=["GET"]),
+    ]
+
+
+def _answering(page: Page, behind: Behind) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        visit = Visit(request, behind, None, None, "")
+        try:
+            _check_host(request, behind)
+            visit = await visit_of(request, behind)
+            response = await _page(page, visit)
+        except RefusedError as refusal:
+            response = _refuse(refusal, visit)
+        except HTTPException as error:
+            # The service's: too much at once, too large, too slow.
+            response = _refuse(RefusedError(error.status_code, "Not now", str(error.detail)), visit)
+        except SpanmqError as error:
+            status, words = behind.explain(error)
+            response = _refuse(RefusedError(status, "That did not work", words), visit)
+        except Exception:
+            logger.exception("page_broke path=%r", page.path)
+            response = _refuse(RefusedError(500, "A fault of ours", "The service's log tells more."), visit)
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
+        is_safe = request.url.scheme == "https"
+        if visit.mark and request.cookies.get(cookie_name(MARK, is_safe=is_safe)) != visit.mark:
+            visit.remember(response, MARK, visit.mark)
+        return response
+
+    return answer
+
+
+async def _page(page: Page, visit: Visit) -> Response:
+    if page.verb is not None and visit.caller is None:
+        if page.method == "GET" and LIVE not in visit.request.headers:
+            here = visit.request.url
+            return go(f"/sign-in?next={quote(f'{here.path}?{here.query}' if here.query else here.path)}")
+        raise RefusedError(401, "Signed out", "Your session has ended. Sign in again.")
+    page.check(visit)
+    return await page.answer(visit)
+
+
+def _refuse(refusal: RefusedError, visit: Visit) -> Response:
+    return show(visit, "refusal.html", refusal.status, refusal=refusal)
+
+
+def _check_host(request: Request, behind: Behind) -> None:
+    # Where nobody signs in, a foreign page whose name leads to this machine could do everything.
+    if behind.sessions.are_needed or _is_loopback(request.url.hostname or ""):
+        return
+    raise RefusedError(421, "Not by this name", "Without tokens these pages answer to localhost only.")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def _asset(request: Request) -> Response:
+    found = asset.send(request, request.path_params["name"])
+    if found is None:
+        raise HTTPException(404)
+    found.headers["X-Content-Type-Options"] = "nosniff"
+    found.headers["Cross-Origin-Resource-Policy"] = "same-origin"
+    return found

@@ -1,0 +1,60 @@
+"""What pages stand on: shapes of what the service has. Neither imports the other: `serve` joins them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
+
+    from spanmq.client_async import AsyncClient
+    from spanmq.errors import SpanmqError
+
+Verb = Literal["send", "receive", "look", "manage"]
+
+
+class Caller(Protocol):
+    """Who looks at a page."""
+
+    @property
+    def name(self) -> str:
+        """Give the name of his token; empty is everybody."""
+
+    @property
+    def verbs(self) -> frozenset[str]:
+        """Give what he may do with some queue."""
+
+    def may(self, verb: Verb, queue: str | None) -> bool:
+        """Tell whether he may do that; None is what concerns all queues."""
+
+
+class Sessions(Protocol):
+    """Who has signed in."""
+
+    @property
+    def are_needed(self) -> bool:
+        """Tell whether one must sign in; if not, everybody may do everything."""
+
+    async def open(self, secret: str, seconds: float) -> str | None:
+        """Give the key of a new session for who shows a token's secret, None if that is not good."""
+
+    async def caller_of(self, key: str | None, scope: Scope) -> Caller | None:
+        """Give who asks, None if nobody knows."""
+
+    async def close(self, key: str) -> None:
+        """End a session."""
+
+
+class Behind(Protocol):
+    """What stands behind all requests. Its client gives bodies of messages as RawJson."""
+
+    @property
+    def client(self) -> AsyncClient:
+        """Give the client, which is open."""
+
+    @property
+    def sessions(self) -> Sessions:
+        """Give who has signed in."""
+
+    def explain(self, error: SpanmqError) -> tuple[int, str]:
+        """Give the status and the words for an error: nothing in them is a secret."""

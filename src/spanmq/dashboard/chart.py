@@ -1,0 +1,126 @@
+"""Charts as SVG, drawn by pygal: they need no script, and show light or dark as the reader has it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+from xml.etree import ElementTree
+
+import pygal
+from pygal.style import Style
+
+from spanmq.queue_part import StatisticsStep
+
+# For maps, of which we draw none, pygal puts itself into all imports; Python 3.11 warns of it each time.
+sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, pygal.PluginImportFixer)]
+
+Shape = Literal["wide", "narrow"]
+SIZES: Final[Mapping[Shape, tuple[int, int]]] = {"wide": (640, 240), "narrow": (360, 260)}
+LABELS: Final[Mapping[Shape, int]] = {"wide": 6, "narrow": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Which columns it shows; a rate is a count by the seconds of its step."""
+
+    lines: Mapping[str, str]
+    colors: tuple[str, ...]
+    is_rate: bool = False
+
+
+# Each color is seen on white and on black, and told from its neighbours by who sees no red or green.
+CHARTS: Final[Mapping[str, Chart]] = {
+    "rates": Chart(
+        {"sent": "sent", "settled": "settled", "failed": "failed", "dead": "dead"},
+        ("#2f7ed8", "#1f9d76", "#d98200", "#d1495b"),
+        is_rate=True,
+    ),
+    "levels": Chart({"backlog": "backlog", "in_flight": "in flight"}, ("#2f7ed8", "#d98200")),
+    "age": Chart({"oldest_ready_seconds": "oldest ready"}, ("#8a63d2",)),
+}
+# Over pygal's own rules, which are for one background.
+RULES: Final = """
+    .axis .guides, .axis .line { stroke: #8884 !important; stroke-dasharray: none !important; }
+    text { fill: #4a5560 !important; }
+    .series path.line { stroke-width: 2; }
+    @media (prefers-color-scheme: dark) { text { fill: #b4bec8 !important; } }
+"""
+
+
+def draw(chart: Chart, steps: Sequence[StatisticsStep], step: float, shape: Shape) -> bytes:
+    """Give the picture."""
+    width, height = SIZES[shape]
+    every = max(len(steps) // LABELS[shape], 1)
+    picture: Any = pygal.Line(
+        width=width,
+        height=height,
+        explicit_size=True,
+        style=_style(chart),
+        css=["file://style.css", "file://graph.css", f"inline:{RULES}"],
+        js=[],
+        show_dots=False,
+        stroke_style={"width": 2},
+        legend_at_bottom=True,
+        legend_at_bottom_columns=len(chart.lines),
+        legend_box_size=10,
+        margin=4,
+        min_scale=3,
+        max_scale=5,
+        range=_range(chart, steps, step),
+        value_formatter=short,
+        x_labels_major_every=every,
+        show_minor_x_labels=False,
+        truncate_label=-1,
+    )
+    pattern = "%H:%M" if len(steps) * step <= 86_400 else "%d %b %H:%M"
+    picture.x_labels = [each.began_at.strftime(pattern) for each in steps]
+    for name, words in chart.lines.items():
+        picture.add(words, _values(chart, steps, step, name))
+    tree: Any = picture.render_tree()
+    # Its script is for pictures in a page, where they would move.
+    for holder in tree.iter():
+        for script in [each for each in holder if str(each.tag).rpartition("}")[2] == "script"]:
+            holder.remove(script)
+    drawn: bytes = ElementTree.tostring(tree, "utf-8", xml_declaration=True)
+    return drawn
+
+
+def short(value: float) -> str:
+    """Write a number in few characters: 12 k."""
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+def _values(chart: Chart, steps: Sequence[StatisticsStep], step: float, name: str) -> list[float]:
+    # A step in which nothing happened is nought.
+    found = [getattr(each, name) or 0.0 for each in steps]
+    return [value / step for value in found] if chart.is_rate else found
+
+
+def _range(chart: Chart, steps: Sequence[StatisticsStep], step: float) -> tuple[float, float]:
+    highest = max((max(_values(chart, steps, step, name), default=0.0) for name in chart.lines), default=0.0)
+    return 0.0, highest or 1.0
+
+
+def _style(chart: Chart) -> Style:
+    return Style(
+        background="transparent",
+        plot_background="transparent",
+        foreground="#4a5560",
+        foreground_strong="#4a5560",
+        foreground_subtle="#8884",
+        colors=chart.colors,
+        opacity="1",
+        opacity_hover="1",
+        transition="0s",
+        font_family="system-ui, sans-serif",
+        label_font_size=11,
+        major_label_font_size=11,
+        legend_font_size=12,
+        value_font_size=11,
+        no_data_font_size=14,
+    )

@@ -1,0 +1,82 @@
+"""What queues did over time: as charts, and as a table for who sees no charts."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.responses import Response
+
+from spanmq.dashboard.chart import CHARTS, Shape, draw
+from spanmq.dashboard.page import Page, show
+from spanmq.dashboard.refusal import RefusedError, forbidden
+from spanmq.dashboard.visit import Visit
+from spanmq.queue_part import StatisticsStep
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """How far a chart looks back, and in which steps: all of them have 60 to 150 of these."""
+
+    name: str
+    words: str
+    seconds: float
+    step: float
+
+
+SPANS: Final = (
+    Span("1h", "1 hour", 3_600.0, 60.0),
+    Span("6h", "6 hours", 21_600.0, 180.0),
+    Span("1d", "1 day", 86_400.0, 900.0),
+    Span("3d", "3 days", 259_200.0, 1_800.0),
+)
+# A picture runs no script, in our page or by itself; its style is its own.
+PICTURE_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "Cache-Control": "private, max-age=20",
+}
+
+
+def span_of(visit: Visit) -> Span:
+    """Give the span that the address names."""
+    name = visit.text("span", SPANS[0].name)
+    for each in SPANS:
+        if each.name == name:
+            return each
+    raise RefusedError(400, "No such span", f"Figures go back {', '.join(each.name for each in SPANS)}.")
+
+
+async def _steps(visit: Visit, span: Span) -> tuple[str | None, list[StatisticsStep]]:
+    queue = visit.text("queue") or None
+    if queue is not None and not visit.may("look", queue):
+        raise forbidden("look", queue)
+    client = visit.behind.client
+    names = (
+        [queue]
+        if queue is not None
+        else [each.name for each in await client.list_queues() if visit.may("look", each.name)]
+    )
+    return queue, await client.sum_statistics(names, seconds=span.seconds, step=span.step)
+
+
+async def chart(visit: Visit) -> Response:
+    """Draw one of the charts."""
+    span, wanted = span_of(visit), visit.text("of")
+    if wanted not in CHARTS:
+        raise RefusedError(400, "No such chart", f"There are {', '.join(CHARTS)}.")
+    _, steps = await _steps(visit, span)
+    shape: Shape = "narrow" if visit.text("shape") == "narrow" else "wide"
+    # In a thread: other requests need not wait while it is drawn.
+    picture = await asyncio.to_thread(draw, CHARTS[wanted], steps, span.step, shape)
+    return Response(picture, 200, PICTURE_HEADERS, "image/svg+xml")
+
+
+async def table(visit: Visit) -> Response:
+    """Show the same as a table, the newest first."""
+    span = span_of(visit)
+    queue, steps = await _steps(visit, span)
+    return show(visit, "figures.html", queue=queue, span=span, spans=SPANS, steps=steps[::-1])
+
+
+PAGES: Final = (Page("/chart", chart), Page("/figures", table))

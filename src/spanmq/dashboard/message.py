@@ -1,0 +1,52 @@
+"""The story of one message: what it is, how it stands, what went wrong, where it ended."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from spanmq.dashboard.page import Page, show
+from spanmq.dashboard.refusal import RefusedError
+from spanmq.dashboard.visit import Visit
+from spanmq.message import Message
+
+MEANINGS: Final = {
+    "pending": "A receiver may get it.",
+    "processing": "A receiver holds it.",
+    "delayed": "It is hidden until its time.",
+    "failed": "It waits for its backoff, then it is tried again.",
+    "dead": "It was given up. It can be redriven or discarded.",
+    "completed": "It was handled.",
+    "unknown": "It was never sent, or was purged, or completed long ago.",
+}
+
+
+async def answer(visit: Visit) -> Response:
+    """Show a message by its id."""
+    queue, message_id = visit.queue, visit.number("id", -1)
+    if message_id < 0:
+        raise RefusedError(400, "Which message?", "The address names no message.")
+    client = visit.behind.client
+    state = await client.status(queue, message_id)
+    before = max(message_id - 1, 0)
+    waiting = await client.peek(queue, 1, after=before)
+    archived = await client.peek_archive(queue, 1, after=before)
+    return show(
+        visit,
+        "message.html",
+        queue=queue,
+        message_id=message_id,
+        state=state,
+        meaning=MEANINGS[state],
+        message=_of(message_id, [*waiting, *archived]),
+        failures=await client.failures(queue, message_id),
+        deaths=await client.dead_letters_of(queue, message_id),
+    )
+
+
+def _of(message_id: int, found: list[Message]) -> Message | None:
+    return next((each for each in found if each.message_id == message_id), None)
+
+
+PAGES: Final = (Page("/message", answer, of_queue=True),)

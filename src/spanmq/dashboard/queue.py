@@ -1,0 +1,58 @@
+"""The page of one queue: what waits, who works, what is blocked, where it lies, how it delivers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from spanmq.dashboard.figures import SPANS, span_of
+from spanmq.dashboard.page import Page, show
+from spanmq.dashboard.standing import standing_of
+from spanmq.dashboard.visit import Visit
+from spanmq.errors import QueueNotFoundError
+
+MESSAGES: Final = 20
+SHOWN: Final = 50
+# What a form did; the address carries the word, never the text.
+NOTICES: Final = {
+    "paused": "Paused: receivers get nothing until you resume the queue.",
+    "resumed": "Resumed: receivers get messages again.",
+    "purged": "Purged: {n} messages were removed.",
+}
+
+
+async def answer(visit: Visit) -> Response:
+    """Show a queue."""
+    name, after, client = visit.queue, visit.number("after", 0), visit.behind.client
+    found = await standing_of(visit.behind, [name])
+    if not found:
+        raise QueueNotFoundError(f"there is no queue {name!r}", queue=name)
+    queue = found[0].queue
+    messages = await client.peek(queue, MESSAGES + 1, after=after)
+    notice = NOTICES.get(visit.text("done"))
+    return show(
+        visit,
+        "queue.html",
+        queue=queue,
+        standing=found[0],
+        after=after,
+        messages=messages[:MESSAGES],
+        has_more=len(messages) > MESSAGES,
+        leases=await client.list_leases(queue, SHOWN),
+        groups=await client.list_groups(queue, SHOWN),
+        receivers=(await client.list_receivers(queue))[:SHOWN],
+        subscriptions=[
+            each for each in await client.list_subscriptions(queue) if visit.may("look", each.subscription)
+        ],
+        dead=await client.count_dead_letters(queue),
+        segments=await client.list_segments(queue, SHOWN),
+        policy=await client.get_policy(queue),
+        notice=None if notice is None else notice.format(n=f"{visit.number('n', 0):,}"),
+        span=span_of(visit),
+        spans=SPANS,
+        shown=SHOWN,
+    )
+
+
+PAGES: Final = (Page("/queue", answer, of_queue=True),)

@@ -1,0 +1,76 @@
+"""How queues stand: exact where that costs nothing, else as they were sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from spanmq.dashboard.behind import Behind
+from spanmq.message import LatestStatistics
+from spanmq.queue_part import Glance
+
+# A queue that had more when it was sampled is not looked at: it would be in vain.
+GLANCED_MAX: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One queue. `is_exact`: the counts are of now; else of `sampled_at`, or unknown (None)."""
+
+    queue: str
+    is_exact: bool
+    backlog: int | None
+    visible: int | None
+    in_flight: int | None
+    hidden: int | None
+    dead_letters: int
+    sent_total: int
+    oldest_ready_seconds: float | None
+    sent_rate: float
+    settled_rate: float
+    failed_rate: float
+    dead_rate: float
+    sampled_at: datetime | None
+    is_paused: bool
+
+
+async def standing_of(behind: Behind, names: Sequence[str] | None = None) -> list[Standing]:
+    """Tell how these queues stand (None: all); those that are not there are left out."""
+    latest = await behind.client.latest_statistics()
+    if names is not None:
+        wanted = {name.lower() for name in names}
+        latest = [each for each in latest if each.queue.lower() in wanted]
+    small = [each.queue for each in latest if each.backlog <= GLANCED_MAX]
+    glances = {each.queue: each for each in await behind.client.glance(small)} if small else {}
+    return [_standing(each, glances.get(each.queue)) for each in latest]
+
+
+def _standing(latest: LatestStatistics, glance: Glance | None) -> Standing:
+    seconds = latest.duration_seconds or 1.0
+    is_exact = glance is not None and glance.is_exact
+    is_known = is_exact or latest.sampled_at is not None
+    counts: Glance | LatestStatistics = glance if glance is not None and is_exact else latest
+    backlog, visible, in_flight = (counts.backlog, counts.visible, counts.in_flight)
+    hidden = None
+    if backlog is not None and visible is not None and in_flight is not None:
+        hidden = max(backlog - visible - in_flight, 0)
+    return Standing(
+        queue=latest.queue,
+        is_exact=is_exact,
+        backlog=backlog if is_known else None,
+        visible=visible if is_known else None,
+        in_flight=in_flight if is_known else None,
+        hidden=hidden if is_known else None,
+        dead_letters=latest.dead_letters,
+        sent_total=latest.sent_total,
+        # Of an empty queue the last sample may tell of what has gone.
+        oldest_ready_seconds=latest.oldest_ready_seconds if visible else None,
+        sent_rate=latest.sent / seconds,
+        settled_rate=latest.settled / seconds,
+        failed_rate=latest.failed / seconds,
+        dead_rate=latest.dead / seconds,
+        sampled_at=latest.sampled_at,
+        is_paused=latest.is_paused,
+    )

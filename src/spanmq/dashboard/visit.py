@@ -1,0 +1,124 @@
+"""One request of a person: who it is, what he may, and that the form he sends is one of ours."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from spanmq.dashboard.behind import Behind, Caller, Verb
+from spanmq.dashboard.refusal import RefusedError
+
+SESSION: Final = "spanmq_session"
+MARK: Final = "spanmq_mark"
+SESSION_SECONDS: Final = 12 * 3600
+FIELDS_MAX: Final = 100
+# Of a mark that we made: 256 bits in 43 characters.
+_MARK: Final = re.compile(r"[\w-]{43}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request, who sent it, and the two cookies: the session's key and the browser's mark."""
+
+    request: Request
+    behind: Behind
+    caller: Caller | None
+    key: str | None
+    mark: str
+
+    def may(self, verb: Verb, queue: str | None) -> bool:
+        """Tell whether he may do that."""
+        return self.caller is not None and self.caller.may(verb, queue)
+
+    @property
+    def queue(self) -> str:
+        """Give the queue that the address names: any name there may be fits into a query."""
+        name = self.text("queue")
+        if not name:
+            raise RefusedError(400, "Which queue?", "The address names no queue.")
+        return name
+
+    def text(self, name: str, default: str = "") -> str:
+        """Give a text of the address."""
+        return self.request.query_params.get(name, default).replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+    def number(self, name: str, default: int, *, most: int = 2**63 - 1) -> int:
+        """Give a number of the address."""
+        given = self.request.query_params.get(name)
+        if given is None:
+            return default
+        if not re.fullmatch(r"\d{1,19}", given, re.ASCII) or int(given) > most:
+            raise RefusedError(400, "No such number", f"{name} must be a number up to {most}.")
+        return int(given)
+
+    @property
+    def form_token(self) -> str:
+        """Give what a form of ours holds: who can't read our pages in this session can't know it."""
+        message = f"form\0{self.key or ''}"
+        return hmac.new(self.mark.encode(), message.encode(), hashlib.sha256).hexdigest()
+
+    async def form(self) -> Mapping[str, str]:
+        """Give the fields of a form; raises 403 unless one of our pages sent it."""
+        kind = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/x-www-form-urlencoded":
+            raise RefusedError(415, "That is no form", "Forms come as application/x-www-form-urlencoded.")
+        body = await self.request.body()
+        try:
+            found = parse_qsl(
+                body.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict"
+            )
+        except ValueError as error:
+            raise RefusedError(400, "That is no form", "The form can't be read.") from error
+        fields = {name: value.replace("\0", "\N{REPLACEMENT CHARACTER}") for name, value in found}
+        given = fields.pop("form_token", "")
+        is_ours = hmac.compare_digest(given.encode(), self.form_token.encode())
+        if _is_foreign(self.request) or not is_ours:
+            words = "The form is old, or is none of this page. Load it again."
+            raise RefusedError(403, "Sent from elsewhere", words)
+        return fields
+
+    def remember(
+        self, response: Response, name: str, value: str | None, *, seconds: int | None = None
+    ) -> None:
+        """Set a cookie, which no script sees and no other site sends; None takes it away."""
+        is_safe = self.request.url.scheme == "https"
+        response.set_cookie(
+            cookie_name(name, is_safe=is_safe),
+            value or "",
+            max_age=0 if value is None else seconds,
+            path="/",
+            secure=is_safe,
+            httponly=True,
+            samesite="strict",
+        )
+
+
+def cookie_name(name: str, *, is_safe: bool) -> str:
+    """Give the name under TLS, which no neighbour's host can set."""
+    return f"__Host-{name}" if is_safe else name
+
+
+async def visit_of(request: Request, behind: Behind) -> Visit:
+    """Give the visit that a request is."""
+    is_safe = request.url.scheme == "https"
+    key = request.cookies.get(cookie_name(SESSION, is_safe=is_safe)) or None
+    mark = request.cookies.get(cookie_name(MARK, is_safe=is_safe), "")
+    caller = await behind.sessions.caller_of(key, request.scope)
+    return Visit(request, behind, caller, key, mark if _MARK.fullmatch(mark) else secrets.token_urlsafe(32))
+
+
+def _is_foreign(request: Request) -> bool:
+    # Browsers say where a form was; what says nothing is held to the token alone.
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        return True
+    return request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")

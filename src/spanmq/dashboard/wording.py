@@ -1,0 +1,122 @@
+"""How numbers, times and texts are written on pages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from spanmq.body import RawJson
+
+NOTHING: Final = "\N{EN DASH}"
+SHORT: Final = 160
+LONG: Final = 100_000
+UNITS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+def count(value: float | None) -> str:
+    """Write a whole number: 1,234,567."""
+    return NOTHING if value is None else f"{round(value):,}"
+
+
+def rate(value: float | None) -> str:
+    """Write a number a second, to three digits where it is small."""
+    if value is None:
+        return NOTHING
+    if value == 0 or value >= 100:
+        return f"{round(value):,}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Write a length of time by its two largest units: 3 h 5 min."""
+    if seconds is None:
+        return NOTHING
+    seconds = max(seconds, 0.0)
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    left, parts = round(seconds), []
+    for size, unit in UNITS:
+        if left >= size:
+            parts.append(f"{int(left // size)} {unit}")
+            left -= int(left // size * size)
+        if len(parts) == 2:
+            break
+    return " ".join(parts)
+
+
+def size(value: float | None) -> str:
+    """Write bytes."""
+    if value is None:
+        return NOTHING
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def moment(value: datetime | None) -> str:
+    """Write a time, in UTC."""
+    return NOTHING if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def since(value: datetime | None) -> str:
+    """Write how far a time is from now."""
+    if value is None:
+        return NOTHING
+    seconds = (datetime.now(UTC) - value).total_seconds()
+    return f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
+
+
+def text(value: object) -> str:
+    """Write a body or headers as text, one line."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, RawJson):
+        return value.text if isinstance(value.text, str) else value.text.decode()
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def short(value: object) -> str:
+    """Write the beginning of a text."""
+    whole = text(value)
+    return whole if len(whole) <= SHORT else whole[: SHORT - 1] + "…"
+
+
+def pretty(value: object) -> str:
+    """Write a body or headers over lines, if they are not very long."""
+    whole = text(value)
+    if len(whole) > LONG:
+        return f"{whole[:LONG]}…\n({len(whole):,} characters)"
+    if isinstance(value, RawJson | Mapping | list):
+        try:
+            parsed = json.loads(whole)
+            # As PostgreSQL prints it; what Python would print otherwise (1.10) stays as it stands there.
+            if json.dumps(parsed, ensure_ascii=False) == whole:
+                return json.dumps(parsed, ensure_ascii=False, indent=2)
+        except (ValueError, RecursionError):
+            return whole
+    return whole
+
+
+def address(path: str, **query: object) -> str:
+    """Write an address with its query; what is None or empty is left out."""
+    given = {name: str(value) for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "count": count,
+    "rate": rate,
+    "duration": duration,
+    "size": size,
+    "moment": moment,
+    "since": since,
+    "text": text,
+    "short": short,
+    "pretty": pretty,
+    "address": address,
+}

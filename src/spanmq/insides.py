@@ -1,0 +1,43 @@
+# Made of insides_async.py by tools/generate_sync.py: change that one.
+
+"""Looking into queues at a bounded price, as pages for people do; a part of Client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spanmq import insides_calls
+from spanmq.call import Seconds
+from spanmq.link import Link
+from spanmq.queue_part import Glance, Group, HeldLease, Segment, StatisticsStep
+
+
+class Insides:
+    """What stands in a queue; none of it costs more when more waits."""
+
+    _link: Link
+
+    def glance(self, queues: Iterable[str] | None = None, *, most: int = 200) -> list[Glance]:
+        """Count each of these queues (None: all) that has at most so many spans; of others it gives None."""
+        return self._link.run(insides_calls.glance(queues, most))
+
+    def list_leases(self, queue: str, quantity: int = 100) -> list[HeldLease]:
+        """List what receivers hold, the oldest lease first."""
+        return self._link.run(insides_calls.list_leases(queue, quantity))
+
+    def list_groups(self, queue: str, quantity: int = 100) -> list[Group]:
+        """List groups, those first that give nothing now, and what they wait for.
+
+        Looks at the two thousand spans that fall due next, and at the first two thousand that are ready.
+        """
+        return self._link.run(insides_calls.list_groups(queue, quantity))
+
+    def list_segments(self, queue: str, quantity: int = 100) -> list[Segment]:
+        """List the tables of a queue's log, the newest first."""
+        return self._link.run(insides_calls.list_segments(queue, quantity))
+
+    def sum_statistics(
+        self, queues: Iterable[str] | None = None, *, seconds: Seconds = 3600.0, step: Seconds = 60.0
+    ) -> list[StatisticsStep]:
+        """Tell what these queues (None: all) did together, in steps, up to a minute ago, oldest first."""
+        return self._link.run(insides_calls.sum_statistics(queues, seconds, step))

@@ -1,0 +1,54 @@
+"""Routes that look into queues at a bounded price."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+from starlette.responses import Response
+
+from spanmq.service.access import Caller, Guarded, Scope
+from spanmq.service.json_text import reply
+from spanmq.service.parts import Behind, MayLook, Quantity, QueueName
+
+routes = APIRouter(prefix="/v1", tags=["queues"], route_class=Guarded)
+
+SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
+Lookback = Annotated[float, Query(gt=0, le=3e9, allow_inf_nan=False)]
+Step = Annotated[float, Query(ge=1, le=3e9, allow_inf_nan=False)]
+
+
+@routes.get("/glance")
+async def glance(
+    backend: Behind, caller: SeesSome, most: Annotated[int, Query(ge=1, le=10_000)] = 200
+) -> Response:
+    """Count what waits now in each queue that the token may look at, if that is little."""
+    found = await backend.client.glance(most=most)
+    return reply(queues=[each for each in found if caller.may("look", each.queue)])
+
+
+@routes.get("/statistics")
+async def sum_statistics(
+    backend: Behind, caller: SeesSome, seconds: Lookback = 3600.0, step: Step = 60.0
+) -> Response:
+    """Tell what all queues that the token may look at did together, in steps."""
+    queues = [each.name for each in await backend.client.list_queues() if caller.may("look", each.name)]
+    return reply(steps=await backend.client.sum_statistics(queues, seconds=seconds, step=step))
+
+
+@routes.get("/queues/{queue}/leases")
+async def list_leases(queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 100) -> Response:
+    """List what receivers hold, the oldest lease first."""
+    return reply(leases=await backend.client.list_leases(queue, quantity))
+
+
+@routes.get("/queues/{queue}/groups")
+async def list_groups(queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 100) -> Response:
+    """List groups, those first that give nothing now, and what they wait for."""
+    return reply(groups=await backend.client.list_groups(queue, quantity))
+
+
+@routes.get("/queues/{queue}/segments")
+async def list_segments(queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 100) -> Response:
+    """List the tables of a queue's log, the newest first."""
+    return reply(segments=await backend.client.list_segments(queue, quantity))

@@ -1,0 +1,170 @@
+-- Looking into a queue at a bounded price: what pages for people show.
+
+-- How each of these queues stands now (null: all into which the caller may look), in the order of their making. is_exact: it has at most
+-- `most` spans, and these were counted; else the counts are null, for whom the last sample must do (latest_statistics). Costs what
+-- `most` spans cost. Queues that are not there, or that one may not look into, are left out. Raises MQ002 for a bad number.
+create or replace function pgmq.glance(queues text[] default null, most integer default 200)
+returns table (queue text, is_exact boolean, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+declare
+    this spanmq.queue;
+    at_ timestamptz := clock_timestamp();
+    found_counts record;
+begin
+    if most is null or most not between 1 and 100000 then
+        raise exception 'most must be 1 to 100000, got: %', coalesce(most::text, 'NULL') using errcode = 'MQ002';
+    end if;
+    for this in
+        select * from spanmq.queue q
+        where (queues is null or q.folded_name = any (select lower(n) from unnest(queues) n))
+          and has_table_privilege(spanmq.caller(), q.queue_view, 'select')
+        order by q.queue_id
+    loop
+        if this.is_unlogged then
+            select * into found_counts from spanmq.glance_at_unlogged(this.queue_id, at_, most);
+        else
+            select * into found_counts from spanmq.glance_at(this.queue_id, at_, most);
+        end if;
+        queue := this.name;
+        backlog := found_counts.backlog;
+        visible := found_counts.visible;
+        in_flight := found_counts.in_flight;
+        delayed := found_counts.delayed;
+        failed := found_counts.failed;
+        is_exact := backlog is not null;
+        return next;
+    end loop;
+end $$;
+
+-- What receivers hold: the oldest leases of a queue, at most qty, and of its first 2,000 leased spans. A lease that ran out stands here
+-- until its messages are received again (is_expired). Raises 42P01 for an unknown queue, 42501 without the right to look into it.
+create or replace function pgmq.list_leases(queue text, qty integer default 100)
+returns table (leased_at timestamptz, leased_until timestamptz, messages bigint, first_id bigint, last_id bigint, attempt integer, is_expired boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'select');
+begin
+    perform spanmq.check_quantity(qty);
+    if this.is_unlogged then
+        return query select * from spanmq.leases_of_unlogged(this.queue_id, clock_timestamp(), qty);
+    else
+        return query select * from spanmq.leases_of(this.queue_id, clock_timestamp(), qty);
+    end if;
+end $$;
+
+-- Groups of a queue, at most qty, those first that give nothing now. state: free; leased and retrying (one of its messages is in work, or
+-- waits for its backoff, until `until`); delayed (its first message is); dead letter (it waits until that is redriven or discarded).
+-- messages counts up to 200 spans of it: has_more. Looks at the 2,000 spans that fall due next and the first 2,000 that are ready: a group
+-- of which none is among these is not shown. Raises as list_leases().
+create or replace function pgmq.list_groups(queue text, qty integer default 100)
+returns table (group_key text, state text, until timestamptz, first_id bigint, messages bigint, has_more boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'select');
+begin
+    perform spanmq.check_quantity(qty);
+    if this.is_unlogged then
+        return query select * from spanmq.groups_of_unlogged(this.queue_id, clock_timestamp(), qty);
+    else
+        return query select * from spanmq.groups_of(this.queue_id, clock_timestamp(), qty);
+    end if;
+end $$;
+
+-- The segments of a queue's log, at most qty, the newest first; of a subscription those of the queue that it follows. state: ahead (no id
+-- of it is drawn), open, settled (nothing in it is needed, it will be truncated), truncated. rewritten: another table takes over.
+-- Raises as list_leases().
+create or replace function pgmq.list_segments(queue text, qty integer default 100)
+returns table (segment text, first_id bigint, last_id bigint, state text, is_rewritten boolean, bytes bigint, created_at timestamptz)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'select');
+    log_id int := coalesce((select p.log_id from spanmq.subscription p where p.queue_id = this.queue_id), this.queue_id);
+    drawn bigint := coalesce(pg_sequence_last_value((select q.ids from spanmq.queue q where q.queue_id = log_id)), 0);
+begin
+    perform spanmq.check_quantity(qty);
+    return query
+        select s.log_name, s.lo, s.hi,
+               case when s.state = 'truncated' then 'truncated' when s.lo > drawn then 'ahead' when s.settled_at_xid is not null then 'settled' else 'open' end,
+               s.copy_name is not null or s.old_name is not null,
+               -- Whoever drops one in this moment leaves null.
+               (select sum(pg_total_relation_size(to_regclass(format('spanmq.%I', t.name))))::bigint
+                from unnest(array[s.log_name, s.copy_name, s.old_name]) t (name) where t.name is not null),
+               s.created_at
+        from spanmq.segment s where s.queue_id = log_id order by s.queue_id desc, s.lo desc limit qty;
+end $$;
+
+-- The dead letters that a message became, the first one first: it dies again if it was redriven. Raises as list_leases().
+create or replace function pgmq.dead_letters_of(queue text, msg_id bigint) returns setof pgmq.dead_letter
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'select');
+begin
+    if dead_letters_of.msg_id is null then
+        raise exception 'msg_id cannot be NULL' using errcode = 'MQ002';
+    end if;
+    -- Those that were put back and those that wait have an index each, and no index has both.
+    return query
+        select (spanmq.as_dead_letter(d, this.name)).*
+        from (select w.* from spanmq.dead_letter w where w.queue_id = this.queue_id and w.msg_id = dead_letters_of.msg_id and w.redriven_at is null
+              union all
+              select r.* from spanmq.dead_letter r where r.queue_id = this.queue_id and r.msg_id = dead_letters_of.msg_id and r.redriven_at is not null
+              union all
+              select l.* from spanmq.dead_runs_of(this.queue_id, dead_letters_of.msg_id) r cross join lateral spanmq.letters_of(r) l
+              where l.msg_id = dead_letters_of.msg_id) d
+        order by d.dead_letter_id;
+end $$;
+
+-- What these queues did together within the last so many seconds, in steps of `step` seconds up to a minute ago: later samples are not
+-- complete. Oldest first; a step in which nothing happened has nulls. Counts and levels of a sample are spread evenly over the time that it
+-- covers; oldest_ready_seconds is the worst of them. queues null: all into which the caller may look; those that he may not, or that
+-- are not there, are left out. Costs what the samples in that time cost. Raises MQ002 for what is no such number.
+create or replace function pgmq.sum_statistics(queues text[] default null, seconds double precision default 3600, step double precision default 60)
+returns table (began_at timestamptz, sent double precision, received double precision, settled double precision, failed double precision,
+               dead double precision, backlog double precision, visible double precision, in_flight double precision, oldest_ready_seconds double precision)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    last_step bigint;
+    n_steps bigint;
+begin
+    if seconds is null or not (seconds > 0 and seconds <= 3e9) then
+        raise exception 'seconds must be a positive number, got: %', coalesce(seconds::text, 'NULL') using errcode = 'MQ002';
+    elsif step is null or not (step >= 1 and step <= seconds) or seconds / step > 10000 then
+        raise exception 'step must be at least 1 and no longer than seconds, which may have 10000 steps; got: %', coalesce(step::text, 'NULL')
+            using errcode = 'MQ002';
+    end if;
+    last_step := floor((extract(epoch from clock_timestamp()) - 60) / step) - 1;
+    n_steps := ceil(seconds / step);
+    return query
+        with chosen as (
+            select q.queue_id from spanmq.queue q
+            where (queues is null or q.folded_name = any (select lower(n) from unnest(queues) n))
+              and has_table_privilege(spanmq.caller(), q.queue_view, 'select')),
+        samples as (
+            select s.*, extract(epoch from s.sampled_at)::double precision - s.seconds as from_, extract(epoch from s.sampled_at)::double precision as to_
+            from chosen c
+            cross join lateral (
+                select * from spanmq.statistics t
+                where t.queue_id = c.queue_id and t.sampled_at > to_timestamp((last_step - n_steps + 1) * sum_statistics.step)
+                offset 0) s
+            where s.seconds > 0),
+        parts as (
+            select p.place, p.part, s.*
+            from samples s
+            cross join lateral (
+                select g.place, least(s.to_, (g.place + 1) * sum_statistics.step) - greatest(s.from_, g.place * sum_statistics.step) as part
+                from generate_series(greatest(floor(s.from_ / sum_statistics.step)::bigint, last_step - n_steps + 1),
+                                     least(floor(s.to_ / sum_statistics.step)::bigint, last_step)) g (place)) p
+            where p.part > 0)
+        select to_timestamp(g.place * sum_statistics.step), f.sent, f.received, f.settled, f.failed, f.dead, f.backlog, f.visible, f.in_flight, f.ready
+        from generate_series(last_step - n_steps + 1, last_step) g (place)
+        left join (
+            select p.place, sum(p.sent * p.part / p.seconds) as sent, sum(p.received * p.part / p.seconds) as received,
+                   sum(p.settled * p.part / p.seconds) as settled, sum(p.failed * p.part / p.seconds) as failed, sum(p.dead * p.part / p.seconds) as dead,
+                   sum(p.backlog * p.part) / sum_statistics.step as backlog, sum(p.visible * p.part) / sum_statistics.step as visible,
+                   sum(p.in_flight * p.part) / sum_statistics.step as in_flight, max(p.oldest_ready_seconds) as ready
+            from parts p group by p.place) f on f.place = g.place
+        order by g.place;
+end $$;

@@ -1,0 +1,125 @@
+"""A service with pages over a database in which something has happened, and people who look at it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from tests.dashboard import scene
+from tests.service.running import Running, service, token
+
+from spanmq.testing import new_database, with_database
+
+FORM_TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
+VERBS = ("send", "receive", "look", "manage")
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody with a browser: it keeps cookies, and says that it wants HTML."""
+
+    http: httpx.Client
+
+    def get(self, path: str, **query: str | int) -> httpx.Response:
+        return self.http.get(path, params=query or None)
+
+    def post(self, path: str, page: str | None = None, /, **fields: str) -> httpx.Response:
+        """Send a form that stands on a page (by default the one at the same address)."""
+        found = FORM_TOKEN.search(self.http.get(page or path).text)
+        given = {"form_token": found.group(1)} if found else {}
+        return self.http.post(path, data={**given, **fields})
+
+    def sign_in(self, secret: str) -> httpx.Response:
+        return self.post("/sign-in", token=secret)
+
+
+def rows(dsn: str, statement: str) -> list[tuple[Any, ...]]:
+    """Execute a statement and give what it gives."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        return connection.execute(statement.encode()).fetchall()
+
+
+def person(running: Running) -> Iterator[Person]:
+    with running.client() as http:
+        http.headers["accept"] = "text/html"
+        yield Person(http)
+
+
+@pytest.fixture(scope="session")
+def scene_database(spanmq_server: str, spanmq_template: str) -> Iterator[str]:
+    """The DSN of a database with the scene; its tests leave it as it is."""
+    with new_database(spanmq_server, template=spanmq_template) as name:
+        dsn = with_database(spanmq_server, name)
+        scene.fill(dsn)
+        yield dsn
+
+
+@pytest.fixture(scope="session")
+def guarded(scene_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A service that wants tokens."""
+    with service(scene_database, tmp_path_factory.mktemp("guarded"), tokens=True) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def tokens(guarded: Running, scene_database: str) -> dict[tuple[str, str], str]:
+    """A token for each verb, and for what: one queue, or all."""
+    return {
+        (verb, queues): token(scene_database, f"{verb} {queues}", queues=queues, verbs=verb)
+        for verb in VERBS
+        for queues in ("orders", "*")
+    }
+
+
+@pytest.fixture
+def visitor(guarded: Running) -> Iterator[Person]:
+    """Somebody who has not signed in."""
+    yield from person(guarded)
+
+
+@pytest.fixture
+def looker(visitor: Person, tokens: dict[tuple[str, str], str]) -> Person:
+    """Somebody who may look at everything, and do nothing."""
+    assert visitor.sign_in(tokens["look", "*"]).status_code == 303
+    return visitor
+
+
+@pytest.fixture
+def filled(database: str) -> str:
+    """The DSN of a scene of the test's own."""
+    scene.fill(database)
+    return database
+
+
+@pytest.fixture
+def keeper(filled: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+    """Somebody who may do everything to it, without a token."""
+    with service(filled, tmp_path_factory.mktemp("open")) as started:
+        yield from person(started)
+
+
+@pytest.fixture(scope="session")
+def keeper_database(spanmq_server: str, spanmq_template: str) -> Iterator[str]:
+    """The DSN of a scene for tests that change nothing."""
+    with new_database(spanmq_server, template=spanmq_template) as name:
+        dsn = with_database(spanmq_server, name)
+        scene.fill(dsn)
+        yield dsn
+
+
+@pytest.fixture(scope="session")
+def open_service(keeper_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A service without tokens, for tests that leave it as it is."""
+    with service(keeper_database, tmp_path_factory.mktemp("open")) as started:
+        yield started
+
+
+@pytest.fixture
+def keeper_once(open_service: Running) -> Iterator[Person]:
+    """Somebody who may do everything to it."""
+    yield from person(open_service)

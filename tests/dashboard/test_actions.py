@@ -1,0 +1,104 @@
+"""What people do to a queue, and what their forms refuse."""
+
+from __future__ import annotations
+
+import pytest
+from tests.dashboard.conftest import FORM_TOKEN, Person, rows
+
+from spanmq.dashboard.app import PAGES
+
+STATE = "select (pgmq.metrics('orders')).total_messages, pgmq.get_policy('orders')::text"
+
+
+def test_queue_is_paused_and_resumed(keeper: Person, filled: str) -> None:
+    done = keeper.post("/queue/pause?queue=orders", "/queue?queue=orders")
+    assert done.headers["location"] == "/queue?queue=orders&done=paused"
+    assert "receivers get nothing" in keeper.get(done.headers["location"]).text
+    assert rows(filled, "select count(*) from pgmq.receive('orders', 10)") == [(0,)]
+    assert keeper.post("/queue/resume?queue=orders", "/queue?queue=orders").status_code == 303
+    assert rows(filled, "select count(*) > 0 from pgmq.receive('orders', 10)") == [(True,)]
+
+
+@pytest.mark.parametrize("typed", ["", "Orders", "orders2", "invoices"])
+def test_purge_wants_the_name_of_the_queue(keeper: Person, filled: str, typed: str) -> None:
+    refused = keeper.post("/queue/purge?queue=orders", confirmation=typed)
+    assert refused.status_code == 422
+    assert "nothing was removed" in refused.text
+    assert rows(filled, "select (pgmq.metrics('orders')).queue_length") == [(40,)]
+
+
+def test_purge_removes_all_and_says_how_many(keeper: Person, filled: str) -> None:
+    done = keeper.post("/queue/purge?queue=orders", confirmation="orders")
+    assert done.headers["location"] == "/queue?queue=orders&done=purged&n=40"
+    assert "40 messages were removed" in keeper.get(done.headers["location"]).text
+    assert rows(filled, "select (pgmq.metrics('orders')).queue_length") == [(0,)]
+
+
+def test_message_is_sent_as_it_was_typed(keeper: Person, filled: str) -> None:
+    done = keeper.post(
+        "/queue/send?queue=empty", body='{"price": 1.10}', headers='{"a": 1}', group="one", delay="60"
+    )
+    assert done.headers["location"] == "/message?queue=empty&id=1"
+    assert "delayed" in keeper.get(done.headers["location"]).text
+    found = rows(filled, "select message::text, headers->>'x-pgmq-group', headers->>'a' from pgmq.q_empty")
+    assert found == [('{"price": 1.10}', "one", "1")]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"body": ""},
+        {"body": "{"},
+        {"body": "NaN"},
+        {"body": "[" * 100_000},
+        {"body": '"\\u0000"'},
+        {"body": "1", "headers": "[]"},
+        {"body": "1", "headers": "{"},
+        {"body": "1", "delay": "soon"},
+        {"body": "1", "delay": "-1"},
+        {"body": "1", "delay": "nan"},
+        {"body": "1", "headers": '{"x-pgmq-group": "a"}', "group": "b"},
+    ],
+)
+def test_message_that_is_none_is_told_and_not_sent(
+    keeper_once: Person, keeper_database: str, fields: dict[str, str]
+) -> None:
+    response = keeper_once.post("/queue/send?queue=empty", **fields)
+    assert response.status_code in (400, 422)
+    assert 'role="alert"' in response.text or "<h1>" in response.text
+    assert rows(keeper_database, "select (pgmq.metrics('empty')).total_messages") == [(0,)]
+
+
+@pytest.mark.parametrize("path", [page.path for page in PAGES if page.method == "POST"])
+@pytest.mark.parametrize("kind", ["none", "wrong", "json", "elsewhere"])
+def test_form_that_is_not_ours_does_nothing(
+    keeper_once: Person, keeper_database: str, path: str, kind: str
+) -> None:
+    http = keeper_once.http
+    http.get("/")
+    fields = {"confirmation": "orders", "body": "1"}
+    before = rows(keeper_database, STATE)
+    if kind == "json":
+        response = http.post(f"{path}?queue=orders", json=fields)
+    elif kind == "elsewhere":
+        page = http.get("/queue/purge?queue=orders").text
+        found = FORM_TOKEN.search(page)
+        assert found is not None
+        given = {**fields, "form_token": found.group(1)}
+        response = http.post(
+            f"{path}?queue=orders", data=given, headers={"Origin": "http://elsewhere.example"}
+        )
+    else:
+        given = fields if kind == "none" else {**fields, "form_token": "f" * 64}
+        response = http.post(f"{path}?queue=orders", data=given)
+    assert response.status_code in (403, 415)
+    assert rows(keeper_database, STATE) == before
+
+
+def test_who_may_send_but_not_look_sees_the_number_only(
+    visitor: Person, tokens: dict[tuple[str, str], str]
+) -> None:
+    visitor.sign_in(tokens["send", "*"])
+    done = visitor.post("/queue/send?queue=empty", body="1", delay="3000000")
+    assert done.status_code == 200
+    assert "The message has the number" in done.text

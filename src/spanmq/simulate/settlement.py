@@ -12,7 +12,7 @@ from spanmq.message import Settled
 
 # What is done is gathered for so long: with a call for each message, acks would be most of what the machine
 # does. What a worker that is killed had not acked comes again.
-GATHER_SECONDS: Final = 0.05
+GATHER_SECONDS: Final = 0.1
 
 # Takes what became of messages of one lease.
 Note = Callable[[Sequence[Settled]], None]

@@ -123,7 +123,7 @@ begin
 end $$;
 
 -- Leases the first `quantity` ready messages, if they are the first span, or with those that go on where it ends; the last one
--- perhaps in part. Null in every other case.
+-- perhaps in part. Fewer, if these are all that are ready. Null in every other case.
 create or replace function spanmq.lease_first(queue_name text, quantity int, lease bigint, until timestamptz, at_ timestamptz)
 returns spanmq.leased_run
 language plpgsql as $$
@@ -154,10 +154,20 @@ begin
                   where s.queue_id = this.queue_id and s.state = 'r' and s.lo > first.lo and s.lo < first.lo + quantity and s.lease_id = 0
                     and s.ids is null and s.attempts = first.attempt - 1
                   order by s.queue_id, s.lo for update skip locked) k;
-        covered := covered + last.n;
+        covered := first.n + coalesce(last.n, 0);
         -- Where as many messages end as began, there is no gap between the spans.
-        if covered < quantity or last.ends_at <> first.lo + covered or last.n is null then
+        if last.ends_at <> first.lo + covered then
             return null;
+        end if;
+        if covered < quantity then
+            -- A receiver asks for as many as it has room for, and mostly there is one. Behind these may be a span with gaps, of other
+            -- attempts, or one that somebody holds.
+            if exists (select from spanmq.span s where s.queue_id = this.queue_id and s.state = 'r' and s.lo >= first.lo + covered
+                       order by s.queue_id, s.lo limit 1)
+            then
+                return null;
+            end if;
+            quantity := covered;
         end if;
     end if;
     if covered > quantity then

@@ -31,8 +31,11 @@ begin
     return spanmq.wake_channel(this);
 end $$;
 
+create or replace function spanmq.channel_of(queue_name text) returns text
+language sql immutable as $$ select 'spanmq.q_' || lower(queue_name) $$;
+
 create or replace function spanmq.wake_channel(this spanmq.queue) returns text
-language sql immutable as $$ select 'spanmq.q_' || this.folded_name $$;
+language sql immutable as $$ select spanmq.channel_of(this.folded_name) $$;
 
 -- The sequences of a queue for which nobody has waited before.
 create or replace function spanmq.make_wake_clocks(this spanmq.queue) returns regclass

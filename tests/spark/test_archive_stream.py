@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.spark.conftest import Batch
-from tests.spark.test_stream import lake, once, run
+from tests.spark.test_stream import forget, lake, last_commit, once, run
 
 from spanmq.client import Client
 
@@ -36,6 +36,24 @@ def test_what_is_archived_arrives_once(
     rows = spark.read.parquet(str(tmp_path / "lake"))
     assert {"queue", "message_id", "attempt", "archived_at", "body"} <= set(rows.columns)
     assert client.metrics("orders").length == 0
+
+
+def test_killed_query_replays_the_same_rows(
+    client: Client, spark: SparkSession, stream: Batch, tmp_path: Path
+) -> None:
+    archived(client, range(100))
+    frame = partial(stream, table="archive")
+    run(frame(), tmp_path)
+    with_late = client.send_batch("orders", range(100, 200))
+    client.archive("orders", with_late[50:])
+    # Killed before Spark's commit, and before the sink had all: as if the last batch were under way.
+    number = last_commit(tmp_path).name
+    forget(last_commit(tmp_path))
+    forget(tmp_path / "lake" / "_spark_metadata" / number)
+    client.archive("orders", with_late[:50])
+    progress = run(frame(minPartitions=4), tmp_path)
+    assert [each["numInputRows"] for each in progress if each["batchId"] == int(number)] == [100]
+    assert lake(spark, tmp_path) == once(200)
 
 
 def test_subscription_of_a_stream_beside_workers(

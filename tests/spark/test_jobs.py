@@ -23,6 +23,7 @@ from spanmq.spark.jobs.backfill import backfill
 from spanmq.spark.jobs.export import export, follow, missing
 from spanmq.spark.jobs.manifest import read_manifests, union, within
 from spanmq.spark.jobs.report import report
+from spanmq.spark.progress import told_of_tasks
 from spanmq.spark.rows import Range
 
 if TYPE_CHECKING:
@@ -231,6 +232,54 @@ def test_backfill_sends_once(client: Client, spark: SparkSession, database: str,
     received = client.receive("orders", 1000)
     assert sorted(message.body["order"] for message in received) == list(range(100))
     assert {message.group for message in received} == {"0", "1", "2"}
+
+
+def test_backfill_keeps_to_its_rate(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    frame = spark.range(0, 120, numPartitions=2).selectExpr("cast(id as string) as n")
+    began = time.monotonic()
+    done = backfill(spark, database, "orders", frame, job_id="slow", body="n", rate=100)
+    # Two tasks of 60 rows, each with half of it.
+    assert time.monotonic() - began > 1.2
+    assert (done.sent, client.metrics("orders").length) == (120, 120)
+    with pytest.raises(InvalidArgumentError, match="1 row a second or more"):
+        backfill(spark, database, "orders", frame, job_id="none", rate=0)
+
+
+def test_who_waits_is_told_of_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    go = tmp_path / "go"
+
+    def tell(done: int, n: int) -> None:
+        told.append((done, n))
+        go.touch()
+
+    def wait(batches: Any) -> Any:
+        for batch in batches:
+            while not go.exists():
+                time.sleep(0.01)
+            yield batch
+
+    frame = spark.range(0, 30, numPartitions=3).mapInArrow(wait, "id long")
+    with told_of_tasks(spark, tell):
+        assert len(frame.collect()) == 30
+    assert told[0][1] == 3
+
+
+def test_wrong_credentials_are_one_message(spark: SparkSession, database: str, tmp_path: Path) -> None:
+    dsn = database.replace("postgres@", "nobody_known@")
+    for arguments in (
+        ["export", "orders", "--to", str(tmp_path / "lake")],
+        ["report", "orders"],
+        ["backfill", "orders", str(tmp_path), "--job-id", "one"],
+        ["dead-letters", "orders"],
+    ):
+        done = CliRunner().invoke(app, ["pipeline", *arguments, "--dsn", dsn])
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert 'role "nobody_known" does not exist' in done.stderr
+        assert "Traceback" not in done.stderr
+    assert not (tmp_path / "lake").exists()
 
 
 def test_commands_run_the_jobs(client: Client, spark: SparkSession, database: str, tmp_path: Path) -> None:

@@ -45,8 +45,17 @@ def test_released_stream_settles_what_its_checkpoint_proves(
     claim(client, database, 1, 4)
     log_next_batch(tmp_path)
     claim(client, database, 1, 4)
-    with_nothing = release(database, "--checkpoint", str(tmp_path))
-    assert (with_nothing.exit_code, "is no checkpoint of a stream" in with_nothing.stderr) == (2, True)
+    client.create_queue("others")
+    client.send_batch("others", range(5))
+    run(stream("others"), tmp_path / "others")
+    for folder, text in (
+        (tmp_path, "is no checkpoint of a stream"),
+        (tmp_path / "others" / "checkpoint", "is the checkpoint of another stream, from others"),
+    ):
+        refused = release(database, "--checkpoint", str(folder))
+        assert (refused.exit_code, refused.stdout) == (1, "")
+        assert text in refused.stderr
+    assert client.metrics("orders").length == 20
     done = release(database, "--checkpoint", str(tmp_path / "checkpoint"), "--json")
     assert json.loads(done.stdout) == {"queue": "orders", "receiver": "lake", "released": 0}
     assert client.metrics("orders").length == 16

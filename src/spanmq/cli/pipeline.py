@@ -1,7 +1,7 @@
 """The pipeline: jobs over Spark."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,7 @@ from spanmq.cli.failure import say
 from spanmq.cli.interrupt import Stop
 from spanmq.cli.option import AsJson, Dsn, QueueName, Yes, confirm
 from spanmq.cli.output import Output, fields
-from spanmq.cli.progress import Told, awaited
+from spanmq.cli.progress import awaited, is_shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,6 +141,9 @@ def backfill(
     group: Annotated[
         str | None, typer.Option(help="An SQL expression of the group.", show_default=False)
     ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Write so many a second at the most.", show_default=False)
+    ] = None,
     dry_run: DryRun = False,
     master: Master = None,
     dsn: Dsn = None,
@@ -160,6 +163,7 @@ def backfill(
             format=source_format,
             body=body,
             group=group,
+            rate=rate,
             dry_run=dry_run,
         )
     if dry_run:
@@ -295,20 +299,33 @@ class Job:
     """What a running job is given: a session, and a function that shows how far it is."""
 
     spark: "SparkSession"
-    told: Told
+    told: Callable[[int], None]
 
 
 @contextmanager
 def _running(master: str | None, what: str) -> Iterator[Job]:
     """Give a session for a job; what Spark raises comes out as one message."""
     from spanmq.spark.cause import clear_errors
+    from spanmq.spark.progress import told_of_tasks
     from spanmq.spark.session import is_running, session
 
-    with awaited(what) as told, clear_errors():
+    is_counted = False
+    with awaited(what) as say_far, clear_errors():
+
+        def told(count: int) -> None:
+            nonlocal is_counted
+            is_counted = True
+            say_far(f"{count:,} messages")
+
+        def told_tasks(done: int, n: int) -> None:
+            if not is_counted:
+                say_far(f"{done:,} of {n:,} tasks")
+
         was_running = is_running()
         spark = session(master, name=f"spanmq {what}")
         try:
-            yield Job(spark, told)
+            with told_of_tasks(spark, told_tasks) if is_shown() else nullcontext():
+                yield Job(spark, told)
         finally:
             if not was_running:
                 spark.stop()

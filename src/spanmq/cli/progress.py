@@ -7,13 +7,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Advance = Callable[[int, int], None]
-Told = Callable[[int], None]
+Told = Callable[[str], None]
+
+
+def is_shown() -> bool:
+    """Tell whether anybody sees how far it is."""
+    return sys.stderr.isatty()
 
 
 @contextmanager
 def counted(what: str, *, total_bytes: int | None) -> Iterator[Advance]:
     """Give a function that takes how many things are done and how many bytes are read, of so many."""
-    if not sys.stderr.isatty():
+    if not is_shown():
         yield lambda *_: None
         return
     from rich.console import Console
@@ -37,8 +42,8 @@ def counted(what: str, *, total_bytes: int | None) -> Iterator[Advance]:
 
 @contextmanager
 def awaited(what: str) -> Iterator[Told]:
-    """Show that one long statement or job runs, and for how long; give a function that takes a count."""
-    if not sys.stderr.isatty():
+    """Show that one long statement or job runs, and for how long; give a function that says how far it is."""
+    if not is_shown():
         yield lambda _: None
         return
     from rich.console import Console
@@ -47,7 +52,7 @@ def awaited(what: str) -> Iterator[Told]:
     columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(what, total=None)
-        yield lambda count: progress.update(task, description=f"{what}: {count:,} messages")
+        yield lambda far: progress.update(task, description=f"{what}: {far}")
 
 
 def size_of(descriptor: int) -> int | None:

@@ -10,6 +10,8 @@ from spanmq.cli.connect import client
 from spanmq.cli.delivering import Category, ErrorText
 from spanmq.cli.option import AsJson, Dsn, MessageIds, QueueName, ids_of
 from spanmq.cli.output import Output
+from spanmq.errors import PipelineError
+from spanmq.message import Receiver
 
 commands = typer.Typer()
 
@@ -67,9 +69,11 @@ def release_receiver(
     What its sink has and no checkpoint proves is delivered again.
     """
     output = Output(as_json=as_json)
-    if checkpoint is not None:
-        settled = _proved(checkpoint)
+    if checkpoint is not None and settled is not None:
+        raise typer.BadParameter("choose one of --settled and --checkpoint")
     with client(dsn) as opened:
+        if checkpoint is not None:
+            settled = _proved(checkpoint, opened.list_receivers(queue), receiver)
         count = opened.release_receiver(queue, receiver, settled)
     output.done(
         f"gave {count} messages back to queue {queue}", queue=queue, receiver=receiver, released=count
@@ -109,12 +113,31 @@ def forget_export(
     output.done(sentence, queue=queue, lake=lake, forgotten=forgotten)
 
 
-def _proved(checkpoint: Path) -> int:
-    """Give the batch up to which a checkpoint's commit log says that all is done."""
+def _proved(checkpoint: Path, receivers: list[Receiver], named: str) -> int | None:
+    """Give the batch of a receiver up to which a checkpoint's commit log says that all is done.
+
+    None where no receiver has that name, which the server will say. Raises PipelineError unless the
+    checkpoint is of this receiver: by that of another one messages would be settled that no sink has.
+    """
     try:
         commits = [int(each.name) for each in (checkpoint / "commits").iterdir() if each.name.isdigit()]
         lines = (checkpoint / "offsets" / str(max(commits))).read_text("utf-8").splitlines()
         offsets = [json.loads(line) for line in lines[2:] if line != "-"]
-        return max(int(each["lease"]) for each in offsets if "lease" in each)
-    except (OSError, ValueError) as error:
-        raise typer.BadParameter(f"{checkpoint} is no checkpoint of a stream from a queue") from error
+        done = {each["receiver"]: int(each["lease"]) for each in offsets if "lease" in each}
+        queues = sorted({each["queue"] for each in offsets})
+    except (OSError, ValueError, KeyError) as error:
+        raise PipelineError(
+            f"{checkpoint} is no checkpoint of a stream from a queue",
+            hint="Name the stream's checkpointLocation.",
+        ) from error
+    ids = [
+        each.receiver_id
+        for each in receivers
+        if each.receiver_id == named or (each.label == named and each.state != "released")
+    ]
+    if ids and ids[0] not in done:
+        raise PipelineError(
+            f"{checkpoint} is the checkpoint of another stream, from {', '.join(queues)}",
+            hint=f"That of the receiver {named} has {ids[0]} in its offsets.",
+        )
+    return done[ids[0]] if ids else None

@@ -17,7 +17,7 @@ STARTS: Final = ("earliest", "latest")
 
 _READ: Final = ("table", "columns", "bodySchema", "mode", "includeHeaders", "minPartitions")
 _STREAM: Final = ("receiver", "maxOffsetsPerTrigger", "failOnDataLoss", "startingOffsets")
-_WRITE: Final = ("writerId", "group")
+_WRITE: Final = ("writerId", "group", "rowsPerSecond")
 NAMES: Final = ("dsn", "queue", *_READ, *_STREAM, *_WRITE)
 # What Spark itself puts among the options of a stream.
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname", "outputmode"})
@@ -41,6 +41,7 @@ class Options:
     starts_at: str = "earliest"
     writer_id: str | None = None
     group: str | None = None
+    rows_per_second: int | None = None
 
 
 def read_options(given: Mapping[str, str]) -> Options:
@@ -79,6 +80,9 @@ def read_options(given: Mapping[str, str]) -> Options:
         starts_at=_one_of("startingOffsets", values.get("startingOffsets", "earliest").lower(), STARTS),
         writer_id=values.get("writerId"),
         group=values.get("group"),
+        rows_per_second=_number("rowsPerSecond", values["rowsPerSecond"])
+        if "rowsPerSecond" in values
+        else None,
     )
 
 

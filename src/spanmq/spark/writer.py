@@ -7,6 +7,7 @@ into tasks, finds its epoch published and sends nothing.
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -134,7 +135,8 @@ def write_rows(options: Options, writer: str, epoch: int, batches: Iterator[pyar
     block_ids: list[int] = []
     count = 0
     with rows.connected(options.dsn) as server, dbapi.connect(options.dsn) as connection:
-        for chunk in chunks(batches):
+        pace = Pace(options.rows_per_second)
+        for chunk in chunks(batches, pace.rows):
             table = as_messages(chunk, options)
             blocks = server.execute(
                 "select write_id, block_id, log_table, first_id, last_id, enqueued_at from "
@@ -155,19 +157,34 @@ def write_rows(options: Options, writer: str, epoch: int, batches: Iterator[pyar
             )
             block_ids += sealed
             count += table.num_rows
+            pace.keep(count)
     return Written(writer, write_id, tuple(block_ids), count)
 
 
-def chunks(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:
-    """Gather batches into tables of about CHUNK rows."""
+class Pace:
+    """Holds a task back to so many rows a second, None: does not; `rows` are what it may write at once."""
+
+    def __init__(self, rows_per_second: int | None) -> None:
+        self._rate = rows_per_second
+        self._began = time.monotonic()
+        self.rows = CHUNK if rows_per_second is None else min(CHUNK, rows_per_second)
+
+    def keep(self, count: int) -> None:
+        """Wait until so many rows may have been written."""
+        if self._rate is not None:
+            time.sleep(max(0.0, self._began + count / self._rate - time.monotonic()))
+
+
+def chunks(batches: Iterator[pyarrow.RecordBatch], size: int) -> Iterator[pyarrow.Table]:
+    """Gather batches into tables of about `size` rows."""
     held: list[pyarrow.RecordBatch] = []
     count = 0
     for batch in batches:
-        for offset in range(0, batch.num_rows, CHUNK):
-            piece = batch.slice(offset, CHUNK)
+        for offset in range(0, batch.num_rows, size):
+            piece = batch.slice(offset, size)
             held.append(piece)
             count += piece.num_rows
-            if count >= CHUNK:
+            if count >= size:
                 yield pyarrow.Table.from_batches(held)
                 held, count = [], 0
     if count:

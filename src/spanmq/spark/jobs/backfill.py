@@ -36,20 +36,25 @@ def backfill(
     format: str = "parquet",  # noqa: A002 - Spark's word
     body: str | None = None,
     group: str | None = None,
+    rate: float | None = None,
     dry_run: bool = False,
 ) -> BackfillReport:
     """Send every row as a message, all visible at one instant; a second run of `job_id` sends none.
 
     `source` is a frame, or a path that Spark reads as `format`. `body` is an SQL expression of the body, by
-    default a JSON object of all columns; `group` one of the group, by which rows are repartitioned.
+    default a JSON object of all columns; `group` one of the group, by which rows are repartitioned. With a
+    `rate` all tasks together write about so many rows a second at the most, to spare the database; what they
+    wrote is visible at the end, as ever.
     """
     began = time.monotonic()
-    frame = spark.read.format(format).load(source) if isinstance(source, str) else source
     if not job_id:
         raise InvalidArgumentError("a backfill needs a job_id")
+    if rate is not None and rate < 1:
+        raise InvalidArgumentError(f"the rate must be 1 row a second or more, got {rate:g}")
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
         sent_before = rows.published(server, queue, f"job:{job_id}")
+    frame = spark.read.format(format).load(source) if isinstance(source, str) else source
     columns = [f"{body or 'to_json(struct(*))'} as body"]
     if group is not None:
         columns.append(f"cast({group} as string) as `group`")
@@ -59,6 +64,8 @@ def backfill(
     found = sent_before if sent_before is not None else messages.count()
     if not dry_run and sent_before is None:
         writer = messages.write.format("spanmq").option("dsn", dsn).option("queue", queue)
+        if rate is not None:
+            writer = writer.option("rowsPerSecond", max(1, int(rate / _tasks_at_once(spark, messages))))
         writer.option("writerId", job_id).mode("append").save()
     return BackfillReport(
         queue=queue,
@@ -68,3 +75,8 @@ def backfill(
         seconds=time.monotonic() - began,
         is_dry_run=dry_run,
     )
+
+
+def _tasks_at_once(spark: SparkSession, frame: DataFrame) -> int:
+    """Give how many tasks write at a time, as far as the driver knows."""
+    return max(1, min(frame.rdd.getNumPartitions(), spark.sparkContext.defaultParallelism))

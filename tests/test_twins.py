@@ -26,6 +26,9 @@ SQS_MOVES = (
     "note_sqs_move",
 )
 METHODS_WITHOUT_COMMAND = {
+    "begin_pipeline_run": "the jobs': spanmq.spark.jobs.recorded",
+    "note_pipeline_run": "the jobs': spanmq.spark.jobs.recorded",
+    "end_pipeline_run": "the jobs': spanmq.spark.jobs.recorded",
     "open": "what a program does with its client",
     "close": "what a program does with its client",
     "connection": "what a program does with its client",
@@ -144,6 +147,7 @@ METHOD_OF_ROUTE = {
     "list_all_topic_bindings": "list_topic_bindings",
     "list_all_receivers": "list_receivers",
     "list_all_subscriptions": "list_subscriptions",
+    "list_all_pipeline_runs": "list_pipeline_runs",
     "classify_in_queue": "classify",
     "list_category_rules_of_queue": "list_category_rules",
     "set_category_rule_of_queue": "set_category_rule",
@@ -156,6 +160,9 @@ ROUTES_WITHOUT_METHOD = {
     "ready": "of the process and its database",
 }
 METHODS_WITHOUT_ROUTE = {
+    "begin_pipeline_run": "the jobs': spanmq.spark.jobs.recorded",
+    "note_pipeline_run": "the jobs': spanmq.spark.jobs.recorded",
+    "end_pipeline_run": "the jobs': spanmq.spark.jobs.recorded",
     "open": "the service's own client",
     "close": "the service's own client",
     "connection": "a request has none",

@@ -47,6 +47,7 @@ from spanmq.message import (
     TopicBinding,
 )
 from spanmq.outbox import adapt
+from spanmq.pipeline_runs import PipelineRuns
 from spanmq.policies import Policies
 from spanmq.receivers import Receivers
 from spanmq.schedules import Schedules, plan_schedules
@@ -72,6 +73,7 @@ class Client(
     Grants,
     ShardMaps,
     Subscriptions,
+    PipelineRuns,
     Tokens,
     Sessions,
     AccessKeys,

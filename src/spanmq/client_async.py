@@ -45,6 +45,7 @@ from spanmq.message import (
     TopicBinding,
 )
 from spanmq.outbox import adapt_async
+from spanmq.pipeline_runs_async import AsyncPipelineRuns
 from spanmq.policies_async import AsyncPolicies
 from spanmq.receivers_async import AsyncReceivers
 from spanmq.schedules_async import AsyncSchedules, plan_schedules
@@ -70,6 +71,7 @@ class AsyncClient(
     AsyncGrants,
     AsyncShardMaps,
     AsyncSubscriptions,
+    AsyncPipelineRuns,
     AsyncTokens,
     AsyncSessions,
     AsyncAccessKeys,

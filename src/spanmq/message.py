@@ -381,6 +381,27 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineRun:
+    """What a job of the pipeline did; `queue` is None of one over several queues.
+
+    `state` is "running", "succeeded", "failed", or "lost": not heard of (`seen_at`) for two minutes.
+    """
+
+    run_id: int
+    job: str
+    queue: str | None
+    target: str | None
+    begun_by: str
+    state: str
+    begun_at: datetime
+    seen_at: datetime
+    ended_at: datetime | None
+    done: int | None
+    report: dict[str, Any] | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Receiver:
     """A stream that consumes a queue: one checkpoint of it.
 

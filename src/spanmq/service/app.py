@@ -18,6 +18,7 @@ from spanmq.service import (
     dead_letters,
     insides,
     lookup,
+    pipeline_runs,
     queues,
     receiving,
     schedules,
@@ -62,6 +63,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     topics.routes,
     streams.routes,
     subscriptions.routes,
+    pipeline_runs.routes,
 )
 
 Pages = Callable[[Backend], list[Route]]

@@ -250,8 +250,6 @@ class Handling:
     ) -> None:
         """Note the time and the error; end, unless it is kept open."""
         context.detach(self._token)
-        if self._is_ended:  # it overran, and was settled meanwhile
-            return
         self._handled_at = time_ns()
         if error is not None:
             self._has_failed = True

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.spark import rows
+from spanmq.spark.jobs.recorded import recorded
 from spanmq.spark.reader import queue_named
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class BackfillReport:
     is_dry_run: bool
 
 
+@recorded("backfill", lambda given: given["source"] if isinstance(given["source"], str) else "a frame")
 def backfill(
     spark: SparkSession,
     dsn: str,

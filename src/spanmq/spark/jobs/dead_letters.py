@@ -13,6 +13,7 @@ from spanmq.errors import InvalidArgumentError
 from spanmq.spark import rows
 from spanmq.spark.cause import clear_errors
 from spanmq.spark.jobs.fingerprint import fingerprint, pattern, regex_of
+from spanmq.spark.jobs.recorded import recorded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,6 +71,7 @@ class DeadLettersReport:
     is_dry_run: bool
 
 
+@recorded("dead_letters", lambda given: given["act"], when=lambda given: given["act"] is not None)
 def dead_letters(
     spark: SparkSession,
     dsn: str,

@@ -35,6 +35,7 @@ from spanmq.spark.jobs.manifest import (
     within,
     write_manifest,
 )
+from spanmq.spark.jobs.recorded import recorded
 from spanmq.spark.options import Options
 from spanmq.spark.reader import extent_of, queue_named
 
@@ -79,6 +80,7 @@ class _Export:
         return f"spanmq/{self.source}/{self.options.queue}/{self.table.name}"
 
 
+@recorded("export", lambda given: given["to"])
 def export(
     spark: SparkSession,
     dsn: str,

@@ -17,6 +17,7 @@ from spanmq.errors import InvalidArgumentError
 from spanmq.spark import rows
 from spanmq.spark.brokers.outgoing import Broker
 from spanmq.spark.cause import clear_errors
+from spanmq.spark.jobs.recorded import recorded
 from spanmq.spark.reader import queue_named
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def broker_named(
     )
 
 
+@recorded("migrate", lambda given: given["broker"].describe())
 def migrate(
     spark: SparkSession,
     dsn: str,

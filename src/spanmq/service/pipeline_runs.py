@@ -1,0 +1,35 @@
+"""Routes of the pipeline's jobs: what they did."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+from starlette.responses import Response
+
+from spanmq.service.access import Caller, Scope
+from spanmq.service.json_text import reply
+from spanmq.service.parts import Behind, MayLook, Quantity, QueueName
+
+routes = APIRouter(prefix="/v1", tags=["pipeline"])
+
+SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
+Before = Annotated[int | None, Query(ge=0, lt=2**63)]
+
+
+@routes.get("/pipeline-runs")
+async def list_all_pipeline_runs(
+    backend: Behind, caller: SeesSome, quantity: Quantity = 100, before: Before = None
+) -> Response:
+    """List the runs of jobs, the newest first: those of queues that the token may look at."""
+    found = await backend.client.list_pipeline_runs(before=before, quantity=quantity)
+    return reply(pipeline_runs=[each for each in found if caller.may("look", each.queue)])
+
+
+@routes.get("/queues/{queue}/pipeline-runs")
+async def list_pipeline_runs(
+    queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 100, before: Before = None
+) -> Response:
+    """List the runs of a queue's jobs, the newest first."""
+    found = await backend.client.list_pipeline_runs(queue, before=before, quantity=quantity)
+    return reply(pipeline_runs=found)

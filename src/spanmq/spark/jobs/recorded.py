@@ -1,0 +1,99 @@
+"""Runs of jobs, noted in the database for people to look at: a job goes on whether or not that works."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any, Final, ParamSpec, TypeVar
+
+from spanmq.client import Client
+from spanmq.errors import SpanmqError
+
+logger = logging.getLogger("spanmq.pipeline")
+
+# A run that is not heard of for two minutes is lost.
+NOTE_SECONDS: Final = 30.0
+# What a report counts, by the job's own word.
+DONE: Final = ("exported", "sent", "done")
+
+Given = Mapping[str, Any]
+Parameters = ParamSpec("Parameters")
+Report = TypeVar("Report")
+
+
+def recorded(
+    job: str, target: Callable[[Given], object], *, when: Callable[[Given], bool] = lambda _: True
+) -> Callable[[Callable[Parameters, Report]], Callable[Parameters, Report]]:
+    """Note each run of a job that has parameters `dsn`, `queue` and `dry_run`, but no dry one.
+
+    `target` gives of the arguments where it writes to or reads from, `when` says whether it does anything.
+    """
+
+    def decorate(function: Callable[Parameters, Report]) -> Callable[Parameters, Report]:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def run(*arguments: Parameters.args, **named: Parameters.kwargs) -> Report:
+            bound = signature.bind(*arguments, **named)
+            bound.apply_defaults()
+            given = bound.arguments
+            if given["dry_run"] or not when(given):
+                return function(*arguments, **named)
+            note = _Note(given["dsn"], job, given["queue"], str(target(given)))
+            try:
+                report = function(*arguments, **named)
+            except BaseException as error:
+                note.end(error=f"{type(error).__name__}: {error}")
+                raise
+            note.end(report=report)
+            return report
+
+        return run
+
+    return decorate
+
+
+class _Note:
+    """The record of one run, kept fresh by a thread."""
+
+    def __init__(self, dsn: str, job: str, queue: object, target: str) -> None:
+        self._ended = threading.Event()
+        self._client = Client(dsn, maintain_interval=None, listen=False, pool_size=1)
+        self._run_id: int | None = None
+        # A pattern, or a list, is several.
+        of = queue if isinstance(queue, str) and not set(queue) & set("*?[,") else None
+        self._run_id = self._say(lambda: self._client.begin_pipeline_run(job, of, target=target[:500]))
+        self._thread = threading.Thread(target=self._keep, name="spanmq pipeline run", daemon=True)
+        self._thread.start()
+
+    def end(self, *, report: Any = None, error: str | None = None) -> None:
+        """Note how it ended."""
+        self._ended.set()
+        self._thread.join()
+        run_id = self._run_id
+        if run_id is not None:
+            told = None if report is None else json.loads(json.dumps(asdict(report), default=str))
+            done = None if told is None else next((told[name] for name in DONE if name in told), None)
+            if done is not None:
+                self._say(lambda: self._client.note_pipeline_run(run_id, done=done))
+            self._say(lambda: self._client.end_pipeline_run(run_id, report=told, error=error))
+        with suppress(SpanmqError):
+            self._client.close()
+
+    def _keep(self) -> None:
+        run_id = self._run_id
+        while run_id is not None and not self._ended.wait(NOTE_SECONDS):
+            self._say(lambda: self._client.note_pipeline_run(run_id))
+
+    def _say(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except SpanmqError as error:
+            logger.warning("run_not_noted error=%s", error)
+            return None

@@ -19,13 +19,24 @@ SHOWN = [
     ("/", {}),
     ("/", {"order": "dead", "find": scene.HOSTILE}),
     ("/figures", {"span": "3d"}),
+    *((path, {}) for path in ("/dead-letters", "/policies", "/schedules", "/schedules/new")),
+    ("/pipeline-runs", {}),
     *(("/queue", {"queue": queue}) for queue in QUEUES),
     ("/queue", {"queue": "orders", "after": "20", "span": "1d"}),
     ("/figures", {"queue": scene.HOSTILE_QUEUE}),
     *(("/message", {"queue": scene.HOSTILE_QUEUE, "id": str(each)}) for each in (1, 2, 99)),
     *(("/message", {"queue": "invoices", "id": str(each)}) for each in (1, 3, 40)),
 ]
-EDITED = [(path, {"queue": queue}) for path in ("/queue/purge", "/queue/send") for queue in QUEUES]
+OF_QUEUES = (
+    "/queue/purge",
+    "/queue/send",
+    "/queue/policy",
+    "/queue/dead-letters",
+    "/queue/dead-letters/redrive",
+    "/queue/dead-letters/discard",
+    "/queue/pipeline-runs",
+)
+EDITED = [(path, {"queue": queue}) for path in OF_QUEUES for queue in QUEUES]
 
 
 class Reader(HTMLParser):

@@ -13,7 +13,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from spanmq.dashboard import actions, asset, figures, message, queue, queues, sign_in
+from spanmq.dashboard import (
+    actions,
+    asset,
+    dead_letters,
+    figures,
+    message,
+    pipeline_runs,
+    policies,
+    queue,
+    queues,
+    schedules,
+    sign_in,
+)
 from spanmq.dashboard.behind import Behind
 from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.refusal import RefusedError
@@ -30,6 +42,10 @@ PAGES: Final[tuple[Page, ...]] = (
     *figures.PAGES,
     *message.PAGES,
     *actions.PAGES,
+    *dead_letters.PAGES,
+    *policies.PAGES,
+    *schedules.PAGES,
+    *pipeline_runs.PAGES,
 )
 HEADERS: Final = {
     # No script but our files, nothing from elsewhere, in nobody's frame.

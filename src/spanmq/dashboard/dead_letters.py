@@ -1,0 +1,266 @@
+"""Dead letters: which there are, what they died of; put back or discarded after a look at what would be."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from spanmq.dashboard.cause import causes_of
+from spanmq.dashboard.page import Page, go, show
+from spanmq.dashboard.visit import Visit
+from spanmq.dashboard.wording import address
+from spanmq.errors import InvalidArgumentError
+
+SHOWN: Final = 25
+# Of so many the causes are looked for: all of them may be millions.
+SAMPLE: Final = 500
+# So many a step: the form comes again for the rest.
+QUANTITY_MAX: Final = 10_000
+CATEGORIES: Final = ("TRANSIENT", "DEPENDENCY", "PERMANENT", "BUSINESS", "UNKNOWN")
+WHICH: Final = {"waiting": False, "redriven": True, "all": None}
+NOTICES: Final = {
+    "redriven": "Put back: {n} dead letters are messages again.",
+    "discarded": "Discarded: {n} dead letters are gone.",
+}
+FILTERS: Final = ("category", "error", "error_class", "since", "until", "payload")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which dead letters, as the client wants it."""
+
+    category: str | None
+    error: str | None
+    error_class: str | None
+    since: datetime | None
+    until: datetime | None
+    payload: dict[str, Any] | None
+
+
+async def overview(visit: Visit) -> Response:
+    """Show how many there are in each queue."""
+    counts: dict[str, dict[str, int]] = {}
+    for each in await visit.behind.client.count_dead_letters():
+        if visit.may("look", each.queue):
+            counts.setdefault(each.queue, {})[each.category] = each.count
+    rows = sorted(counts.items(), key=lambda each: (-sum(each[1].values()), each[0]))
+    return show(visit, "dead_letter_queues.html", rows=rows, categories=CATEGORIES)
+
+
+async def answer(visit: Visit) -> Response:
+    """Show the dead letters of a queue."""
+    queue = visit.queue
+    given, which = _given(visit), visit.text("which") or "waiting"
+    after, client = visit.number("after", 0), visit.behind.client
+    problem, letters, sample = None, [], []
+    counts = await client.count_dead_letters(queue)
+    try:
+        choice = asdict(_choice(given))
+        redriven = _which(which)
+        letters = await client.dead_letters(
+            queue, **choice, redriven=redriven, after=after, quantity=SHOWN + 1
+        )
+        sample = letters
+        if after or len(letters) > SHOWN:
+            sample = await client.dead_letters(queue, **choice, redriven=redriven, quantity=SAMPLE)
+    except InvalidArgumentError as error:
+        problem = error.message
+    notice = NOTICES.get(visit.text("done"))
+    return show(
+        visit,
+        "dead_letters.html",
+        422 if problem else 200,
+        queue=queue,
+        counts=counts,
+        given=given,
+        which=which,
+        whiches=tuple(WHICH),
+        categories=CATEGORIES,
+        problem=problem,
+        letters=letters[:SHOWN],
+        has_more=len(letters) > SHOWN,
+        after=after,
+        causes=causes_of(sample),
+        is_sample=len(sample) == SAMPLE,
+        sample_size=len(sample),
+        notice=None if notice is None else notice.format(n=f"{visit.number('n', 0):,}"),
+    )
+
+
+async def ask_redrive(visit: Visit) -> Response:
+    """Show what would be put back."""
+    return await _preview_redrive(visit, dict(visit.request.query_params))
+
+
+async def redrive(visit: Visit) -> Response:
+    """Put back what was shown."""
+    fields = await visit.form()
+    try:
+        quantity, rate, delay = _pace(fields)
+        found = await visit.behind.client.redrive(
+            visit.queue, **asdict(_choice(_given(visit))), quantity=quantity, rate=rate, delay=delay
+        )
+    except InvalidArgumentError as error:
+        return await _preview_redrive(visit, fields, error.message)
+    return go(address("/queue/dead-letters", queue=visit.queue, done="redriven", n=len(found)))
+
+
+async def ask_discard(visit: Visit) -> Response:
+    """Show how many would be deleted."""
+    return await _preview_discard(visit, None)
+
+
+async def discard(visit: Visit) -> Response:
+    """Delete what was shown, if the name of the queue was typed."""
+    fields = await visit.form()
+    if fields.get("confirmation", "").strip() != visit.queue:
+        return await _preview_discard(visit, "That is not the name of the queue; nothing was deleted.")
+    try:
+        removed = await visit.behind.client.purge_dead_letters(
+            visit.queue,
+            **asdict(_choice(_given(visit))),
+            redriven=_which(visit.text("which") or "waiting"),
+            quantity=QUANTITY_MAX,
+        )
+    except InvalidArgumentError as error:
+        return await _preview_discard(visit, error.message)
+    return go(address("/queue/dead-letters", queue=visit.queue, done="discarded", n=removed))
+
+
+async def _preview_redrive(visit: Visit, fields: Mapping[str, str], problem: str | None = None) -> Response:
+    found = []
+    given = _bounded(_given(visit))
+    pace = {name: fields.get(name, "") for name in ("quantity", "rate", "delay")}
+    if problem is None:
+        try:
+            quantity, rate, delay = _pace(pace)
+            found = await visit.behind.client.redrive(
+                visit.queue,
+                **asdict(_choice(given)),
+                quantity=quantity,
+                rate=rate,
+                delay=delay,
+                dry_run=True,
+            )
+        except InvalidArgumentError as error:
+            problem = error.message
+    return show(
+        visit,
+        "redrive.html",
+        422 if problem else 200,
+        queue=visit.queue,
+        given=given,
+        pace=pace,
+        found=found,
+        shown=found[:SHOWN],
+        problem=problem,
+    )
+
+
+async def _preview_discard(visit: Visit, problem: str | None) -> Response:
+    given, which, count = _bounded(_given(visit)), visit.text("which") or "waiting", 0
+    try:
+        count = await visit.behind.client.purge_dead_letters(
+            visit.queue,
+            **asdict(_choice(given)),
+            redriven=_which(which),
+            quantity=QUANTITY_MAX,
+            dry_run=True,
+        )
+    except InvalidArgumentError as error:
+        problem = error.message
+    return show(
+        visit,
+        "discard.html",
+        422 if problem else 200,
+        queue=visit.queue,
+        given=given,
+        which=which,
+        count=count,
+        most=QUANTITY_MAX,
+        problem=problem,
+    )
+
+
+def _given(visit: Visit) -> dict[str, str]:
+    """Give the filters as they were typed."""
+    return {name: visit.text(name).strip() for name in FILTERS}
+
+
+def _bounded(given: dict[str, str]) -> dict[str, str]:
+    """Let what dies from now on not be among those that somebody looked at before he decided."""
+    return given if given["until"] else {**given, "until": datetime.now(UTC).isoformat()}
+
+
+def _choice(given: Mapping[str, str]) -> Choice:
+    return Choice(
+        category=given["category"] or None,
+        error=given["error"] or None,
+        error_class=given["error_class"] or None,
+        since=_moment("since", given["since"]),
+        until=_moment("until", given["until"]),
+        payload=_payload(given["payload"]),
+    )
+
+
+def _which(name: str) -> bool | None:
+    if name not in WHICH:
+        raise InvalidArgumentError(f"there is no such choice: {name}")
+    return WHICH[name]
+
+
+def _moment(name: str, given: str) -> datetime | None:
+    """Read a time; without a time zone it is UTC, as times on the pages are."""
+    if not given:
+        return None
+    try:
+        found = datetime.fromisoformat(given)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise InvalidArgumentError(f"{name} is no time: {given}") from error
+
+
+def _payload(given: str) -> dict[str, Any] | None:
+    if not given:
+        return None
+    try:
+        found = json.loads(given)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"the payload is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise InvalidArgumentError("the payload is a JSON object that bodies contain")
+    return found
+
+
+def _pace(fields: Mapping[str, str]) -> tuple[int, float | None, float]:
+    """Give how many, how many a second, and after how many seconds the first."""
+    quantity = fields.get("quantity", "").strip() or "1000"
+    if not re.fullmatch(r"[0-9]{1,5}", quantity) or not 1 <= int(quantity) <= QUANTITY_MAX:
+        raise InvalidArgumentError(f"the number must be from 1 to {QUANTITY_MAX:,}")
+    rate = _number("rate", fields.get("rate", ""), None)
+    return int(quantity), rate, _number("delay", fields.get("delay", ""), 60.0) or 0.0
+
+
+def _number(name: str, given: str, default: float | None) -> float | None:
+    if not given.strip():
+        return default
+    try:
+        return float(given)
+    except ValueError as error:
+        raise InvalidArgumentError(f"the {name} must be a number") from error
+
+
+PAGES: Final = (
+    Page("/dead-letters", overview),
+    Page("/queue/dead-letters", answer, of_queue=True),
+    Page("/queue/dead-letters/redrive", ask_redrive, "manage", of_queue=True),
+    Page("/queue/dead-letters/redrive", redrive, "manage", of_queue=True, method="POST"),
+    Page("/queue/dead-letters/discard", ask_discard, "manage", of_queue=True),
+    Page("/queue/dead-letters/discard", discard, "manage", of_queue=True, method="POST"),
+)

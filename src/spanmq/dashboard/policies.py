@@ -1,0 +1,134 @@
+"""How queues deliver: their policies, and a form that changes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from spanmq.dashboard.page import Page, go, show
+from spanmq.dashboard.visit import Visit
+from spanmq.dashboard.wording import address
+from spanmq.errors import InvalidArgumentError
+
+SHOWN_MAX: Final = 1_000
+# What the settings are; one that has no words here is shown by its name. docs/delivery.md has the rest.
+WORDS: Final = {
+    "max_attempts": "After how many attempts a message is a dead letter",
+    "lease": "Seconds of a lease, unless a receiver says",
+    "backoff_base": "Seconds before the second attempt",
+    "backoff_factor": "By how much longer each further pause is",
+    "backoff_max": "Seconds of the longest pause",
+    "jitter": "Pauses are drawn at random, up to their length",
+    "archive_on_ack": "Acked messages go to the archive",
+    "archive_retention": "How long the archive keeps them",
+    "dead_letter_retention": "How long dead letters are kept",
+    "ordered": "One after the other within a group",
+    "dead_letter_blocks_group": "A dead letter stops its group",
+    "paused": "Receivers get nothing",
+    "max_in_flight": "Messages that may be in flight at once",
+    "max_in_flight_per_group": "Messages of a group in flight at once",
+    "rate_limit": "Messages a second that receivers may get",
+    "rate_burst": "Messages at once, with a rate limit",
+    "max_backlog": "Messages that may wait",
+}
+
+
+async def answer(visit: Visit) -> Response:
+    """Show the queues whose policies the visitor may look at."""
+    sought = visit.text("find").strip()
+    names = [
+        each.queue
+        for each in await visit.behind.client.latest_statistics()
+        if visit.may("look", each.queue) and sought.lower() in each.queue.lower()
+    ]
+    return show(
+        visit,
+        "policies.html",
+        names=sorted(names, key=str.lower)[:SHOWN_MAX],
+        n_found=len(names),
+        find=sought,
+        shown=SHOWN_MAX,
+    )
+
+
+async def look(visit: Visit) -> Response:
+    """Show the policy of a queue."""
+    policy = await visit.behind.client.get_policy(visit.queue)
+    return _form(visit, policy, {name: _text(value) for name, value in policy.items()})
+
+
+async def change(visit: Visit) -> Response:
+    """Change the settings that differ; nothing changes if one of them is wrong."""
+    fields = await visit.form()
+    client = visit.behind.client
+    policy = await client.get_policy(visit.queue)
+    try:
+        changed = _changes(policy, fields)
+        if changed:
+            await client.set_policy(visit.queue, changed)
+    except InvalidArgumentError as error:
+        typed = {name: fields.get(f"setting-{name}", _text(value)) for name, value in policy.items()}
+        return _form(visit, policy, typed, error)
+    return go(address("/queue/policy", queue=visit.queue, done="changed", n=len(changed)))
+
+
+def _form(
+    visit: Visit,
+    policy: Mapping[str, Any],
+    typed: Mapping[str, str],
+    error: InvalidArgumentError | None = None,
+) -> Response:
+    is_done = visit.text("done") == "changed" and error is None
+    return show(
+        visit,
+        "policy.html",
+        422 if error else 200,
+        queue=visit.queue,
+        policy=policy,
+        typed=typed,
+        words=WORDS,
+        problem=error,
+        notice=f"Changed: {visit.number('n', 0)} settings." if is_done else None,
+        may_change=visit.may("manage", visit.queue),
+    )
+
+
+def _changes(policy: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:
+    """Give what was typed otherwise than it was shown; an empty field gives a setting its default back."""
+    changed: dict[str, Any] = {}
+    for name, value in policy.items():
+        shown, typed = fields.get(f"shown-{name}"), fields.get(f"setting-{name}")
+        if typed is None or typed.strip() == shown:
+            continue
+        changed[name] = _value(name, typed.strip(), value)
+    return changed
+
+
+def _value(name: str, typed: str, before: object) -> Any:
+    if not typed:
+        return None
+    if isinstance(before, str):
+        return typed
+    try:
+        found = json.loads(typed)
+    except (ValueError, RecursionError):
+        return typed  # a text such as "7 days"; what it is no good for the database says
+    if isinstance(found, dict | list):
+        raise InvalidArgumentError(f"{name} is one value")
+    return found
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+PAGES: Final = (
+    Page("/policies", answer),
+    Page("/queue/policy", look, of_queue=True),
+    Page("/queue/policy", change, "manage", of_queue=True, method="POST"),
+)

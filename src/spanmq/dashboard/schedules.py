@@ -1,0 +1,138 @@
+"""Recurring messages: when they come, and forms that make, pause, resume and end them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from starlette.responses import Response
+
+from spanmq.body import RawJson
+from spanmq.client_async import AsyncClient
+from spanmq.dashboard.page import Page, go, show
+from spanmq.dashboard.refusal import forbidden
+from spanmq.dashboard.visit import Visit
+from spanmq.dashboard.wording import address
+from spanmq.errors import InvalidArgumentError, ScheduleNotFoundError
+from spanmq.message import Schedule
+
+SHOWN_MAX: Final = 500
+NOTICES: Final = {
+    "made": "Made, or changed.",
+    "paused": "Paused: its times pass.",
+    "resumed": "Resumed: it comes at its next time.",
+    "ended": "Ended. What it has sent stays.",
+}
+
+
+async def answer(visit: Visit) -> Response:
+    """Show the recurring messages of queues that the visitor may look at."""
+    found = [each for each in await visit.behind.client.list_schedules() if visit.may("look", each.queue)]
+    return show(
+        visit,
+        "schedules.html",
+        schedules=found[:SHOWN_MAX],
+        n_found=len(found),
+        notice=NOTICES.get(visit.text("done")),
+        may_make="manage" in visit.caller.verbs if visit.caller is not None else False,
+    )
+
+
+async def ask(visit: Visit) -> Response:
+    """Show the form of a new one."""
+    return show(visit, "schedule.html", fields={"queue": visit.text("queue")}, problem=None)
+
+
+async def make(visit: Visit) -> Response:
+    """Make one; that of the same name is changed."""
+    fields = await visit.form()
+    name, queue = fields.get("name", "").strip(), fields.get("queue", "").strip()
+    if not visit.may("manage", queue):
+        raise forbidden("manage", queue)
+    try:
+        async with _held(visit, name) as (client, _):
+            await client.schedule(
+                name,
+                queue,
+                fields.get("cron", "").strip(),
+                _body(fields.get("body", "")),
+                time_zone=fields.get("time_zone", "").strip() or "UTC",
+                group=fields.get("group", "").strip() or None,
+                catch_up=fields.get("catch_up") == "yes",
+            )
+    except InvalidArgumentError as error:
+        return show(visit, "schedule.html", 422, fields=fields, problem=error.message)
+    return go(address("/schedules", done="made"))
+
+
+async def pause(visit: Visit) -> Response:
+    """Let its times pass."""
+    fields = await visit.form()
+    async with _held(visit, fields.get("name", ""), is_needed=True) as (client, schedule):
+        await client.pause_schedule(schedule)
+    return go(address("/schedules", done="paused"))
+
+
+async def resume(visit: Visit) -> Response:
+    """Fire again from now on."""
+    fields = await visit.form()
+    async with _held(visit, fields.get("name", ""), is_needed=True) as (client, schedule):
+        await client.resume_schedule(schedule)
+    return go(address("/schedules", done="resumed"))
+
+
+async def ask_end(visit: Visit) -> Response:
+    """Ask whether it is to end."""
+    async with _held(visit, visit.text("name"), is_needed=True) as (_, name):
+        return show(visit, "schedule_end.html", name=name)
+
+
+async def end(visit: Visit) -> Response:
+    """End it."""
+    fields = await visit.form()
+    async with _held(visit, fields.get("name", ""), is_needed=True) as (client, name):
+        await client.unschedule(name)
+    return go(address("/schedules", done="ended"))
+
+
+@asynccontextmanager
+async def _held(
+    visit: Visit, name: str, *, is_needed: bool = False
+) -> AsyncIterator[tuple[AsyncClient, str]]:
+    """Give a transaction's client for a schedule that the visitor may touch.
+
+    One that he may not even look at is refused in the words of one that he may not manage; where there is
+    none of that name, only if it `is_needed`.
+    """
+    async with visit.behind.client.transaction() as client:
+        found = _named(await client.list_schedules(), name)
+        if found is None and is_needed:
+            raise ScheduleNotFoundError(f"there is no schedule {name!r}")
+        if found is not None and not visit.may("manage", found.queue):
+            raise forbidden("manage", found.queue if visit.may("look", found.queue) else None)
+        yield client, name
+
+
+def _named(schedules: list[Schedule], name: str) -> Schedule | None:
+    return next((each for each in schedules if each.name == name), None)
+
+
+def _body(given: str) -> RawJson:
+    try:
+        json.loads(given)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"the body is no JSON: {error}") from error
+    return RawJson(given)
+
+
+PAGES: Final = (
+    Page("/schedules", answer),
+    Page("/schedules/new", ask, "manage"),
+    Page("/schedules/new", make, "manage", method="POST"),
+    Page("/schedules/pause", pause, "manage", method="POST"),
+    Page("/schedules/resume", resume, "manage", method="POST"),
+    Page("/schedules/end", ask_end, "manage"),
+    Page("/schedules/end", end, "manage", method="POST"),
+)

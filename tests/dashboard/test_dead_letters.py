@@ -1,0 +1,205 @@
+"""The pages of dead letters: which are shown, and what becomes of those that were chosen."""
+
+from __future__ import annotations
+
+import pytest
+from tests.dashboard import scene
+from tests.dashboard.conftest import Person, rows
+
+from spanmq.client import Client
+from spanmq.dashboard.cause import causes_of, pattern_of
+
+WAITING = "select count(*) from pgmq.dead_letters('mail')"
+
+
+@pytest.fixture
+def many(filled: str) -> str:
+    """Sixty more, of two causes, in the queue `mail`."""
+    with Client(filled, maintain_interval=None) as client:
+        client.resume("mail")
+        taken = client.receive("mail", 60, lease=600)
+        for message in taken[:40]:
+            error = f"no mailbox {message.message_id} at 'example.org'"
+            client.reject(message, error, category="PERMANENT", error_class="MailboxError")
+        client.reject(taken[40:], "timeout after 30 s", category="TRANSIENT")
+    return filled
+
+
+def test_overview_counts_by_queue_and_category(keeper: Person, many: str) -> None:
+    text = keeper.get("/dead-letters").text
+    assert text.index("mail") < text.index("invoices")  # those first that have most
+    assert "/queue/dead-letters?queue=mail&amp;category=PERMANENT" in text
+
+
+def test_overview_shows_what_the_token_may_look_at(
+    visitor: Person, tokens: dict[tuple[str, str], str]
+) -> None:
+    visitor.sign_in(tokens["look", "orders"])
+    text = visitor.get("/dead-letters").text
+    assert "queue=orders" in text
+    assert "invoices" not in text
+
+
+def test_letters_are_paged(keeper: Person, many: str) -> None:
+    first = keeper.get("/queue/dead-letters", queue="mail").text
+    assert first.count("/message?queue=mail&amp;id=") == 25
+    letters = rows(many, "select dead_letter_id from pgmq.dead_letters('mail', qty => 25) order by 1")
+    letter = letters[-1]
+    assert f"after={letter[0]}" in first
+    second = keeper.get("/queue/dead-letters", queue="mail", after=letter[0]).text
+    assert "From the beginning" in second
+    assert 'id=26"' in second
+    assert 'id=25"' not in second
+
+
+@pytest.mark.parametrize(
+    ("filters", "count"),
+    [
+        ({"category": "TRANSIENT"}, 20),
+        ({"error": "mailbox 1[0-9] "}, 10),
+        ({"error_class": "MailboxError"}, 25),
+        ({"payload": '{"to": "person7@example.org"}'}, 1),
+        ({"since": "2200-01-01 00:00"}, 0),
+        ({"until": "2020-01-01"}, 0),
+        ({"since": "2020-01-01T00:00:00+02:00", "category": "TRANSIENT"}, 20),
+        ({"which": "redriven"}, 0),
+    ],
+)
+def test_filters_choose(keeper: Person, many: str, filters: dict[str, str], count: int) -> None:
+    text = keeper.get("/queue/dead-letters", queue="mail", **filters).text
+    assert text.count("/message?queue=mail&amp;id=") == count
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"error": "("},
+        {"payload": "{"},
+        {"payload": "[1]"},
+        {"payload": "[" * 5_000},
+        {"since": "yesterday"},
+        {"until": "0001-01-01T00:00:00+14:00"},
+        {"which": "none"},
+    ],
+)
+@pytest.mark.parametrize("path", ["", "/redrive", "/discard"])
+def test_filter_that_means_nothing_is_told(
+    keeper_once: Person, keeper_database: str, filters: dict[str, str], path: str
+) -> None:
+    if path == "/redrive" and "which" in filters:
+        return  # only those that wait are put back
+    response = keeper_once.get(f"/queue/dead-letters{path}", queue="orders", **filters)
+    assert response.status_code == 422
+    assert 'role="alert"' in response.text
+    if path:
+        address = response.request.url.raw_path.decode()
+        refused = keeper_once.post(address, "/queue/send?queue=orders", confirmation="orders")
+        assert refused.status_code == 422
+    assert rows(keeper_database, "select count(*) from pgmq.dead_letters('orders')") == [(1,)]
+
+
+def test_causes_leave_out_what_differs_and_lead_to_their_letters(keeper: Person, many: str) -> None:
+    text = keeper.get("/queue/dead-letters", queue="mail").text
+    assert "no mailbox &lt;number&gt; at &lt;text&gt;" in text
+    with Client(many, maintain_interval=None) as client:
+        letters = client.dead_letters("mail")
+        first, second = causes_of(letters)
+        assert (first.count, second.count) == (40, 20)
+        for cause in (first, second):
+            found = client.dead_letters(
+                "mail", category=cause.category, error=cause.error_regex, error_class=cause.error_class
+            )
+            assert len(found) == cause.count
+
+
+@pytest.mark.parametrize(
+    ("error", "pattern"),
+    [
+        ("", ""),
+        ("\n  line 3\nsecond", "line <number>"),
+        ("id 0af7651916cd43dd8448eb211c80319c (1.5)", "id <id> (<number>)"),
+        (scene.HOSTILE, "<script>alert(<text>)</script>&<b>"),
+    ],
+)
+def test_pattern_of_an_error(error: str, pattern: str) -> None:
+    assert pattern_of(error) == pattern
+
+
+def test_redrive_is_previewed_and_then_done(keeper: Person, many: str) -> None:
+    query = "/queue/dead-letters/redrive?queue=mail&category=TRANSIENT"
+    preview = keeper.get(query + "&delay=0")
+    assert "<strong>20</strong>" in preview.text
+    assert rows(many, WAITING) == [(60,)]
+    done = keeper.post(query, delay="0")
+    assert done.headers["location"] == "/queue/dead-letters?queue=mail&done=redriven&n=20"
+    assert "20 dead letters are messages again" in keeper.get(done.headers["location"]).text
+    assert rows(many, WAITING) == [(40,)]
+    assert rows(many, "select count(*) from pgmq.receive('mail', 100)") == [(20,)]
+
+
+def test_redrive_puts_back_no_more_than_was_asked_for(keeper: Person, many: str) -> None:
+    query = "/queue/dead-letters/redrive?queue=mail"
+    assert "<strong>7</strong>" in keeper.get(f"{query}&quantity=7").text
+    assert keeper.post(query, quantity="7").status_code == 303
+    assert rows(many, WAITING) == [(53,)]
+
+
+def test_what_dies_after_the_preview_is_left(keeper: Person, many: str) -> None:
+    page = keeper.get("/queue/dead-letters/redrive", queue="mail").text
+    action = page.split('<form method="post" action="/queue/dead-letters/redrive?')[1].split('"')[0]
+    with Client(many, maintain_interval=None) as client:
+        client.send("mail", {"to": "late"})
+        client.reject(client.receive("mail"), "late")
+    path = "/queue/dead-letters/redrive?" + action.replace("&amp;", "&")
+    assert keeper.post(path).headers["location"].endswith("n=60")
+    assert rows(many, "select message->>'to' from pgmq.dead_letters('mail')") == [("late",)]
+
+
+@pytest.mark.parametrize(
+    "pace",
+    [
+        {"quantity": "0"},
+        {"quantity": "10001"},
+        {"rate": "fast"},
+        {"rate": "0"},
+        {"delay": "-1"},
+        {"delay": "nan"},
+    ],
+)
+def test_pace_that_means_nothing_is_told(
+    keeper_once: Person, keeper_database: str, pace: dict[str, str]
+) -> None:
+    path = "/queue/dead-letters/redrive?queue=orders"
+    assert keeper_once.get(path + "".join(f"&{n}={v}" for n, v in pace.items())).status_code == 422
+    refused = keeper_once.post(path, "/queue/send?queue=orders", **pace)
+    assert refused.status_code == 422
+    assert 'role="alert"' in refused.text
+    assert rows(keeper_database, "select count(*) from pgmq.dead_letters('orders')") == [(1,)]
+
+
+def test_discard_wants_the_name_of_the_queue(keeper: Person, many: str) -> None:
+    query = "/queue/dead-letters/discard?queue=mail&category=PERMANENT"
+    assert "<strong>40</strong>" in keeper.get(query).text
+    refused = keeper.post(query, confirmation="Mail")
+    assert refused.status_code == 422
+    assert "nothing was deleted" in refused.text
+    assert rows(many, WAITING) == [(60,)]
+    done = keeper.post(query, confirmation="mail")
+    assert done.headers["location"] == "/queue/dead-letters?queue=mail&done=discarded&n=40"
+    assert rows(many, WAITING) == [(20,)]
+
+
+def test_discard_of_those_put_back_leaves_those_that_wait(keeper: Person, many: str) -> None:
+    with Client(many, maintain_interval=None) as client:
+        client.redrive("mail", category="TRANSIENT")
+    query = "/queue/dead-letters/discard?queue=mail&which=redriven"
+    assert "<strong>20</strong>" in keeper.get(query).text
+    assert keeper.post(query, confirmation="mail").status_code == 303
+    assert rows(many, WAITING) == [(40,)]
+
+
+def test_who_may_only_look_is_shown_no_acts(visitor: Person, tokens: dict[tuple[str, str], str]) -> None:
+    visitor.sign_in(tokens["look", "orders"])
+    text = visitor.get("/queue/dead-letters", queue="orders").text
+    assert "no such customer" in text
+    assert "Discard" not in text

@@ -1,0 +1,63 @@
+"""The pages of what jobs did."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.dashboard import scene
+from tests.dashboard.conftest import Person, rows
+from tests.service.running import service, token
+
+from spanmq.client import Client
+
+
+@pytest.fixture
+def worked(filled: str) -> str:
+    """A run in each state."""
+    with Client(filled, maintain_interval=None) as client:
+        client.begin_pipeline_run("migrate", "mail", target="amqp")
+        done = client.begin_pipeline_run("export", "orders", target="/lake")
+        client.note_pipeline_run(done, done=1234)
+        client.end_pipeline_run(done, report={"exported": 1234})
+        failed = client.begin_pipeline_run("backfill", scene.HOSTILE_QUEUE, target=scene.HOSTILE)
+        client.end_pipeline_run(failed, error=scene.HOSTILE)
+        client.begin_pipeline_run("dead_letters", target="redrive")
+    old = "update spanmq.pipeline_run set seen_at = seen_at - interval '1 hour' where run_id = 1 returning 1"
+    rows(filled, old)
+    return filled
+
+
+def test_runs_are_shown_the_newest_first(keeper: Person, worked: str) -> None:
+    text = keeper.get("/pipeline-runs").text
+    assert re.findall(r'rowheader">(\d+)<', text) == ["4", "3", "2", "1"]
+    assert re.findall(r'badge[^"]*">(\w+)<', text) == ["running", "failed", "succeeded", "lost"]
+    assert "1,234" in text
+    assert "<script>alert" not in text
+    assert re.findall(r'rowheader">(\d+)<', keeper.get("/queue/pipeline-runs", queue="orders").text) == ["2"]
+
+
+def test_older_runs_are_on_further_pages(keeper: Person, worked: str) -> None:
+    rows(
+        worked,
+        "insert into spanmq.pipeline_run (job, queue_id, begun_by) select 'export', queue_id, current_user "
+        "from spanmq.queue, generate_series(1, 60) where name = 'orders' returning 1",
+    )
+    first = keeper.get("/pipeline-runs").text
+    found = re.findall(r'rowheader">(\d+)<', first)
+    assert len(found) == 50
+    assert f"before={found[-1]}" in first
+    second = re.findall(r'rowheader">(\d+)<', keeper.get("/pipeline-runs", before=found[-1]).text)
+    assert [int(each) for each in found + second] == list(range(64, 0, -1))
+
+
+def test_token_sees_runs_of_its_queues_only(worked: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    secret = token(worked, "mine", queues="orders", verbs="look")
+    with (
+        service(worked, tmp_path_factory.mktemp("guarded"), tokens=True) as running,
+        running.client() as http,
+    ):
+        someone = Person(http)
+        someone.sign_in(secret)
+        assert re.findall(r'rowheader">(\d+)<', someone.get("/pipeline-runs").text) == ["2"]
+        assert someone.get("/queue/pipeline-runs", queue="mail").status_code == 403

@@ -1,0 +1,89 @@
+"""The pages of recurring messages."""
+
+from __future__ import annotations
+
+import pytest
+from tests.dashboard.conftest import Person, rows
+from tests.service.running import service, token
+
+from spanmq.client import Client
+
+FORM = {
+    "name": "nightly",
+    "queue": "orders",
+    "cron": "0 3 * * *",
+    "body": '{"n": 1.10}',
+    "time_zone": "Europe/Berlin",
+}
+
+
+@pytest.fixture
+def nightly(filled: str) -> str:
+    """A schedule of orders, and one of mail."""
+    with Client(filled, maintain_interval=None) as client:
+        client.schedule("nightly", "orders", "0 3 * * *", {"n": 1})
+        client.schedule("newsletter", "mail", "0 9 * * 1", "hello")
+    return filled
+
+
+def test_schedule_is_made_and_shown(keeper: Person, filled: str) -> None:
+    done = keeper.post("/schedules/new", **FORM)
+    assert done.headers["location"] == "/schedules?done=made"
+    text = keeper.get(done.headers["location"]).text
+    assert "0 3 * * *" in text
+    assert "Europe/Berlin" in text
+    assert "{&#34;n&#34;: 1.10}" in text
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"cron": "never"}, {"time_zone": "Mars"}, {"body": "{"}, {"name": ""}, {"cron": ""}]
+)
+def test_schedule_that_means_nothing_is_told(
+    keeper_once: Person, keeper_database: str, wrong: dict[str, str]
+) -> None:
+    refused = keeper_once.post("/schedules/new", **{**FORM, **wrong})
+    assert refused.status_code == 422
+    assert 'role="alert"' in refused.text
+    assert rows(keeper_database, "select count(*) from pgmq.list_schedules()") == [(0,)]
+
+
+def test_schedule_is_paused_resumed_and_ended(keeper: Person, nightly: str) -> None:
+    state = "select is_paused from pgmq.list_schedules() where name = 'nightly'"
+    for act, is_paused in (("pause", True), ("resume", False)):
+        assert keeper.post(f"/schedules/{act}", "/schedules", name="nightly").status_code == 303
+        assert rows(nightly, state) == [(is_paused,)]
+    assert "End" in keeper.get("/schedules/end", name="nightly").text
+    assert keeper.post("/schedules/end?name=nightly", name="nightly").status_code == 303
+    assert rows(nightly, "select name from pgmq.list_schedules()") == [("newsletter",)]
+
+
+@pytest.mark.parametrize("act", ["pause", "resume", "end"])
+def test_schedule_that_is_not_there_is_told(keeper_once: Person, act: str) -> None:
+    refused = keeper_once.post(f"/schedules/{act}", "/schedules/new", name="none")
+    assert refused.status_code == 404
+
+
+def test_token_touches_schedules_of_its_queues_only(
+    nightly: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    mine = token(nightly, "mine", queues="orders", verbs="look,manage")
+    with (
+        service(nightly, tmp_path_factory.mktemp("guarded"), tokens=True) as running,
+        running.client() as http,
+    ):
+        someone = Person(http)
+        assert someone.sign_in(mine).status_code == 303
+        text = someone.get("/schedules").text
+        assert "nightly" in text
+        assert "newsletter" not in text
+        for act in ("pause", "resume", "end"):
+            refused = someone.post(f"/schedules/{act}", "/schedules/new", name="newsletter")
+            assert refused.status_code == 403
+            assert "mail" not in refused.text
+        taken = someone.post("/schedules/new", **{**FORM, "name": "newsletter"})
+        assert taken.status_code == 403
+        assert someone.post("/schedules/new", **{**FORM, "queue": "mail"}).status_code == 403
+    assert rows(nightly, "select name, queue, is_paused from pgmq.list_schedules() order by 1") == [
+        ("newsletter", "mail", False),
+        ("nightly", "orders", False),
+    ]

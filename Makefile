@@ -26,6 +26,7 @@ help:
 	@echo 'make bench        side by side with PGMQ, then workers, then Spark; bench-quick: three minutes; soak: an hour'
 	@echo 'make bench-worker the worker beside Procrastinate and PGQueuer; soak-worker: fifty of ours killed'
 	@echo 'make bench-service the service beside the Python client that it stands on'
+	@echo 'make bench-dashboard what each page takes with 200 queues and a million messages   (ARGS="--messages 10000000")'
 	@echo 'make bench-simulate  what ordered groups must reach, beside the classic polling queue'
 	@echo 'make bench-pipeline  Spark beside ADBC alone and JDBC; soak-spark: two million messages, drivers killed'
 	@echo 'make docs         write the generated pages'
@@ -90,6 +91,10 @@ bench-worker: setup
 
 bench-service: setup
 	$(RUN) -m bench.service $(ARGS)
+
+.PHONY: bench-dashboard
+bench-dashboard: setup
+	$(RUN) -m bench.dashboard $(ARGS)
 
 # Fifty workers killed, where `make test` kills five.
 soak-worker: setup

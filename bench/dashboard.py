@@ -1,0 +1,152 @@
+"""Run it: `python -m bench.dashboard [--messages N] [--queues N] [--dsn DSN]`: what each page takes.
+
+Every message is a span by itself, as after as many single sends, and of a group, so that housekeeping does
+not join them meanwhile. Half of them wait in one queue. There are three days of statistics for each queue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import sys
+from collections.abc import Sequence
+from statistics import median, quantiles
+from time import perf_counter
+from urllib.parse import urlsplit
+
+import psycopg
+
+from bench.server import serving
+from bench.service.__main__ import service
+from bench.workers.__main__ import fresh
+
+PAGE_MS_MAX = 100.0
+LOOKS = 20
+BATCH = 50_000
+# The large queue, and one of the others.
+PAGES = {
+    "all queues": "/",
+    "all queues, by backlog, six hours": "/?order=backlog&span=6h",
+    "the large queue": "/queue?queue=queue_0",
+    "the large queue, from its middle": "/queue?queue=queue_0&after={middle}",
+    "another queue": "/queue?queue=queue_1",
+    "a message": "/message?queue=queue_0&id={middle}",
+    "chart of all, an hour": "/chart?of=rates&span=1h",
+    "chart of all, three days": "/chart?of=rates&span=3d",
+    "chart of one, three days": "/chart?of=rates&span=3d&queue=queue_0",
+    "figures of one, three days": "/figures?span=3d&queue=queue_0",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fill, measure and print; give the number of pages that took too long."""
+    parser = argparse.ArgumentParser(prog="python -m bench.dashboard", description=__doc__)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--queues", type=int, default=200)
+    parser.add_argument("--dsn", help="measure on this server; makes and drops spanmq_bench_* databases")
+    options = parser.parse_args(arguments)
+    with serving(options.dsn) as server, fresh(server) as dsn:
+        fill(dsn, options.queues, options.messages)
+        with service(dsn) as address:
+            found = {name: look(address, path, options.messages // 4) for name, path in PAGES.items()}
+    print(
+        f"\n{options.queues} queues, {options.messages:,} messages sent one at a time; {LOOKS} looks each\n\n"
+        "| page | median, ms | 9 of 10 within, ms | bytes |\n|---|---|---|---|"
+    )
+    for name, (times, size) in found.items():
+        print(f"| {name} | {median(times):.1f} | {ninth(times):.1f} | {size:,} |")
+    print()
+    late = [name for name, (times, _) in found.items() if ninth(times) > PAGE_MS_MAX]
+    print(f"{'MISSED' if late else 'met'}: every page within {PAGE_MS_MAX:g} ms {', '.join(late)}")
+    return len(late)
+
+
+def ninth(times: Sequence[float]) -> float:
+    """Give what nine of ten took at most."""
+    return quantiles(times, n=10)[-1]
+
+
+def look(address: str, path: str, middle: int) -> tuple[list[float], int]:
+    """Ask for a page again and again, over one connection."""
+    place = urlsplit(address)
+    connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=60)
+    times, size = [], 0
+    for _ in range(LOOKS + 1):
+        began = perf_counter()
+        connection.request("GET", path.format(middle=middle))
+        answer = connection.getresponse()
+        size = len(answer.read())
+        times.append((perf_counter() - began) * 1000)
+        if answer.status != 200:
+            raise SystemExit(f"{path}: {answer.status}")
+    connection.close()
+    return times[1:], size  # without the first, which reads templates and makes plans
+
+
+def fill(dsn: str, queues: int, messages: int) -> None:
+    """Make the queues: half of the messages in the first, the rest evenly in the others."""
+    from spanmq import schema
+
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        schema.install(connection)
+        connection.execute("set synchronous_commit = off")
+        for number in range(queues):
+            name = f"queue_{number}"
+            count = messages // 2 if number == 0 else messages // 2 // max(queues - 1, 1)
+            connection.execute("select pgmq.create(%s)", [name])
+            for first in range(0, count, BATCH):
+                send(connection, name, min(BATCH, count - first))
+            hold(connection, name)
+            if number % 20 == 0:
+                print(f"{number} queues filled", file=sys.stderr, flush=True)
+        remember(connection)
+        connection.execute("vacuum analyze")
+
+
+def send(connection: psycopg.Connection[object], queue: str, count: int) -> None:
+    """Send messages, and make a span of each."""
+    with connection.transaction():
+        connection.execute(
+            "select count(*) from pgmq.send_batch(%s, array(select jsonb_build_object('number', i, 'text', "
+            "repeat('x', 100)) from generate_series(1, %s) i))",
+            [queue, count],
+        )
+        connection.execute(
+            """
+            with whole as (
+                delete from spanmq.span s using spanmq.queue q
+                where s.queue_id = q.queue_id and q.name = %s and s.n > 1 returning s.*)
+            insert into spanmq.span (queue_id, lo, n, state, group_hash, group_key)
+            select w.queue_id, id, 1, 'r', hashtextextended(g.name, 0), g.name
+            from whole w cross join lateral generate_series(w.lo, w.lo + w.n - 1) id
+            cross join lateral (select 'customer-' || id %% 10000 as name) g
+            """,
+            [queue],
+        )
+
+
+def hold(connection: psycopg.Connection[object], queue: str) -> None:
+    """Let receivers hold a hundred leases, and a hundred messages have failed."""
+    for _ in range(100):
+        connection.execute("select count(*) from pgmq.receive(%s, 1, 3600)", [queue])
+    connection.execute(
+        "select count(*) from pgmq.receive(%s, 100, 3600) r "
+        "cross join lateral pgmq.nack(%s, r.lease_id, array[r.msg_id], 'a timeout', retry_in => 3600)",
+        [queue, queue],
+    )
+
+
+def remember(connection: psycopg.Connection[object]) -> None:
+    """Write three days of samples, a minute apart."""
+    connection.execute(
+        """
+        insert into spanmq.statistics
+        select s.queue_id, clock_timestamp() - m * interval '1 minute', 60, 600, 590, 580, 10, 1,
+               count(*) over (partition by s.queue_id), 1000, 200, 12.5
+        from spanmq.queue s cross join generate_series(1, 3 * 1440) m
+        """
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

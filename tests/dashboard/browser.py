@@ -1,0 +1,120 @@
+"""A headless Chromium, with a profile of its own, that talks to this machine only."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# What a page looked like; a folder that git ignores.
+PICTURES = Path(__file__).resolve().parents[2] / "build" / "dashboard"
+PICTURE_HEIGHT_MAX = 4_000
+OPTIONS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+)
+WAIT_SECONDS = 60
+
+
+class Browser:
+    """What tests do with it."""
+
+    def __init__(self, driver: Any, address: str) -> None:
+        self.driver = driver
+        self.address = address
+
+    def open(self, path: str, *, width: int = 1280, height: int = 900, is_dark: bool = False) -> None:
+        """Show a page, at a size and in the reader's colors."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+        self.driver.get(f"{self.address}{path}")
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """Run a script in the page."""
+        return self.driver.execute_script(script, *arguments)
+
+    def find(self, selector: str) -> Any:
+        """Give the only element that fits."""
+        [found] = self.driver.find_elements("css selector", selector)
+        return found
+
+    def text(self, selector: str) -> str:
+        """Give what stands in an element."""
+        return str(self.find(selector).text)
+
+    def click(self, selector: str) -> None:
+        """Click an element, and wait for the page that it leads to."""
+        page = self.find("html")
+        self.find(selector).click()
+        self.wait(lambda: self._is_stale(page))
+
+    def wait(self, condition: Any) -> None:
+        """Return when it is so."""
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        WebDriverWait(self.driver, WAIT_SECONDS, poll_frequency=0.05).until(lambda _: condition())
+
+    def complaints(self) -> list[str]:
+        """Give what the console said since the last time."""
+        entries = self.driver.get_log("browser")
+        return [str(each["message"]) for each in entries if each["level"] in ("WARNING", "SEVERE")]
+
+    def keep_picture(self, name: str) -> None:
+        """Write what the page looks like, from its top to its end."""
+        width, height = self.run(
+            "return [innerWidth, Math.min(document.documentElement.scrollHeight, arguments[0])]",
+            PICTURE_HEIGHT_MAX,
+        )
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        shot = {"captureBeyondViewport": True, "clip": clip}
+        taken = self.driver.execute_cdp_cmd("Page.captureScreenshot", shot)
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        (PICTURES / f"{name}.png").write_bytes(base64.b64decode(taken["data"]))
+
+    def _is_stale(self, element: Any) -> bool:
+        from selenium.common.exceptions import StaleElementReferenceException
+
+        try:
+            element.is_enabled()
+        except StaleElementReferenceException:
+            return True
+        return False
+
+
+@contextmanager
+def browser(address: str, profile: Path, *, runs_scripts: bool = True) -> Iterator[Browser]:
+    """Start one; skips the test where there is no Chromium."""
+    chromium, driver_path = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver_path is None:
+        pytest.skip("Chromium and its driver are not installed (Debian: chromium, chromium-driver)")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for each in (*OPTIONS, f"--user-data-dir={profile}"):
+        options.add_argument(each)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(driver_path))
+    try:
+        if not runs_scripts:
+            # Not the browser's own switch, which headless takes no notice of.
+            driver.execute_cdp_cmd("Network.enable", {})
+            driver.execute_cdp_cmd("Network.setBlockedURLs", {"urls": ["*.js*"]})
+        yield Browser(driver, address)
+    finally:
+        driver.quit()

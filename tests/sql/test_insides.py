@@ -1,0 +1,243 @@
+"""What people see when they look into a queue: true, bounded in price, and no more than they may see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from psycopg import Connection
+from tests.sql.faults.conftest import pages_touched
+
+from spanmq.client import Client
+from spanmq.errors import InvalidArgumentError, QueueNotFoundError
+from spanmq.message import Message
+
+KINDS = pytest.mark.parametrize("is_unlogged", [False, True], ids=["logged", "unlogged"])
+
+
+@pytest.fixture
+def client(connection: Connection[Any]) -> Client:
+    return Client(connection=connection)
+
+
+@KINDS
+def test_small_queue_is_counted_as_it_is_now(client: Client, is_unlogged: bool) -> None:
+    client.create_queue("jobs", unlogged=is_unlogged)
+    [found] = client.glance()
+    assert (found.is_exact, found.backlog, found.visible) == (True, 0, 0)
+    client.send_batch("jobs", list(range(100)))
+    client.send_batch("jobs", list(range(7)), delay=3600)
+    held = client.receive("jobs", 20, lease=600)
+    client.ack(held[:3])
+    client.nack(held[3:5], "no", retry_in=600)
+    # PGMQ's way: these leave their lease one by one.
+    client.delete("jobs", [each.message_id for each in held[5:7]])
+    [found] = client.glance(["JOBS", "none"])
+    counts = (found.backlog, found.visible, found.in_flight, found.delayed, found.failed)
+    assert counts == (102, 80, 13, 7, 2)
+    [truth] = client.health()
+    assert counts == (truth.backlog, truth.visible, truth.in_flight, truth.delayed, truth.failed)
+
+
+@KINDS
+def test_large_queue_is_not_counted(client: Client, is_unlogged: bool) -> None:
+    client.create_queue("jobs", unlogged=is_unlogged)
+    for number in range(5):
+        client.send("jobs", number)
+    [found] = client.glance(most=5)
+    assert (found.is_exact, found.backlog) == (True, 5)
+    [found] = client.glance(most=4)
+    assert not found.is_exact
+    assert {found.backlog, found.visible, found.in_flight, found.delayed, found.failed} == {None}
+
+
+@pytest.mark.parametrize("most", [0, -1, 100_001])
+def test_number_of_spans_has_bounds(client: Client, most: int) -> None:
+    with pytest.raises(InvalidArgumentError):
+        client.glance(most=most)
+
+
+@KINDS
+def test_leases_are_told_oldest_first(client: Client, is_unlogged: bool) -> None:
+    client.create_queue("jobs", unlogged=is_unlogged)
+    client.send_batch("jobs", list(range(600)))
+    assert client.list_leases("jobs") == []
+    first = client.receive("jobs", 300, lease=600)
+    second = client.receive("jobs", 4, lease=0)
+    client.delete("jobs", [first[0].message_id, first[-1].message_id])
+    leases = client.list_leases("jobs")
+    told = [(each.messages, each.attempt, each.is_expired) for each in leases]
+    assert told == [(298, 1, False), (4, 1, True)]
+    assert (leases[0].first_id, leases[0].last_id) == (1, 300)
+    assert leases[0].leased_until == first[0].leased_until
+    assert (leases[1].first_id, leases[1].last_id) == (second[0].message_id, second[-1].message_id)
+    assert len(client.list_leases("jobs", 1)) == 1
+    again = client.receive("jobs", 2, lease=600)
+    assert {each.attempt for each in again} == {2}
+    assert [each.attempt for each in client.list_leases("jobs")] == [1, 1, 2]
+
+
+@KINDS
+def test_groups_tell_what_they_wait_for(client: Client, is_unlogged: bool) -> None:
+    client.create_queue("jobs", unlogged=is_unlogged)
+    client.set_policy("jobs", {"ordered": True, "dead_letter_blocks_group": True})
+    for group in ("leased", "retrying", "dead", "free"):
+        for number in range(3):
+            client.send("jobs", number, group=group)
+    client.send("jobs", 1, group="delayed", delay=3600)
+    client.send("jobs", 1)
+    held: dict[str | None, Message] = {}
+    while len(held) < 4:
+        for each in client.receive("jobs", 1, lease=600):
+            held.setdefault(each.group, each)
+    client.nack(held["retrying"], "no", retry_in=600)
+    client.reject(held["dead"], "never")
+    client.release(held["free"])
+    found = {each.group: each for each in client.list_groups("jobs")}
+    states = {group: (each.state, each.first_id, each.messages) for group, each in found.items()}
+    assert states == {
+        "leased": ("leased", 1, 3),
+        "retrying": ("retrying", 4, 3),
+        "dead": ("dead letter", 8, 2),
+        "free": ("free", 10, 3),
+        "delayed": ("delayed", 13, 1),
+    }
+    assert found["leased"].until == held["leased"].leased_until
+    assert found["free"].until is None
+    assert [each.group for each in client.list_groups("jobs", 4)] == ["leased", "retrying", "dead", "delayed"]
+    # What a receive then gives is what is told to be free.
+    assert {each.group for each in client.receive("jobs", 10)} == {"free", None}
+
+
+def test_group_of_many_spans_is_counted_to_a_limit(client: Client) -> None:
+    client.create_queue("jobs")
+    for number in range(201):
+        client.send("jobs", number, group="long")
+    [found] = client.list_groups("jobs")
+    assert (found.messages, found.has_more) == (200, True)
+
+
+def test_segments_tell_what_is_in_them(client: Client, connection: Connection[Any]) -> None:
+    client.create_queue("jobs")
+    client.send_batch("jobs", list(range(20_000)))
+    client.create_subscription("also", "jobs")
+    found = client.list_segments("jobs")
+    assert [each.first_id for each in found] == sorted((each.first_id for each in found), reverse=True)
+    assert {each.state for each in found} <= {"ahead", "open"}
+    assert sum(each.bytes or 0 for each in found) == client.storage("jobs").log_bytes
+    held = [each for each in found if each.first_id <= 20_000]
+    assert all(each.state == "open" and (each.bytes or 0) > 100_000 for each in held)
+    # A subscription's messages lie in the log that it follows.
+    assert client.list_segments("also") == found
+    assert client.list_segments("jobs", 1) == found[:1]
+
+
+def test_samples_are_added_up_in_even_steps(client: Client, connection: Connection[Any]) -> None:
+    client.create_queue("jobs")
+    client.create_queue("others")
+    # Two minutes over three steps, a half of the first and of the last; and a minute of another queue.
+    connection.execute(
+        """
+        insert into spanmq.statistics
+        select q.queue_id, to_timestamp(floor(extract(epoch from clock_timestamp()) / 60) * 60 - s.back),
+               s.seconds, s.sent, 0, 0, 0, 0, s.backlog, 0, 0, s.ready
+        from spanmq.queue q
+        join (values ('jobs', 330, 120, 1200, 50, 7.0), ('others', 420, 60, 60, 8, 9.0))
+                 s (name, back, seconds, sent, backlog, ready)
+            on s.name = q.name
+        """
+    )
+    steps = client.sum_statistics(seconds=600, step=60)
+    assert len(steps) == 10
+    lengths = {(after.began_at - before.began_at).total_seconds() for before, after in pairwise(steps)}
+    assert lengths == {60.0}
+    told = [(each.sent, each.backlog, each.oldest_ready_seconds) for each in steps if each.sent is not None]
+    assert told == [(360.0, 33.0, 9.0), (600.0, 50.0, 7.0), (300.0, 25.0, 7.0)]
+
+    def sent(queues: list[str], step: float) -> float:
+        return sum(each.sent or 0 for each in client.sum_statistics(queues, seconds=600, step=step))
+
+    assert sent(["Jobs"], 60) == pytest.approx(1200)
+    assert sent(["jobs", "others"], 100) == pytest.approx(1260)
+    assert sent(["none"], 60) == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "step"),
+    [(0, 1), (60, 0.5), (60, 61), (60, float("nan")), (4e9, 1e6), (1e6, 1), (float("nan"), 1)],
+)
+def test_steps_have_bounds(client: Client, seconds: float, step: float) -> None:
+    with pytest.raises(InvalidArgumentError):
+        client.sum_statistics(seconds=seconds, step=step)
+
+
+def test_every_death_of_a_message_is_told(client: Client) -> None:
+    client.create_queue("jobs")
+    client.send_batch("jobs", list(range(40)))
+    assert client.dead_letters_of("jobs", 1) == []
+    client.reject(client.receive("jobs", 40), "together")
+    [death] = client.dead_letters_of("jobs", 7)
+    assert (death.message_id, death.error, death.redriven_at, death.body) == (7, "together", None, 6)
+    client.redrive_message("jobs", 7, delay=0)
+    client.reject(client.receive("jobs", 1), "again")
+    deaths = client.dead_letters_of("jobs", 7)
+    assert [each.error for each in deaths] == ["together", "again"]
+    assert deaths[0].redriven_at is not None
+    assert deaths[1].redriven_at is None
+    assert [each.error for each in client.dead_letters_of("jobs", 8)] == ["together"]
+
+
+def test_nobody_sees_what_he_may_not(client: Client, connection: Connection[Any]) -> None:
+    client.create_queue("jobs")
+    client.create_queue("others")
+    client.send("others", 1)
+    connection.execute("create role spanmq_test_looker")
+    connection.execute("grant usage on schema pgmq to spanmq_test_looker")
+    connection.execute("grant select on pgmq.q_jobs to spanmq_test_looker")
+    connection.execute("set local role spanmq_test_looker")
+    assert [each.queue for each in client.glance()] == ["jobs"]
+    assert client.glance(["others"]) == []
+    acts: list[Callable[[str], object]] = [client.list_leases, client.list_groups, client.list_segments]
+    acts.append(lambda queue: client.dead_letters_of(queue, 1))
+    for act in acts:
+        act("jobs")
+        with pytest.raises(QueueNotFoundError), connection.transaction():
+            act("others")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select * from pgmq.glance()",
+        "select * from pgmq.list_leases('jobs', 50)",
+        "select * from pgmq.list_groups('jobs', 50)",
+        "select * from pgmq.list_segments('jobs', 50)",
+        "select * from pgmq.dead_letters_of('jobs', 1)",
+        "select * from pgmq.latest_statistics()",
+    ],
+)
+def test_looking_costs_the_same_whatever_waits(connection: Connection[Any], query: str) -> None:
+    """Ten times the messages, each sent by itself, in groups of two, a tenth of them leased or delayed."""
+
+    def fill(first: int, last: int) -> None:
+        connection.execute(
+            """
+            insert into spanmq.span
+                (queue_id, lo, lease_id, n, attempts, state, vt, last_read_at, group_hash, group_key)
+            select (select queue_id from spanmq.queue), g, case g %% 20 when 0 then g else 0 end, 1,
+                   (g %% 20 = 0)::int, case g %% 20 when 0 then 'l' when 1 then 'w' else 'r' end::"char",
+                   case when g %% 20 < 2 then clock_timestamp() + interval '1 hour' end, now(),
+                   hashtextextended('g' || g / 2, 0), 'g' || g / 2
+            from generate_series(%s::bigint, %s::bigint) g
+            """,
+            [first, last],
+        )
+
+    connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
+    fill(1_000, 11_000)
+    few = pages_touched(connection, query)
+    fill(11_001, 111_000)
+    # Each of a hundred and more descents into an index may pass one page more.
+    assert pages_touched(connection, query) < few * 1.5 + 50

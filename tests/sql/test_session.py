@@ -1,0 +1,130 @@
+"""Sessions of people: what is stored, who may keep them, and when one is good."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+from tests.sql.races.sessions import Race
+
+from spanmq.client import Client
+from spanmq.errors import InvalidArgumentError, MissingPrivilegeError
+from spanmq.token_secret import hash_of
+
+
+@pytest.fixture
+def client(connection: Connection[Any]) -> Client:
+    return Client(connection=connection)
+
+
+def good(client: Client, key: str | None) -> bool:
+    assert key is not None
+    return client.check_session(key) is not None
+
+
+def test_session_stands_for_its_token(client: Client, connection: Connection[Any]) -> None:
+    secret = client.create_token("shop", queues=["orders-*"], verbs=["look"])
+    key = client.open_session(secret)
+    assert key is not None
+    assert client.check_session(key) == client.check_token(secret)
+    row = connection.execute("select s::text, s.key_hash from spanmq.session s").fetchone()
+    assert row is not None
+    assert secret not in row[0]
+    assert key not in row[0]
+    assert row[1] == hash_of(key)
+    # Neither is the other.
+    assert client.check_token(key) is None
+    assert not good(client, secret)
+
+
+def test_secret_that_is_not_good_opens_nothing(client: Client, connection: Connection[Any]) -> None:
+    secret = client.create_token("shop", queues=["*"], verbs=["look"], expires=60)
+    connection.execute("update spanmq.token set expires_at = clock_timestamp() - interval '1 second'")
+    assert client.open_session(secret) is None
+    assert client.open_session("spanmq_unknown") is None
+    assert connection.execute("select count(*) from spanmq.session").fetchone() == (0,)
+
+
+def test_session_ends_in_time_and_is_swept_by_the_next(client: Client, connection: Connection[Any]) -> None:
+    secret = client.create_token("shop", queues=["*"], verbs=["look"])
+    key = client.open_session(secret, seconds=60)
+    assert good(client, key)
+    connection.execute("update spanmq.session set expires_at = clock_timestamp() - interval '1 second'")
+    assert not good(client, key)
+    later = client.open_session(secret)
+    assert connection.execute("select count(*) from spanmq.session").fetchone() == (1,)
+    assert good(client, later)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), 1e30])
+def test_time_that_is_none_is_refused(client: Client, seconds: float) -> None:
+    secret = client.create_token("shop", queues=["*"], verbs=["look"])
+    with pytest.raises(InvalidArgumentError):
+        client.open_session(secret, seconds=seconds)
+
+
+def test_session_ends_with_its_token(client: Client, connection: Connection[Any]) -> None:
+    secret = client.create_token("shop", queues=["*"], verbs=["look"])
+    key = client.open_session(secret)
+    connection.execute("update spanmq.token set expires_at = clock_timestamp() - interval '1 second'")
+    assert not good(client, key)
+    connection.execute("update spanmq.token set expires_at = null")
+    assert good(client, key)
+    client.revoke_token("shop")
+    assert not good(client, key)
+    assert connection.execute("select count(*) from spanmq.session").fetchone() == (0,)
+
+
+def test_session_ends_with_its_secret_after_the_overlap(client: Client, connection: Connection[Any]) -> None:
+    key = client.open_session(client.create_token("shop", queues=["*"], verbs=["look"]))
+    client.rotate_token("shop", overlap=60)
+    assert good(client, key)
+    connection.execute("update spanmq.token set previous_until = clock_timestamp() - interval '1 second'")
+    assert not good(client, key)
+
+
+def test_closed_session_is_over(client: Client) -> None:
+    key = client.open_session(client.create_token("shop", queues=["*"], verbs=["look"]))
+    assert key is not None
+    assert client.close_session(key)
+    assert not good(client, key)
+    assert not client.close_session(key)
+
+
+def test_key_in_place_of_its_hash_is_refused_and_not_repeated(connection: Connection[Any]) -> None:
+    for arguments in ("'my secret', repeat('a', 64)", "repeat('a', 64), 'my secret'"):
+        with pytest.raises(psycopg.Error) as caught, connection.transaction():
+            connection.execute(f"select pgmq.open_session({arguments})".encode())
+        assert caught.value.sqlstate == "MQ002"
+        assert "my secret" not in str(caught.value)
+
+
+def test_who_may_not_look_at_tokens_keeps_no_sessions(client: Client, connection: Connection[Any]) -> None:
+    secret = client.create_token("shop", queues=["*"], verbs=["look"])
+    connection.execute("create role spanmq_test_keeper")
+    connection.execute("grant usage on schema pgmq to spanmq_test_keeper")
+    connection.execute("set local role spanmq_test_keeper")
+    for act in (
+        lambda: client.open_session(secret),
+        lambda: client.check_session("a"),
+        lambda: client.close_session("a"),
+    ):
+        with pytest.raises(MissingPrivilegeError), connection.transaction():
+            act()
+
+
+def test_session_of_a_token_that_is_being_revoked_goes_with_it(database: str) -> None:
+    with Client(database, maintain_interval=None) as client:
+        secret = client.create_token("shop", queues=["*"], verbs=["look"])
+    with closing(Race(database)) as race:
+        opener, revoker = race.open(), race.open()
+        opener.begin()
+        opener.rows("select pgmq.open_session(%s, repeat('a', 64))", hash_of(secret))
+        revoking = revoker.later("select pgmq.revoke_token('shop')")
+        assert revoking.waits()
+        opener.commit()
+        assert revoking.rows() == [(True,)]
+        assert opener.value("select count(*) from spanmq.session") == 0

@@ -18,6 +18,7 @@ import pytest
 
 from spanmq.client import Client
 from spanmq.client_async import AsyncClient
+from spanmq.errors import ConnectionFailedError
 from spanmq.listen import Listener
 from spanmq.message import Message
 
@@ -325,6 +326,34 @@ def test_failing_maintenance_is_logged_once_and_disturbs_nobody(
     logged = [record for record in caplog.records if record.name == "spanmq"]
     assert [record.levelno for record in logged] == [logging.WARNING]
     assert logged[0].message == "maintenance_failed error=broken; trying again"
+
+
+def send_without_end(client: Client) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        client.send("orders", 2)
+
+
+def test_closing_a_client_in_the_middle_of_its_housekeeping_is_no_failure(
+    database: str, client: Client, observer: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    observer.execute(
+        "create or replace function pgmq.maintain(budget int default 10)"
+        " returns table (action text, queue text, detail text) language plpgsql as $$ begin"
+        " perform pg_advisory_xact_lock(1); end $$"
+    )
+    observer.execute("select pg_advisory_lock(1)")
+    keeper = Client(database, maintain_interval=0.01, listen=False)
+    keeper.send("orders", 1)
+    until(observer, "select count(*) > 0 from pg_stat_activity where wait_event = 'advisory'")
+    closing = threading.Thread(target=keeper.close)
+    closing.start()
+    with pytest.raises(ConnectionFailedError):
+        send_without_end(keeper)
+    observer.execute("select pg_advisory_unlock(1)")
+    closing.join(20)
+    assert not closing.is_alive()
+    assert [record for record in caplog.records if record.name == "spanmq"] == []
 
 
 def test_upstream_needs_no_housekeeping(upstream_database: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -65,7 +65,8 @@ class Maintenance:
             except SchemaMissingError:
                 pass  # not yet: who opens a client may be about to install it
             except (SpanmqError, psycopg.Error) as error:
-                if type(error) not in self._logged:
+                # Of a client that is being closed there is nothing to tell.
+                if type(error) not in self._logged and not self._stopped.is_set():
                     self._logged.add(type(error))
                     logger.warning("maintenance_failed error=%s; trying again", error)
             seen = link.calls

@@ -37,6 +37,7 @@ RULES = {
     "errors": Rule(ours=()),
     "message": Rule(ours=("errors",)),
     "policy": Rule(ours=("errors", "message")),
+    "encryption": Rule(packages_lazily=frozenset({"cryptography"}), ours=("errors",)),
     "embedded.keeper": Rule(ours=()),  # also runs as a script, in a bare interpreter
     "embedded": Rule(ours=("errors", "embedded")),
     "tracing.telemetry": Rule(packages=frozenset({"opentelemetry"}), ours=("batch", "body", "message")),

@@ -75,6 +75,7 @@ COMMANDS_WITHOUT_METHOD = {
     "worker": "spanmq.worker",
     "serve": "spanmq.service",
     "keys": "the client's methods for access keys, in two words",
+    "encryption": "spanmq.encryption",
     "tokens": "the client's methods for tokens, in two words",
     "pipeline": "spanmq.spark.jobs, over Spark",
 }

@@ -18,12 +18,13 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time
 from enum import Enum
 from typing import Any, Final
 from uuid import UUID
 
+from spanmq.encryption import Encryption, Unopened
 from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError
 from spanmq.message import GROUP_HEADER
 
@@ -81,11 +82,17 @@ class Codec:
 
     A given `encoder` gets dataclasses and Pydantic models made plain at the top level only; below it they are
     its own affair. A given `decoder` gets the JSON as bytes; only an envelope that it makes a dict of is
-    opened.
+    opened. With an `encryption` bodies are sealed for the `place` that the codec is of.
     """
 
     encoder: Encoder | None = None
     decoder: Decoder | None = None
+    encryption: Encryption | None = None
+    place: str | None = None
+
+    def of(self, place: str) -> Codec:
+        """Give the codec for a queue, or `topic …`, for which bodies are sealed."""
+        return self if self.encryption is None else replace(self, place=place)
 
     def encode(self, body: object) -> str:
         """Give the JSON text of a body; raises InvalidBodyError or BodyTooLargeError."""
@@ -96,12 +103,20 @@ class Codec:
                 f"the body can't be encoded: {error}",
                 hint="Send JSON values, dataclasses, Pydantic models or bytes, or give an encoder.",
             ) from error
-        return _checked(text, "body")
+        text = _checked(text, "body")
+        if self.encryption is None or self.place is None:
+            return text
+        return _checked(self.encryption.seal(text, self.place), "sealed body")
 
     def decode(self, raw: bytes | None) -> object:
-        """Give the body that was sent; a body that is SQL's null gives None."""
+        """Give the body that was sent; SQL's null gives None, one that does not open an Unopened."""
         if raw is None:
             return None
+        if self.encryption is not None and self.place is not None:
+            opened = self.encryption.open(raw, self.place)
+            if isinstance(opened, Unopened):
+                return opened
+            raw = opened
         value = read_json(raw) if self.decoder is None else self.decoder(raw)
         if type(value) is dict and len(value) == 1 and isinstance(envelope := value.get(BYTES_KEY), str):
             try:

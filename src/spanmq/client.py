@@ -8,6 +8,7 @@ The modules without `_async` in their names are made of their twins by tools/gen
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -28,6 +29,7 @@ from spanmq.concurrency import in_place
 from spanmq.dead_letters import DeadLetters
 from spanmq.deliveries import Deliveries
 from spanmq.delivery_calls import by_lease
+from spanmq.encryption import Encryption, Unopened
 from spanmq.errors import InvalidArgumentError
 from spanmq.grants import Grants
 from spanmq.health import Health
@@ -58,6 +60,8 @@ from spanmq.shard_maps import ShardMaps
 from spanmq.sqs_moves import SqsMoves
 from spanmq.subscriptions import Subscriptions
 from spanmq.tokens import Tokens
+
+logger = logging.getLogger("spanmq")
 
 
 class Client(
@@ -92,7 +96,7 @@ class Client(
     connection, unless `listen` is False, and polls at growing intervals up to `poll_interval` seconds.
     `pooler` says that the DSN leads to a pooler in transaction mode, such as PgBouncer: then no statement is
     prepared, and waiting polls only. `on_connect` is called with each new connection of the client's own
-    pool, in autocommit, before anybody gets it.
+    pool, in autocommit, before anybody gets it. With an `encryption` bodies are sealed and opened.
     """
 
     def __init__(
@@ -103,6 +107,7 @@ class Client(
         connection: object | None = None,
         encoder: Encoder | None = None,
         decoder: Decoder | None = None,
+        encryption: Encryption | None = None,
         pool_size: int = 10,
         timeout: float = 30.0,
         maintain_interval: float | None = 1.0,
@@ -116,7 +121,7 @@ class Client(
             raise InvalidArgumentError("a client needs either a dsn, a pool or a connection")
         if pool_size < 1:
             raise InvalidArgumentError(f"pool_size must be at least 1, got {pool_size}")
-        self._codec = Codec(encoder, decoder)
+        self._codec = Codec(encoder, decoder, encryption)
         self._poll_interval = poll_interval
         self._maintain_interval = maintain_interval
         self._maintenance: Maintenance | None = None
@@ -192,6 +197,7 @@ class Client(
                 connection=link,
                 encoder=self._codec.encoder,
                 decoder=self._codec.decoder,
+                encryption=self._codec.encryption,
                 poll_interval=self._poll_interval,
             )
 
@@ -277,15 +283,16 @@ class Client(
         Ack each before `leased_until`, or it is delivered again with `attempt` one higher. A slot is what one
         transaction settles: a handler that acks the lot takes one, fifty concurrent handlers take fifty.
         """
-        return self._take(calls.receive(self._codec, queue, quantity, lease, slots), wait)
+        messages = self._take(calls.receive(self._codec.of(queue), queue, quantity, lease, slots), wait)
+        return messages if self._codec.encryption is None else self._opened(messages)
 
     def peek(self, queue: str, quantity: int = 10, *, after: int = 0) -> list[Message]:
         """Look at messages with ids above `after`, in order, without taking them."""
-        return self._link.run(calls.peek(self._codec, queue, quantity, after))
+        return self._link.run(calls.peek(self._codec.of(queue), queue, quantity, after))
 
     def peek_archive(self, queue: str, quantity: int = 10, *, after: int = 0) -> list[Message]:
         """Look at archived messages with ids above `after`, in order."""
-        return self._link.run(calls.peek_archive(self._codec, queue, quantity, after))
+        return self._link.run(calls.peek_archive(self._codec.of(queue), queue, quantity, after))
 
     def read(
         self,
@@ -301,36 +308,36 @@ class Client(
         Settle them with delete or archive. `conditional` takes only messages whose body contains it.
         """
         wanted = None if conditional is None else self._codec.encode(conditional)
-        return self._take(calls.read(self._codec, queue, quantity, lease, wanted), wait)
+        return self._take(calls.read(self._codec.of(queue), queue, quantity, lease, wanted), wait)
 
     def read_grouped(
         self, queue: str, quantity: int = 1, *, lease: Seconds = 30, wait: Seconds | None = None
     ) -> list[Message]:
         """Take messages in the order of their groups, filling up from the oldest group."""
-        call = calls.read_grouped(self._codec, "read_grouped", queue, quantity, lease)
+        call = calls.read_grouped(self._codec.of(queue), "read_grouped", queue, quantity, lease)
         return self._take(call, wait)
 
     def read_grouped_rr(
         self, queue: str, quantity: int = 1, *, lease: Seconds = 30, wait: Seconds | None = None
     ) -> list[Message]:
         """Take messages in the order of their groups, from all groups in turn."""
-        call = calls.read_grouped(self._codec, "read_grouped_rr", queue, quantity, lease)
+        call = calls.read_grouped(self._codec.of(queue), "read_grouped_rr", queue, quantity, lease)
         return self._take(call, wait)
 
     def read_grouped_head(
         self, queue: str, quantity: int = 1, *, lease: Seconds = 30, wait: Seconds | None = None
     ) -> list[Message]:
         """Take the first message of each of up to `quantity` groups."""
-        call = calls.read_grouped(self._codec, "read_grouped_head", queue, quantity, lease)
+        call = calls.read_grouped(self._codec.of(queue), "read_grouped_head", queue, quantity, lease)
         return self._take(call, wait)
 
     def pop(self, queue: str, quantity: int = 1) -> list[Message]:
         """Take messages out for good: what the receiver then loses is lost."""
-        return self._take(calls.pop(self._codec, queue, quantity), None)
+        return self._take(calls.pop(self._codec.of(queue), queue, quantity), None)
 
     def set_vt(self, queue: str, message_ids: int | Iterable[int], delay: Delay) -> list[Message]:
         """Hide messages for a time from now, or until a moment; give those that exist."""
-        return self._link.run(calls.set_vt(self._codec, queue, message_ids, delay))
+        return self._link.run(calls.set_vt(self._codec.of(queue), queue, message_ids, delay))
 
     # Settling.
 
@@ -409,6 +416,25 @@ class Client(
             return receive_until(look, Announcement(), deadline, self._poll_interval)
         with self._listener.announcements(call.queue) as announced:
             return receive_until(look, announced, deadline, self._poll_interval)
+
+    def _opened(self, messages: list[Message]) -> list[Message]:
+        """Give back what does not open; raises DecryptionError when nothing else came."""
+        reasons: dict[str, list[Message]] = {}
+        for message in messages:
+            if isinstance(message.body, Unopened):
+                reasons.setdefault(message.body.error.message, []).append(message)
+                logger.warning(
+                    "body_unopened queue=%s message=%s error=%r",
+                    message.queue,
+                    message.message_id,
+                    message.body.error.message,
+                )
+        for reason, closed in reasons.items():
+            self.nack(closed, reason, error_class="DecryptionError")
+        opened = [message for message in messages if not isinstance(message.body, Unopened)]
+        if messages and not opened:
+            raise messages[0].body.error
+        return opened
 
     def _begin_maintenance(self) -> None:
         if self._maintain_interval and self._pool_link is not None:

@@ -150,7 +150,7 @@ def _dead_letters(codec: Codec, rows: Rows) -> list[DeadLetter]:
             dead_letter_id=row["dead_letter_id"],
             queue=row["queue_name"],
             message_id=row["msg_id"],
-            body=codec.decode(row["message"]),
+            body=codec.of(row["queue_name"]).decode(row["message"]),
             headers=None if row["headers"] is None else json.loads(row["headers"]),
             group=row["group_key"],
             attempts=row["attempts"],

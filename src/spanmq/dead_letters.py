@@ -98,7 +98,7 @@ class DeadLetters:
         Raises DeadLetterNotFoundError if none of this id waits.
         """
         return self._link.run(
-            dead_letter_calls.redrive_message(self._codec, queue, message_id, body, headers, delay)
+            dead_letter_calls.redrive_message(self._codec.of(queue), queue, message_id, body, headers, delay)
         )
 
     def purge_dead_letters(

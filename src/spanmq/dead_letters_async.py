@@ -96,7 +96,7 @@ class AsyncDeadLetters:
         Raises DeadLetterNotFoundError if none of this id waits.
         """
         return await self._link.run(
-            dead_letter_calls.redrive_message(self._codec, queue, message_id, body, headers, delay)
+            dead_letter_calls.redrive_message(self._codec.of(queue), queue, message_id, body, headers, delay)
         )
 
     async def purge_dead_letters(

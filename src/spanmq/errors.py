@@ -88,6 +88,14 @@ class BodyTooLargeError(InvalidBodyError):
     """A body over the 255 MB that a `jsonb` can hold; nothing was sent."""
 
 
+class EncryptionError(SpanmqError):
+    """Keys that can't be read or are none, or the package cryptography is missing."""
+
+
+class DecryptionError(EncryptionError):
+    """A body that does not open: its key is not here, it is of another queue, or it was changed."""
+
+
 class InvalidHandlerError(InvalidArgumentError):
     """A worker's handler that can't be imported, or called, or takes other arguments."""
 

@@ -115,7 +115,7 @@ def _upcoming(rows: Rows) -> Upcoming:
 
 def _schedule(codec: Codec, row: dict[str, Any]) -> Schedule:
     given: dict[str, Any] = {field.name: row.get(field.name) for field in fields(Schedule)}
-    given["body"] = codec.decode(row["message"])
+    given["body"] = codec.of(row["queue"]).decode(row["message"])
     given["headers"] = None if row["headers"] is None else json.loads(row["headers"])
     given["last_message_id"] = row["last_msg_id"]
     return Schedule(**given)

@@ -47,7 +47,7 @@ class Schedules:
             name,
             queue,
             cron,
-            self._codec.encode(body),
+            self._codec.of(queue).encode(body),
             time_zone,
             encode_headers(headers, group),
             catch_up,

@@ -45,7 +45,7 @@ class AsyncSchedules:
             name,
             queue,
             cron,
-            self._codec.encode(body),
+            self._codec.of(queue).encode(body),
             time_zone,
             encode_headers(headers, group),
             catch_up,

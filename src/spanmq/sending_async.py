@@ -45,7 +45,7 @@ class AsyncSending:
         group commit one after the other, so that its ids are in the order of commit.
         """
         with tracing.sending("send", queue) as sending:
-            encoded = self._codec.encode(body), encode_headers(sending.one(headers), group)
+            encoded = self._codec.of(queue).encode(body), encode_headers(sending.one(headers), group)
             options = SendOptions(priority, expires_in, max_attempts, dedup_for, ordered)
             if dedup_id is not None or not options.is_plain:
                 dedup_ids = None if dedup_id is None else [dedup_id]
@@ -78,7 +78,7 @@ class AsyncSending:
         one, or None, for each, and two alike in one batch are one message.
         """
         with tracing.sending("send_batch", queue) as sending:
-            encoded = batch.encode(self._codec, bodies, sending.each(headers), group)
+            encoded = batch.encode(self._codec.of(queue), bodies, sending.each(headers), group)
             options = SendOptions(priority, expires_in, max_attempts, dedup_for, ordered)
             if dedup_ids is not None or not options.is_plain:
                 chunks = batch.chunks(encoded)
@@ -101,7 +101,10 @@ class AsyncSending:
     ) -> int:
         """Send a message to every queue with a pattern that matches; give the number of these queues."""
         with tracing.sending("send_topic", routing_key) as sending:
-            encoded = self._codec.encode(body), encode_headers(sending.one(headers), group)
+            encoded = (
+                self._codec.of(f"topic {routing_key}").encode(body),
+                encode_headers(sending.one(headers), group),
+            )
             return await self._link.run(calls.send_topic(routing_key, *encoded, delay))
 
     async def send_batch_topic(
@@ -115,7 +118,9 @@ class AsyncSending:
     ) -> list[Routed]:
         """Send any number of messages to every queue with a pattern that matches, all or none."""
         with tracing.sending("send_batch_topic", routing_key) as sending:
-            chunks = batch.chunks(batch.encode(self._codec, bodies, sending.each(headers), group))
+            chunks = batch.chunks(
+                batch.encode(self._codec.of(f"topic {routing_key}"), bodies, sending.each(headers), group)
+            )
             routed = await self._link.run_all(
                 calls.send_batch_topic(routing_key, chunk, delay) for chunk in chunks
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,9 @@ class Running:
 
 
 @contextmanager
-def service(dsn: str, folder: Path, *options: str | float, tokens: bool = False) -> Iterator[Running]:
+def service(
+    dsn: str, folder: Path, *options: str | float, tokens: bool = False, more: Mapping[str, str] | None = None
+) -> Iterator[Running]:
     """Run one; its log goes to a file, which grows without anybody reading it."""
     chosen = () if tokens else ("--without-tokens",)
     log = folder / "service.log"
@@ -52,7 +54,7 @@ def service(dsn: str, folder: Path, *options: str | float, tokens: bool = False)
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env=environment(dsn),
+            env=environment(dsn, more),
         )
     try:
         assert process.stdout is not None

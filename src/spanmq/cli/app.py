@@ -10,6 +10,7 @@ from spanmq.cli import (
     dead_letters,
     delivering,
     demonstration,
+    encryption,
     grants,
     health,
     housekeeping,
@@ -74,6 +75,7 @@ for panel, module in PANELS.items():
         app.registered_commands.append(command)
 
 app.add_typer(keys.keys, name="keys", rich_help_panel="Service")
+app.add_typer(encryption.encryption, name="encryption", rich_help_panel="Service")
 app.add_typer(service.tokens, name="tokens", rich_help_panel="Service")
 app.add_typer(pipeline.commands, name="pipeline", rich_help_panel="Pipeline")
 

@@ -31,13 +31,20 @@ def address(dsn: str | None) -> Iterator[str]:
 
 
 @contextmanager
-def client(dsn: str | None) -> Iterator[Client]:
-    """Give a client whose bodies are JSON as the server wrote it."""
+def client(dsn: str | None, *, sealed: bool = False) -> Iterator[Client]:
+    """Give a client whose bodies are JSON as the server wrote it; `sealed` ones stay so."""
     from spanmq.client import Client
+    from spanmq.encryption import Encryption
 
     with (
         address(dsn) as found,
-        Client(found, pool_size=2, maintain_interval=None, decoder=RawJson) as opened,
+        Client(
+            found,
+            pool_size=2,
+            maintain_interval=None,
+            decoder=RawJson,
+            encryption=None if sealed else Encryption.from_environment(),
+        ) as opened,
     ):
         if dsn is None:
             _make_ready(opened)

@@ -25,6 +25,8 @@ LABELS: Final[dict[type[errors.SpanmqError], str]] = {
     errors.InvalidPatternError: "bad pattern",
     errors.InvalidBodyError: "bad body",
     errors.BodyTooLargeError: "body too large",
+    errors.EncryptionError: "encryption",
+    errors.DecryptionError: "the body does not open",
     errors.QueueNotFoundError: "no such queue",
     errors.SubscriptionError: "not with a subscription",
     errors.QueueBusyError: "the queue is busy",

@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from spanmq.body import RawJson
 from spanmq.client_async import AsyncClient
+from spanmq.encryption import Encryption
 from spanmq.errors import ConnectionFailedError, SpanmqError
 from spanmq.listen_access import heed_access
 from spanmq.message import AccessKey
@@ -41,6 +42,7 @@ class Backend:
             pool_size=settings.pool_size,
             timeout=settings.pool_timeout,
             decoder=RawJson,
+            encryption=Encryption.from_environment(),
         )
         self.waiting = Waiting(self.client)
         self.tokens = Tokens(self.client, settings.token_cache)

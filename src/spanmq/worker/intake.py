@@ -12,6 +12,7 @@ from spanmq.concurrency import AsyncEvent
 from spanmq.errors import (
     ConnectionFailedError,
     ConnectionLostError,
+    DecryptionError,
     MissingPrivilegeError,
     SpanmqError,
 )
@@ -153,6 +154,10 @@ class Intake:
                 count = await self._receive(quantity)
             except (ConnectionFailedError, ConnectionLostError):
                 return
+            except DecryptionError as error:
+                # They have gone back, to come again by their policy: others may stand behind them.
+                self._seam.emit(CallFailed(self.queue, " ".join(str(error).split()), 0.0))
+                continue
             except (SpanmqError, ValueError) as error:
                 failures += 1
                 pause = backoff(failures)

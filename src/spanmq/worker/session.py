@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from spanmq.body import Decoder
 from spanmq.client import Client
 from spanmq.client_async import AsyncClient
+from spanmq.encryption import Encryption
 from spanmq.errors import ConnectionFailedError, ConnectionLostError, ServerExhaustedError, SpanmqError
 from spanmq.worker.event import ConnectionBroken, ConnectionRestored, Seam
 
@@ -52,6 +53,7 @@ class Session:
     ) -> None:
         self._dsn = dsn
         self._decoder = decoder
+        self._encryption = Encryption.from_environment()
         self._pool_size = pool_size
         self._threads = threads
         self._patience = patience
@@ -142,6 +144,7 @@ class Session:
         client = AsyncClient(
             self._dsn,
             decoder=self._decoder,
+            encryption=self._encryption,
             pool_size=self._pool_size,
             timeout=POOL_SECONDS,
             pooler=self._pooler,
@@ -174,6 +177,7 @@ class Session:
             self._thread_client = Client(
                 self._dsn,
                 decoder=self._decoder,
+                encryption=self._encryption,
                 pool_size=self._threads,
                 timeout=POOL_SECONDS,
                 maintain_interval=None,

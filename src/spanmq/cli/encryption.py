@@ -1,0 +1,79 @@
+"""Keys of bodies that are sealed: make one, and see which are in use."""
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from spanmq.body import RawJson
+from spanmq.cli.connect import client
+from spanmq.cli.option import AsJson, Dsn, QueueName
+from spanmq.cli.output import Output
+from spanmq.encryption import key_ids_of, new_line, read_keys
+from spanmq.errors import EncryptionError
+
+encryption = typer.Typer(help="Keys of bodies that are sealed.", no_args_is_help=True)
+
+PAGE = 1_000
+
+
+@encryption.command("add-key")
+def add_key(
+    path: Annotated[Path, typer.Argument(help="The file of keys; made if it is not there.")],
+    key_id: Annotated[str | None, typer.Option("--id", help="The key's id.", show_default="the time")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a key to a file: from the next start on it seals; the others go on opening.
+
+    Give the file to all who receive before anybody sends with it.
+    """
+    output = Output(as_json=as_json)
+    chosen = key_id or datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+    line = new_line(chosen)
+    try:
+        known = read_keys(path.read_text("utf-8"), str(path)) if path.exists() else {}
+        if chosen in known:
+            raise EncryptionError(f"{str(path)!r} has a key {chosen!r}")
+        # Readable by its owner only, from the first byte on.
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a") as file:
+            file.write(f"{line}\n")
+    except OSError as error:
+        raise EncryptionError(f"the file of keys {str(path)!r} can't be written: {error.strerror}") from error
+    output.done(f"added key {chosen} to {path}", key=chosen, path=str(path))
+
+
+@encryption.command("in-use")
+def in_use(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
+    """Count a queue's bodies by the key that sealed them: messages, archive, dead letters.
+
+    A key that none is left of may be taken out of the file.
+    """
+    output = Output(as_json=as_json)
+    records: list[dict[str, Any]] = []
+    with client(dsn, sealed=True) as opened:
+        looks: dict[str, Callable[[int], list[Any]]] = {
+            "messages": lambda after: opened.peek(queue, PAGE, after=after),
+            "archive": lambda after: opened.peek_archive(queue, PAGE, after=after),
+            "dead letters": lambda after: opened.dead_letters(queue, after=after, quantity=PAGE),
+        }
+        for where, look in looks.items():
+            for key_id, count in sorted(_count(look).items()):
+                records.append({"where": where, "key": key_id or None, "bodies": count})
+    output.records(records, empty="no bodies")
+
+
+def _count(look: Callable[[int], list[Any]]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    after = 0
+    while page := look(after):
+        for key_id, count in key_ids_of(_text(each.body) for each in page).items():
+            counts[key_id] = counts.get(key_id, 0) + count
+        after = max(getattr(each, "dead_letter_id", None) or each.message_id for each in page)
+    return counts
+
+
+def _text(body: object) -> str | bytes:
+    return body.text if isinstance(body, RawJson) else "null"

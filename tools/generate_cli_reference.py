@@ -23,7 +23,12 @@ How they work together is in [cli.md](cli.md). All have `--help` and, but for `s
 a record) and `--dsn` (the database; without it `SPANMQ_DSN`, else the embedded server).
 """
 # Commands of two words.
-GROUPS = {"encryption": "Keys of bodies that are sealed", "keys": "Keys of the SQS protocol", "tokens": "Tokens of the service", "pipeline": "Pipeline"}
+GROUPS = {
+    "encryption": "Keys of bodies that are sealed",
+    "keys": "Keys of the SQS protocol",
+    "tokens": "Tokens of the service",
+    "pipeline": "Pipeline",
+}
 EVERYWHERE = {"dsn", "as_json"}
 
 

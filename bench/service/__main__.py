@@ -13,7 +13,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from bench.server import serving
-from bench.service import polls
+from bench.service import polls, sqs
 from bench.service.contestant import QUEUE
 from bench.workers.__main__ import fresh
 
@@ -54,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                             f"{last['send_rate']:,.0f} sent, {last['receive_rate']:,.0f} received and acked"
                         )
                         print(f"round {number + 1}: {kind} {rates} a second", file=sys.stderr, flush=True)
+                sqs.report(sqs.measure(address, rounds, quick=options.quick))
                 times, connections = polls.measure(dsn, address)
     return report(found, times, connections)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Batch = Callable[..., "DataFrame"]
+FRUGAL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 # Before xdist's own, which reads the groups: it comes first where this folder is named on the command line.
@@ -34,11 +35,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     pytest.importorskip("pyspark")
-    from spanmq.spark.session import session
+    from spanmq.spark.session import java_options, session
 
     # Local[2,4]: two tasks at once, four attempts each.
     settings = {
         "spark.sql.shuffle.partitions": "2",
+        # No test runs long enough to get back what Java's second compiler takes.
+        "spark.driver.extraJavaOptions": java_options(FRUGAL),
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.python.worker.reuse": "true",
         # A machine that runs other tests beside may need longer to start a process.

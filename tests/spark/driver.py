@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from pyspark_spanmq import DefaultSource
 from spanmq.spark.options import Options, read_options
 from spanmq.spark.reader import RangePartition
-from spanmq.spark.session import session
+from spanmq.spark.session import java_options, session
 from spanmq.spark.stream import Offset, StreamReader
 from spanmq.spark.writer import Writer, Written
 
@@ -159,7 +159,10 @@ def send(spark: SparkSession, dsn: str, folder: Path, *, seam: str = NO_SEAM) ->
 def main(arguments: Sequence[str]) -> None:
     """Run one of them."""
     what, dsn, folder, seam, batch = arguments
-    spark = session("local[2]", settings={"spark.sql.shuffle.partitions": "2"})
+    # It is soon killed.
+    frugal = java_options("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.extraJavaOptions": frugal}
+    spark = session("local[2]", settings=settings)
     spark.dataSource.register(StoppingSource)
     if what == "send":
         send(spark, dsn, Path(folder), seam=seam)

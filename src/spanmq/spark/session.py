@@ -62,13 +62,18 @@ def session(
         os.environ["JAVA_HOME"] = str(java_home())
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        quiet = resources.files("spanmq.spark") / "log4j2.properties"
         wanted |= LOCAL_SETTINGS
-        wanted["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={quiet} {COLLECTOR}"
+        wanted["spark.driver.extraJavaOptions"] = java_options(COLLECTOR)
         wanted["spark.sql.warehouse.dir"] = os.path.join(tempfile.gettempdir(), "spanmq-warehouse")  # noqa: PTH118
     for key, value in {**wanted, **(settings or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def java_options(more: str) -> str:
+    """Give the options of a local driver's Java: its log is quiet."""
+    quiet = resources.files("spanmq.spark") / "log4j2.properties"
+    return f"-Dlog4j2.configurationFile={quiet} {more}"
 
 
 def is_running() -> bool:

@@ -26,13 +26,12 @@ BATCH = 50_000
 # The large queue, and one of the others.
 PAGES = {
     "all queues": "/",
-    "all queues, by backlog, six hours": "/?order=backlog&span=6h",
+    "all queues, by backlog": "/?order=backlog",
     "the large queue": "/queue?queue=queue_0",
     "the large queue, from its middle": "/queue?queue=queue_0&after={middle}",
     "another queue": "/queue?queue=queue_1",
     "a message": "/message?queue=queue_0&id={middle}",
     "chart of all, an hour": "/chart?of=rates&span=1h",
-    "chart of all, three days": "/chart?of=rates&span=3d",
     "chart of one, three days": "/chart?of=rates&span=3d&queue=queue_0",
     "figures of one, three days": "/figures?span=3d&queue=queue_0",
 }

@@ -13,6 +13,7 @@ from tests.dashboard.conftest import Person
 from tests.service.running import service
 
 from spanmq.dashboard.app import PAGES
+from spanmq.dashboard.figures import SPANS, spans_for
 
 QUEUES = ("orders", "invoices", "mail", "empty", "Reports 2030", scene.HOSTILE_QUEUE)
 SHOWN = [
@@ -135,6 +136,13 @@ def test_picture_runs_nothing(looker: Person) -> None:
             assert "<script" not in response.text
             # Nothing is fetched from anywhere: what looks like an address are names of namespaces.
             assert set(re.findall(r"(?:href|src|url)\W", response.text)) == set()
+
+
+def test_many_queues_are_added_up_over_a_short_time_only() -> None:
+    assert [each.name for each in spans_for(1)] == [each.name for each in SPANS]
+    assert [each.name for each in spans_for(9)] == ["1h", "6h", "1d", "3d"]
+    assert [each.name for each in spans_for(111)] == ["1h", "6h"]
+    assert [each.name for each in spans_for(200)] == [each.name for each in spans_for(10_000)] == ["1h"]
 
 
 def test_assets_are_kept_for_ever_under_their_version(visitor: Person) -> None:

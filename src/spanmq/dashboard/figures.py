@@ -38,6 +38,18 @@ PICTURE_HEADERS: Final = {
 }
 
 
+# Samples that one chart adds up at most: they are read while somebody waits.
+SAMPLES_MAX: Final = 40_000
+SAMPLE_SECONDS: Final = 60.0
+
+
+def spans_for(queues: int) -> tuple[Span, ...]:
+    """Give the spans over which so many queues can be added up; the shortest always."""
+    return SPANS[:1] + tuple(
+        each for each in SPANS[1:] if queues * each.seconds / SAMPLE_SECONDS <= SAMPLES_MAX
+    )
+
+
 def span_of(visit: Visit) -> Span:
     """Give the span that the address names."""
     name = visit.text("span", SPANS[0].name)
@@ -47,7 +59,7 @@ def span_of(visit: Visit) -> Span:
     raise RefusedError(400, "No such span", f"Figures go back {', '.join(each.name for each in SPANS)}.")
 
 
-async def _steps(visit: Visit, span: Span) -> tuple[str | None, list[StatisticsStep]]:
+async def _steps(visit: Visit, span: Span) -> tuple[str | None, tuple[Span, ...], list[StatisticsStep]]:
     queue = visit.text("queue") or None
     if queue is not None and not visit.may("look", queue):
         raise forbidden("look", queue)
@@ -57,7 +69,10 @@ async def _steps(visit: Visit, span: Span) -> tuple[str | None, list[StatisticsS
         if queue is not None
         else [each.name for each in await client.list_queues() if visit.may("look", each.name)]
     )
-    return queue, await client.sum_statistics(names, seconds=span.seconds, step=span.step)
+    spans = spans_for(len(names))
+    if span not in spans:
+        raise RefusedError(400, "Too much at once", "Over so long a time look at one queue, or at fewer.")
+    return queue, spans, await client.sum_statistics(names, seconds=span.seconds, step=span.step)
 
 
 async def chart(visit: Visit) -> Response:
@@ -65,7 +80,7 @@ async def chart(visit: Visit) -> Response:
     span, wanted = span_of(visit), visit.text("of")
     if wanted not in CHARTS:
         raise RefusedError(400, "No such chart", f"There are {', '.join(CHARTS)}.")
-    _, steps = await _steps(visit, span)
+    _, _, steps = await _steps(visit, span)
     shape: Shape = "narrow" if visit.text("shape") == "narrow" else "wide"
     # In a thread: other requests need not wait while it is drawn.
     picture = await asyncio.to_thread(draw, CHARTS[wanted], steps, span.step, shape)
@@ -75,8 +90,8 @@ async def chart(visit: Visit) -> Response:
 async def table(visit: Visit) -> Response:
     """Show the same as a table, the newest first."""
     span = span_of(visit)
-    queue, steps = await _steps(visit, span)
-    return show(visit, "figures.html", queue=queue, span=span, spans=SPANS, steps=steps[::-1])
+    queue, spans, steps = await _steps(visit, span)
+    return show(visit, "figures.html", queue=queue, span=span, spans=spans, steps=steps[::-1])
 
 
 PAGES: Final = (Page("/chart", chart), Page("/figures", table))

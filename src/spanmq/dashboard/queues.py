@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from spanmq.dashboard.figures import SPANS, span_of
+from spanmq.dashboard.figures import span_of, spans_for
 from spanmq.dashboard.page import Page, show
 from spanmq.dashboard.refusal import RefusedError
 from spanmq.dashboard.standing import Standing, standing_of
@@ -34,6 +34,7 @@ async def answer(visit: Visit) -> Response:
         raise RefusedError(400, "No such order", f"Queues can be ordered by {', '.join(ORDERS)}.")
     key, is_descending = ORDERS[order]
     found = [each for each in await standing_of(visit.behind) if visit.may("look", each.queue)]
+    span, spans = span_of(visit), spans_for(len(found))
     rows = sorted(
         (each for each in found if sought.lower() in each.queue.lower()), key=key, reverse=is_descending
     )
@@ -45,8 +46,9 @@ async def answer(visit: Visit) -> Response:
         all=found,
         order=order,
         find=sought,
-        span=span_of(visit),
-        spans=SPANS,
+        # Of a longer one there would be no charts.
+        span=span if span in spans else spans[-1],
+        spans=spans,
         total=_total(found),
     )
 

@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
-from spanmq.service.access import Caller, Scope
+from spanmq.service.access import Caller, Guarded, Scope
 from spanmq.service.json_text import reply
 from spanmq.service.parts import Behind, MayLook, Quantity, QueueName
 
-routes = APIRouter(prefix="/v1", tags=["pipeline"])
+routes = APIRouter(prefix="/v1", tags=["pipeline"], route_class=Guarded)
 
 SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 Before = Annotated[int | None, Query(ge=0, lt=2**63)]

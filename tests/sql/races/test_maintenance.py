@@ -40,3 +40,16 @@ def test_another_is_elected_when_the_one_that_was_dies_in_the_middle(race: Race)
     assert two.rows(MAINTAIN) == []
     one.drop()
     assert two.rows(MAINTAIN) == found
+
+
+def test_queue_is_dropped_with_the_segments_that_are_made_meanwhile(race: Race) -> None:
+    keeper, dropper = race.open(), race.open()
+    keeper.begin()
+    assert [action for action, _ in keeper.rows("select action, detail from pgmq.maintain()")] == [
+        "made segment"
+    ] * 2
+    dropping = dropper.later("select pgmq.drop_queue('jobs')")
+    assert dropping.waits()
+    keeper.commit()
+    assert dropping.rows() == [(True,)]
+    assert race.main.value("select to_regclass(%s)", f"spanmq.log_{race.queue_id}") is None

@@ -219,6 +219,10 @@ begin
         -- What PGMQ's convert_archive_partitioned had left behind, in a queue that was adopted.
         execute format('drop table pgmq.%I', pgmq.format_table_name(this.name, 'a') || '_old');
     end if;
+    if not this.is_subscription then
+        -- First all of it at once: else somebody makes a segment that the list below lacks.
+        execute format('lock table spanmq.log_%s in access exclusive mode', this.queue_id);
+    end if;
     for log_name in
         select name from spanmq.segment s, unnest(array[s.log_name, s.copy_name, s.old_name]) name
         where s.queue_id = this.queue_id and name is not null

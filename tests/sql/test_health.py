@@ -88,8 +88,9 @@ def test_health_costs_the_same_whatever_waits(connection: Connection[Any]) -> No
     connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[300]))")
     few = pages_touched(connection, "select * from pgmq.health()")
     connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[25600]))")
-    # A hundred spans more, and not the hundreds of pages of their messages.
-    assert pages_touched(connection, "select * from pgmq.health()") < few + 40
+    # A hundred spans more, and not the hundreds of pages of their messages. The least of some: what other tests
+    # do to the server may make a session look up its catalogs again.
+    assert min(pages_touched(connection, "select * from pgmq.health()") for _ in range(5)) < few + 40
 
 
 def test_waiting_sessions_and_old_snapshots_are_seen(database: str) -> None:

@@ -88,8 +88,8 @@ def test_health_costs_the_same_whatever_waits(connection: Connection[Any]) -> No
     connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[300]))")
     few = pages_touched(connection, "select * from pgmq.health()")
     connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[25600]))")
-    # A hundred spans more, and not the hundreds of pages of their messages. The least of some: what other tests
-    # do to the server may make a session look up its catalogs again.
+    # A hundred spans more, and not the hundreds of pages of their messages. The least of some: what others
+    # do to the server may make this session look up its catalogs again.
     assert min(pages_touched(connection, "select * from pgmq.health()") for _ in range(5)) < few + 40
 
 

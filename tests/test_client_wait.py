@@ -345,7 +345,11 @@ def test_closing_a_client_in_the_middle_of_its_housekeeping_is_no_failure(
     observer.execute("select pg_advisory_lock(1)")
     keeper = Client(database, maintain_interval=0.01, listen=False)
     keeper.send("orders", 1)
-    until(observer, "select count(*) > 0 from pg_stat_activity where wait_event = 'advisory'")
+    until(
+        observer,
+        "select count(*) > 0 from pg_stat_activity"
+        " where datname = current_database() and wait_event = 'advisory'",
+    )
     closing = threading.Thread(target=keeper.close)
     closing.start()
     with pytest.raises(ConnectionFailedError):
@@ -389,7 +393,10 @@ def test_client_that_nobody_uses_any_more_ends_its_threads(database: str, client
 def test_housekeeping_before_the_installation_is_no_failure(
     empty_database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    of_others = "select count(*) > 0 from pg_stat_activity where pid <> pg_backend_pid() and state = 'idle'"
+    of_others = (
+        "select count(*) > 0 from pg_stat_activity"
+        " where datname = current_database() and pid <> pg_backend_pid() and state = 'idle'"
+    )
     with (
         psycopg.connect(empty_database, autocommit=True) as observer,
         Client(empty_database, maintain_interval=0.01, listen=False) as client,

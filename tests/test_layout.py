@@ -300,6 +300,25 @@ def test_calls_and_sentences_are_not_forbidden_sql(text: str) -> None:
     assert forbidden_sql("client", f"TEXT = {text!r}") == []
 
 
+# What these give is the whole server's, and other tests run on it at the same time.
+OF_THE_SERVER = re.compile(r"\bpg_(stat_activity|locks|prepared_xacts)\b")
+OF_OURSELVES = re.compile(r"\b(datname|database|pid)\b")
+
+
+def looks_at_other_tests(source: str) -> list[str]:
+    return [
+        text.strip()[:80]
+        for _, text in statements_of(source)
+        if OF_THE_SERVER.search(text) and not OF_OURSELVES.search(text)
+    ]
+
+
+def test_tests_look_at_no_session_of_another_test() -> None:
+    sources = {path.name: path.read_text("utf-8") for path in (ROOT / "tests").rglob("*.py")}
+    assert {name: found for name in sources if (found := looks_at_other_tests(sources[name]))} == {}
+    assert looks_at_other_tests("LOCKS = 'select count(*) from pg_locks where granted'")
+
+
 def test_package_init_holds_names_only() -> None:
     tree = ast.parse((PACKAGE / "__init__.py").read_text("utf-8"))
     allowed = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Expr, ast.If)

@@ -70,7 +70,9 @@ def test_other_database_of_a_server_differs_in_its_name_only(server: str) -> Non
 
 def test_waiting_session_is_seen_though_it_came_after_the_first_look(empty_database: str) -> None:
     with psycopg.connect(empty_database) as holder:
-        holder.execute("select pg_advisory_xact_lock(1), count(*) from pg_stat_activity")
+        holder.execute(
+            "select pg_advisory_xact_lock(1), count(*) from pg_stat_activity where pid = pg_backend_pid()"
+        )
         with psycopg.connect(empty_database) as waiter:
             thread = threading.Thread(target=waiter.execute, args=["select pg_advisory_xact_lock(1)"])
             thread.start()

@@ -48,13 +48,14 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def find(self, selector: str) -> Any:
-        """Give the only element that fits."""
-        [found] = self.driver.find_elements("css selector", selector)
-        return found
+        """Give the only element that fits; waits for it, as a page may still be on its way."""
+        self.wait(lambda: len(self.driver.find_elements("css selector", selector)) == 1)
+        return self.driver.find_element("css selector", selector)
 
     def text(self, selector: str) -> str:
         """Give what stands in an element."""
-        return str(self.find(selector).text)
+        found = self.wait(lambda: (str(self.find(selector).text),))
+        return str(found[0])
 
     def click(self, selector: str) -> None:
         """Click an element, and wait for the page that it leads to."""
@@ -62,11 +63,14 @@ class Browser:
         self.find(selector).click()
         self.wait(lambda: self._is_stale(page))
 
-    def wait(self, condition: Any) -> None:
-        """Return when it is so."""
+    def wait(self, condition: Any) -> Any:
+        """Return what is true at last; an element that a new page has just replaced is looked up again."""
+        from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
         from selenium.webdriver.support.ui import WebDriverWait
 
-        WebDriverWait(self.driver, WAIT_SECONDS, poll_frequency=0.05).until(lambda _: condition())
+        gone = (NoSuchElementException, StaleElementReferenceException)
+        waiting = WebDriverWait(self.driver, WAIT_SECONDS, poll_frequency=0.05, ignored_exceptions=gone)
+        return waiting.until(lambda _: condition())
 
     def complaints(self) -> list[str]:
         """Give what the console said since the last time."""
@@ -86,12 +90,17 @@ class Browser:
         (PICTURES / f"{name}.png").write_bytes(base64.b64decode(taken["data"]))
 
     def _is_stale(self, element: Any) -> bool:
-        from selenium.common.exceptions import StaleElementReferenceException
+        from selenium.common.exceptions import StaleElementReferenceException, WebDriverException
 
         try:
             element.is_enabled()
         except StaleElementReferenceException:
             return True
+        except WebDriverException as error:
+            # What its driver says when the page goes in the middle of the question.
+            if "does not belong to the document" in str(error) or "Cannot find context" in str(error):
+                return True
+            raise
         return False
 
 

@@ -176,4 +176,4 @@ def test_ended_session_leads_to_signing_in(chromium: Browser, filled: str, tmp_p
         chromium.find("#token").send_keys(secret)
         chromium.click("form.narrow button")
         rows(filled, "delete from spanmq.session returning 1")
-        chromium.wait(lambda: chromium.driver.find_element("css selector", "h1").text == "Sign in")
+        chromium.wait(lambda: chromium.text("h1") == "Sign in")

@@ -225,7 +225,10 @@ def test_interrupted_run_is_audited_and_leaves_nothing(database: str, tmp_path: 
         assert (found["ending"], objections(found)) == ("interrupted", {})
         assert 0 < found["handled"] < 5000
         assert left_behind(database) == (0, 0)
-        locks = "select count(*) from pg_stat_activity where application_name like 'simulate%'"
+        locks = (
+            "select count(*) from pg_stat_activity"
+            " where datname = current_database() and application_name like 'simulate%'"
+        )
         assert ask(database, locks) == 0
         log.unlink()
 

@@ -71,7 +71,6 @@ async def answer(visit: Visit) -> Response:
             sample = await client.dead_letters(queue, **choice, redriven=redriven, quantity=SAMPLE)
     except InvalidArgumentError as error:
         problem = error.message
-    notice = NOTICES.get(visit.text("done"))
     return show(
         visit,
         "dead_letters.html",
@@ -89,7 +88,7 @@ async def answer(visit: Visit) -> Response:
         causes=causes_of(sample),
         is_sample=len(sample) == SAMPLE,
         sample_size=len(sample),
-        notice=None if notice is None else notice.format(n=f"{visit.number('n', 0):,}"),
+        notice=visit.notice(NOTICES),
     )
 
 

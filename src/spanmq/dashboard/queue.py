@@ -30,7 +30,6 @@ async def answer(visit: Visit) -> Response:
         raise QueueNotFoundError(f"there is no queue {name!r}", queue=name)
     queue = found[0].queue
     messages = await client.peek(queue, MESSAGES + 1, after=after)
-    notice = NOTICES.get(visit.text("done"))
     return show(
         visit,
         "queue.html",
@@ -48,7 +47,7 @@ async def answer(visit: Visit) -> Response:
         dead=await client.count_dead_letters(queue),
         segments=await client.list_segments(queue, SHOWN),
         policy=await client.get_policy(queue),
-        notice=None if notice is None else notice.format(n=f"{visit.number('n', 0):,}"),
+        notice=visit.notice(NOTICES),
         span=span_of(visit),
         spans=SPANS,
         shown=SHOWN,

@@ -60,6 +60,11 @@ class Visit:
             raise RefusedError(400, "No such number", f"{name} must be a number up to {most}.")
         return int(given)
 
+    def notice(self, notices: Mapping[str, str]) -> str | None:
+        """Give what a form has done: the address carries its word and a number, never the text."""
+        words = notices.get(self.text("done"))
+        return None if words is None else words.format(n=f"{self.number('n', 0):,}")
+
     @property
     def form_token(self) -> str:
         """Give what a form of ours holds: who can't read our pages in this session can't know it."""

@@ -227,7 +227,6 @@ begin
         action := 'deleted from archive';
         detail := n;
         return next;
-        return;
     end if;
 end $$;
 

@@ -1,6 +1,7 @@
 """The short ways of read, receive, ack and delete: they do what the long ones do."""
 
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -64,7 +65,16 @@ def test_who_asks_for_more_than_there_is_gets_all_of_it_the_short_way(
     # The long way would raise.
     for name in ("claim_of", "fetch", "fetch_leased"):
         connection.execute(f"alter function spanmq.{name} rename to gone_{name}".encode())
-    assert [row[0] for row in take(1000)] == list(range(1, sum(sizes) + 1))
+    for left in reversed(range(50)):
+        # A look that takes longer than a millisecond goes the long way: the machine was busy.
+        try:
+            with connection.transaction():
+                taken = take(1000)
+                break
+        except psycopg.errors.UndefinedFunction:
+            if not left:
+                raise
+    assert [row[0] for row in taken] == list(range(1, sum(sizes) + 1))
     spans = connection.execute("select count(*), sum(n) from spanmq.span where state = 'l'").fetchone()
     assert spans is not None
     assert spans[1] == sum(sizes)
@@ -321,10 +331,12 @@ LETTER = (
 
 
 def receive_each(connection: Connection[Any], n: int) -> list[tuple[int, int]]:
-    got = [
-        connection.execute("select lease_id, msg_id from pgmq.receive('orders')").fetchone() for _ in range(n)
-    ]
-    return [row for row in got if row is not None]
+    got: list[tuple[int, int]] = []
+    stop_at = monotonic() + 10
+    # What comes back is found after half a second at most, where a look was slow: see hint.sql.
+    while len(got) < n and monotonic() < stop_at:
+        got += connection.execute("select lease_id, msg_id from pgmq.receive('orders')").fetchall()
+    return got
 
 
 def row_of(connection: Connection[Any], query: str, *arguments: Any) -> tuple[Any, ...] | None:

@@ -2,7 +2,8 @@
 -- included, they leave to the general way (claim.sql). PL/pgSQL prepares each expression anew in each transaction, and each table
 -- that a statement names costs its opening, so what every call runs through is kept short.
 
--- Leases the first ready message, and returns it. msg_id is null in every other case, enqueued_at if the message has no row in the log.
+-- Leases the first ready message until then (null: as the queue's policy says), and returns it. msg_id is null in every other case,
+-- enqueued_at if the message has no row in the log.
 create or replace function spanmq.lease_one(queue_name text, lease bigint, until timestamptz, at_ timestamptz) returns pgmq.leased_message
 language plpgsql as $$
 declare
@@ -19,7 +20,8 @@ declare
     message jsonb;
     headers jsonb;
 begin
-    select q.queue_id, q.log_name, q.log_lo, q.log_hi, q.max_attempts into this_queue, log_name, log_lo, log_hi, max_attempts
+    select q.queue_id, q.log_name, q.log_lo, q.log_hi, q.max_attempts, coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9)))
+        into this_queue, log_name, log_lo, log_hi, max_attempts, until
         from spanmq.queue q
         where q.folded_name = lower(queue_name) and not q.is_unlogged and q.is_plain
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
@@ -133,12 +135,16 @@ declare
     last record;
     covered int;
 begin
-    select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.max_attempts into this
+    select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.max_attempts, coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9))) as until
+        into this
         from spanmq.queue q
         where q.folded_name = lower(queue_name) and not q.is_unlogged and q.is_plain
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
-    -- As in lease_one().
-    select s.lo, s.n, s.ids, s.attempts + 1 as attempt into first
+    -- As in lease_one(). A receiver asks for as many as it has room for, and mostly there is one: then nothing more is asked.
+    select s.lo, s.n, s.ids, s.attempts + 1 as attempt,
+           s.n >= quantity or exists (select from spanmq.span b where b.queue_id = this.queue_id and b.state = 'r' and b.lo > s.lo
+                                      order by b.queue_id, b.lo limit 1) as has_more
+        into first
         from spanmq.span s
         where s.queue_id = this.queue_id and s.state = 'r'
           and not exists (select from spanmq.span d where d.queue_id = this.queue_id and d.state <> 'r' and d.vt <= at_)
@@ -148,7 +154,9 @@ begin
     if not found or first.ids is not null or first.attempt > this.max_attempts or clock_timestamp() - at_ > interval '1 millisecond' or quantity < 1 then
         return null;
     end if;
-    if covered < quantity then
+    if not first.has_more then
+        quantity := covered;
+    elsif covered < quantity then
         select sum(k.n) as n, max(k.lo) as lo, max(k.lo + k.n) as ends_at into last
             from (select s.lo, s.n from spanmq.span s
                   where s.queue_id = this.queue_id and s.state = 'r' and s.lo > first.lo and s.lo < first.lo + quantity and s.lease_id = 0
@@ -160,8 +168,7 @@ begin
             return null;
         end if;
         if covered < quantity then
-            -- A receiver asks for as many as it has room for, and mostly there is one. Behind these may be a span with gaps, of other
-            -- attempts, or one that somebody holds.
+            -- Behind these may be a span with gaps, of other attempts, or one that somebody holds.
             if exists (select from spanmq.span s where s.queue_id = this.queue_id and s.state = 'r' and s.lo >= first.lo + covered
                        order by s.queue_id, s.lo limit 1)
             then
@@ -174,12 +181,12 @@ begin
         perform spanmq.leave_behind(this.queue_id, last.lo, (first.lo + quantity - last.lo)::int);
     end if;
     update spanmq.span s
-        set lease_id = lease, state = 'l', n = least(s.n, first.lo + quantity - s.lo), attempts = first.attempt, vt = until, last_read_at = at_
+        set lease_id = lease, state = 'l', n = least(s.n, first.lo + quantity - s.lo), attempts = first.attempt, vt = this.until, last_read_at = at_
         where s.queue_id = this.queue_id and s.lo >= first.lo and s.lo < first.lo + quantity and s.lease_id = 0;
     if first.lo < this.log_lo or first.lo + quantity - 1 > this.log_hi then
         this.log_name := spanmq.log_of(this.queue_id, first.lo, first.lo + quantity - 1);
     end if;
-    return (first.lo, quantity, first.attempt, this.log_name, this.queue_id);
+    return (first.lo, quantity, first.attempt, this.log_name, this.queue_id, this.until);
 end $$;
 
 -- Makes all but the first `quantity` messages of a span without gaps, which the caller has locked, a span of their own. The caller

@@ -112,7 +112,8 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
     at_ timestamptz := clock_timestamp();
-    until timestamptz := at_ + make_interval(secs => least(greatest(lease, -3e9), 3e9));
+    -- Null without a lease: lease_one() and lease_first() know the policy's. Of nulls greatest() takes no notice.
+    until timestamptz := case when lease is not null then at_ + make_interval(secs => least(greatest(lease, -3e9), 3e9)) end;
     lease_id bigint := spanmq.new_lease(at_);
     one pgmq.leased_message;
     first spanmq.leased_run;
@@ -120,11 +121,7 @@ declare
     runs spanmq.run[];
     n int;
 begin
-    if lease is null then
-        lease := (select least(q.lease, 3e9) from spanmq.queue q where q.folded_name = lower(queue));
-        until := at_ + make_interval(secs => lease);
-    end if;
-    if slots = 1 and until is not null and coalesce(current_setting('spanmq.hints', true), '') = '' then
+    if slots = 1 and coalesce(current_setting('spanmq.hints', true), '') = '' then
         if qty = 1 then
             one := spanmq.lease_one(queue, lease_id, until, at_);
             if one.enqueued_at is not null then
@@ -142,7 +139,7 @@ begin
                         ' from spanmq.%I where msg_id >= $1 and msg_id < $2 order by msg_id',
                         case when first.attempt > 1 then format('spanmq.last_error(%s, msg_id)', first.queue_id) else 'null::text' end,
                         first.log_name)
-                    using first.lo, first.lo + first.n, first.attempt, at_, until, lease_id;
+                    using first.lo, first.lo + first.n, first.attempt, at_, first.until, lease_id;
                 get diagnostics n = row_count;
                 if n = first.n then
                     return;
@@ -156,6 +153,10 @@ begin
     end if;
     this := spanmq.find_queue(queue, 'update');
     if runs is null then
+        if lease is null then
+            lease := least(this.lease, 3e9);
+            until := at_ + make_interval(secs => lease);
+        end if;
         perform spanmq.check_quantity(qty), spanmq.after(lease, 'lease');
         if slots is null or slots < 1 then
             raise exception 'slots must be at least 1, got: %', slots using errcode = 'MQ002';

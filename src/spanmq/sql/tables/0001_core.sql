@@ -133,7 +133,8 @@ create type spanmq.leased_run as (
     n int,
     attempt int,
     log_name text,
-    queue_id int
+    queue_id int,
+    until timestamptz
 );
 
 -- Messages one by one, as a fetch wants them: arrays of one length.

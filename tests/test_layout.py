@@ -43,6 +43,7 @@ RULES = {
     "tracing.telemetry": Rule(packages=frozenset({"opentelemetry"}), ours=("batch", "body", "message")),
     "tracing": Rule(ours=("batch", "body", "message", "tracing")),
     "worker.measures": Rule(packages=frozenset({"prometheus_client"}), ours=("errors", "worker")),
+    "worker.loop": Rule(packages=frozenset({"uvloop"}), ours=()),
     "worker": Rule(not_ours=("schema", "adopt", "release", *UPPER)),
     "outbox": Rule(packages_lazily=frozenset({"sqlalchemy", "django", "asyncpg"}), not_ours=UPPER),
     "cron": Rule(packages_lazily=frozenset({"cronsim"}), ours=("errors",)),

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from spanmq.worker import Worker
 from spanmq.worker.event import Event, MessageSettled, WorkerStarted
+from spanmq.worker.loop import new_event_loop
 
 WAIT_SECONDS = 30.0
 
@@ -82,7 +83,8 @@ class Running:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self.worker.work(signals=False))
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                runner.run(self.worker.work(signals=False))
         except BaseException as error:  # noqa: BLE001, a test raises it again
             self.error = error
 

@@ -22,6 +22,7 @@ from spanmq.worker.breaker import BreakerState
 from spanmq.worker.engine import Engine, Sharding
 from spanmq.worker.event import Observer, Seam
 from spanmq.worker.handler import look_at
+from spanmq.worker.loop import new_event_loop
 from spanmq.worker.setting import Settings
 from spanmq.worker.trace import HandlerTraces
 
@@ -70,8 +71,12 @@ class Worker:
         self._running: Engine | None = None
 
     def run(self) -> None:
-        """Work until SIGTERM, SIGINT or `stop`; raises what made it impossible to begin, or to go on."""
-        asyncio.run(self.work())
+        """Work until SIGTERM, SIGINT or `stop`; raises what made it impossible to begin, or to go on.
+
+        In an event loop of its own: uvloop's, where that is installed.
+        """
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(self.work())
 
     def stop(self, reason: str = "asked") -> None:
         """Take no more, and end in good order; from any thread."""

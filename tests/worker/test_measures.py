@@ -105,6 +105,10 @@ def test_command_serves_them_on_this_machine(client: Client, database: str, tmp_
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(found[1], timeout=30) as answer:
             assert "spanmq_worker_messages_held" in answer.read().decode()
+        # Before that nobody listens to signals.
+        while "worker_started" not in line:
+            line = process.stderr.readline()
+            assert line, process.wait(30)
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=30)

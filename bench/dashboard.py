@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     with serving(options.dsn) as server, fresh(server) as dsn:
         fill(dsn, options.queues, options.messages)
-        with service(dsn) as address:
+        with service(dsn) as (address, _):
             found = {name: look(address, path, options.messages // 4) for name, path in PAGES.items()}
     print(
         f"\n{options.queues} queues, {options.messages:,} messages sent one at a time; {LOOKS} looks each\n\n"

@@ -7,13 +7,13 @@ import json
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import median, quantiles
 from typing import Any
 
 from bench.server import serving
-from bench.service import polls, sqs
+from bench.service import polls, processor, sqs
 from bench.service.contestant import QUEUE
 from bench.workers.__main__ import fresh
 
@@ -43,47 +43,56 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with Client(dsn, maintain_interval=None) as client:
             client.install()
             client.create_queue(QUEUE)
-            with service(dsn) as address:
+            with service(dsn) as (address, pid):
+                pids = {"service": pid, "PostgreSQL": processor.server_of(dsn)}
                 for number in range(rounds):
                     # In turn first, for who comes later finds a warmer server.
                     for kind in sorted(found, reverse=bool(number % 2)):
                         client.purge(QUEUE)
-                        found[kind].append(run(kind, dsn if kind == "direct" else address, count))
-                        last = found[kind][-1]
+                        last = run(kind, dsn if kind == "direct" else address, count, pids)
+                        found[kind].append(last)
                         rates = (
                             f"{last['send_rate']:,.0f} sent, {last['receive_rate']:,.0f} received and acked"
                         )
                         print(f"round {number + 1}: {kind} {rates} a second", file=sys.stderr, flush=True)
                 sqs.report(sqs.measure(address, rounds, quick=options.quick))
                 times, connections = polls.measure(dsn, address)
-    return report(found, times, connections)
+    return report(found, times, connections, count)
 
 
-def run(kind: str, address: str, count: int) -> dict[str, Any]:
-    """Run one contestant in a process of its own."""
+def run(kind: str, address: str, count: int, pids: Mapping[str, int | None]) -> dict[str, Any]:
+    """Run one contestant in a process of its own; `used` has the processor seconds of each that took part."""
+    before = _used(pids)
     command = [sys.executable, "-m", "bench.service.contestant", kind, address, str(count)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{kind} failed: {done.stderr.strip()[-2000:]}")
     result: dict[str, Any] = json.loads(done.stdout)
-    return result
+    used = {name: seconds - before[name] for name, seconds in _used(pids).items()}
+    return {**result, "used": {"client": result["processor_seconds"], **used}}
+
+
+def _used(pids: Mapping[str, int | None]) -> dict[str, float]:
+    return {name: 0.0 if pid is None else processor.seconds_of(pid) for name, pid in pids.items()}
 
 
 @contextmanager
-def service(dsn: str) -> Iterator[str]:
-    """Run the service, and give its address."""
+def service(dsn: str) -> Iterator[tuple[str, int]]:
+    """Run the service, and give its address and its process."""
     command = [sys.executable, "-m", "spanmq.cli", "serve", "--port", "0", "--json", "--without-tokens"]
     with subprocess.Popen(
         [*command, "--dsn", dsn, "--log-level", "warning"], stdout=subprocess.PIPE
     ) as process:
         try:
             assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["address"]
+            yield json.loads(process.stdout.readline())["address"], process.pid
         finally:
             process.terminate()
 
 
-def report(found: dict[str, list[dict[str, Any]]], times: list[float], connections: int) -> int:
+def report(
+    found: dict[str, list[dict[str, Any]]], times: list[float], connections: int, count: int
+) -> int:
     """Print the tables; give the number of targets that were missed."""
     middle = {
         kind: {name: median(each[name] for each in runs) for name in ("send_rate", "receive_rate")}
@@ -103,6 +112,14 @@ def report(found: dict[str, list[dict[str, Any]]], times: list[float], connectio
         f"| http/direct | {shares['send_rate']:.2f} | {shares['receive_rate']:.2f} "
         f"| {p99['http'] / p99['direct']:.2f} |"
     )
+    print("\n| processor, µs a message | client | service | PostgreSQL | all |\n|---|---|---|---|---|")
+    for kind, runs in found.items():
+        used = {
+            name: median(each["used"][name] for each in runs) * 1e6 / count
+            for name in ("client", "service", "PostgreSQL")
+        }
+        shown = " | ".join(f"{each:.0f}" for each in (*used.values(), sum(used.values())))
+        print(f"| {kind} | {shown} |")
     print(
         f"\n{polls.WAITING:,} waiting: {connections} connections of the database; "
         f"a message wakes one in {median(times):.1f} ms (p99 {quantiles(times, n=100)[-1]:.1f} ms)\n"

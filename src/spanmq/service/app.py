@@ -103,9 +103,12 @@ def create_app(settings: Settings, *, pages: Pages | None = None) -> FastAPI:
     app.state.backend = backend
     app.state.mover = mover
     handle(app)
-    app.include_router(condition.routes)
-    for router in ROUTERS:
+    # Each request looks them through in order: those of the description, there already, come last.
+    of_the_description = list(app.router.routes)
+    app.router.routes.clear()
+    for router in (*ROUTERS, condition.routes):
         app.include_router(router)
+    app.router.routes += of_the_description
     app.router.routes += Endpoint(backend).routes()
     if pages is not None:
         app.router.routes += pages(backend)

@@ -35,25 +35,24 @@ def messages_of(messages: Iterable[Message]) -> JsonText:
 
 
 def message_text(message: Message) -> str:
-    """Write a message."""
-    parts = {
-        "message_id": message.message_id,
-        "attempt": message.attempt,
-        "enqueued_at": message.enqueued_at.isoformat(),
-        "leased_until": message.leased_until.isoformat(),
-        "group": message.group,
-        "headers": message.headers,
-    }
+    """Write a message: by hand, for a receive writes many, and most of it needs no look for quotes."""
+    text = (
+        f'{{"message_id":{message.message_id},"attempt":{message.attempt}'
+        f',"enqueued_at":"{message.enqueued_at.isoformat()}","leased_until":"{message.leased_until.isoformat()}"'
+        f',"group":{_encode(message.group)},"headers":{_encode(message.headers)}'
+    )
     if message.lease_id is not None:
-        parts["receipt"] = receipt.write(message.queue, message.message_id, message.lease_id)
-        parts["last_error"] = message.last_error
+        held = receipt.write(message.queue, message.message_id, message.lease_id)
+        text += f',"receipt":"{held}","last_error":{_encode(message.last_error)}'
     if message.archived_at is not None:
-        parts["archived_at"] = message.archived_at.isoformat()
-    return f'{_encode(parts)[:-1]},"body":{to_json(message.body)}}}'
+        text += f',"archived_at":"{message.archived_at.isoformat()}"'
+    return f'{text},"body":{to_json(message.body)}}}'
 
 
 def to_json(value: Any) -> str:
     """Write a value: dataclasses as objects, times in ISO 8601."""
+    if value is None or isinstance(value, str | int):
+        return _encode(value)
     if isinstance(value, RawJson):
         return value.text if isinstance(value.text, str) else value.text.decode()
     if isinstance(value, datetime):

@@ -13,14 +13,15 @@ from starlette.responses import Response
 from spanmq.client_async import AsyncClient
 from spanmq.message import Message, Settled
 from spanmq.service import receipt
-from spanmq.service.access import Caller, Guarded, Scope
+from spanmq.service.access import Caller, Scope
 from spanmq.service.json_text import messages_of, reply
 from spanmq.service.parts import Behind, Given, MayReceive, QueueName, ReceivedMessages, Seconds, Text
 from spanmq.service.receipt import Receipt
 from spanmq.service.refusal import invalid
+from spanmq.service.straight import Straight
 from spanmq.service.tracing import in_own_trace
 
-routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Guarded)
+routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Straight)
 
 BATCH_MAX = 1_000
 ReceiptText = Annotated[str, Field(max_length=200)]

@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from spanmq.service.app import Pages, create_app
 from spanmq.service.backend import Backend
+from spanmq.service.one_write import OneWrite
 from spanmq.service.settings import Settings
 
 logger = logging.getLogger("spanmq.service")
@@ -33,7 +34,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         """Wait for the first request, not for ever."""
-        super().connection_made(transport)
+        super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
         self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -1,0 +1,47 @@
+"""Processor time of a process and of what it started, also of what has ended; Linux only."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psycopg
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+# In /proc/PID/stat, behind the name: the parent; its own time; that and its ended children's.
+_PARENT, _OWN, _WITH_ENDED = 1, slice(11, 13), slice(11, 15)
+
+
+def seconds_of(pid: int) -> float:
+    """Give what a process and its children, living and ended, have used until now."""
+    ticks = sum(map(int, _fields(pid)[_WITH_ENDED]))
+    for each in Path("/proc").iterdir():
+        if each.name.isdigit():
+            try:
+                fields = _fields(int(each.name))
+            except OSError:  # it has ended: it is among its parent's now, or will be at the next look
+                continue
+            if int(fields[_PARENT]) == pid:
+                ticks += sum(map(int, fields[_OWN]))
+    return ticks / _TICKS
+
+
+def server_of(dsn: str) -> int | None:
+    """Give the process that started the server's backends; None where it runs elsewhere."""
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute("select pg_backend_pid()").fetchone()
+        return None if row is None else _parent(int(row[0]))
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        fields = _fields(pid)
+        parent = int(fields[_PARENT])
+        name = Path(f"/proc/{parent}/comm").read_text().strip()
+    except OSError:
+        return None
+    return parent if name == "postgres" else None
+
+
+def _fields(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -90,9 +90,7 @@ def service(dsn: str) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
-def report(
-    found: dict[str, list[dict[str, Any]]], times: list[float], connections: int, count: int
-) -> int:
+def report(found: dict[str, list[dict[str, Any]]], times: list[float], connections: int, count: int) -> int:
     """Print the tables; give the number of targets that were missed."""
     middle = {
         kind: {name: median(each[name] for each in runs) for name in ("send_rate", "receive_rate")}

@@ -167,7 +167,7 @@ class Listener:
                     return
 
     def _listen(self, connection: Connection[Any]) -> None:
-        channels = _Channels(connection)
+        channels = Channels(connection)
         try:
             while not self._stopped.is_set():
                 self._wanted.clear()
@@ -207,7 +207,7 @@ class Listener:
                     event.is_heard = is_heard
 
 
-class _Channels:
+class Channels:
     """What one connection listens to, and until when it has said so."""
 
     def __init__(self, connection: Connection[Any]) -> None:

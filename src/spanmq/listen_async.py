@@ -165,7 +165,7 @@ class AsyncListener:
                     return
 
     async def _listen(self, connection: AsyncConnection[Any]) -> None:
-        channels = _Channels(connection)
+        channels = Channels(connection)
         try:
             while not self._stopped.is_set():
                 self._wanted.clear()
@@ -205,7 +205,7 @@ class AsyncListener:
                     event.is_heard = is_heard
 
 
-class _Channels:
+class Channels:
     """What one connection listens to, and until when it has said so."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from spanmq import Client, Message
 from spanmq.errors import SpanmqError
-from spanmq.message import Settled
 from spanmq.simulate import settlement
 from spanmq.simulate.settlement import Settlement
 
@@ -19,13 +18,20 @@ WAIT_SECONDS = 30
 
 @dataclass
 class Told:
-    """What a settlement says became of messages, a list a call."""
+    """What a settlement says became of messages, a list a call and outcome."""
 
-    calls: queue.Queue[list[int]] = field(default_factory=queue.Queue)
+    calls: queue.Queue[tuple[str, list[int]]] = field(default_factory=queue.Queue)
 
-    def note(self, settled: Sequence[Settled]) -> None:
-        assert {each.outcome for each in settled} == {"acked"}
-        self.calls.put([each.message_id for each in settled])
+    def note(self, outcome: str, numbers: Sequence[int]) -> None:
+        self.calls.put((outcome, list(numbers)))
+
+    def nothing(self) -> bool:
+        """Wait a while, and tell whether nothing was said."""
+        try:
+            self.calls.get(timeout=0.2)
+        except queue.Empty:
+            return True
+        return False
 
 
 @pytest.fixture
@@ -35,54 +41,90 @@ def client(database: str) -> Iterator[Client]:
         yield client
 
 
-def received(client: Client, count: int) -> list[Message]:
-    client.send_batch("orders", range(count))
-    return client.receive("orders", count)
-
-
-def add(settled: Settlement, messages: list[Message]) -> None:
-    for message in messages:
-        settled.add("orders", message.lease_id or 0, message.message_id)
-
-
-def test_acks_are_gathered_until_somebody_waits_for_them(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gather until somebody is in a hurry."""
     monkeypatch.setattr(settlement, "GATHER_SECONDS", 3600.0)
+
+
+def received(client: Client, count: int, queue: str = "orders") -> list[Message]:
+    client.send_batch(queue, range(count))
+    return client.receive(queue, count)
+
+
+def add(settled: Settlement, messages: list[Message], first: int) -> None:
+    """Add messages that the run numbers from `first`."""
+    for number, message in enumerate(messages, start=first):
+        settled.add(message, number)
+
+
+@pytest.mark.usefixtures("patient")
+def test_acks_are_gathered_until_somebody_waits_for_them(client: Client) -> None:
     told = Told()
     settled = Settlement(client, told.note)
-    messages = received(client, 3)
-    add(settled, messages)
-    with pytest.raises(queue.Empty):
-        told.calls.get(timeout=0.2)
-    settled.finish()
-    assert told.calls.get_nowait() == [message.message_id for message in messages]
+    add(settled, received(client, 3), 11)
+    assert told.nothing()
+    assert settled.finish()
+    assert told.calls.get_nowait() == ("acked", [11, 12, 13])
     assert told.calls.empty()
     assert client.metrics("orders").length == 0
+    assert not settled.finish()
     # And again: what was urgent is so no more.
-    add(settled, received(client, 2))
-    with pytest.raises(queue.Empty):
-        told.calls.get(timeout=0.2)
+    add(settled, received(client, 2), 14)
+    assert told.nothing()
     settled.close()
     assert client.metrics("orders").length == 0
+
+
+@pytest.mark.usefixtures("patient")
+def test_acks_go_out_for_who_is_in_a_hurry_and_does_not_wait(client: Client) -> None:
+    told = Told()
+    settled = Settlement(client, told.note)
+    settled.hurry()  # nothing is there, and what comes later is in no hurry
+    add(settled, received(client, 2), 1)
+    assert told.nothing()
+    settled.hurry()
+    assert told.calls.get(timeout=WAIT_SECONDS) == ("acked", [1, 2])
+    add(settled, received(client, 1), 3)
+    assert told.nothing()
+    settled.close()
 
 
 def test_ack_that_nobody_waits_for_goes_by_itself(client: Client) -> None:
     told = Told()
     settled = Settlement(client, told.note)
-    messages = received(client, 2)
-    add(settled, messages)
+    add(settled, received(client, 2), 1)
     found: list[int] = []
-    while len(found) < len(messages):
-        found += told.calls.get(timeout=WAIT_SECONDS)
-    assert found == [message.message_id for message in messages]
+    while len(found) < 2:
+        found += told.calls.get(timeout=WAIT_SECONDS)[1]
+    assert found == [1, 2]
     settled.close()
 
 
-def test_who_waits_for_an_ack_hears_that_it_failed(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settlement, "GATHER_SECONDS", 3600.0)
+@pytest.mark.usefixtures("patient")
+def test_messages_of_several_queues_and_leases_are_told_by_their_numbers(client: Client) -> None:
+    client.create_queue("events")
+    told = Told()
+    settled = Settlement(client, told.note)
+    # Each queue numbers its messages from 1.
+    add(settled, received(client, 2), 7)
+    add(settled, received(client, 2, "events"), 3)
+    stale = received(client, 1)
+    client.delete("orders", stale[0].message_id)
+    add(settled, stale, 5)
+    settled.finish()
+    calls = [told.calls.get_nowait() for _ in range(3)]
+    assert calls == [("acked", [7, 8]), ("acked", [3, 4]), ("stale", [5])]
+    settled.close()
+
+
+@pytest.mark.usefixtures("patient")
+def test_who_waits_for_an_ack_hears_that_it_failed(client: Client) -> None:
     settled = Settlement(client, Told().note)
-    add(settled, received(client, 1))
+    messages = received(client, 2)
+    add(settled, messages[:1], 1)
     client.drop_queue("orders")
     with pytest.raises(SpanmqError):
         settled.finish()
+    with pytest.raises(SpanmqError):  # also who doesn't wait, with the next one
+        add(settled, messages[1:], 2)

@@ -181,6 +181,31 @@ def test_settlement_that_frees_nothing_wakes_nobody(
     assert listener.heard(session) == []
 
 
+@pytest.mark.parametrize("is_batch", [True, False])
+def test_run_that_is_settled_as_it_goes_wakes_nobody_before_its_end(
+    session: Connection, listener: Listener, is_batch: bool
+) -> None:
+    settings(session, '{"ordered": true}')
+    for groups in [["a"] * 4] if is_batch else [["a"]] * 4:
+        send(session, *groups)
+    [(lease_id,), *_] = rows = session.execute("select lease_id from pgmq.receive('MyOrders', 3)").fetchall()
+    assert len(rows) == 3
+    wait(session)
+    for message, woken in ((1, []), (2, []), (3, [(CHANNEL, "")])):
+        session.execute("select pgmq.ack('MyOrders', %s, %s)", [lease_id, [message]])
+        assert listener.heard(session) == woken
+    assert session.execute("select msg_id from pgmq.receive('MyOrders', 1)").fetchall() == [(4,)]
+
+
+def test_place_in_a_limited_group_wakes_who_waits(session: Connection, listener: Listener) -> None:
+    settings(session, '{"max_in_flight_per_group": 2}')
+    send(session, "a", "a", "a")
+    [(lease_id,), _] = session.execute("select lease_id from pgmq.receive('MyOrders', 2)").fetchall()
+    wait(session)
+    session.execute(SETTLEMENTS["ack"].encode(), [lease_id])
+    assert listener.heard(session) == [(CHANNEL, "")]
+
+
 def test_ack_below_max_in_flight_wakes_who_waits(session: Connection, listener: Listener) -> None:
     settings(session, '{"max_in_flight": 1}')
     session.execute(SENDS["send_batch"].encode())

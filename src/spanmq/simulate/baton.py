@@ -33,6 +33,17 @@ class Baton:
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         self.is_held = True
 
+    def is_wanted(self) -> bool:
+        """Tell whether another has it: somebody of this machine is idle."""
+        if self.is_held:
+            return False
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        return False
+
     def is_news(self) -> bool:
         """Tell whether this process heard of something that no holder has looked after yet."""
         return self._offset is None or self._heard + self._offset > self._read()

@@ -104,9 +104,6 @@ class Receiver(Protocol):
     def fail(self, taken: Taken, *, category: str) -> str:
         """Give back a message that failed; give what becomes of it: retrying, dead or stale."""
 
-    def finish(self) -> None:
-        """Return when everything is settled that was done."""
-
     def give_back(self, rest: Sequence[Taken]) -> None:
         """Give back what was not begun."""
 

@@ -118,7 +118,7 @@ class PollingReceiver:
                 attempt = self._attempts.get(message, 0) + 1
                 return [Taken(message, attempt)]
             self._connection.rollback()
-        self.idle_polls += 1
+        self.idle_polls += len(self._types)
         return []
 
     def holds(self, taken: Taken) -> bool:  # noqa: ARG002
@@ -136,9 +136,6 @@ class PollingReceiver:
         self._attempts[taken.id] = taken.attempt
         self._connection.rollback()
         return "retrying"
-
-    def finish(self) -> None:
-        """Nothing runs in the background."""
 
     def give_back(self, rest: Sequence[Taken]) -> None:  # noqa: ARG002
         """Let go of the row."""

@@ -5,16 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
-
-import psycopg
-from psycopg import Connection
+from typing import Final
 
 from spanmq.client import Client
-from spanmq.errors import ConnectionFailedError
-from spanmq.listen import channel_of
-from spanmq.message import Message, Settled
-from spanmq.simulate import statement
+from spanmq.message import Message
+from spanmq.simulate.announcements import Announcements
 from spanmq.simulate.baton import Baton
 from spanmq.simulate.engine import Site, Taken
 from spanmq.simulate.load import Item
@@ -23,8 +18,12 @@ from spanmq.simulate.record import Recorder
 from spanmq.simulate.settlement import Settlement
 
 ID_HEADER: Final = "x-simulate-id"
-# What nobody announces (a retry that falls due, a lease that ran out) is found so late at most.
-POLL_SECONDS: Final = 1.0
+# What nobody announces (a retry that falls due, a lease that ran out) is found so late at most: so long for
+# each queue that a worker serves, but no longer than it may take to say again that it waits.
+POLL_SECONDS: Final = 1.5
+POLL_SECONDS_MAX: Final = 9.0
+# A queue is announced once in 10 ms at most: who was woken looks again when they are over.
+SOON_SECONDS: Final = 0.012
 DEAD_PAGE: Final = 1_000
 
 
@@ -58,9 +57,7 @@ class SpanmqStage:
             self._client.set_policy(queue, policy)
 
     def begin(self) -> None:
-        """Announce messages from now on."""
-        for queue in self._queues:
-            self._client.enable_notify_insert(queue, throttle=0)
+        """Do nothing: workers say themselves that they wait."""
 
     def left(self) -> int:
         """Count the messages of all queues."""
@@ -124,7 +121,7 @@ class SpanmqSender:
 
 
 class SpanmqReceiver:
-    """Receives runs of keys, handles them one by one and settles as it goes."""
+    """Receives runs of keys, handles one run after the other and settles as it goes."""
 
     def __init__(self, site: Site, types: Sequence[int], recorder: Recorder) -> None:
         self.polls = 0
@@ -133,35 +130,29 @@ class SpanmqReceiver:
         self._recorder = recorder
         self._queues = [queue_of(site, number) for number in types]
         self._client = Client(site.dsn, pool_size=2, listen=False, maintain_interval=None)
-        self._listening = connect(site)
-        for queue in self._queues:
-            self._listening.execute(statement.composed("listen", channel=channel_of(queue)))
-        self._baton = Baton(site.folder / f"waits.{'.'.join(map(str, types))}")
         self._settlement = Settlement(self._client, self._note)
+        self._announcements = Announcements(site, self._queues)
+        self._baton = Baton(site.folder / f"waits.{'.'.join(map(str, types))}")
+        # Somebody was sent a message a moment ago: what came at the same time was announced to nobody.
+        self._is_soon = False
         # How long the leases last of which something is held, by this worker's clock.
         self._deadlines: dict[int, float] = {}
         self._lost: set[tuple[int, str | None]] = set()
-        self._ids: dict[int, int] = {}
+        # The last of each run: with its ack the key is free.
+        self._last: set[int] = set()
 
     def take(self) -> Sequence[Taken]:
-        """Receive the head of one or several groups."""
-        self._queues.append(self._queues.pop(0))
-        self._lost.clear()
-        self._ids.clear()
-        for queue in self._queues:
-            self.polls += 1
-            asked = time.monotonic()
-            messages = self._client.receive(queue, self._options.batch, lease=self._options.lease)
-            if messages:
-                self._baton.pass_on(is_all=len(messages) < self._options.batch)
-                self._deadlines = {
-                    message.lease_id: asked + self._options.lease
-                    for message in messages
-                    if message.lease_id is not None
-                }
-                return [self._taken(message) for message in messages]
-        self.idle_polls += 1
-        return []
+        """Receive the heads of one or several groups, one group after the other."""
+        # Where somebody is idle there is nothing to be had but what becomes free when the last run is acked.
+        # Else the acks go out beside the question.
+        if self._baton.is_wanted():
+            self._settlement.finish()
+        else:
+            self._settlement.hurry()
+        messages = self._receive()
+        if not messages and self._settlement.finish():
+            messages = self._receive()
+        return messages
 
     def holds(self, taken: Taken) -> bool:
         """Tell whether lease and group are still ours; makes the lease longer when half of it is over."""
@@ -178,9 +169,10 @@ class SpanmqReceiver:
         return rest > 0
 
     def done(self, taken: Taken) -> None:
-        """Ack it in the background."""
-        message: Message = taken.origin
-        self._settlement.add(message.queue, message.lease_id or 0, message.message_id)
+        """Ack it in the background; at once if its key is free then, and somebody waits for that."""
+        self._settlement.add(taken.origin, taken.id)
+        if taken.id in self._last and self._baton.is_wanted():
+            self._settlement.hurry()
 
     def fail(self, taken: Taken, *, category: str) -> str:
         """Nack it, after what was done before it was acked; the rest of its group is no longer ours."""
@@ -189,10 +181,6 @@ class SpanmqReceiver:
         self._lost.add((message.lease_id or 0, message.group))
         [settled] = self._client.nack([message], "it fails in a simulation", category=category)
         return settled.outcome
-
-    def finish(self) -> None:
-        """Return when everything that was done is acked: the groups are free then."""
-        self._settlement.finish()
 
     def give_back(self, rest: Sequence[Taken]) -> None:
         """Release it."""
@@ -204,51 +192,69 @@ class SpanmqReceiver:
         """Wait for an announcement, or for the turn to wait for one."""
         if not self._baton.is_held:
             self._baton.take()
-            self._hear(0)
-            if self._baton.is_news():
+            self._baton.hear(self._announcements.hear(0))
+            self._is_soon = True
+            if self._announcements.expect() or self._baton.is_news():
                 return
-        self._hear(POLL_SECONDS)
-        self._hear(0)
+        elif self._announcements.expect():
+            return
+        pause = min(POLL_SECONDS * len(self._queues), POLL_SECONDS_MAX)
+        heard = self._announcements.hear(SOON_SECONDS if self._is_soon else pause)
+        self._is_soon = heard > 0
+        self._baton.hear(heard)
 
     def close(self) -> None:
         """Disconnect."""
         self._settlement.close()
-        self._listening.close()
+        self._announcements.close()
         self._client.close()
         self._baton.close()
 
-    def _hear(self, seconds: float) -> None:
-        """Wait for an announcement at most so long; without waiting, count all that came."""
-        limit = 1 if seconds else None
-        self._baton.hear(sum(1 for _ in self._listening.notifies(timeout=seconds, stop_after=limit)))
+    def _receive(self) -> Sequence[Taken]:
+        self._queues.append(self._queues.pop(0))
+        for queue in self._queues:
+            self.polls += 1
+            asked = time.monotonic()
+            messages = self._client.receive(queue, self._options.batch, lease=self._options.lease)
+            if messages:
+                self._baton.pass_on(is_all=len(messages) < self._options.batch)
+                deadline = asked + self._options.lease
+                self._deadlines = {message.lease_id or 0: deadline for message in messages}
+                self._lost.clear()
+                runs = by_group(messages)
+                self._last = {number_of(run[-1]) for run in runs}
+                return [taken_of(message) for run in runs for message in run]
+        self.idle_polls += len(self._queues)
+        return []
 
-    def _taken(self, message: Message) -> Taken:
-        number = int((message.headers or {})[ID_HEADER])
-        self._ids[message.message_id] = number
-        return Taken(
-            id=number,
-            attempt=message.attempt,
-            taken_at=None if message.last_read_at is None else message.last_read_at.timestamp(),
-            until=message.leased_until.timestamp(),
-            origin=message,
-        )
+    def _note(self, outcome: str, ids: Sequence[int]) -> None:
+        self._recorder.write("settled", outcome=outcome, ids=ids)
 
-    def _note(self, settled: Sequence[Settled]) -> None:
-        outcomes: dict[str, list[int]] = {}
-        for each in settled:
-            outcomes.setdefault(each.outcome, []).append(self._ids.get(each.message_id, 0))
-        for outcome, ids in outcomes.items():
-            self._recorder.write("settled", outcome=outcome, ids=ids)
+
+def by_group(messages: Sequence[Message]) -> list[list[Message]]:
+    """Make a run of each group's messages: who handles one after the other soon has a group for another."""
+    runs: dict[str | None, list[Message]] = {}
+    for message in messages:
+        runs.setdefault(message.group, []).append(message)
+    return list(runs.values())
+
+
+def number_of(message: Message) -> int:
+    """Give the number that a message has in the run."""
+    return int((message.headers or {})[ID_HEADER])
+
+
+def taken_of(message: Message) -> Taken:
+    """Make of a message what a worker takes."""
+    return Taken(
+        id=number_of(message),
+        attempt=message.attempt,
+        taken_at=None if message.last_read_at is None else message.last_read_at.timestamp(),
+        until=message.leased_until.timestamp(),
+        origin=message,
+    )
 
 
 def queue_of(site: Site, number: int) -> str:
     """Name the queue of a type."""
     return f"{site.name}_{type_name(number)}"
-
-
-def connect(site: Site) -> Connection[Any]:
-    """Connect in autocommit, to listen."""
-    try:
-        return psycopg.connect(site.dsn, autocommit=True, application_name=site.name)
-    except psycopg.OperationalError as error:
-        raise ConnectionFailedError(str(error).strip()) from error

@@ -8,23 +8,24 @@ from time import monotonic
 from typing import Final
 
 from spanmq.client import Client
-from spanmq.message import Settled
+from spanmq.message import Message
 
 # What is done is gathered for so long: with a call for each message, acks would be most of what the machine
 # does. What a worker that is killed had not acked comes again.
 GATHER_SECONDS: Final = 0.1
 
-# Takes what became of messages of one lease.
-Note = Callable[[Sequence[Settled]], None]
+# Takes an outcome, and the run's numbers of the messages that had it.
+Note = Callable[[str, Sequence[int]], None]
 
 
 class Settlement:
-    """Acks what was done: what came within GATHER_SECONDS, or until `finish`, in one call a lease."""
+    """Acks what was done: what came within GATHER_SECONDS, or until `hurry`, in one call a lease."""
 
     def __init__(self, client: Client, note: Note) -> None:
         self._client = client
         self._note = note
-        self._waiting: dict[tuple[str, int], list[int]] = {}
+        # By queue and lease: the run's number of each message, by the queue's.
+        self._waiting: dict[tuple[str, int], dict[int, int]] = {}
         self._busy = False
         self._urgent = False
         self._due_at = 0.0
@@ -34,23 +35,32 @@ class Settlement:
         self._thread = threading.Thread(target=self._run, name="settlement", daemon=True)
         self._thread.start()
 
-    def add(self, queue: str, lease: int, message: int) -> None:
-        """Ack a message soon."""
+    def add(self, message: Message, number: int) -> None:
+        """Ack a message soon; raises what went wrong with an earlier one."""
         with self._changed:
+            self._raise_error()
             if not self._waiting:
                 self._due_at = monotonic() + GATHER_SECONDS
                 self._changed.notify_all()
-            self._waiting.setdefault((queue, lease), []).append(message)
+            lease = message.queue, message.lease_id or 0
+            self._waiting.setdefault(lease, {})[message.message_id] = number
 
-    def finish(self) -> None:
-        """Return when everything was acked; raises what went wrong."""
+    def hurry(self) -> None:
+        """Send what was gathered, and don't wait for it."""
         with self._changed:
-            self._urgent = True
+            if self._waiting:
+                self._urgent = True
+                self._changed.notify_all()
+
+    def finish(self) -> bool:
+        """Return when everything was acked, and tell whether anything had to be; raises what went wrong."""
+        with self._changed:
+            had_any = bool(self._waiting or self._busy)
+            self._urgent = bool(self._waiting)
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._error or not (self._waiting or self._busy))
-            self._urgent = False
-            if self._error is not None:
-                raise self._error
+            self._raise_error()
+            return had_any
 
     def close(self) -> None:
         """End, when everything was acked."""
@@ -58,6 +68,10 @@ class Settlement:
             self._closed = True
             self._changed.notify_all()
         self._thread.join()
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
 
     def _run(self) -> None:
         while True:
@@ -68,10 +82,10 @@ class Settlement:
                 self._changed.wait_for(
                     lambda: self._urgent or self._closed, max(self._due_at - monotonic(), 0.0)
                 )
-                taken, self._waiting, self._busy = self._waiting, {}, True
+                taken, self._waiting, self._busy, self._urgent = self._waiting, {}, True, False
             try:
-                for (queue, lease), messages in taken.items():
-                    self._note(self._client.ack_lease(queue, lease, messages))
+                for (queue, lease), numbers in taken.items():
+                    self._ack(queue, lease, numbers)
             except Exception as error:  # noqa: BLE001, it is raised again in the thread that waits
                 self._error = error
             with self._changed:
@@ -79,3 +93,10 @@ class Settlement:
                 self._changed.notify_all()
                 if self._error is not None:
                     return
+
+    def _ack(self, queue: str, lease: int, numbers: dict[int, int]) -> None:
+        outcomes: dict[str, list[int]] = {}
+        for settled in self._client.ack_lease(queue, lease, list(numbers)):
+            outcomes.setdefault(settled.outcome, []).append(numbers[settled.message_id])
+        for outcome, found in outcomes.items():
+            self._note(outcome, found)

@@ -59,7 +59,6 @@ class Worker:
             if self._receiver.holds(each):
                 self._handle(each)
                 self._tell()
-        self._receiver.finish()
 
     def _handle(self, taken: Taken) -> None:
         self._recorder.write(

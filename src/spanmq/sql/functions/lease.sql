@@ -79,15 +79,28 @@ end $$;
 create or replace function spanmq.has_behind(this_queue int, runs spanmq.run[], any_ boolean) returns boolean
 language plpgsql as $$
 declare
-    hash bigint;
+    at_ timestamptz := clock_timestamp();
+    candidate record;
+    is_ordered boolean;
 begin
     if any_ or exists (select from unnest(runs) r where r.group_hash is null) then
         return exists (select from spanmq.span s where s.queue_id = this_queue and s.state = 'r' order by s.queue_id, s.lo limit 1);
     end if;
+    is_ordered := (spanmq.policy_of(this_queue)).ordered;
     -- One group after the other, each by its place in the index: the first that is found is enough.
-    for hash in select distinct r.group_hash from unnest(runs) r loop
+    for candidate in
+        select r.group_hash as hash, max(coalesce(upper(r.ids) - 1, r.lo + r.n - 1)) as last_id
+        from unnest(runs) r group by r.group_hash
+    loop
+        -- Whoever acks a run as it goes frees the group with the last message. Only what is leased behind these counts: of two
+        -- settlements of one run, none of which sees the other, that of its end speaks.
+        continue when is_ordered and exists (
+            select from spanmq.span s
+            where s.queue_id = this_queue and s.group_hash = candidate.hash and s.group_hash is not null
+              and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1
+              and s.state = 'l' and s.vt > at_ and coalesce(upper(s.ids), s.lo + s.n) - 1 > candidate.last_id and spanmq.holds_any(s));
         if exists (select from spanmq.span s
-                   where s.queue_id = this_queue and s.group_hash = hash and s.group_hash is not null
+                   where s.queue_id = this_queue and s.group_hash = candidate.hash and s.group_hash is not null
                      and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0
                    order by s.queue_id, s.group_hash, s.lo limit 1)
         then

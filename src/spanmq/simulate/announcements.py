@@ -1,0 +1,39 @@
+"""What an idle worker hears: that there may be messages for it. See docs/design/wake-up.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import psycopg
+
+from spanmq.errors import ConnectionFailedError
+from spanmq.listen import Channels
+from spanmq.simulate.engine import Site
+
+
+class Announcements:
+    """A connection that listens for some queues."""
+
+    def __init__(self, site: Site, queues: Sequence[str]) -> None:
+        self._queues = tuple(queues)
+        try:
+            self._connection = psycopg.connect(site.dsn, autocommit=True, application_name=site.name)
+        except psycopg.OperationalError as error:
+            raise ConnectionFailedError(str(error).strip()) from error
+        self._channels = Channels(self._connection)
+        self.expect()
+
+    def expect(self) -> bool:
+        """Say that somebody waits, unless that was said a moment ago; tell whether to look again first."""
+        return sum(self._channels.attend(queue) for queue in self._queues) > 0
+
+    def hear(self, seconds: float) -> int:
+        """Wait for an announcement at most so long; count it with all that came besides."""
+        heard = 0
+        if seconds:
+            heard = sum(1 for _ in self._connection.notifies(timeout=seconds, stop_after=1))
+        return heard + sum(1 for _ in self._connection.notifies(timeout=0))
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._connection.close()

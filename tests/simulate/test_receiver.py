@@ -1,0 +1,248 @@
+"""A worker's side of the ordered groups: what it takes, what it waits for, and who is woken."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from spanmq.simulate import engine_spanmq, settlement
+from spanmq.simulate.engine import Site, Taken
+from spanmq.simulate.engine_spanmq import SpanmqReceiver, SpanmqSender, SpanmqStage
+from spanmq.simulate.load import Item
+from spanmq.simulate.options import Options
+from spanmq.simulate.record import Recorder
+
+WAIT_SECONDS = 60.0
+
+
+class Place:
+    """Queues, somebody who sends to the first, and workers that serve it."""
+
+    def __init__(self, dsn: str, folder: Path, **options: Any) -> None:
+        self.site = Site(
+            dsn, "simulate_test", folder, folder / "log", 0.0, Options.from_record({"types": 1, **options})
+        )
+        self._stage = SpanmqStage(self.site)
+        self._stage.prepare()
+        self._sender = SpanmqSender(self.site)
+        self._receivers: list[SpanmqReceiver] = []
+        self._sent = 0
+
+    def send(self, *keys: str) -> None:
+        items = [Item(self._sent + place, 0, key, 1, {}) for place, key in enumerate(keys, start=1)]
+        self._sent += len(keys)
+        self._sender.send(items)
+
+    def worker(self) -> SpanmqReceiver:
+        types = range(self.site.options.types)
+        number = len(self._receivers)
+        self._receivers.append(
+            SpanmqReceiver(self.site, list(types), Recorder(self.site.log, began=0.0, worker=number))
+        )
+        return self._receivers[-1]
+
+    def settled(self) -> list[list[int]]:
+        lines = self.site.log.read_text().splitlines()
+        return [record["ids"] for record in map(json.loads, lines) if record["event"] == "settled"]
+
+    def close(self) -> None:
+        for receiver in self._receivers:
+            receiver.close()
+        self._sender.close()
+        self._stage.close()
+
+
+@pytest.fixture
+def place(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """Nobody looks by the clock here, and no ack goes by it: what happens was announced, or asked for."""
+    monkeypatch.setattr(engine_spanmq, "POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(settlement, "GATHER_SECONDS", 3600.0)
+    opened = Place(database, tmp_path)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+class Waiter:
+    """A worker that is idle, in a thread of its own, until it takes something."""
+
+    def __init__(self, receiver: SpanmqReceiver) -> None:
+        self.receiver = receiver
+        self.taken: Sequence[Taken] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with contextlib.suppress(psycopg.OperationalError):  # the test failed, and closed everything
+            while not self.taken:
+                self.taken = self.receiver.take()
+                if not self.taken:
+                    self.receiver.wait()
+
+    def join(self) -> list[int]:
+        self._thread.join(WAIT_SECONDS)
+        assert not self._thread.is_alive()
+        return ids(self.taken)
+
+
+def ids(taken: Sequence[Taken]) -> list[int]:
+    return [each.id for each in taken]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def waiting(receiver: SpanmqReceiver, probe: SpanmqReceiver) -> Waiter:
+    """Let a worker find nothing; return when it listens, after its last look."""
+    waiter = Waiter(receiver)
+    until(probe._baton.is_wanted)
+    # The looks that follow the first in a moment; after them it looks no more.
+    until(lambda: receiver.idle_polls >= 3 and not receiver._is_soon)
+    return waiter
+
+
+def test_runs_are_handled_one_after_the_other(place: Place) -> None:
+    place.send("a", "b", "a", "b", "c", "a")
+    taken = place.worker().take()
+    keys = [each.origin.group for each in taken]
+    assert sorted(ids(taken)) == [1, 2, 3, 4, 5, 6]
+    assert len([place for place in range(1, 6) if keys[place] != keys[place - 1]]) == 2
+    for key in "abc":
+        numbers = [each.id for each in taken if each.origin.group == key]
+        assert numbers == sorted(numbers)
+
+
+def test_run_that_is_through_wakes_who_is_idle_while_the_worker_goes_on(place: Place) -> None:
+    place.send("a", "b", "a", "b")
+    busy, idle = place.worker(), place.worker()
+    taken = busy.take()
+    place.send("a", "b")
+    waiter = waiting(idle, busy)
+    first, second = taken[:2], taken[2:]
+    busy.done(first[0])
+    asked = idle.polls
+    busy.done(first[1])  # only now its ack goes out, and that of the message before it
+    assert waiter.join() == [5 if first[0].origin.group == "a" else 6]
+    assert idle.polls == asked + 1
+    assert place.settled() == [ids(first)]
+    assert all(busy.holds(each) for each in second)
+
+
+def test_acks_are_gathered_over_runs_where_nobody_is_idle(place: Place) -> None:
+    place.send("a", "b", "c", "d")
+    worker = place.worker()
+    for each in worker.take():
+        worker.done(each)
+    assert place.settled() == []
+    # Asked again, with nothing to be had, all is acked: what is behind it may be free then.
+    place.send("a")
+    assert ids(worker.take()) == [5]
+    assert [sorted(numbers) for numbers in place.settled()] == [[1, 2, 3, 4]]
+
+
+def test_next_messages_are_taken_before_the_last_acks_are_through(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.send(*"aabb")
+    worker, other = place.worker(), place.worker()
+    taken = worker.take()
+    place.send(*"cdef")
+    acking, going = threading.Event(), threading.Event()
+    ack_lease = worker._client.ack_lease
+
+    def slow(*arguments: Any) -> Any:
+        acking.set()
+        assert going.wait(WAIT_SECONDS)
+        return ack_lease(*arguments)
+
+    monkeypatch.setattr(worker._client, "ack_lease", slow)
+    for each in taken:
+        worker.done(each)
+    assert sorted(ids(worker.take())) == [5, 6, 7, 8]  # nobody is idle
+    assert acking.wait(WAIT_SECONDS)
+    assert place.settled() == []
+    place.send("a")
+    assert ids(other.take()) == []  # the key is not free before
+    going.set()
+    until(lambda: place.settled() != [])
+    assert ids(other.take()) == [9]
+
+
+def test_what_is_free_after_the_last_ack_is_asked_for_once_where_somebody_is_idle(place: Place) -> None:
+    place.send("a")
+    busy, idle = place.worker(), place.worker()
+    [message] = busy.take()
+    place.send("a")
+    idle._baton.take()
+    busy.done(message)
+    asked = busy.polls
+    assert ids(busy.take()) == [2]
+    assert busy.polls == asked + 1
+
+
+def test_announcement_wakes_one_of_the_idle(place: Place) -> None:
+    first, second = place.worker(), place.worker()
+    waiters = [waiting(first, second)]
+    waiters.append(Waiter(second))
+    until(lambda: second.idle_polls == 1)
+    place.send("a")
+    assert waiters[0].join() == [1]
+    # The next in turn looks soon after, for what was sent at the same time; and not again.
+    until(lambda: not second._is_soon and second.idle_polls >= 3)
+    asked = second.polls
+    place.send("b")
+    assert waiters[1].join() == [2]
+    assert second.polls == asked + 1
+
+
+def test_message_whose_announcement_was_left_to_another_is_found_soon(place: Place) -> None:
+    first, second = place.worker(), place.worker()
+    first_waiter, second_waiter = waiting(first, second), Waiter(second)
+    until(lambda: second.idle_polls == 1)
+    # At most one announcement in 10 ms.
+    place.send("a")
+    place.send("b")
+    until(lambda: sorted(ids([*first_waiter.taken, *second_waiter.taken])) == [1, 2])
+
+
+@pytest.mark.slow
+def test_idle_worker_asks_less_than_once_a_second(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(database, tmp_path, types=2)
+    receiver = place.worker()
+    statements: list[str] = []
+    execute = psycopg.Cursor.execute
+    here = threading.get_ident()
+
+    def noted(cursor: Any, query: Any, *arguments: Any, **options: Any) -> Any:
+        if threading.get_ident() == here:  # not what the run's own client does in the background
+            statements.append(str(query))
+        return execute(cursor, query, *arguments, **options)
+
+    # The looks that follow each other sooner.
+    for _ in range(3):
+        assert receiver.take() == []
+        receiver.wait()
+    monkeypatch.setattr(psycopg.Cursor, "execute", noted)
+    begun = time.monotonic()
+    while time.monotonic() - begun < 6:
+        assert receiver.take() == []
+        receiver.wait()
+    seconds = time.monotonic() - begun
+    assert 2 <= len(statements) <= seconds, statements
+    assert receiver.idle_polls == receiver.polls
+    place.close()

@@ -11,17 +11,16 @@ declare
     log_name text;
     log_lo bigint;
     log_hi bigint;
+    lane int;
     max_attempts int;
     first_id bigint;
     n int;
     ids int8multirange;
     attempt int;
-    sent_at timestamptz;
-    message jsonb;
-    headers jsonb;
+    logged spanmq.logged;
 begin
-    select q.queue_id, q.log_name, q.log_lo, q.log_hi, q.max_attempts, coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9)))
-        into this_queue, log_name, log_lo, log_hi, max_attempts, until
+    select q.queue_id, q.log_name, q.log_lo, q.log_hi, q.lane, q.max_attempts, coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9)))
+        into this_queue, log_name, log_lo, log_hi, lane, max_attempts, until
         from spanmq.queue q
         where q.folded_name = lower(queue_name) and not q.is_unlogged and q.is_plain
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
@@ -40,12 +39,12 @@ begin
     update spanmq.span s
         set lease_id = lease, state = 'l', n = 1, attempts = attempt, vt = until, last_read_at = at_
         where s.queue_id = this_queue and s.lo = first_id and s.lease_id = 0;
-    if first_id not between log_lo and log_hi then
-        log_name := (spanmq.segment_of(this_queue, first_id)).log_name;
+    if lane is not null and first_id between log_lo and log_hi then
+        logged := spanmq.fetch_by_lane(lane, first_id);
+    else
+        logged := spanmq.fetch_one(this_queue, first_id, case when first_id between log_lo and log_hi then log_name end);
     end if;
-    execute 'select enqueued_at, message, headers from spanmq.' || quote_ident(log_name) || ' where msg_id = $1'
-        into sent_at, message, headers using first_id;
-    return (first_id, attempt, sent_at, at_, until, message, headers, lease, 1, attempt, headers->>'x-pgmq-group',
+    return (first_id, attempt, logged.enqueued_at, at_, until, logged.message, logged.headers, lease, 1, attempt, logged.headers->>'x-pgmq-group',
             case when attempt > 1 then spanmq.last_error(this_queue, first_id) end);
 end $$;
 
@@ -58,16 +57,15 @@ declare
     log_name text;
     log_lo bigint;
     log_hi bigint;
+    lane int;
     hash bigint;
     this spanmq.span;
-    sent_at timestamptz;
-    message jsonb;
-    headers jsonb;
+    logged spanmq.logged;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         return null;
     end if;
-    select q.queue_id, q.log_name, q.log_lo, q.log_hi into this_queue, log_name, log_lo, log_hi
+    select q.queue_id, q.log_name, q.log_lo, q.log_hi, q.lane into this_queue, log_name, log_lo, log_hi, lane
         from spanmq.queue q
         where q.folded_name = lower(queue_name) and not q.is_unlogged and q.is_plain and q.max_attempts is null
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
@@ -116,12 +114,12 @@ begin
     update spanmq.span s
         set lease_id = lease, state = 'l', n = 1, ids = null, attempts = this.attempts + 1, vt = until, last_read_at = at_
         where s.queue_id = this_queue and s.lo = this.lo and s.lease_id = 0;
-    if this.lo not between log_lo and log_hi then
-        log_name := (spanmq.segment_of(this_queue, this.lo)).log_name;
+    if lane is not null and this.lo between log_lo and log_hi then
+        logged := spanmq.fetch_by_lane(lane, this.lo);
+    else
+        logged := spanmq.fetch_one(this_queue, this.lo, case when this.lo between log_lo and log_hi then log_name end);
     end if;
-    execute 'select enqueued_at, message, headers from spanmq.' || quote_ident(log_name) || ' where msg_id = $1'
-        into sent_at, message, headers using this.lo;
-    return (this.lo, this.attempts + 1, sent_at, at_, until, message, headers);
+    return (this.lo, this.attempts + 1, logged.enqueued_at, at_, until, logged.message, logged.headers);
 end $$;
 
 -- Leases the first `quantity` ready messages, if they are the first span, or with those that go on where it ends; the last one

@@ -104,7 +104,7 @@ begin
     end if;
     perform from spanmq.queue q where q.queue_id = this_queue and q.log_hi < id for no key update skip locked;
     if found then
-        update spanmq.queue q set log_lo = this.lo, log_hi = this.hi, log_name = this.log_name where q.queue_id = this_queue;
+        update spanmq.queue q set log_lo = this.lo, log_hi = this.hi, log_name = this.log_name, lane = null where q.queue_id = this_queue;
     end if;
 end $$;
 
@@ -151,6 +151,18 @@ begin
         end if;
         done := done + chunk;
     end loop;
+end $$;
+
+-- What the log has of a message; null if there is no row. `log_name`: the table in which it is, null where that is to be found first.
+create or replace function spanmq.fetch_one(this_queue int, id bigint, log_name text) returns spanmq.logged
+language plpgsql as $$
+declare
+    this spanmq.logged;
+begin
+    execute 'select enqueued_at, message, headers from spanmq.'
+            || quote_ident(coalesce(log_name, (spanmq.segment_of(this_queue, id)).log_name)) || ' where msg_id = $1'
+        into this using id;
+    return this;
 end $$;
 
 -- The name of the table that holds these ids: that of their segment, or of the whole log.

@@ -114,6 +114,7 @@ begin
             end;
         end loop;
     end if;
+    perform spanmq.tend_lanes(queue_ids, positions);
     for this in select * from spanmq.queue q order by q.queue_id loop
         begin
             select array_agg(t.action), array_agg(t.detail), bool_or(t.is_last) into actions, details, is_last
@@ -255,7 +256,8 @@ begin
         detail := segment.log_name;
         if segment.state = 'truncated' then
             -- Nobody can have the table's name any more who looked it up before it was truncated.
-            continue when segment.settled_at_xid >= horizon or not spanmq.lock_log(segment.log_name, 'access exclusive');
+            continue when segment.settled_at_xid >= horizon or spanmq.has_lane(segment.log_name);
+            continue when not spanmq.lock_log(segment.log_name, 'access exclusive');
             -- A new statement under the lock: a dead letter may have come back into it.
             continue when not spanmq.is_as_it_was(segment);
             execute format('drop table spanmq.%I', segment.log_name);
@@ -265,7 +267,9 @@ begin
             return;
         end if;
         has_span := spanmq.is_needed(this, segment.lo, segment.hi);
-        if segment.old_name is not null and segment.swapped_at_xid < horizon and spanmq.lock_log(segment.old_name, 'access exclusive') then
+        if segment.old_name is not null and segment.swapped_at_xid < horizon and not spanmq.has_lane(segment.old_name)
+            and spanmq.lock_log(segment.old_name, 'access exclusive')
+        then
             execute format('drop table spanmq.%I', segment.old_name);
             update spanmq.segment s set old_name = null where s.queue_id = this.queue_id and s.lo = segment.lo;
             action := 'dropped old table of segment';

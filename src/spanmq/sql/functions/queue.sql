@@ -223,6 +223,7 @@ begin
         -- First all of it at once: else somebody makes a segment that the list below lacks.
         execute format('lock table spanmq.log_%s in access exclusive mode', this.queue_id);
     end if;
+    perform spanmq.close_lanes(this.queue_id);
     for log_name in
         select name from spanmq.segment s, unnest(array[s.log_name, s.copy_name, s.old_name]) name
         where s.queue_id = this.queue_id and name is not null

@@ -36,23 +36,27 @@ declare
     log_name text;
     log_lo bigint;
     log_hi bigint;
+    lane int;
     sent_at timestamptz;
     id bigint;
     now_ms bigint;
 begin
-    select q.queue_id, q.is_unlogged, q.notify_ms, q.waiting, q.woken, q.has_subscriptions, q.log_name, q.log_lo, q.log_hi, clock_timestamp(),
+    select q.queue_id, q.is_unlogged, q.notify_ms, q.waiting, q.woken, q.has_subscriptions, q.log_name, q.log_lo, q.log_hi, q.lane,
+           clock_timestamp(),
            -- Where the backlog is limited, none beyond what there is known to be room for: backlog.sql.
            case when (q.room is null or pg_sequence_last_value(q.ids) < pg_sequence_last_value(q.room)) and pg_current_xact_id() is not null
                 then nextval(q.ids) end,
            -- After that: now nobody can subscribe any more before this is committed. Of another file is the sequence if somebody has since this
            -- row was read (or after a restore; maintain() notes it then).
            not q.is_unlogged and not q.has_subscriptions and pg_relation_filenode(q.ids) = q.ids_filenode
-        into this_queue, unlogged, notify_ms, waiting, woken, has_subscriptions, log_name, log_lo, log_hi, sent_at, id, is_simple
+        into this_queue, unlogged, notify_ms, waiting, woken, has_subscriptions, log_name, log_lo, log_hi, lane, sent_at, id, is_simple
         from spanmq.queue q
         where q.folded_name = lower(queue_name)
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'insert')
           and not q.is_subscription;
-    if id > log_lo and id <= log_hi then
+    if lane is not null and id > log_lo and id <= log_hi then
+        id := spanmq.append_by_lane(lane, id, sent_at, message, headers);
+    elsif id > log_lo and id <= log_hi then
         execute 'insert into spanmq.' || quote_ident(log_name) || ' (msg_id, enqueued_at, message, headers) values ($1, $2, $3, $4)'
             using id, sent_at, message, headers;
     else
@@ -129,8 +133,12 @@ begin
     sent_at := clock_timestamp();
     if first_id > this.log_lo and last_id <= this.log_hi and last_id - first_id + 1 = n and headers is null and not this.is_unlogged then
         -- The usual case. Functions that return sets are streamed in a select list; in a from list they would be copied first.
-        execute format('insert into spanmq.%I (msg_id, enqueued_at, message) select generate_series($1, $2), $3, unnest($4)', this.log_name)
-            using first_id, last_id, sent_at, messages;
+        if this.lane is not null then
+            perform spanmq.append_run_by_lane(this.lane, first_id, last_id, sent_at, messages);
+        else
+            execute format('insert into spanmq.%I (msg_id, enqueued_at, message) select generate_series($1, $2), $3, unnest($4)', this.log_name)
+                using first_id, last_id, sent_at, messages;
+        end if;
         perform spanmq.insert_spans(this.queue_id, first_id, last_id, null, null, visible_at,
                                     case when visible_at > sent_at then 'w' else 'r' end);
     else

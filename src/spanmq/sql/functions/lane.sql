@@ -1,0 +1,100 @@
+-- Lanes: static SQL for logs. A statement that is put together at run time is parsed and planned at each call, which is a fifth of what a
+-- message costs. So maintain() gives a queue that is in use a lane: a view of its newest segment, under one of some names that
+-- lane_read.sql and lane_write.sql spell out. Where all lanes are taken, and between two segments, calls put their SQL together.
+--
+-- A queue's row names the lane, the log that it shows and that log's ids: who reads the row and uses the lane later, within one statement
+-- of the caller's, must find the same log there, whatever happened meanwhile. So a lane shows one log until nobody can have read a row
+-- that names it: until every snapshot is younger than the change of that row.
+
+-- Frees the lanes that nobody can know any more, and gives free ones to queues in use, of which the arrays say how many ids they have
+-- drawn. Never waits over the lock_timeout of maintain().
+create or replace function spanmq.tend_lanes(queue_ids int[], positions bigint[]) returns void
+language plpgsql as $$
+declare
+    this spanmq.lane;
+    this_queue int;
+begin
+    -- Everybody whose snapshot began before this statement may know it: from here on, nobody new. (A number from the future comes from
+    -- another server, by dump and restore.)
+    update spanmq.lane l set free_from_xid = pg_snapshot_xmax(pg_current_snapshot())
+        where (l.free_from_xid is null or l.free_from_xid > pg_snapshot_xmax(pg_current_snapshot()))
+          and not exists (select from spanmq.queue q where q.lane = l.lane);
+    for this in
+        select * from spanmq.lane l where l.free_from_xid is not null and pg_has_role(current_user, 'pg_read_all_stats', 'usage')
+    loop
+        exit when this.free_from_xid > spanmq.horizon();
+        perform spanmq.free_lane(this.lane);
+    end loop;
+    for this_queue in
+        select q.queue_id
+        from unnest(queue_ids, positions) d (queue_id, drawn)
+        cross join lateral (select * from spanmq.queue q where q.queue_id = d.queue_id) q
+        -- Most queues of a test or of an idle tenant never come so far, and lanes are few.
+        where q.lane is null and d.drawn >= 1000 and d.drawn between q.log_lo and q.log_hi
+          -- Of small segments a lane would be made and dropped each moment.
+          and q.log_hi - q.log_lo >= 16383
+    loop
+        exit when not spanmq.open_lane(this_queue);
+    end loop;
+end $$;
+
+-- Drops a lane. False: somebody holds it.
+create or replace function spanmq.free_lane(this_lane int) returns boolean
+language plpgsql as $$
+begin
+    perform from spanmq.lane l where l.lane = this_lane for update skip locked;
+    if found then
+        execute format('drop view if exists spanmq.lane_%s', this_lane);
+        delete from spanmq.lane l where l.lane = this_lane;
+    end if;
+    return found;
+exception when lock_not_available then
+    return false;
+end $$;
+
+-- Gives a queue a lane, unless somebody is at its row. False: there is none left.
+create or replace function spanmq.open_lane(this_queue int) returns boolean
+language plpgsql as $$
+declare
+    free_lane int := (select min(n) from generate_series(1, spanmq.count_lanes()) n where n not in (select l.lane from spanmq.lane l));
+    log text;
+begin
+    if free_lane is null then
+        return false;
+    end if;
+    -- Its log can't go while we hold the row: drop_queue() wants it too, and maintain(), which retires segments, is us.
+    select q.log_name into log from spanmq.queue q where q.queue_id = this_queue and q.lane is null for no key update skip locked;
+    if found then
+        execute format('create view spanmq.lane_%s as select msg_id, enqueued_at, message, headers from spanmq.%I', free_lane, log);
+        insert into spanmq.lane (lane, log_name) values (free_lane, log);
+        update spanmq.queue q set lane = free_lane where q.queue_id = this_queue;
+    end if;
+    return true;
+exception when lock_not_available then
+    return true;
+end $$;
+
+-- Drops the lanes of a queue, which is about to be dropped; holds its row to the end of the transaction, so that it gets no new one. The
+-- rows stay until nobody can know the lanes any more: who does and uses one finds no view, as it would find no log.
+create or replace function spanmq.close_lanes(this_queue int) returns void
+language plpgsql as $$
+declare
+    this_lane int;
+begin
+    perform from spanmq.queue q where q.queue_id = this_queue for update;
+    for this_lane in
+        select l.lane from spanmq.lane l
+        where l.log_name in (select name from spanmq.segment s, unnest(array[s.log_name, s.old_name]) name where s.queue_id = this_queue)
+        order by l.lane for update
+    loop
+        execute format('drop view if exists spanmq.lane_%s', this_lane);
+        update spanmq.lane l set free_from_xid = null where l.lane = this_lane;
+    end loop;
+end $$;
+
+-- Whether a lane shows this log, which can't be dropped then.
+create or replace function spanmq.has_lane(log text) returns boolean
+language plpgsql as $$
+begin
+    return exists (select from spanmq.lane l where l.log_name = log);
+end $$;

@@ -1,0 +1,177 @@
+"""Lanes: statements on a queue in use keep their plans, and no lane shows another queue's log too early."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from tests.sql.model.invariants import broken_invariants
+from tests.sql.races.sessions import Race
+
+from spanmq import schema
+
+LANES = 32
+# What a queue must have drawn before it gets a lane.
+IN_USE = 1000
+# The ids of a queue's first segment.
+SEGMENT = 16384
+SEND = "select pgmq.send('jobs', jsonb_build_object('i', %s::int))"
+SEND_BATCH = (
+    "select pgmq.send_batch('{}', array(select jsonb_build_object('i', i) from generate_series(1, {}) i))"
+)
+
+
+@pytest.fixture
+def race(database: str) -> Iterator[Race]:
+    with Race(database) as opened:
+        opened.main.rows("select pgmq.drop_queue('jobs')")
+        make_queue(opened, "jobs")
+        yield opened
+        assert broken_invariants(opened.main.connection) == []
+        assert schema.verify(opened.main.connection) == []
+
+
+def make_queue(race: Race, queue: str) -> None:
+    """Make a queue that is in use, and empty."""
+    race.main.rows(f"select pgmq.create('{queue}')")
+    race.main.rows(SEND_BATCH.format(queue, IN_USE))
+    race.main.rows(f"select pgmq.purge_queue('{queue}')")
+
+
+def maintain(race: Race) -> None:
+    while race.main.rows("select * from pgmq.maintain()"):
+        pass
+
+
+def lane_of(race: Race, queue: str = "jobs") -> int | None:
+    lane: int | None = race.main.value("select lane from spanmq.queue where name = %s", queue)
+    return lane
+
+
+def shown(race: Race) -> dict[int, str]:
+    """Give the log that each lane shows, as the catalog knows it."""
+    return dict(
+        race.main.rows(
+            "select substr(v.view_name, 6)::int, v.table_name from information_schema.view_table_usage v"
+            " where v.view_schema = 'spanmq' and v.view_name ~ '^lane_[0-9]+$'"
+        )
+    )
+
+
+def leave_segment(race: Race) -> None:
+    """Send into the next segment, so that the queue's row names that."""
+    race.main.rows("select setval('pgmq.q_jobs_msg_id_seq', %s)", SEGMENT + 9)
+    race.main.rows(SEND, 0)
+
+
+def test_lane_serves_every_call(race: Race) -> None:
+    maintain(race)
+    assert shown(race) == {
+        lane_of(race): race.main.value("select log_name from spanmq.queue where name = 'jobs'")
+    }
+    first = race.main.value(SEND, 1)
+    race.main.rows(SEND_BATCH.format("jobs", 30))
+    one = "select msg_id, message->>'i' from {}"
+    assert race.main.rows(one.format("pgmq.read('jobs', 30, 1)")) == [(first, "1")]
+    assert race.main.rows(one.format("pgmq.receive('jobs')")) == [(first + 1, "1")]
+    assert race.main.rows(one.format("pgmq.read('jobs', 30, 3)")) == [
+        (first + 2 + i, str(i + 2)) for i in range(3)
+    ]
+    race.main.rows("select pgmq.send('jobs', '{\"i\": 7}', '{\"x-pgmq-group\": \"a\"}'::jsonb)")
+    race.main.rows("select pgmq.delete('jobs', array(select msg_id from pgmq.q_jobs where headers is null))")
+    assert race.main.rows(one.format("pgmq.read_grouped_head('jobs', 30, 1)")) == [(first + 31, "7")]
+
+
+def test_queue_of_few_messages_has_no_lane(race: Race) -> None:
+    race.main.rows("select pgmq.create('idle'), pgmq.send('idle', '{}')")
+    maintain(race)
+    assert lane_of(race, "idle") is None
+    assert lane_of(race) is not None
+
+
+def test_lane_moves_on_with_the_segment(race: Race) -> None:
+    maintain(race)
+    race.main.rows(SEND, 1)
+    leave_segment(race)
+    assert lane_of(race) is None
+    maintain(race)
+    # Nobody in another database is asked about: its snapshot may have kept the first lane for now.
+    assert shown(race)[lane_of(race) or 0] == race.main.value(
+        "select log_name from spanmq.queue where name = 'jobs'"
+    )
+    # The first message lies in a segment that no lane shows.
+    one = "select message->>'i' from pgmq.receive('jobs')"
+    assert [race.main.value(one), race.main.value(one)] == ["1", "0"]
+
+
+def test_lane_stays_as_long_as_a_snapshot_knows_it(race: Race) -> None:
+    maintain(race)
+    known = lane_of(race)
+    before = shown(race)
+    sent = race.main.value(SEND, 1)
+    reader = race.open()
+    reader.begin("repeatable read")
+    reader.rows("select 1")
+    leave_segment(race)
+    maintain(race)
+    assert shown(race)[known or 0] == before[known or 0]
+    assert lane_of(race) not in (None, known)
+    # It still takes the name of the lane from the queue's old row.
+    assert reader.rows("select msg_id, message->>'i' from pgmq.receive('jobs')") == [(sent, "1")]
+    reader.commit()
+
+
+def test_lane_of_dropped_queue_waits_for_snapshots(race: Race) -> None:
+    maintain(race)
+    known = lane_of(race)
+    sender = race.open()
+    sender.begin("repeatable read")
+    sender.rows("select 1")
+    race.main.rows("select pgmq.drop_queue('jobs')")
+    make_queue(race, "others")
+    maintain(race)
+    assert lane_of(race, "others") not in (None, known)
+    # Its row of the queue is the old one. In no case may the message go into another queue's log.
+    with pytest.raises(psycopg.Error):
+        sender.rows(SEND, 1)
+    sender.rollback()
+    assert race.main.value("select count(*) from pgmq.q_others") == 0
+    make_queue(race, "jobs")
+
+
+def test_without_a_free_lane_everything_goes_on(race: Race) -> None:
+    holder = race.open()
+    holder.begin("repeatable read")
+    holder.rows("select 1")
+    race.main.rows(
+        f"insert into spanmq.lane (lane, log_name) select lane, '' from generate_series(1, {LANES}) lane"
+    )
+    maintain(race)
+    assert lane_of(race) is None
+    sent = race.main.value(SEND, 1)
+    assert race.main.rows("select msg_id, message->>'i' from pgmq.read('jobs', 30, 1)") == [(sent, "1")]
+    holder.commit()
+
+
+def test_numbers_of_another_server_keep_no_lane(race: Race) -> None:
+    # A restore brings transaction ids that are far in the future here.
+    race.main.rows("insert into spanmq.lane values (1, '', '999999999999')")
+    maintain(race)
+    assert race.main.value("select count(*) from spanmq.lane where free_from_xid > pg_current_xact_id()") == 0
+
+
+def test_open_transaction_on_a_lane_holds_nobody_up(race: Race) -> None:
+    maintain(race)
+    known = lane_of(race)
+    sender = race.open()
+    sender.begin()
+    sender.rows(SEND, 1)
+    leave_segment(race)
+    maintain(race)
+    assert known in shown(race)
+    assert race.main.value(SEND, 2) is not None
+    sender.commit()
+    assert race.main.column("select message->>'i' from pgmq.read('jobs', 30, 9) order by 1") == [
+        "0",
+        "1",
+        "2",
+    ]

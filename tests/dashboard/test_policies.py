@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.dashboard.conftest import Person, rows
 
+from spanmq.dashboard.policies import WORDS
+
 POLICY = "select pgmq.get_policy('{}')::text"
 
 
@@ -20,6 +22,11 @@ def test_list_shows_what_the_token_may_look_at(visitor: Person, tokens: dict[tup
     text = visitor.get("/policies").text
     assert "orders" in text
     assert "invoices" not in text
+
+
+def test_every_setting_has_words(keeper_database: str) -> None:
+    [(policy,)] = rows(keeper_database, "select pgmq.get_policy('orders')")
+    assert set(policy) == set(WORDS)
 
 
 def test_settings_are_changed_and_the_others_stay(keeper: Person, filled: str) -> None:

@@ -11,7 +11,7 @@ from tests.cli.program import TIMEOUT, finish, wait_until
 from tests.worker.test_command import worker
 
 from spanmq import Client
-from spanmq.cli.event_lines import LINES_MAX
+from spanmq.cli.line_writer import LINES_MAX
 
 
 @pytest.fixture
@@ -55,3 +55,16 @@ def test_worker_goes_on_though_the_reader_of_its_events_is_gone(
         process.stdout = None
     assert said.count("events_unread") == 1
     assert "Traceback" not in said
+
+
+def test_worker_goes_on_though_nobody_reads_its_log(client: Client, database: str, folder: Path) -> None:
+    # Three lines and more for each lot: a pipe holds 64 kB.
+    client.send_batch("orders", range(LINES_MAX))
+    with worker(folder, database, "jobs:ship", "-q", "orders", "--log-level", "debug") as process:
+        wait_until(lambda: not client.metrics("orders").length, process)
+        process.send_signal(signal.SIGTERM)
+        done = finish(process)
+    assert done.code == 0
+    lines = done.err.splitlines()
+    assert sum(int(line.rpartition("=")[2]) for line in lines if line.startswith("log_dropped")) > 0
+    assert "worker_stopped" in lines[-1]

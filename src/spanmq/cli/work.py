@@ -111,8 +111,8 @@ def worker(
     # A handler stands in the current folder more often than in an installed package.
     sys.path.insert(0, "")
     function = load(handler)
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     with ExitStack() as stack:
+        stack.enter_context(_logging(level))
         queues, where = stack.enter_context(_source(queue, shards, server or [], dsn))
         counts = stack.enter_context(_counting(metrics_port))
         observers: list[Observer] = [stopped, log.write, *counts]
@@ -138,6 +138,20 @@ def worker(
     if stopped.reason == "SIGINT":
         say("spanmq: interrupted")
         raise typer.Exit(INTERRUPTED)
+
+
+@contextmanager
+def _logging(level: int) -> Iterator[None]:
+    """Log to stderr, in a thread of its own."""
+    from spanmq.cli.log_lines import LogLines
+
+    lines = LogLines(sys.stderr.fileno())
+    logging.basicConfig(level=level, handlers=[lines])
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(lines)
+        lines.close()
 
 
 @contextmanager

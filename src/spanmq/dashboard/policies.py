@@ -27,6 +27,8 @@ WORDS: Final = {
     "dead_letter_retention": "How long dead letters are kept",
     "ordered": "One after the other within a group",
     "dead_letter_blocks_group": "A dead letter stops its group",
+    "drop_expired": "What expired is dropped, not made a dead letter",
+    "priority_aging": "Seconds of waiting that count as one step of priority",
     "paused": "Receivers get nothing",
     "max_in_flight": "Messages that may be in flight at once",
     "max_in_flight_per_group": "Messages of a group in flight at once",

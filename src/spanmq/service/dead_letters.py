@@ -20,7 +20,7 @@ Rate = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 
 
 class Filters(Given):
-    """Which dead letters; what isn't given is any. `error` and `error_class` are regular expressions."""
+    """Which dead letters; what isn't given is any. `error` is a regular expression."""
 
     category: Annotated[str, Field(max_length=20)] | None = None
     error: Annotated[str, Field(max_length=500)] | None = None

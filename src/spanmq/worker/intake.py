@@ -45,6 +45,8 @@ DEAF_LOOK_SECONDS: Final = 0.5
 ROOM_SECONDS: Final = 1.0
 # A receive that is still under way then waits for a server that is away.
 STOP_SECONDS: Final = 3.0
+# After a lot of which no body could be opened.
+UNOPENED_SECONDS_MAX: Final = 0.5
 # How soon a queue that becomes ordered is noticed.
 POLICY_SECONDS: Final = 30.0
 
@@ -155,8 +157,12 @@ class Intake:
             except (ConnectionFailedError, ConnectionLostError):
                 return
             except DecryptionError as error:
-                # They have gone back, to come again by their policy: others may stand behind them.
-                self._seam.emit(CallFailed(self.queue, " ".join(str(error).split()), 0.0))
+                # They have gone back, to come again by their policy: others may stand behind them. But that
+                # policy may know no backoff.
+                failures += 1
+                pause = min(backoff(failures), UNOPENED_SECONDS_MAX)
+                self._seam.emit(CallFailed(self.queue, " ".join(str(error).split()), pause))
+                await asyncio.sleep(pause)
                 continue
             except (SpanmqError, ValueError) as error:
                 failures += 1

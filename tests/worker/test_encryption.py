@@ -1,0 +1,63 @@
+"""A worker whose keys stand in its environment."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+
+import pytest
+from tests.worker.running import working
+
+from spanmq import Client, Message
+from spanmq.encryption import KEYS_VARIABLE, Encryption
+from spanmq.worker.event import CallFailed, MessageSettled
+
+KEY, OTHER = (base64.b64encode(secrets.token_bytes(32)).decode() for _ in range(2))
+
+
+@pytest.fixture
+def sealing(database: str, monkeypatch: pytest.MonkeyPatch) -> Encryption:
+    monkeypatch.setenv(KEYS_VARIABLE, f"ours {KEY}")
+    found = Encryption.from_environment()
+    assert found is not None
+    return found
+
+
+def test_handler_gets_opened_bodies(client: Client, database: str, sealing: Encryption) -> None:
+    with Client(database, encryption=sealing, maintain_interval=None) as sender:
+        sender.send("orders", {"secret": 1})
+    assert "secret" not in str(client.peek("orders"))
+    bodies = []
+
+    async def handle(message: Message) -> None:
+        bodies.append(message.body)
+
+    with working(database, handle) as record:
+        record.outcomes(1)
+    assert bodies == [{"secret": 1}]
+
+
+def test_what_does_not_open_stands_in_nobodys_way_and_is_not_asked_for_without_a_pause(
+    client: Client, database: str, sealing: Encryption, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without any backoff the message comes back at once, again and again.
+    client.set_policy("orders", {"backoff_base": 0, "jitter": False, "max_attempts": 4})
+    monkeypatch.setenv(KEYS_VARIABLE, f"theirs {OTHER}")
+    with Client(database, encryption=Encryption.from_environment(), maintain_interval=None) as stranger:
+        closed = stranger.send("orders", 1)
+    monkeypatch.setenv(KEYS_VARIABLE, f"ours {KEY}")
+    handled = []
+
+    async def handle(message: Message) -> None:
+        handled.append(message.body)
+
+    with working(database, handle) as record:
+        failed = record.wait(CallFailed, 4)
+        with Client(database, encryption=sealing, maintain_interval=None) as sender:
+            good = sender.send("orders", 2)
+        [settled] = record.wait(MessageSettled)
+    assert all("theirs" in each.error and each.retry_in > 0 for each in failed)
+    assert (settled.message_id, settled.outcome) == (good, "acked")
+    assert handled == [2]
+    [letter] = client.dead_letters("orders")
+    assert (letter.message_id, letter.attempts, letter.error_class) == (closed, 4, "DecryptionError")

@@ -56,7 +56,7 @@ def test_what_does_not_open_stands_in_nobodys_way_and_is_not_asked_for_without_a
         with Client(database, encryption=sealing, maintain_interval=None) as sender:
             good = sender.send("orders", 2)
         [settled] = record.wait(MessageSettled)
-    assert all("theirs" in each.error and each.retry_in > 0 for each in failed)
+    assert all("theirs" in each.error and each.retry_in for each in failed)
     assert (settled.message_id, settled.outcome) == (good, "acked")
     assert handled == [2]
     [letter] = client.dead_letters("orders")

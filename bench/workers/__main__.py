@@ -44,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 rates[name].append((count // share - 1) / seconds)
                 processor[name].append(cost)
                 note(f"round {number + 1}: {name} {rates[name][-1]:,.0f} messages/s")
-        bare, worker = latencies(dsn, LATENCY_COUNT // share)
-    return report(Run(rates, bare, worker), processor)
+        times = latencies(dsn, LATENCY_COUNT // share)
+    return report(Run(rates, *times), processor)
 
 
 def pgmq_rate(dsn: str) -> float:
@@ -73,15 +73,15 @@ def run(dsn: str, name: str, count: int) -> tuple[float, float]:
     return float(seconds), float(cost)
 
 
-def latencies(dsn: str, count: int) -> tuple[list[float], list[float]]:
-    """Time both ways in one database."""
+def latencies(dsn: str, count: int) -> tuple[list[float], list[float], list[float]]:
+    """Time all ways in one database."""
     from spanmq import Client
 
     with fresh(dsn) as address:
         with Client(address) as client:
             client.install()
             client.create_queue("latency")
-        return latency.both_ms(address, count)
+        return latency.all_ms(address, count)
 
 
 class fresh:  # noqa: N801, a context manager that reads as a verb
@@ -109,7 +109,11 @@ def report(run: Run, processor: dict[str, list[float]]) -> int:
             f"| {name} | {run.rate(name):,.0f} | {run.rate('spanmq') / run.rate(name):.2f} times | {cost} |"
         )
     print("\n| latency | median ms | p99 ms |\n|---|---:|---:|")
-    for name, times in (("bare LISTEN/NOTIFY", run.bare_ms), ("send to handler, idle worker", run.worker_ms)):
+    for name, times in (
+        ("bare LISTEN/NOTIFY", run.bare_ms),
+        ("a row on disk, NOTIFY, an empty query", run.least_ms),
+        ("send to handler, idle worker", run.worker_ms),
+    ):
         print(f"| {name} | {median(times):.2f} | {quantiles(times, n=100)[-1]:.2f} |")
     print("\n| target | reached | | verdict |\n|---|---:|---:|---|")
     judged = verdicts(run)

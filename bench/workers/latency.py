@@ -1,5 +1,8 @@
 """From a send to the start of the handler of an idle worker, beside a bare LISTEN and NOTIFY.
 
+Between the two stands what no queue can do without: a row that is on disk before it is announced, and a
+statement of who heard of it.
+
 Who receives is a process of its own: in this one it would wait for the interpreter, too. The clock is the
 machine's, the same for all processes.
 """
@@ -10,6 +13,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 
@@ -20,16 +24,21 @@ from spanmq import Client, Message, Worker
 PAUSES_MS = (5.0, 40.0)  # longer than the throttle of notifications, and shorter
 TIMEOUT_SECONDS = 60.0
 ROUNDS = 3
+TABLE = "create table if not exists public.bench_noted (at timestamptz default now(), body jsonb)"
+ROW = b"""with row as (insert into public.bench_noted (body) values ('{"number": 1}'))
+    select pg_notify('bench_latency', '')"""
 
 
-def both_ms(dsn: str, count: int) -> tuple[list[float], list[float]]:
-    """Time both ways in turn, `count` times each: a machine that is busy is so for both."""
+def all_ms(dsn: str, count: int) -> tuple[list[float], list[float], list[float]]:
+    """Time the ways in turn, `count` times each: a machine that is busy is so for all."""
     bare: list[float] = []
+    least: list[float] = []
     worker: list[float] = []
     for _ in range(ROUNDS):
         bare += bare_ms(dsn, -(-count // ROUNDS))
+        least += least_ms(dsn, -(-count // ROUNDS))
         worker += worker_ms(dsn, -(-count // ROUNDS))
-    return bare[:count], worker[:count]
+    return bare[:count], least[:count], worker[:count]
 
 
 def bare_ms(dsn: str, count: int) -> list[float]:
@@ -38,18 +47,33 @@ def bare_ms(dsn: str, count: int) -> list[float]:
         return _times(count, arrivals, lambda: sender.execute("notify bench_latency"))
 
 
+def least_ms(dsn: str, count: int) -> list[float]:
+    """Time a row on disk with its NOTIFY, until who heard it has asked the server something."""
+    with (
+        psycopg.connect(dsn, autocommit=True) as sender,
+        _process(partial(hear, asks=True), dsn) as arrivals,
+    ):
+        sender.execute(TABLE)
+        return _times(count, arrivals, lambda: sender.execute(ROW))
+
+
 def worker_ms(dsn: str, count: int) -> list[float]:
     """Time a send until the handler begins, `count` times; the worker is idle each time."""
     with Client(dsn, maintain_interval=None) as client, _process(work, dsn) as arrivals:
         return _times(count, arrivals, lambda: client.send("latency", {"number": 1}))
 
 
-def hear(dsn: str, pipe: Connection) -> None:
-    """Tell when each notification came."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
+def hear(dsn: str, pipe: Connection, *, asks: bool = False) -> None:
+    """Tell when each notification came, or was followed by the answer to a query."""
+    with (
+        psycopg.connect(dsn, autocommit=True) as connection,
+        psycopg.connect(dsn, autocommit=True) as other,
+    ):
         connection.execute("listen bench_latency")
         pipe.send(0.0)
         for _ in connection.notifies():
+            if asks:
+                other.execute("select 1")
             pipe.send(time.perf_counter())
 
 

@@ -12,10 +12,14 @@ PGMQ: Final = "PGMQ's SQL, batch 100"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What was measured: rates in messages a second by contestant, latencies in milliseconds."""
+    """What was measured: rates in messages a second by contestant, latencies in milliseconds.
+
+    `least_ms` are of what no queue can do without.
+    """
 
     rates: Mapping[str, Sequence[float]]
     bare_ms: Sequence[float]
+    least_ms: Sequence[float]
     worker_ms: Sequence[float]
 
     def rate(self, name: str) -> float:

@@ -202,6 +202,7 @@ returns spanmq.run[]
 language plpgsql as $$
 declare
     n_ready int := least(2 * quantity::bigint + 32, 1000);
+    ready_to bigint;
     this spanmq.span;
     spans spanmq.span[] := '{}';
     locked spanmq.span[];
@@ -214,6 +215,7 @@ declare
 begin
     -- A second round where others held some of those that the first one wanted.
     for round in 1 .. 5 loop
+        ready_to := spanmq.last_of_ready(this_queue, quantity, greatest(ready_from, tried_to + 1), n_ready);
         select found_ids + coalesce(range_agg(piece), '{}') into more
             from (
                 (select spanmq.ids_of(s.lo, s.n, s.ids) as ids from spanmq.span s
@@ -221,7 +223,8 @@ begin
                     order by s.vt, s.lo limit 1000)
                 union all
                 (select spanmq.ids_of(s.lo, s.n, s.ids) from spanmq.span s
-                    where s.queue_id = this_queue and s.state = 'r' and s.lo >= greatest(ready_from, tried_to + 1) order by s.lo limit n_ready)
+                    where s.queue_id = this_queue and s.state = 'r' and s.lo between greatest(ready_from, tried_to + 1) and ready_to
+                    order by s.lo limit n_ready)
             ) c cross join lateral unnest(c.ids) piece;
         exit when more = found_ids;
         last_id := upper(spanmq.first_ids(more, quantity)) - 1;
@@ -231,7 +234,8 @@ begin
                 order by s.vt, s.lo limit 1000)
             union all
             (select s.lo, 0 from spanmq.span s
-                where s.queue_id = this_queue and s.state = 'r' and s.lo >= greatest(ready_from, tried_to + 1) order by s.lo limit n_ready))
+                where s.queue_id = this_queue and s.state = 'r' and s.lo between greatest(ready_from, tried_to + 1) and ready_to
+                    order by s.lo limit n_ready))
         -- Skip what another holds this instant. The span as it is now, under its lock.
         select coalesce(array_agg(k.this order by (k.this).lo), '{}') into locked
             from (select * from candidates c where c.lo <= last_id order by c.lo, c.lease_id) c
@@ -265,6 +269,25 @@ begin
         end if;
     end loop;
     return spanmq.take_ready(this_queue, spans, last_id, runs);
+end $$;
+
+-- The last id of the first ready spans from an id on that hold `quantity` messages, or of the first n_most of them: no message further
+-- right is among the `quantity` first ones. Looks a few spans further each time: with gaps, each may stand behind a hundred dead entries.
+create or replace function spanmq.last_of_ready(this_queue int, quantity int, from_lo bigint, n_most int) returns bigint
+language plpgsql as $$
+declare
+    n_looked int := 4;
+    last record;
+begin
+    loop
+        select max(f.ends_at) filter (where f.before < quantity) as id, sum(f.n) as n, count(*) as n_spans into last
+            from (select s.n, s.ends_at, coalesce(sum(s.n) over (order by s.lo rows between unbounded preceding and 1 preceding), 0) as before
+                  from (select s.lo, s.n, coalesce(upper(s.ids), s.lo + s.n) - 1 as ends_at from spanmq.span s
+                        where s.queue_id = this_queue and s.state = 'r' and s.lo >= from_lo order by s.queue_id, s.lo limit n_looked) s) f;
+        exit when last.n >= quantity or last.n_spans < n_looked or n_looked = n_most;
+        n_looked := least(8 * n_looked, n_most);
+    end loop;
+    return coalesce(last.id, from_lo - 1);
 end $$;
 
 -- Takes the messages up to last_id out of those of the spans, which the caller has locked, that are of no lease. Returns them with `runs`.

@@ -37,6 +37,9 @@ begin
         if taken = n and not has_notes then
             return runs;
         end if;
+        if n = 1 and first_id is not null then
+            return spanmq.take_out_rest(this_queue, int8multirange(int8range(first_id, first_id, '[]')), fence, runs);
+        end if;
     end if;
     return spanmq.take_out_some(this_queue, msg_ids, fence, runs);
 end $$;
@@ -47,20 +50,33 @@ language plpgsql as $$
 declare
     asked int8multirange := (select range_agg(int8range(id, id, '[]')) from unnest(msg_ids) id where id is not null);
     run spanmq.run;
+    asked_left int8multirange;
+    places tid[];
 begin
     if asked is null then
         return '{}';
     end if;
-    -- What goes as a whole, with gaps or without.
-    for run in
-        delete from spanmq.span s using unnest(asked - coalesce(spanmq.ids_of_runs(runs), '{}')) a
-            where s.queue_id = this_queue and s.lo >= lower(a) and s.lo < upper(a)
-              and case when s.ids is null then s.lo + s.n <= upper(a) else s.ids <@ asked end
+    -- What goes as a whole, with gaps or without. Locked first, in the order of all: block by block, by force (offset 0), for a join to the
+    -- ids may be planned over all spans of the queue.
+    asked_left := asked - coalesce(spanmq.ids_of_runs(runs), '{}');
+    places := array(
+        select k.ctid
+        from (select min(id) as first_id, max(id) as last_id from unnest(msg_ids) id group by id / 256 order by 1 offset 0) b
+        cross join lateral (
+            select s.ctid from spanmq.span s
+            where s.queue_id = this_queue and s.lo >= b.first_id and s.lo <= b.last_id
+              and case when s.ids is null then asked_left @> int8range(s.lo, s.lo + s.n) else asked_left @> s.ids end
               and (s.lease_id = fence or fence is null and s.lease_id >= 0)
-            returning coalesce(lower(s.ids), s.lo), s.n, s.ids, s.attempts, s.lease_id, s.vt, s.last_read_at, s.group_hash, s.group_key, s.priority
-    loop
-        runs := runs || run;
-    end loop;
+            order by s.queue_id, s.lo, s.lease_id for update) k);
+    if places <> '{}' then
+        for run in
+            delete from spanmq.span s where s.ctid = any (places)
+                returning coalesce(lower(s.ids), s.lo), s.n, s.ids, s.attempts, s.lease_id, s.vt, s.last_read_at, s.group_hash, s.group_key,
+                          s.priority
+        loop
+            runs := runs || run;
+        end loop;
+    end if;
     runs := spanmq.without_settled(this_queue, runs);
     return spanmq.take_out_rest(this_queue, asked - coalesce(spanmq.ids_of_runs(runs), '{}'), fence, runs);
 end $$;

@@ -12,7 +12,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.cli.program import ask
 
+from spanmq.errors import SpanmqError
 from spanmq.simulate import engine_spanmq, settlement
 from spanmq.simulate.engine import Site, Taken
 from spanmq.simulate.engine_spanmq import SpanmqReceiver, SpanmqSender, SpanmqStage
@@ -82,7 +84,8 @@ class Waiter:
         self._thread.start()
 
     def _run(self) -> None:
-        with contextlib.suppress(psycopg.OperationalError):  # the test failed, and closed everything
+        # The test is over, and has closed everything.
+        with contextlib.suppress(psycopg.Error, SpanmqError, OSError):
             while not self.taken:
                 self.taken = self.receiver.take()
                 if not self.taken:
@@ -161,14 +164,15 @@ def test_next_messages_are_taken_before_the_last_acks_are_through(
     taken = worker.take()
     place.send(*"cdef")
     acking, going = threading.Event(), threading.Event()
-    ack_lease = worker._client.ack_lease
+    client = worker._settlement._client
+    ack_lease = client.ack_lease
 
     def slow(*arguments: Any) -> Any:
         acking.set()
         assert going.wait(WAIT_SECONDS)
         return ack_lease(*arguments)
 
-    monkeypatch.setattr(worker._client, "ack_lease", slow)
+    monkeypatch.setattr(client, "ack_lease", slow)
     for each in taken:
         worker.done(each)
     assert sorted(ids(worker.take())) == [5, 6, 7, 8]  # nobody is idle
@@ -182,15 +186,29 @@ def test_next_messages_are_taken_before_the_last_acks_are_through(
 
 
 def test_what_is_free_after_the_last_ack_is_asked_for_once_where_somebody_is_idle(place: Place) -> None:
+    place.send(*["a"] * 33)
+    busy, idle = place.worker(), place.worker()
+    taken = busy.take()
+    assert len(taken) == place.site.options.batch == 32
+    idle._baton.take()
+    for each in taken:
+        busy.done(each)
+    asked = busy.polls
+    assert ids(busy.take()) == [33]
+    assert busy.polls == asked + 1
+
+
+def test_who_got_all_that_there_was_leaves_what_comes_to_who_is_idle(place: Place) -> None:
     place.send("a")
     busy, idle = place.worker(), place.worker()
     [message] = busy.take()
     place.send("a")
-    idle._baton.take()
-    busy.done(message)
+    waiter = waiting(idle, busy)
     asked = busy.polls
-    assert ids(busy.take()) == [2]
-    assert busy.polls == asked + 1
+    busy.done(message)
+    assert ids(busy.take()) == []
+    assert (busy.polls, busy.idle_polls) == (asked, 0)
+    assert waiter.join() == [2]
 
 
 def test_announcement_wakes_one_of_the_idle(place: Place) -> None:
@@ -216,6 +234,17 @@ def test_message_whose_announcement_was_left_to_another_is_found_soon(place: Pla
     place.send("a")
     place.send("b")
     until(lambda: sorted(ids([*first_waiter.taken, *second_waiter.taken])) == [1, 2])
+
+
+def test_worker_has_two_connections(place: Place, database: str) -> None:
+    place.send("a", "a")
+    sessions = "select count(*) from pg_stat_activity where datname = current_database()"
+    before = ask(database, sessions)
+    worker = place.worker()
+    for each in worker.take():
+        worker.done(each)
+    assert worker.take() == []
+    assert ask(database, sessions) == before + 2
 
 
 @pytest.mark.slow

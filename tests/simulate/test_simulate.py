@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +303,17 @@ def test_database_without_the_schema_is_refused(empty_database: str, tmp_path: P
     assert (done.code, done.err.splitlines()[0].split(":")[1]) == (1, " not installed")
     found = report("--engine", "polling", "-fill-db", 10, dsn=empty_database, folder=tmp_path)
     assert found["handled"] == 10
+
+
+def test_schema_file_that_lies_here_makes_the_table(database: str, tmp_path: Path) -> None:
+    ours = files("spanmq").joinpath("sql/simulate/schema.sql").read_text()
+    (tmp_path / "schema.sql").write_text(f"{ours};create table mine ();")
+    done = simulate(
+        "--engine", "polling", "-fill-db", 5, "--work", "fixed:0", "--keep", dsn=database, folder=tmp_path
+    )
+    assert done.code == 0, done.err
+    schema = done.err.split("kept: ")[1].partition(".")[0]
+    assert ask(database, f"select count(*) from {schema}.mine") == 0
 
 
 def test_somebodys_table_is_not_touched(database: str, tmp_path: Path) -> None:

@@ -12,15 +12,15 @@ from spanmq.simulate.engine import Site
 
 
 class Announcements:
-    """A connection that listens for some queues."""
+    """A connection that listens for some queues; what is idle as long as there is work may serve for more."""
 
     def __init__(self, site: Site, queues: Sequence[str]) -> None:
         self._queues = tuple(queues)
         try:
-            self._connection = psycopg.connect(site.dsn, autocommit=True, application_name=site.name)
+            self.connection = psycopg.connect(site.dsn, autocommit=True, application_name=site.name)
         except psycopg.OperationalError as error:
             raise ConnectionFailedError(str(error).strip()) from error
-        self._channels = Channels(self._connection)
+        self._channels = Channels(self.connection)
         self.expect()
 
     def expect(self) -> bool:
@@ -31,9 +31,9 @@ class Announcements:
         """Wait for an announcement at most so long; count it with all that came besides."""
         heard = 0
         if seconds:
-            heard = sum(1 for _ in self._connection.notifies(timeout=seconds, stop_after=1))
-        return heard + sum(1 for _ in self._connection.notifies(timeout=0))
+            heard = sum(1 for _ in self.connection.notifies(timeout=seconds, stop_after=1))
+        return heard + sum(1 for _ in self.connection.notifies(timeout=0))
 
     def close(self) -> None:
         """Disconnect."""
-        self._connection.close()
+        self.connection.close()

@@ -13,9 +13,9 @@ from spanmq.simulate.report import Report, duration_text, known
 ROUNDS: Final = 2
 
 
-def rounds(options: Options) -> Iterator[Options]:
-    """Give what is run: the second time the other way round, so that none always comes first."""
-    for number in range(ROUNDS):
+def rounds(options: Options, count: int = ROUNDS) -> Iterator[Options]:
+    """Give what is run: every second time the other way round, so that none always comes first."""
+    for number in range(count):
         for engine in ENGINES if number % 2 == 0 else reversed(ENGINES):
             # Spark's sink writes into queues only.
             producer = options.producer if engine == "spanmq" else "client"

@@ -129,12 +129,15 @@ class SpanmqReceiver:
         self._options = site.options
         self._recorder = recorder
         self._queues = [queue_of(site, number) for number in types]
-        self._client = Client(site.dsn, pool_size=2, listen=False, maintain_interval=None)
-        self._settlement = Settlement(self._client, self._note)
+        self._client = Client(site.dsn, pool_size=1, listen=False, maintain_interval=None)
         self._announcements = Announcements(site, self._queues)
+        # It listens only while there is nothing to settle: two connections a worker are enough.
+        self._settlement = Settlement(Client(connection=self._announcements.connection), self._note)
         self._baton = Baton(site.folder / f"waits.{'.'.join(map(str, types))}")
         # Somebody was sent a message a moment ago: what came at the same time was announced to nobody.
         self._is_soon = False
+        # The last look gave all that there was.
+        self._had_all = False
         # How long the leases last of which something is held, by this worker's clock.
         self._deadlines: dict[int, float] = {}
         self._lost: set[tuple[int, str | None]] = set()
@@ -143,12 +146,17 @@ class SpanmqReceiver:
 
     def take(self) -> Sequence[Taken]:
         """Receive the heads of one or several groups, one group after the other."""
-        # Where somebody is idle there is nothing to be had but what becomes free when the last run is acked.
-        # Else the acks go out beside the question.
-        if self._baton.is_wanted():
-            self._settlement.finish()
-        else:
+        # Where somebody is idle there is nothing to be had but what becomes free when the last run is acked;
+        # and where the last look gave all that there was, what is new is theirs. Where nobody is, the acks go
+        # out beside the question.
+        if not self._baton.is_wanted():
             self._settlement.hurry()
+        elif self._had_all:
+            self._had_all = False
+            self._settlement.hurry()
+            return []
+        else:
+            self._settlement.finish()
         messages = self._receive()
         if not messages and self._settlement.finish():
             messages = self._receive()
@@ -190,6 +198,7 @@ class SpanmqReceiver:
 
     def wait(self) -> None:
         """Wait for an announcement, or for the turn to wait for one."""
+        self._settlement.finish()
         if not self._baton.is_held:
             self._baton.take()
             self._baton.hear(self._announcements.hear(0))
@@ -217,7 +226,8 @@ class SpanmqReceiver:
             asked = time.monotonic()
             messages = self._client.receive(queue, self._options.batch, lease=self._options.lease)
             if messages:
-                self._baton.pass_on(is_all=len(messages) < self._options.batch)
+                self._had_all = len(messages) < self._options.batch
+                self._baton.pass_on(is_all=self._had_all)
                 deadline = asked + self._options.lease
                 self._deadlines = {message.lease_id or 0: deadline for message in messages}
                 self._lost.clear()

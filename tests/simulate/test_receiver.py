@@ -236,6 +236,15 @@ def test_message_whose_announcement_was_left_to_another_is_found_soon(place: Pla
     until(lambda: sorted(ids([*first_waiter.taken, *second_waiter.taken])) == [1, 2])
 
 
+def test_who_has_never_been_idle_has_not_said_that_it_waits(place: Place, database: str) -> None:
+    place.send("a")
+    worker = place.worker()
+    assert ids(worker.take()) == [1]
+    # Nobody waits, so nobody need be told: senders and acks don't even look.
+    said = "select waiting from spanmq.queue where name = 'simulate_test_type1'"
+    assert ask(database, said) is None
+
+
 def test_worker_has_two_connections(place: Place, database: str) -> None:
     place.send("a", "a")
     sessions = "select count(*) from pg_stat_activity where datname = current_database()"

@@ -258,6 +258,7 @@ def test_picture_of_a_log_is_drawn_later(database: str, tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["-workers", 0], "workers must be above 0, got 0"),
+        (["-workers", 5000], "5000 workers need 10005 connections, and the server has"),
         (["-fill-db", -1], "fill-db must be between 1 and"),
         (["-rate", 0], "rate must be above 0, got 0.0"),
         (["-rate", "nan"], "rate must be a number, got nan"),

@@ -21,7 +21,6 @@ class Announcements:
         except psycopg.OperationalError as error:
             raise ConnectionFailedError(str(error).strip()) from error
         self._channels = Channels(self.connection)
-        self.expect()
 
     def expect(self) -> bool:
         """Say that somebody waits, unless that was said a moment ago; tell whether to look again first."""

@@ -133,6 +133,11 @@ class Options:
         """How long nothing may happen without anything being wrong: a lease must run out, and be seen to."""
         return 0.0 if self.is_polling else 2 * self.lease
 
+    @property
+    def connections(self) -> int:
+        """How many connections a run has open at most: its processes', and its own four."""
+        return self.workers * (1 if self.is_polling else 2) + self.producers + 4
+
     def types_of_worker(self, worker: int) -> list[int]:
         """Share the types among the workers: twelve are four each for three types, one serves all three."""
         if self.workers >= self.types:

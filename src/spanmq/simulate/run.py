@@ -97,6 +97,12 @@ class Run:
 
     def _work(self) -> str:
         self._before = self._server.look(self._stage.tables)
+        if self._options.connections > self._before.connections:
+            raise InvalidArgumentError(
+                f"{self._options.workers} workers need {self._options.connections} connections,"
+                f" and the server has {self._before.connections}",
+                hint="Ask for fewer workers, or raise the server's max_connections.",
+            )
         if self._options.hold_snapshot:
             self._server.hold_snapshot()
         if self._options.rate is None:

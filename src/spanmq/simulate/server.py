@@ -30,6 +30,7 @@ class Look:
     """What a look at the server gives; sums since the server started. None: can't be known from here."""
 
     version: str
+    connections: int
     wal_bytes: int | None
     cpu_seconds: float | None
     tables: tuple[Table, ...]
@@ -52,6 +53,7 @@ class Server:
         wal = getattr(said, "wal_bytes", None)
         return Look(
             version=getattr(said, "version", ""),
+            connections=int(getattr(said, "connections", 0)),
             wal_bytes=None if wal is None else int(wal),
             cpu_seconds=cpu_of_server(getattr(said, "process_id", 0)),
             tables=tuple(Table(name, int(size), int(dead)) for name, size, dead in tables),

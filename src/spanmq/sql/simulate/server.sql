@@ -1,4 +1,6 @@
--- What the server says of itself: WAL written since ever, and a session's process, by which its own is found.
+-- What the server says of itself: WAL written since ever, a session's process, by which its own is found, and how many
+-- connections it has for everybody.
 select current_setting('server_version') as version,
        case when pg_is_in_recovery() then null else pg_current_wal_lsn() - '0/0'::pg_lsn end as wal_bytes,
-       pg_backend_pid() as process_id
+       pg_backend_pid() as process_id,
+       current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int as connections

@@ -110,7 +110,7 @@ begin
         fetch ready into this;
         if hint.ready_until is not null or hint.due_until is not null then
             hint := spanmq.set_hint(this_queue, hint, this.lo, clock_timestamp() - started_at, least(due_at, at_), due_took);
-        elsif clock_timestamp() - started_at + due_took > interval '1 millisecond' then
+        elsif spanmq.is_slow(clock_timestamp() - started_at + due_took) then
             hint := spanmq.start_hint(this_queue, hint, this.lo, least(due_at, at_));
         end if;
         while this.lo is not null loop
@@ -167,7 +167,7 @@ begin
     due_took := clock_timestamp() - started_at;
     started_at := clock_timestamp();
     perform from spanmq.span s where s.queue_id = this_queue and s.state = 'r' order by s.queue_id, s.lo limit 1;
-    if greatest(due_took, clock_timestamp() - started_at) <= interval '1 millisecond' then
+    if not spanmq.is_slow(greatest(due_took, clock_timestamp() - started_at)) then
         return hint;
     end if;
     return spanmq.set_hint(this_queue, hint, first_lo, clock_timestamp() - started_at, first_due, due_took);

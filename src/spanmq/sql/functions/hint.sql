@@ -42,6 +42,10 @@ language sql immutable as $$
     select coalesce(greatest(0, floor(extract(epoch from at_ - '2020-01-01 00:00:00+00'::timestamptz) * 1000))::bigint, 0)::text
 $$;
 
+-- Whether a look took so long that it must have passed a thousand dead entries: ten times as long as it takes in health.
+create or replace function spanmq.is_slow(took interval) returns boolean
+language sql immutable as $$ select took > interval '0.3 milliseconds' $$;
+
 -- Until when a look that took so long is believed.
 create or replace function spanmq.hint_until(took interval) returns timestamptz
 language sql volatile as $$ select clock_timestamp() + least(greatest(interval '500 milliseconds', 20 * took), interval '60 seconds') $$;
@@ -53,7 +57,7 @@ create or replace function spanmq.set_hint(
 ) returns spanmq.hint
 language plpgsql as $$
 begin
-    if this.ready_until is null and ready_took > interval '1 millisecond' then
+    if this.ready_until is null and spanmq.is_slow(ready_took) then
         this.ready_until := spanmq.hint_until(ready_took);
     end if;
     if this.ready_until is not null then
@@ -62,7 +66,7 @@ begin
             this.ready_until := null;
         end if;
     end if;
-    if this.due_until is null and due_took > interval '1 millisecond' then
+    if this.due_until is null and spanmq.is_slow(due_took) then
         this.due_until := spanmq.hint_until(due_took);
     end if;
     if this.due_until is not null then

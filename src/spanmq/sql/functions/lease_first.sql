@@ -18,20 +18,33 @@ declare
     ids int8multirange;
     attempt int;
     logged spanmq.logged;
+    hint spanmq.hint;
+    from_lo bigint := 0;
+    due_from timestamptz := '-infinity';
+    started_at timestamptz;
 begin
     select q.queue_id, q.log_name, q.log_lo, q.log_hi, q.lane, q.max_attempts, coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9)))
         into this_queue, log_name, log_lo, log_hi, lane, max_attempts, until
         from spanmq.queue q
         where q.folded_name = lower(queue_name) and not q.is_unlogged and q.is_plain
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
+    if current_setting('spanmq.hints', true) <> '' then
+        hint := spanmq.get_hint(this_queue, at_);
+        from_lo := hint.ready_from;
+        due_from := hint.due_from;
+    end if;
+    started_at := clock_timestamp();
     -- Skip what another receiver holds this instant: waiting for it would serialise them all.
     select s.lo, s.n, s.ids, s.attempts + 1 into first_id, n, ids, attempt
         from spanmq.span s
-        where s.queue_id = this_queue and s.state = 'r'
-          and not exists (select from spanmq.span d where d.queue_id = this_queue and d.state <> 'r' and d.vt <= at_)
+        where s.queue_id = this_queue and s.state = 'r' and s.lo >= from_lo
+          and not exists (select from spanmq.span d where d.queue_id = this_queue and d.state <> 'r' and d.vt <= at_ and d.vt >= due_from)
         order by s.queue_id, s.lo limit 1 for update skip locked;
-    if not found or ids is not null or attempt > max_attempts or clock_timestamp() - at_ > interval '1 millisecond' then
+    if not found or ids is not null or attempt > max_attempts or spanmq.is_slow(clock_timestamp() - started_at) then
         return null;
+    end if;
+    if hint.ready_until is not null and first_id > hint.ready_from + 1000 then
+        perform spanmq.set_hint(this_queue, hint, first_id, null, due_from, null);
     end if;
     if n > 1 then
         perform spanmq.leave_behind(this_queue, first_id, 1);
@@ -132,25 +145,38 @@ declare
     first record;
     last record;
     covered int;
+    hint spanmq.hint;
+    from_lo bigint := 0;
+    due_from timestamptz := '-infinity';
+    started_at timestamptz;
 begin
     select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.max_attempts, coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9))) as until
         into this
         from spanmq.queue q
         where q.folded_name = lower(queue_name) and not q.is_unlogged and q.is_plain
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
+    if current_setting('spanmq.hints', true) <> '' then
+        hint := spanmq.get_hint(this.queue_id, at_);
+        from_lo := hint.ready_from;
+        due_from := hint.due_from;
+    end if;
+    started_at := clock_timestamp();
     -- As in lease_one(). A receiver asks for as many as it has room for, and mostly there is one: then nothing more is asked.
     select s.lo, s.n, s.ids, s.attempts + 1 as attempt,
            s.n >= quantity or exists (select from spanmq.span b where b.queue_id = this.queue_id and b.state = 'r' and b.lo > s.lo
                                       order by b.queue_id, b.lo limit 1) as has_more
         into first
         from spanmq.span s
-        where s.queue_id = this.queue_id and s.state = 'r'
-          and not exists (select from spanmq.span d where d.queue_id = this.queue_id and d.state <> 'r' and d.vt <= at_)
+        where s.queue_id = this.queue_id and s.state = 'r' and s.lo >= from_lo
+          and not exists (select from spanmq.span d where d.queue_id = this.queue_id and d.state <> 'r' and d.vt <= at_ and d.vt >= due_from)
         order by s.queue_id, s.lo limit 1 for update skip locked;
     covered := first.n;
     last := first;
-    if not found or first.ids is not null or first.attempt > this.max_attempts or clock_timestamp() - at_ > interval '1 millisecond' or quantity < 1 then
+    if not found or first.ids is not null or first.attempt > this.max_attempts or spanmq.is_slow(clock_timestamp() - started_at) or quantity < 1 then
         return null;
+    end if;
+    if hint.ready_until is not null and first.lo > hint.ready_from + 1000 then
+        perform spanmq.set_hint(this.queue_id, hint, first.lo, null, due_from, null);
     end if;
     if not first.has_more then
         quantity := covered;

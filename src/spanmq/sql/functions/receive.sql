@@ -22,7 +22,7 @@ declare
     runs spanmq.run[];
     n int;
 begin
-    if conditional = '{}' and until is not null and coalesce(current_setting('spanmq.hints', true), '') = '' then
+    if conditional = '{}' and until is not null then
         if qty = 1 then
             one := spanmq.lease_one(queue_name, lease, until, at_);
             if one.enqueued_at is not null then
@@ -121,7 +121,7 @@ declare
     runs spanmq.run[];
     n int;
 begin
-    if slots = 1 and coalesce(current_setting('spanmq.hints', true), '') = '' then
+    if slots = 1 then
         if qty = 1 then
             one := spanmq.lease_one(queue, lease_id, until, at_);
             if one.enqueued_at is not null then

@@ -139,8 +139,15 @@ begin
             execute format('insert into spanmq.%I (msg_id, enqueued_at, message) select generate_series($1, $2), $3, unnest($4)', this.log_name)
                 using first_id, last_id, sent_at, messages;
         end if;
-        perform spanmq.insert_spans(this.queue_id, first_id, last_id, null, null, visible_at,
-                                    case when visible_at > sent_at then 'w' else 'r' end);
+        if visible_at is null and not this.has_subscriptions and this.ids_filenode = pg_relation_filenode(this.ids) then
+            -- What insert_spans() does where nobody has subscribed: see send_one().
+            insert into spanmq.span (queue_id, lo, n, state)
+                select this.queue_id, greatest(first_id, block * 256), least(last_id + 1, block * 256 + 256) - greatest(first_id, block * 256), 'r'
+                from generate_series(first_id / 256, last_id / 256) block;
+        else
+            perform spanmq.insert_spans(this.queue_id, first_id, last_id, null, null, visible_at,
+                                        case when visible_at > sent_at then 'w' else 'r' end);
+        end if;
     else
         perform spanmq.append_and_publish(this, ids, messages, headers, sent_at, visible_at);
     end if;

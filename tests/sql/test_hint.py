@@ -1,0 +1,78 @@
+"""Hints: under a snapshot held elsewhere a claim begins where the last one found something."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+SENT = 1300
+SETTLED = 1200
+CLAIMS = (
+    "select * from pgmq.receive('jobs')",
+    "select * from pgmq.receive('jobs', 10)",
+    "select * from pgmq.read('jobs', 30, 1)",
+    "select * from pgmq.read('jobs', 30, 10)",
+)
+FEW_ENTRIES = 200
+PASSED = "select pg_stat_get_xact_tuples_returned('spanmq.span_ready'::regclass)"
+SET_HINT = """
+select set_config('spanmq.hint_' || q.queue_id, concat_ws(' ', %s::text, h.until, '0', '0'), false),
+       set_config('spanmq.hints', h.until, false)
+from spanmq.queue q, spanmq.hint_text(clock_timestamp() + interval '50 seconds') h (until)
+where q.name = 'jobs'
+"""
+
+
+@pytest.fixture
+def session(database: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    """Give a session beside one whose snapshot is older than the messages, of which most are settled."""
+    with (
+        psycopg.connect(database, autocommit=True) as holder,
+        psycopg.connect(database, autocommit=True) as opened,
+    ):
+        opened.execute("select pgmq.drop_queue('jobs'), pgmq.create('jobs')")
+        holder.execute("begin isolation level repeatable read")
+        holder.execute("select 1")
+        opened.execute(
+            "select count(id) from generate_series(1, %s) n, pgmq.send('jobs', to_jsonb(n)) id", [SENT]
+        )
+        opened.execute(
+            "select pgmq.ack('jobs', max(lease_id), array_agg(msg_id)) from pgmq.receive('jobs', %s)",
+            [SETTLED],
+        )
+        yield opened
+
+
+def entries_passed(session: psycopg.Connection[tuple[object, ...]], claim: str) -> int:
+    """Count the entries of the index of ready spans, dead or alive, at which a claim looks."""
+    counts: list[int] = []
+    with session.transaction(force_rollback=True):
+        for statement in ("select", claim):
+            session.execute(statement.encode())
+            row = session.execute(PASSED).fetchone()
+            assert row is not None
+            counts.append(int(str(row[0])))
+    return counts[1] - counts[0]
+
+
+def test_claims_along_a_hint_pass_no_dead_entries(session: psycopg.Connection[tuple[object, ...]]) -> None:
+    # What filled it may have met a slow look.
+    session.execute("select set_config('spanmq.hints', '', false)")
+    session.execute("select set_config('spanmq.hint_' || queue_id, '', false) from spanmq.queue")
+    assert min(entries_passed(session, claim) for claim in CLAIMS) >= SETTLED
+    session.execute(SET_HINT, [SETTLED - 50])
+    assert max(entries_passed(session, claim) for claim in CLAIMS) < FEW_ENTRIES
+
+
+@pytest.mark.parametrize("quantity", [1, 10])
+def test_hint_moves_on_with_the_claims(
+    session: psycopg.Connection[tuple[object, ...]], quantity: int
+) -> None:
+    session.execute(SET_HINT, [1])
+    taken = session.execute("select msg_id from pgmq.receive('jobs', %s)", [quantity]).fetchall()
+    assert taken == [(SETTLED + 1 + place,) for place in range(quantity)]
+    hint = session.execute(
+        "select split_part(current_setting('spanmq.hint_' || queue_id), ' ', 1)"
+        " from spanmq.queue where name = 'jobs'"
+    ).fetchone()
+    assert hint == (str(SETTLED + 1),)

@@ -136,6 +136,8 @@ def test_run_that_is_through_wakes_who_is_idle_while_the_worker_goes_on(place: P
     waiter = waiting(idle, busy)
     first, second = taken[:2], taken[2:]
     busy.done(first[0])
+    assert busy._settlement._waiting
+    assert not busy._settlement._urgent
     asked = idle.polls
     busy.done(first[1])  # only now its ack goes out, and that of the message before it
     assert waiter.join() == [5 if first[0].origin.group == "a" else 6]

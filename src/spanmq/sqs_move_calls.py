@@ -54,9 +54,11 @@ def take_sqs_move() -> Call[SqsMove | None]:
     return Call("take_sqs_move", (), _one, native=True)
 
 
-def note_sqs_move(handle: str, moved: int, failure: str | None) -> Call[float | None]:
+def note_sqs_move(handle: str, moved: int | None, failure: str | None) -> Call[float | None]:
     """Note a step."""
-    arguments = [argument.text("handle", handle), argument.bigint("moved", moved)]
+    arguments = [argument.text("handle", handle)]
+    if moved is not None:
+        arguments.append(argument.bigint("moved", moved))
     if failure is not None:
         arguments.append(argument.text("failure", failure))
     return Call("note_sqs_move", tuple(arguments), Rows.scalar, native=True)

@@ -48,6 +48,9 @@ class SqsMoves:
         """Take a task whose next step is due, to the end of the transaction."""
         return self._link.run(sqs_move_calls.take_sqs_move())
 
-    def note_sqs_move(self, handle: str, moved: int, failure: str | None = None) -> float | None:
-        """Note a step; give after how many seconds the next is due, None if there is none."""
+    def note_sqs_move(self, handle: str, moved: int | None, failure: str | None = None) -> float | None:
+        """Note a step; give after how many seconds the next is due, None if there is none.
+
+        None moved: nothing can be now, so others come first for a second.
+        """
         return self._link.run(sqs_move_calls.note_sqs_move(handle, moved, failure))

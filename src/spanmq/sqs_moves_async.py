@@ -46,6 +46,9 @@ class AsyncSqsMoves:
         """Take a task whose next step is due, to the end of the transaction."""
         return await self._link.run(sqs_move_calls.take_sqs_move())
 
-    async def note_sqs_move(self, handle: str, moved: int, failure: str | None = None) -> float | None:
-        """Note a step; give after how many seconds the next is due, None if there is none."""
+    async def note_sqs_move(self, handle: str, moved: int | None, failure: str | None = None) -> float | None:
+        """Note a step; give after how many seconds the next is due, None if there is none.
+
+        None moved: nothing can be now, so others come first for a second.
+        """
         return await self._link.run(sqs_move_calls.note_sqs_move(handle, moved, failure))

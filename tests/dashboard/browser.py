@@ -72,6 +72,20 @@ class Browser:
         waiting = WebDriverWait(self.driver, WAIT_SECONDS, poll_frequency=0.05, ignored_exceptions=gone)
         return waiting.until(lambda _: condition())
 
+    def check_drawn(self, path: str, name: str, screen: str, *expected: str) -> None:
+        """Show a page on a desk or a phone, keep its picture, and see that it is whole."""
+        is_phone = screen == "phone"
+        self.open(path, width=375 if is_phone else 1280, is_dark=is_phone)
+        self.wait(lambda: self.run("return [...document.images].every((each) => each.complete)"))
+        self.keep_picture(f"{name}-{screen}")
+        assert self.find("h1").is_displayed()
+        assert self.run("return [...document.images].every((each) => each.naturalWidth > 0)")
+        # Nothing is wider than the screen.
+        assert self.run("return document.documentElement.scrollWidth <= innerWidth")
+        complaints = self.complaints()
+        assert len(complaints) == len(expected), complaints
+        assert all(words in said for words, said in zip(expected, complaints, strict=True))
+
     def complaints(self) -> list[str]:
         """Give what the console said since the last time."""
         entries = self.driver.get_log("browser")

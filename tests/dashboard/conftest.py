@@ -11,6 +11,7 @@ import httpx
 import psycopg
 import pytest
 from tests.dashboard import scene
+from tests.dashboard.browser import Browser, browser
 from tests.service.running import Running, service, token
 
 from spanmq.testing import new_database, with_database
@@ -74,6 +75,13 @@ def tokens(guarded: Running, scene_database: str) -> dict[tuple[str, str], str]:
         for verb in VERBS
         for queues in ("orders", "*")
     }
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all tests that need no other; its address is theirs to set."""
+    with browser("", tmp_path_factory.mktemp("profile")) as started:
+        yield started
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -31,12 +30,6 @@ PAGES = {
 }
 
 
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser("", tmp_path_factory.mktemp("profile")) as started:
-        yield started
-
-
 @pytest.fixture
 def viewer(chromium: Browser, open_service: Running) -> Browser:
     """A browser at the service whose database stays as it is."""
@@ -48,18 +41,7 @@ def viewer(chromium: Browser, open_service: Running) -> Browser:
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("screen", ["desk", "phone"])
 def test_page_is_drawn(viewer: Browser, name: str, screen: str) -> None:
-    is_phone = screen == "phone"
-    viewer.open(PAGES[name], width=375 if is_phone else 1280, is_dark=is_phone)
-    viewer.wait(lambda: viewer.run("return [...document.images].every((each) => each.complete)"))
-    viewer.keep_picture(f"{name}-{screen}")
-    assert viewer.find("h1").is_displayed()
-    assert viewer.run("return [...document.images].every((each) => each.naturalWidth > 0)")
-    # Nothing is wider than the screen.
-    assert viewer.run("return document.documentElement.scrollWidth <= innerWidth")
-    expected = ["404"] if name == "refusal" else []
-    complaints = viewer.complaints()
-    assert len(complaints) == len(expected), complaints
-    assert all(words in said for words, said in zip(expected, complaints, strict=True))
+    viewer.check_drawn(PAGES[name], name, screen, *(["404"] if name == "refusal" else []))
 
 
 def test_light_and_dark_are_the_reader_s_choice(viewer: Browser) -> None:

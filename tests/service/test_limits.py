@@ -13,7 +13,7 @@ import pytest
 from tests.cli.program import do
 from tests.service.running import Running, service
 
-HEAD = "POST /v1/queues/orders/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEAD = "POST /v1/queues/orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 JSON = {"Content-Type": "application/json"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -116,3 +117,23 @@ def test_what_ended_unheard_is_refused_when_the_service_listens_again(guarded: R
             " and datname = current_database()"
         )
         wait_until(lambda: client.get("/v1/queues").status_code == 401)
+
+
+def test_who_waits_when_his_token_ends_gets_nothing_more(orders: str, tmp_path: Path) -> None:
+    watcher = token(orders, "watcher")
+    secret = token(orders, "mine", verbs="receive")
+    with (
+        Client(orders, maintain_interval=None) as client,
+        service(orders, tmp_path, *LONG, "--wait-max", 3600, tokens=True) as running,
+        running.client(secret) as mine,
+        running.client(watcher) as watching,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        wait_until(lambda: listeners(orders) == 1)
+        poll = pool.submit(mine.post, "/v1/queues/orders/receive", json={"wait": 3600})
+        wait_until(lambda: "spanmq_requests_waiting 1.0" in watching.get("/metrics").text)
+        client.revoke_token("mine")
+        assert poll.result().json() == {"messages": []}
+        client.send("orders", 1)
+        assert mine.post("/v1/queues/orders/receive", json={}).status_code == 401
+        assert client.metrics("orders").visible_length == 1

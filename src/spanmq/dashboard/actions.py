@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response
 
-from spanmq.body import RawJson
+from spanmq.dashboard import typed
 from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import address
@@ -54,10 +53,10 @@ async def send(visit: Visit) -> Response:
     try:
         message_id = await visit.behind.client.send(
             visit.queue,
-            _body(fields.get("body", "")),
-            headers=_headers(fields.get("headers", "")),
+            typed.body(fields.get("body", "")),
+            headers=typed.headers(fields.get("headers", "")),
             group=fields.get("group", "").strip() or None,
-            delay=_seconds(fields.get("delay", "")),
+            delay=typed.seconds(fields.get("delay", "")),
         )
     except (InvalidArgumentError, InvalidBodyError, BodyTooLargeError) as error:
         return show(visit, "send.html", 422, queue=visit.queue, fields=fields, problem=error.message)
@@ -65,34 +64,6 @@ async def send(visit: Visit) -> Response:
     if not visit.may("look", visit.queue):
         return show(visit, "sent.html", queue=visit.queue, message_id=message_id)
     return go(address("/message", queue=visit.queue, id=message_id))
-
-
-def _body(given: str) -> RawJson:
-    _json("body", given)
-    return RawJson(given)  # as it was typed: to the last digit
-
-
-def _seconds(given: str) -> float:
-    try:
-        return float(given.strip() or 0)
-    except ValueError as error:
-        raise InvalidArgumentError("the delay must be a number of seconds") from error
-
-
-def _json(name: str, given: str) -> Any:
-    try:
-        return json.loads(given)
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"the {name} is no JSON: {error}") from error
-
-
-def _headers(given: str) -> dict[str, Any] | None:
-    if not given.strip():
-        return None
-    found = _json("headers", given)
-    if not isinstance(found, dict):
-        raise InvalidArgumentError("headers are a JSON object")
-    return found
 
 
 PAGES: Final = (

@@ -23,6 +23,7 @@ from spanmq.dashboard import (
     policies,
     queue,
     queues,
+    repair,
     schedules,
     sign_in,
 )
@@ -43,6 +44,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *message.PAGES,
     *actions.PAGES,
     *dead_letters.PAGES,
+    *repair.PAGES,
     *policies.PAGES,
     *schedules.PAGES,
     *pipeline_runs.PAGES,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
 from starlette.responses import Response
 
-from spanmq.body import RawJson
 from spanmq.client_async import AsyncClient
+from spanmq.dashboard import typed
 from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.refusal import forbidden
 from spanmq.dashboard.visit import Visit
@@ -57,7 +56,7 @@ async def make(visit: Visit) -> Response:
                 name,
                 queue,
                 fields.get("cron", "").strip(),
-                _body(fields.get("body", "")),
+                typed.body(fields.get("body", "")),
                 time_zone=fields.get("time_zone", "").strip() or "UTC",
                 group=fields.get("group", "").strip() or None,
                 catch_up=fields.get("catch_up") == "yes",
@@ -117,14 +116,6 @@ async def _held(
 
 def _named(schedules: list[Schedule], name: str) -> Schedule | None:
     return next((each for each in schedules if each.name == name), None)
-
-
-def _body(given: str) -> RawJson:
-    try:
-        json.loads(given)
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"the body is no JSON: {error}") from error
-    return RawJson(given)
 
 
 PAGES: Final = (

@@ -13,8 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from spanmq.message import Token
-from spanmq.service.refusal import forbidden, unauthorized
+from spanmq.service.refusal import Refusal, forbidden, unauthorized
 from spanmq.service.remembered import Remembered
+from spanmq.service.settings import is_named_here
 from spanmq.token_secret import PREFIX, hash_of
 
 if TYPE_CHECKING:
@@ -88,10 +89,21 @@ def caller_of(token: Token) -> Caller:
     return Caller(token.name, tuple(token.queues), frozenset(token.verbs))
 
 
+def check_host(request: Request) -> None:
+    """Raise 421 for another name than this machine's own, where nobody needs a token.
+
+    In the browser of somebody here, a foreign page whose name was made to lead here could do everything.
+    """
+    host = request.headers.get("host")
+    if host is not None and not is_named_here(host):
+        raise Refusal(421, "not_by_this_name", "without tokens the service answers to localhost only")
+
+
 async def identify(request: Request) -> Caller:
     """Give who asks; raises 401 if nobody knows, 429 if he asks too much at once."""
     backend: Backend = request.app.state.backend
     if not backend.settings.with_tokens:
+        check_host(request)
         return EVERYBODY
     known: Caller | None = request.scope.get(IDENTITY)
     if known is not None:

@@ -85,6 +85,8 @@ class Backend:
         self.tokens.forget()
         self.keys.forget()
         self.sessions.forget()
+        # Who waits was looked at when he came.
+        self.waiting.recall()
 
 
 async def backend_of(request: Request) -> Backend:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from spanmq.errors import InvalidArgumentError
 
@@ -63,5 +65,14 @@ def is_loopback(host: str) -> bool:
     """Tell whether only this machine reaches an address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@lru_cache(maxsize=256)
+def is_named_here(host: str) -> bool:
+    """Tell whether a request's Host, with its port, is a name by which this machine alone is meant."""
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
     except ValueError:
         return False

@@ -76,6 +76,10 @@ class Waiting:
     def stop(self) -> None:
         """Answer all who wait with nothing; nobody waits from now on."""
         self._is_stopped = True
+        self.recall()
+
+    def recall(self) -> None:
+        """Answer all who wait with nothing: who still may asks again, and is looked at again."""
         for line in self._lines.values():
             for waiter in line:
                 if not waiter.found.done():

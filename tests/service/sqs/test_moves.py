@@ -114,3 +114,24 @@ def test_task_whose_destination_is_gone_fails_and_loses_nothing(first: Running, 
     wait_until(lambda: task(sqs, arn)["Status"] == "FAILED")
     assert task(sqs, arn)["FailureReason"] == "QueueNotFoundError"
     assert len(bodies(database, "dead")) == MESSAGES - task(sqs, arn)["ApproximateNumberOfMessagesMoved"]
+
+
+def test_task_whose_destination_is_full_keeps_no_other_waiting(first: Running, database: str) -> None:
+    sqs = client_of(first.address, ANYBODY)
+    _, _, arn = stage(sqs, 20)
+    do(database, """select pgmq.set_policy('back', '{"max_backlog": 5}')""")
+    other = sqs.create_queue(QueueName="other")["QueueUrl"]
+    sqs.create_queue(QueueName="elsewhere")
+    policy = f'{{"deadLetterTargetArn": "{arn[:-4]}other", "maxReceiveCount": "2"}}'
+    sqs.create_queue(QueueName="source2", Attributes={"RedrivePolicy": policy})
+    for number in range(12):
+        sqs.send_message(QueueUrl=other, MessageBody=str(number))
+    start(sqs, arn)
+    wait_until(lambda: ask(database, "select next_at > started_at from spanmq.sqs_move"))
+    sqs.start_message_move_task(SourceArn=f"{arn[:-4]}other", DestinationArn=f"{arn[:-4]}elsewhere")
+    wait_until(lambda: len(bodies(database, "elsewhere")) == 12)
+    assert task(sqs, arn)["Status"] == "RUNNING"
+    assert len(bodies(database, "dead")) == 20
+    do(database, """select pgmq.set_policy('back', '{"max_backlog": null}')""")
+    wait_until(lambda: task(sqs, arn)["Status"] == "COMPLETED")
+    assert bodies(database, "back") == Counter(str(n) for n in range(20))

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from spanmq import errors
-from spanmq.errors import QueueNotFoundError, SpanmqError
+from spanmq.errors import QueueFullError, QueueNotFoundError, SpanmqError
 from spanmq.service.sqs.message import MOVED_FROM
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ PASSING: Final = (
     errors.StatementCancelledError,
     errors.ServerExhaustedError,
     errors.ServerReadOnlyError,
-    errors.QueueFullError,
 )
 
 
@@ -87,6 +86,12 @@ class Mover:
                 if move is None:
                     return LOOK_SECONDS
                 due_in = await client.note_sqs_move(move.handle, await _move_some(client, move))
+        except QueueFullError:
+            if move is None:
+                raise
+            # Its destination is full; the tasks of others must not wait for that.
+            await self._backend.client.note_sqs_move(move.handle, None)
+            return 0.0
         except PASSING:
             raise
         except SpanmqError as error:

@@ -126,8 +126,9 @@ returns table (began_at timestamptz, sent double precision, received double prec
                dead double precision, backlog double precision, visible double precision, in_flight double precision, oldest_ready_seconds double precision)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
+    step_ double precision := step;
     last_step bigint;
-    n_steps bigint;
+    first_step bigint;
 begin
     if seconds is null or not (seconds > 0 and seconds <= 3e9) then
         raise exception 'seconds must be a positive number, got: %', coalesce(seconds::text, 'NULL') using errcode = 'MQ002';
@@ -136,35 +137,35 @@ begin
             using errcode = 'MQ002';
     end if;
     last_step := floor((extract(epoch from clock_timestamp()) - 60) / step) - 1;
-    n_steps := ceil(seconds / step);
+    first_step := last_step - ceil(seconds / step)::bigint + 1;
     return query
-        with chosen as (
-            select q.queue_id from spanmq.queue q
-            where (queues is null or q.folded_name = any (select lower(n) from unnest(queues) n))
-              and has_table_privilege(spanmq.caller(), q.queue_view, 'select')),
-        samples as (
+        with samples as (
             select s.*, extract(epoch from s.sampled_at)::double precision - s.seconds as from_, extract(epoch from s.sampled_at)::double precision as to_
-            from chosen c
+            from spanmq.queue q
             cross join lateral (
                 select * from spanmq.statistics t
-                where t.queue_id = c.queue_id and t.sampled_at > to_timestamp((last_step - n_steps + 1) * sum_statistics.step)
+                where t.queue_id = q.queue_id and t.sampled_at > to_timestamp(first_step * step_)
                 offset 0) s
-            where s.seconds > 0),
+            where s.seconds > 0 and (queues is null or q.folded_name = any (select lower(n) from unnest(queues) n))
+              and has_table_privilege(spanmq.caller(), q.queue_view, 'select')),
+        -- A sample is a minute, and touches a step or two: these are a row each; only of a longer one rows are generated, at six times the price.
+        placed as (
+            select floor(s.from_ / step_)::bigint as first_, floor(s.to_ / step_)::bigint as last_, s.* from samples s),
         parts as (
-            select p.place, p.part, s.*
-            from samples s
-            cross join lateral (
-                select g.place, least(s.to_, (g.place + 1) * sum_statistics.step) - greatest(s.from_, g.place * sum_statistics.step) as part
-                from generate_series(greatest(floor(s.from_ / sum_statistics.step)::bigint, last_step - n_steps + 1),
-                                     least(floor(s.to_ / sum_statistics.step)::bigint, last_step)) g (place)) p
-            where p.part > 0)
-        select to_timestamp(g.place * sum_statistics.step), f.sent, f.received, f.settled, f.failed, f.dead, f.backlog, f.visible, f.in_flight, f.ready
-        from generate_series(last_step - n_steps + 1, last_step) g (place)
-        left join (
+            select p.first_ as place, least(p.to_, (p.first_ + 1) * step_) - p.from_ as part, p.* from placed p where p.first_ >= first_step
+            union all
+            select p.last_, p.to_ - p.last_ * step_, p.* from placed p where p.last_ > p.first_
+            union all
+            select g.place, step_, p.* from placed p
+            cross join lateral generate_series(greatest(p.first_ + 1, first_step), least(p.last_ - 1, last_step)) g (place)
+            where p.last_ > p.first_ + 1),
+        sums as (
             select p.place, sum(p.sent * p.part / p.seconds) as sent, sum(p.received * p.part / p.seconds) as received,
                    sum(p.settled * p.part / p.seconds) as settled, sum(p.failed * p.part / p.seconds) as failed, sum(p.dead * p.part / p.seconds) as dead,
-                   sum(p.backlog * p.part) / sum_statistics.step as backlog, sum(p.visible * p.part) / sum_statistics.step as visible,
-                   sum(p.in_flight * p.part) / sum_statistics.step as in_flight, max(p.oldest_ready_seconds) as ready
-            from parts p group by p.place) f on f.place = g.place
+                   sum(p.backlog * p.part) / step_ as backlog, sum(p.visible * p.part) / step_ as visible,
+                   sum(p.in_flight * p.part) / step_ as in_flight, max(p.oldest_ready_seconds) as ready
+            from parts p where p.part > 0 group by p.place)
+        select to_timestamp(g.place * step_), f.sent, f.received, f.settled, f.failed, f.dead, f.backlog, f.visible, f.in_flight, f.ready
+        from generate_series(first_step, last_step) g (place) left join sums f on f.place = g.place
         order by g.place;
 end $$;

@@ -75,20 +75,21 @@ begin
     end if;
 end $$;
 
--- Notes a step: so many messages were moved; none: the task is done; with a failure it has failed. Returns after how many seconds
--- the next step is due; null if there is none.
-create or replace function pgmq.note_sqs_move(handle text, moved bigint, failure text default null) returns double precision
+-- Notes a step: so many messages were moved; none: the task is done; null: nothing can be moved now, so that others come first for a second;
+-- with a failure it has failed. Returns after how many seconds the next step is due; null if there is none.
+create or replace function pgmq.note_sqs_move(handle text, moved bigint default null, failure text default null) returns double precision
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     at_ timestamptz := clock_timestamp();
     this spanmq.sqs_move;
 begin
     update spanmq.sqs_move m
-        set moved = m.moved + note_sqs_move.moved, failure = note_sqs_move.failure,
+        set moved = m.moved + coalesce(note_sqs_move.moved, 0), failure = note_sqs_move.failure,
             status = case when note_sqs_move.failure is not null then 'FAILED' when note_sqs_move.moved = 0 then 'COMPLETED' else m.status end,
             ended_at = case when note_sqs_move.failure is not null or note_sqs_move.moved = 0 then at_ end,
             -- What was missed while nobody served is not made up for.
-            next_at = case when m.rate is null then at_
+            next_at = case when note_sqs_move.moved is null then at_ + interval '1 second'
+                           when m.rate is null then at_
                            else greatest(m.next_at, at_ - interval '1 second') + make_interval(secs => note_sqs_move.moved / m.rate::float) end
         where m.handle::text = note_sqs_move.handle and m.status = 'RUNNING' returning m.* into this;
     if found then

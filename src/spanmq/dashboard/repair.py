@@ -1,0 +1,83 @@
+"""Repairing a dead letter: its body is changed, and it is the same message again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from starlette.responses import Response
+
+from spanmq.dashboard import typed
+from spanmq.dashboard.page import Page, go, show
+from spanmq.dashboard.refusal import RefusedError
+from spanmq.dashboard.visit import Visit
+from spanmq.dashboard.wording import LONG, address, pretty, text
+from spanmq.dead_letter_calls import UNCHANGED
+from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError, SubscriptionError
+from spanmq.message import DeadLetter
+
+DELAY_SECONDS: Final = 60.0
+
+
+async def ask(visit: Visit) -> Response:
+    """Show the form with the body as it is."""
+    letter = await _waiting(visit)
+    return _form(visit, letter, {"body": _shown(visit, letter)})
+
+
+async def repair(visit: Visit) -> Response:
+    """Put the letter back with the body that was typed."""
+    fields = await visit.form()
+    letter = await _waiting(visit)
+    given = fields.get("body", "").replace("\r\n", "\n").strip()
+    try:
+        # What was not touched is left as it is stored, also where it is sealed.
+        is_touched = not given or given != _shown(visit, letter)
+        message_id = await visit.behind.client.redrive_message(
+            visit.queue,
+            letter.message_id,
+            body=typed.body(given) if is_touched else UNCHANGED,
+            delay=typed.seconds(fields.get("delay", ""), DELAY_SECONDS),
+        )
+    except (InvalidArgumentError, InvalidBodyError, BodyTooLargeError, SubscriptionError) as error:
+        return _form(visit, letter, fields, error.message)
+    if not visit.may("look", visit.queue):
+        return go(address("/queue/dead-letters/redrive", queue=visit.queue))
+    return go(address("/message", queue=visit.queue, id=message_id))
+
+
+async def _waiting(visit: Visit) -> DeadLetter:
+    """Give the letter that the address names; raises 404 if none of that message waits."""
+    message_id = visit.number("id", -1)
+    found = await visit.behind.client.dead_letters_of(visit.queue, max(message_id, 0))
+    for each in found:
+        if each.message_id == message_id and each.redriven_at is None:
+            return each
+    raise RefusedError(404, "No such dead letter", "It was put back or discarded, or there was none.")
+
+
+def _shown(visit: Visit, letter: DeadLetter) -> str:
+    # Who may manage but not look types the whole of it.
+    return pretty(letter.body) if visit.may("look", visit.queue) else ""
+
+
+def _form(
+    visit: Visit, letter: DeadLetter, fields: Mapping[str, str], problem: str | None = None
+) -> Response:
+    if len(text(letter.body)) > LONG:
+        raise RefusedError(413, "Too long for a form", "Repair it with spanmq redrive-message.")
+    return show(
+        visit,
+        "repair.html",
+        422 if problem else 200,
+        queue=visit.queue,
+        letter=letter,
+        fields=fields,
+        problem=problem,
+    )
+
+
+PAGES: Final = (
+    Page("/queue/dead-letters/repair", ask, "manage", of_queue=True),
+    Page("/queue/dead-letters/repair", repair, "manage", of_queue=True, method="POST"),
+)

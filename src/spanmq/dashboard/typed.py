@@ -1,0 +1,40 @@
+"""What people type into forms of messages: read, or refused with words for them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from spanmq.body import RawJson
+from spanmq.errors import InvalidArgumentError
+
+
+def body(given: str) -> RawJson:
+    """Read a body, which stays as it was typed: to the last digit."""
+    _json("body", given)
+    return RawJson(given)
+
+
+def headers(given: str) -> dict[str, Any] | None:
+    """Read headers, None if there are none."""
+    if not given.strip():
+        return None
+    found = _json("headers", given)
+    if not isinstance(found, dict):
+        raise InvalidArgumentError("headers are a JSON object")
+    return found
+
+
+def seconds(given: str, default: float = 0.0) -> float:
+    """Read a delay."""
+    try:
+        return float(given) if given.strip() else default
+    except ValueError as error:
+        raise InvalidArgumentError("the delay must be a number of seconds") from error
+
+
+def _json(name: str, given: str) -> Any:
+    try:
+        return json.loads(given)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"the {name} is no JSON: {error}") from error

@@ -1,0 +1,75 @@
+"""Repairing a dead letter: the body is changed, the message stays the same one."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+from tests.dashboard.conftest import Person, rows
+from tests.service.running import service, token
+
+PAGE = "/queue/dead-letters/repair?queue=invoices&id=1"
+AREA = re.compile(r"<textarea[^>]*>\n(.*?)</textarea>", re.DOTALL)
+STATE = "select message::text, read_ct from pgmq.q_invoices where msg_id = 1"
+
+
+def body_on(page: str) -> str:
+    found = AREA.search(page)
+    assert found is not None
+    return html.unescape(found.group(1))
+
+
+def test_letter_is_repaired_and_is_the_same_message(keeper: Person, filled: str) -> None:
+    story = keeper.get("/message", queue="invoices", id=1).text
+    assert "/queue/dead-letters/repair?queue=invoices&amp;id=1" in story
+    assert body_on(keeper.get(PAGE).text) == '{\n  "invoice": 0\n}'
+    done = keeper.post(PAGE, body='{"invoice": 1.10}', delay="0")
+    assert done.headers["location"] == "/message?queue=invoices&id=1"
+    assert rows(filled, STATE) == [('{"invoice": 1.10}', 0)]
+    assert "repair" not in keeper.get("/message", queue="invoices", id=1).text
+    again = keeper.post(PAGE, "/queue/send?queue=invoices", body="2")
+    assert again.status_code == 404
+
+
+def test_body_that_was_not_touched_stays(keeper: Person, filled: str) -> None:
+    # As a browser sends it.
+    shown = body_on(keeper.get(PAGE).text).replace("\n", "\r\n")
+    assert keeper.post(PAGE, body=shown).status_code == 303
+    assert rows(filled, STATE) == [('{"invoice": 0}', 0)]
+
+
+@pytest.mark.parametrize("fields", [{"body": "{"}, {"body": ""}, {"body": "1", "delay": "soon"}])
+def test_what_means_nothing_is_told_and_kept(
+    keeper_once: Person, keeper_database: str, fields: dict[str, str]
+) -> None:
+    refused = keeper_once.post(PAGE, **fields)
+    assert refused.status_code == 422
+    assert 'role="alert"' in refused.text
+    assert body_on(refused.text) == fields["body"]
+    assert rows(keeper_database, "select count(*) from pgmq.dead_letters_of('invoices', 1)") == [(1,)]
+
+
+def test_letter_that_is_not_there_is_told(keeper_once: Person) -> None:
+    for query in ("queue=invoices&id=250", "queue=invoices", "queue=none&id=1"):
+        assert keeper_once.get(f"/queue/dead-letters/repair?{query}").status_code == 404
+
+
+def test_body_that_is_too_long_for_a_form_is_refused(keeper: Person, filled: str) -> None:
+    rows(filled, "select pgmq.send('empty', to_jsonb(repeat('x', 200000)))")
+    rows(filled, "select pgmq.reject('empty', lease_id, array[msg_id]) from pgmq.receive('empty')")
+    assert keeper.get("/queue/dead-letters/repair?queue=empty&id=1").status_code == 413
+
+
+def test_who_may_not_look_sees_no_body(filled: str, tmp_path: Path) -> None:
+    secret = token(filled, "blind", queues="invoices", verbs="manage")
+    with service(filled, tmp_path, tokens=True) as running, running.client() as http:
+        someone = Person(http)
+        assert someone.sign_in(secret).status_code == 303
+        page = someone.get(PAGE).text
+        assert body_on(page) == ""
+        assert "invoice&" not in page
+        done = someone.post(PAGE, body="3", delay="0")
+        assert done.headers["location"] == "/queue/dead-letters/redrive?queue=invoices"
+    assert rows(filled, STATE) == [("3", 0)]

@@ -1,34 +1,64 @@
-"""A driver that stops at a named seam, where a test kills it.
+"""A driver that stops at named seams, where a test kills it.
 
-`python -m tests.spark.driver stream|send DSN FOLDER SEAM BATCH`; a test in whose own session they run gives
-no seam. A stream from the queue `orders` goes into a folder for each batch, which a replay overwrites; `send`
-writes the Parquet files of FOLDER/bodies into the queue `orders`.
+`python -m tests.spark.driver ACTS` runs all of them at once, each on the queue `orders` of its own database.
+A test in whose own session an act runs gives no seam.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import pyarrow
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from pyspark_spanmq import DefaultSource
+from spanmq.spark import rows
+from spanmq.spark.brokers.amqp import AmqpBroker
+from spanmq.spark.brokers.outgoing import Outgoing
+from spanmq.spark.jobs import dead_letters, delta
+from spanmq.spark.jobs import export as export_module
+from spanmq.spark.jobs.migrate import MigrateReport
+from spanmq.spark.jobs.migrate import migrate as run_migrate
 from spanmq.spark.options import Options, read_options
 from spanmq.spark.reader import RangePartition
-from spanmq.spark.session import java_options, session
+from spanmq.spark.session import adopt, java_options, session
 from spanmq.spark.stream import Offset, StreamReader
 from spanmq.spark.writer import Writer, Written
 
 # In the order in which a batch passes them.
 STREAM_SEAMS: Final = ("claimed", "planned", "reading", "written", "committed", "settled")
 SEND_SEAMS: Final = ("copying", "copied", "published")
+EXPORT_SEAMS: Final = ("verified", "files in place", "committed")
+MIGRATE_SEAMS: Final = ("publishing", "half confirmed", "all confirmed")
 NO_SEAM: Final = ""
 HIT: Final = "hit"
+
+
+@dataclass(frozen=True)
+class Act:
+    """What a driver does until it comes to the seam. `batch` are messages; `url` and `target` a broker's."""
+
+    what: str
+    dsn: str
+    folder: Path
+    seam: str
+    batch: int = 100
+    url: str = ""
+    target: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Give it as `main` takes it."""
+        return {**asdict(self), "folder": str(self.folder)}
 
 
 class Stop:
@@ -128,47 +158,117 @@ class StoppingSource(DefaultSource):
         return Stop(self.options["seam"], Path(self.options["folder"]))
 
 
-def named(given: Any, dsn: str, folder: Path, seam: str) -> Any:
+def named(given: Any, act: Act) -> Any:
     """Name the source of a reader or writer: the one with seams, or the user's."""
-    given = given.option("dsn", dsn).option("queue", "orders")
-    if seam == NO_SEAM:
+    given = given.option("dsn", act.dsn).option("queue", "orders")
+    if act.seam == NO_SEAM:
         return given.format("spanmq")
-    return given.format("stopping").option("seam", seam).option("folder", str(folder))
+    return given.format("stopping").option("seam", act.seam).option("folder", str(act.folder))
 
 
-def stream(spark: SparkSession, dsn: str, folder: Path, *, seam: str = NO_SEAM, batch: int) -> None:
-    """Drain the queue into a folder for each batch."""
-    stop = Stop(seam, folder)
+def stream(spark: SparkSession, act: Act) -> None:
+    """Drain the queue into a folder for each batch, which a replay overwrites."""
+    stop = Stop(act.seam, act.folder)
 
     def write(frame: DataFrame, number: int) -> None:
-        frame.write.mode("overwrite").parquet(str(folder / "lake" / f"batch={number}"))
+        frame.write.mode("overwrite").parquet(str(act.folder / "lake" / f"batch={number}"))
         stop.at("written")
 
-    reader = named(spark.readStream, dsn, folder, seam)
-    frame = reader.options(maxOffsetsPerTrigger=batch, minPartitions=2).load()
-    writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(folder / "checkpoint"))
+    reader = named(spark.readStream, act)
+    frame = reader.options(maxOffsetsPerTrigger=act.batch, minPartitions=2).load()
+    writer = frame.writeStream.foreachBatch(write).option(
+        "checkpointLocation", str(act.folder / "checkpoint")
+    )
     writer.trigger(availableNow=True).start().awaitTermination()
 
 
-def send(spark: SparkSession, dsn: str, folder: Path, *, seam: str = NO_SEAM) -> None:
-    """Send what the Parquet files hold."""
-    writer = named(spark.read.parquet(str(folder / "bodies")).write, dsn, folder, seam)
+def send(spark: SparkSession, act: Act) -> None:
+    """Send what the Parquet files of the folder `bodies` hold."""
+    adopt(spark)
+    writer = named(spark.read.parquet(str(act.folder / "bodies")).write, act)
     writer.option("writerId", "load").mode("append").save()
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Run one of them."""
-    what, dsn, folder, seam, batch = arguments
+def export(spark: SparkSession, act: Act) -> export_module.ExportReport:
+    """Export the archive into a Delta table in the folder `lake`."""
+    stop = Stop(act.seam, act.folder)
+    verify, commit = export_module._verify, delta.commit
+
+    def verifying(*given: Any) -> None:
+        verify(*given)
+        stop.at("verified")
+
+    def committing(*given: Any) -> None:
+        stop.at("files in place")
+        commit(*given)
+        stop.at("committed")
+
+    with patch.object(export_module, "_verify", verifying), patch.object(delta, "commit", committing):
+        return export_module.export(spark, act.dsn, "orders", act.folder / "lake", format="delta")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoppingBroker(AmqpBroker):
+    """A broker with seams."""
+
+    stop: Stop
+
+    def publish(self, messages: Sequence[Outgoing]) -> None:
+        """Stop before, between and after two halves."""
+        half = len(messages) // 2
+        self.stop.at("publishing")
+        super().publish(messages[:half])
+        self.stop.at("half confirmed")
+        super().publish(messages[half:])
+        self.stop.at("all confirmed")
+
+
+def migrate(spark: SparkSession, act: Act) -> MigrateReport:
+    """Send what waits to a broker."""
+    broker = StoppingBroker(url=act.url, routing_key=act.target, stop=Stop(act.seam, act.folder))
+    checkpoint = act.folder / "checkpoint"
+    return run_migrate(spark, act.dsn, "orders", broker, checkpoint, batch=act.batch, tasks=1)
+
+
+def redrive(spark: SparkSession, act: Act) -> dead_letters.DeadLettersReport:
+    """Put all dead letters back, four in a transaction; stop when the second four are."""
+    stop, calls = Stop(act.seam, act.folder), count(1)
+    redrive_chosen = rows.redrive_chosen
+
+    def redriving(*given: Any) -> int:
+        done = redrive_chosen(*given)
+        if next(calls) == 2:
+            stop.at("redriven")
+        return done
+
+    with patch.object(rows, "redrive_chosen", redriving), patch.object(dead_letters, "CHUNK", 4):
+        return dead_letters.dead_letters(spark, act.dsn, "orders", act="redrive", all_causes=True, delay=0)
+
+
+ACTS: Final[dict[str, Callable[[SparkSession, Act], object]]] = {
+    each.__name__: each for each in (stream, send, export, migrate, redrive)
+}
+
+
+def main(given: str) -> None:
+    """Run these acts; each ends at its seam, and holds there what it has."""
     # It is soon killed.
     frugal = java_options("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.extraJavaOptions": frugal}
-    spark = session("local[2]", settings=settings)
+    acts = [Act(**{**each, "folder": Path(each["folder"])}) for each in json.loads(given)]
+    # A task that has stopped keeps its place.
+    spark = session(f"local[{2 * len(acts)}]", settings=settings)
     spark.dataSource.register(StoppingSource)
-    if what == "send":
-        send(spark, dsn, Path(folder), seam=seam)
-    else:
-        stream(spark, dsn, Path(folder), seam=seam, batch=int(batch))
+    for act in acts:
+        thread = threading.Thread(target=ACTS[act.what], args=(spark, act), daemon=True)
+        thread.start()
+        # One after the other: what Spark does the first time it does once.
+        while not (act.folder / HIT).exists():
+            if not thread.is_alive():
+                raise RuntimeError(f"{act.what} ended before its seam {act.seam}")
+            time.sleep(0.02)
+    time.sleep(3600)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,6 +83,34 @@ class Rabbit:
         self._names.wait()
 
 
+def is_installed() -> bool:
+    """Tell whether a node can be started here."""
+    return PROGRAM.exists() and shutil.which("epmd") is not None
+
+
+def declare(url: str, name: str) -> str:
+    """Make a durable queue, and give its name."""
+    import pika
+
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        connection.channel().queue_declare(name, durable=True)
+    return name
+
+
+def drained(url: str, name: str) -> list[tuple[str, Any, Any]]:
+    """Take everything out of a queue with RabbitMQ's own client: mark, body and properties."""
+    import pika
+
+    found: list[tuple[str, Any, Any]] = []
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        while True:
+            method, properties, body = channel.basic_get(name, auto_ack=True)
+            if method is None:
+                return found
+            found.append((properties.message_id, json.loads(body), properties))
+
+
 def free_ports(n: int) -> list[int]:
     sockets = [socket.socket() for _ in range(n)]
     for each in sockets:
@@ -93,7 +123,7 @@ def free_ports(n: int) -> list[int]:
 
 @pytest.fixture(scope="session")
 def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rabbit]:
-    if not PROGRAM.exists() or shutil.which("epmd") is None:
+    if not is_installed():
         pytest.skip("there is no RabbitMQ here (Debian: rabbitmq-server)")
     node = Rabbit(tmp_path_factory.mktemp("rabbit"))
     try:

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -119,49 +113,6 @@ def test_nothing_is_proposed_on_thin_evidence() -> None:
     assert propose("UNKNOWN", 2, 0) == (None, None)
     assert propose("UNKNOWN", 10, 5) == (None, None)
     assert propose("UNKNOWN", 10, 8)[0] == "PERMANENT"
-
-
-@pytest.mark.slow
-def test_killed_redrive_goes_on_and_puts_none_back_twice(
-    dead: Client, spark: SparkSession, database: str, tmp_path: Path
-) -> None:
-    program = f"""
-import pathlib, signal
-from spanmq.spark import rows
-from spanmq.spark.jobs import dead_letters
-from spanmq.spark.session import session
-
-dead_letters.CHUNK = 4
-redrive = rows.redrive_chosen
-calls = []
-def stopping(server, queue, ids, rate, delay):
-    done = redrive(server, queue, ids, rate, delay)
-    calls.append(ids)
-    if len(calls) == 2:
-        pathlib.Path({str(tmp_path / "hit")!r}).touch()
-        signal.pause()
-    return done
-rows.redrive_chosen = stopping
-spark = session("local[2]")
-dead_letters.dead_letters(spark, {database!r}, "orders", act="redrive", all_causes=True, delay=0)
-"""
-    job = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
-    try:
-        deadline = time.monotonic() + 300
-        while not (tmp_path / "hit").exists():
-            assert job.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-    finally:
-        os.killpg(job.pid, signal.SIGKILL)
-        job.wait()
-    assert len(dead.dead_letters("orders")) == 12
-    done = dead_letters(spark, database, "orders", act="redrive", all_causes=True, delay=0)
-    assert (done.chosen, done.done) == (12, 12)
-    assert sorted(each.message_id for each in dead.dead_letters("orders", redriven=True)) == list(
-        range(1, 21)
-    )
-    assert dead.metrics("orders").length == 30
 
 
 def test_selection_that_means_nothing_is_refused(dead: Client, spark: SparkSession, database: str) -> None:

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,58 +133,3 @@ def test_folder_of_another_format_or_table_that_is_none_is_refused(
     with pytest.raises(InvalidArgumentError, match="Did you mean dead_letters"):
         export(spark, database, "orders", tmp_path / "other", table="dead_leters")
     assert not (tmp_path / "other").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "seam",
-    [
-        pytest.param("verified", marks=pytest.mark.soak),
-        pytest.param("files in place", marks=pytest.mark.soak),
-        "committed",
-    ],
-)
-def test_killed_export_counts_whole_or_not_at_all(
-    client: Client, spark: SparkSession, database: str, tmp_path: Path, seam: str
-) -> None:
-    client.send_batch("orders", range(40))
-    archive(client, 40)
-    lake = tmp_path / "lake"
-    program = f"""
-import pathlib, signal
-from spanmq.spark.jobs import delta, export
-from spanmq.spark.session import session
-
-def stopping(function, before, after):
-    def run(*given, **named):
-        reached(before)
-        done = function(*given, **named)
-        reached(after)
-        return done
-    return run
-
-def reached(seam):
-    if seam == {seam!r}:
-        pathlib.Path({str(tmp_path / "hit")!r}).touch()
-        signal.pause()
-
-export._verify = stopping(export._verify, "", "verified")
-delta.commit = stopping(delta.commit, "files in place", "committed")
-export.export(session("local[2]"), {database!r}, "orders", {str(lake)!r}, format="delta")
-"""
-    job = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
-    try:
-        deadline = time.monotonic() + 300
-        while not (tmp_path / "hit").exists():
-            assert job.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-    finally:
-        os.killpg(job.pid, signal.SIGKILL)
-        job.wait()
-    assert read_manifests(lake, "orders") == []
-    done = export(spark, database, "orders", lake, format="delta")
-    assert done.exported == (0 if seam == "committed" else 40)
-    assert bodies(lake) == list(range(40))
-    [manifest] = read_manifests(lake, "orders")
-    assert {str(path.relative_to(lake)) for path in lake.rglob("*.parquet")} == set(manifest.files)

@@ -6,6 +6,7 @@ import json
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -232,6 +233,13 @@ def test_backfill_sends_once(client: Client, spark: SparkSession, database: str,
     received = client.receive("orders", 1000)
     assert sorted(message.body["order"] for message in received) == list(range(100))
     assert {message.group for message in received} == {"0", "1", "2"}
+
+
+def test_backfill_runs_in_any_thread(client: Client, spark: SparkSession, database: str) -> None:
+    frame = spark.range(10).selectExpr("cast(id as string) as n")
+    with ThreadPoolExecutor(1) as elsewhere:
+        done = elsewhere.submit(backfill, spark, database, "orders", frame, job_id="load", body="n").result()
+    assert (done.sent, client.metrics("orders").length) == (10, 10)
 
 
 def test_backfill_keeps_to_its_rate(

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
-import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.spark.rabbit import Rabbit, rabbit
+from tests.spark.rabbit import Rabbit, declare, drained, rabbit
 from typer.testing import CliRunner
 
 from spanmq.cli.app import app
@@ -38,9 +32,7 @@ def target(rabbit: Rabbit) -> Iterator[AmqpBroker]:
     """A durable queue in RabbitMQ."""
     import pika
 
-    broker = AmqpBroker(url=rabbit.url, routing_key=f"orders-{uuid.uuid4().hex[:8]}")
-    with pika.BlockingConnection(pika.URLParameters(rabbit.url)) as connection:
-        connection.channel().queue_declare(broker.routing_key, durable=True)
+    broker = AmqpBroker(url=rabbit.url, routing_key=declare(rabbit.url, f"orders-{uuid.uuid4().hex[:8]}"))
     yield broker
     with pika.BlockingConnection(pika.URLParameters(rabbit.url)) as connection:
         connection.channel().queue_delete(broker.routing_key)
@@ -56,17 +48,8 @@ def run(spark: SparkSession, database: str, target: AmqpBroker, tmp_path: Path) 
 
 
 def arrived(broker: AmqpBroker) -> list[tuple[str, Any, Any]]:
-    """Take everything out of RabbitMQ with its own client: mark, body and properties."""
-    import pika
-
-    found: list[tuple[str, Any, Any]] = []
-    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
-        channel = connection.channel()
-        while True:
-            method, properties, body = channel.basic_get(broker.routing_key, auto_ack=True)
-            if method is None:
-                return found
-            found.append((properties.message_id, json.loads(body), properties))
+    """Take everything out of RabbitMQ: mark, body and properties."""
+    return drained(broker.url, broker.routing_key)
 
 
 def audit(found: list[tuple[str, Any, Any]], expected: dict[int, Any]) -> int:
@@ -130,12 +113,8 @@ def test_messages_that_are_sent_meanwhile_and_those_in_work_are_told_apart(
 
 @pytest.mark.slow
 def test_broker_killed_in_mid_drain_is_waited_for(client: Client, run: Run, rabbit: Rabbit) -> None:
-    import pika
-
     # Of its own: the fixture's would be deleted over a connection that the kill ends.
-    broker = AmqpBroker(url=rabbit.url, routing_key=f"killed-{uuid.uuid4().hex[:8]}")
-    with pika.BlockingConnection(pika.URLParameters(rabbit.url)) as connection:
-        connection.channel().queue_declare(broker.routing_key, durable=True)
+    broker = AmqpBroker(url=rabbit.url, routing_key=declare(rabbit.url, f"killed-{uuid.uuid4().hex[:8]}"))
     client.send_batch("orders", range(20_000))
     kills = 0
 
@@ -151,63 +130,6 @@ def test_broker_killed_in_mid_drain_is_waited_for(client: Client, run: Run, rabb
     assert (done.sent, done.left) == (20_000, 0)
     doubled = audit(arrived(broker), {i + 1: i for i in range(20_000)})
     assert doubled <= 4 * 1_000 * kills
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "seam",
-    [
-        pytest.param("claimed", marks=pytest.mark.soak),
-        "half confirmed",
-        pytest.param("all confirmed", marks=pytest.mark.soak),
-    ],
-)
-def test_killed_driver_loses_nothing_and_marks_what_it_doubles(
-    client: Client, run: Run, target: AmqpBroker, database: str, tmp_path: Path, seam: str
-) -> None:
-    client.send_batch("orders", range(300), group=[f"g{i % 5}" for i in range(300)])
-    checkpoint = str(tmp_path / "checkpoint")
-    program = f"""
-import pathlib, signal
-from spanmq.spark.brokers.amqp import AmqpBroker
-from spanmq.spark.jobs.migrate import migrate
-from spanmq.spark.session import session
-
-def reached(seam):
-    if seam == {seam!r}:
-        pathlib.Path({str(tmp_path / "hit")!r}).touch()
-        signal.pause()
-
-class Stopping(AmqpBroker):
-    def publish(self, messages):
-        half = len(messages) // 2
-        reached("claimed")
-        AmqpBroker.publish(self, messages[:half])
-        reached("half confirmed")
-        AmqpBroker.publish(self, messages[half:])
-        reached("all confirmed")
-
-broker = Stopping(url={target.url!r}, routing_key={target.routing_key!r})
-migrate(session("local[2]"), {database!r}, "orders", broker, {checkpoint!r}, batch=100, tasks=1)
-"""
-    driver = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
-    try:
-        deadline = time.monotonic() + 300
-        while not (tmp_path / "hit").exists():
-            assert driver.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-    finally:
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
-    assert client.metrics("orders").visible_length == 200
-    done = run(batch=100, tasks=1)
-    assert (done.sent, done.left) == (300, 0)
-    found = arrived(target)
-    doubled = audit(found, {i + 1: i for i in range(300)})
-    assert doubled == {"claimed": 0, "half confirmed": 50, "all confirmed": 100}[seam]
-    again = Counter(mark for mark, _, _ in found)
-    assert {mark for mark, n in again.items() if n > 1} <= {f"orders:{i + 1}" for i in range(100)}
 
 
 def test_dry_run_counts_and_moves_nothing(

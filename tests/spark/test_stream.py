@@ -7,10 +7,6 @@ without a commit, a commit of the sink without Spark's own.
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -112,44 +108,6 @@ def test_replayed_batch_is_the_same_batch(
     run(stream(minPartitions=3), tmp_path)
     assert lake(spark, tmp_path) == once(15)
     assert client.metrics("orders").length == 0
-
-
-@pytest.mark.slow
-@pytest.mark.soak
-def test_killed_driver_loses_and_doubles_nothing(
-    client: Client, spark: SparkSession, stream: Batch, tmp_path: Path, database: str
-) -> None:
-    client.send_batch("orders", range(300))
-    program = f"""
-import pathlib, time
-from spanmq.spark.session import session
-spark = session("local[2]")
-def stop(batches):
-    for batch in batches:
-        yield batch
-        if pathlib.Path({str(tmp_path / "armed")!r}).exists():
-            pathlib.Path({str(tmp_path / "hit")!r}).touch()
-            time.sleep(600)
-frame = spark.readStream.format("spanmq").option("dsn", {database!r}).option("queue", "orders")
-frame = frame.option("maxOffsetsPerTrigger", 100).load()
-frame = frame.mapInArrow(stop, frame.schema)
-query = frame.writeStream.format("parquet").option("checkpointLocation", {str(tmp_path / "checkpoint")!r})
-query.start({str(tmp_path / "lake")!r}).awaitTermination()
-"""
-    (tmp_path / "armed").touch()
-    driver = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
-    try:
-        deadline = time.monotonic() + 300
-        while not (tmp_path / "hit").exists():
-            assert driver.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-    finally:
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
-    assert client.metrics("orders").visible_length == 200
-    run(stream(maxOffsetsPerTrigger=100), tmp_path)
-    assert lake(spark, tmp_path) == once(300)
 
 
 def test_failed_task_runs_again_on_the_same_rows(

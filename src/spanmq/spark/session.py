@@ -76,6 +76,12 @@ def java_options(more: str) -> str:
     return f"-Dlog4j2.configurationFile={quiet} {more}"
 
 
+def adopt(spark: SparkSession) -> None:
+    """Make this thread one of the session's: in any other Spark finds no data source written in Python."""
+    # What is public and does it; nothing is computed.
+    spark.createDataFrame([], "nothing int")
+
+
 def is_running() -> bool:
     """Tell whether this process has a session already, which a job then uses and does not stop."""
     try:

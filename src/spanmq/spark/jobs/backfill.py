@@ -10,6 +10,7 @@ from spanmq.errors import InvalidArgumentError
 from spanmq.spark import rows
 from spanmq.spark.jobs.recorded import recorded
 from spanmq.spark.reader import queue_named
+from spanmq.spark.session import adopt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,6 +66,7 @@ def backfill(
         messages = messages.repartition("group")
     found = sent_before if sent_before is not None else messages.count()
     if not dry_run and sent_before is None:
+        adopt(spark)
         writer = messages.write.format("spanmq").option("dsn", dsn).option("queue", queue)
         if rate is not None:
             writer = writer.option("rowsPerSecond", max(1, int(rate / _tasks_at_once(spark, messages))))

@@ -19,6 +19,7 @@ from spanmq.spark.brokers.outgoing import Broker
 from spanmq.spark.cause import clear_errors
 from spanmq.spark.jobs.recorded import recorded
 from spanmq.spark.reader import queue_named
+from spanmq.spark.session import adopt
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -143,6 +144,7 @@ def _start(
 
     from spanmq.spark.brokers.sink import FORMAT, sink_of
 
+    adopt(spark)
     spark.dataSource.register(sink_of(broker))
     reader = spark.readStream.format("spanmq").option("dsn", dsn).option("queue", queue)
     reader = reader.option("receiver", RECEIVER).option("maxOffsetsPerTrigger", batch)

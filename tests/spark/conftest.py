@@ -37,7 +37,7 @@ def spark() -> Iterator[SparkSession]:
     pytest.importorskip("pyspark")
     from spanmq.spark.session import java_options, session
 
-    # Local[2,2]: two tasks at once, two attempts each; each further one of a task that must fail takes a second.
+    # Local[2,4]: two tasks at once, four attempts each.
     settings = {
         "spark.sql.shuffle.partitions": "2",
         # No test runs long enough to get back what Java's second compiler takes.
@@ -55,7 +55,7 @@ def spark() -> Iterator[SparkSession]:
     }
     os.environ.pop("SPANMQ_DSN", None)
     try:
-        opened = session("local[2,2]", name="spanmq tests", settings=settings)
+        opened = session("local[2,4]", name="spanmq tests", settings=settings)
     except PipelineNotAvailableError as error:
         pytest.skip(str(error))
     yield opened

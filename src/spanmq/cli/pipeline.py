@@ -144,6 +144,12 @@ def backfill(
     rate: Annotated[
         float | None, typer.Option(help="Write so many a second at the most.", show_default=False)
     ] = None,
+    key_file: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SPANMQ_ENCRYPTION_KEY_FILE", help="Seal bodies with this file's keys.", show_default=False
+        ),
+    ] = None,
     dry_run: DryRun = False,
     master: Master = None,
     dsn: Dsn = None,
@@ -164,6 +170,7 @@ def backfill(
             body=body,
             group=group,
             rate=rate,
+            encryption_key_file=key_file,
             dry_run=dry_run,
         )
     if dry_run:

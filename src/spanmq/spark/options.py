@@ -18,7 +18,8 @@ STARTS: Final = ("earliest", "latest")
 _READ: Final = ("table", "columns", "bodySchema", "mode", "includeHeaders", "minPartitions")
 _STREAM: Final = ("receiver", "maxOffsetsPerTrigger", "failOnDataLoss", "startingOffsets")
 _WRITE: Final = ("writerId", "group", "rowsPerSecond")
-NAMES: Final = ("dsn", "queue", *_READ, *_STREAM, *_WRITE)
+_SEALED: Final = ("encryptionKeyFile", "encryptionTrusted")
+NAMES: Final = ("dsn", "queue", *_READ, *_STREAM, *_WRITE, *_SEALED)
 # What Spark itself puts among the options of a stream.
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname", "outputmode"})
 
@@ -42,6 +43,8 @@ class Options:
     writer_id: str | None = None
     group: str | None = None
     rows_per_second: int | None = None
+    encryption_key_file: str | None = None
+    encryption_trusted: tuple[str, ...] = ()
 
 
 def read_options(given: Mapping[str, str]) -> Options:
@@ -65,6 +68,7 @@ def read_options(given: Mapping[str, str]) -> Options:
     if not values.get("queue"):
         raise InvalidArgumentError("the option queue is missing")
     columns = values.get("columns")
+    trusted = values.get("encryptionTrusted")
     return Options(
         dsn=dsn,
         queue=values["queue"].strip(),
@@ -83,6 +87,8 @@ def read_options(given: Mapping[str, str]) -> Options:
         rows_per_second=_number("rowsPerSecond", values["rowsPerSecond"])
         if "rowsPerSecond" in values
         else None,
+        encryption_key_file=values.get("encryptionKeyFile"),
+        encryption_trusted=tuple(each.strip() for each in trusted.split(",")) if trusted else (),
     )
 
 

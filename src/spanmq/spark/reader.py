@@ -97,7 +97,10 @@ class FilteringReader(Reader):
 def _condition(given: Filter, options: Options) -> str | None:
     named = {each.name: each for each in COLUMNS[options.table]}
     attribute: tuple[str, ...] = getattr(given, "attribute", ())
-    if len(attribute) != 1 or attribute[0] not in named or (attribute[0] == "body" and options.body_schema):
+    if len(attribute) != 1 or attribute[0] not in named:
+        return None
+    if attribute[0] == "body" and (options.body_schema or options.encryption_key_file):
+        # PostgreSQL has neither the struct nor the opened body.
         return None
     name = attribute[0]
     # A partition knows its queue only when it is made.

@@ -16,6 +16,7 @@ from spanmq import errors
 from spanmq.spark.body import parse_bodies
 from spanmq.spark.column import Column
 from spanmq.spark.options import Options
+from spanmq.spark.sealed import opened
 
 # Rows that a partition should have. They stream, so memory does not matter; a task costs a tenth of a second.
 ROWS_PER_PARTITION: Final = 250_000
@@ -254,6 +255,9 @@ def shaped(
     batch: pyarrow.RecordBatch, schema: pyarrow.Schema, options: Options, queue: str
 ) -> Iterator[pyarrow.RecordBatch]:
     """Make a batch equal to the schema: Spark checks the first one only, and then reads what isn't there."""
+    if "body" in schema.names and (options.body_schema or options.encryption_key_file):
+        texts = opened(batch.column("body"), options, queue)
+        batch = batch.set_column(batch.schema.get_field_index("body"), "body", texts)
     if options.body_schema and "body" in schema.names:
         batch = parse_bodies(batch, schema.field("body").type, options.mode, queue)
     arrays = []

@@ -27,6 +27,7 @@ from spanmq import errors
 from spanmq.message import GROUP_HEADER
 from spanmq.spark import rows
 from spanmq.spark.options import Options
+from spanmq.spark.sealed import sealed
 
 # Rows of one reservation: what a task holds in memory.
 CHUNK: Final = 20_000
@@ -203,7 +204,9 @@ def as_messages(table: pyarrow.Table, options: Options) -> pyarrow.Table:
         headers = pyarrow.array(texts, pyarrow.string())
     if headers is None:
         headers = pyarrow.nulls(table.num_rows, pyarrow.string())
-    return pyarrow.table({"message": _as_json(table.column("body")), "headers": _as_json(headers)})
+    return pyarrow.table(
+        {"message": _as_json(sealed(table.column("body"), options)), "headers": _as_json(headers)}
+    )
 
 
 def copy(

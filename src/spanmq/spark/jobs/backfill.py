@@ -40,6 +40,7 @@ def backfill(
     body: str | None = None,
     group: str | None = None,
     rate: float | None = None,
+    encryption_key_file: str | None = None,
     dry_run: bool = False,
 ) -> BackfillReport:
     """Send every row as a message, all visible at one instant; a second run of `job_id` sends none.
@@ -47,7 +48,8 @@ def backfill(
     `source` is a frame, or a path that Spark reads as `format`. `body` is an SQL expression of the body, by
     default a JSON object of all columns; `group` one of the group, by which rows are repartitioned. With a
     `rate` all tasks together write about so many rows a second at the most, to spare the database; what they
-    wrote is visible at the end, as ever.
+    wrote is visible at the end, as ever. With `encryption_key_file` (a path that executors can read) bodies
+    are sealed.
     """
     began = time.monotonic()
     if not job_id:
@@ -57,6 +59,7 @@ def backfill(
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
         sent_before = rows.published(server, queue, f"job:{job_id}")
+    adopt(spark)
     frame = spark.read.format(format).load(source) if isinstance(source, str) else source
     columns = [f"{body or 'to_json(struct(*))'} as body"]
     if group is not None:
@@ -66,10 +69,11 @@ def backfill(
         messages = messages.repartition("group")
     found = sent_before if sent_before is not None else messages.count()
     if not dry_run and sent_before is None:
-        adopt(spark)
         writer = messages.write.format("spanmq").option("dsn", dsn).option("queue", queue)
         if rate is not None:
             writer = writer.option("rowsPerSecond", max(1, int(rate / _tasks_at_once(spark, messages))))
+        if encryption_key_file is not None:
+            writer = writer.option("encryptionKeyFile", encryption_key_file)
         writer.option("writerId", job_id).mode("append").save()
     return BackfillReport(
         queue=queue,

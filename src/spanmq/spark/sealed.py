@@ -1,0 +1,80 @@
+"""Bodies that are sealed: executors open what they read and seal what they write, with keys from a file.
+
+The keys themselves are no options: Spark shows those in its pages and logs.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+
+import pyarrow
+import pyarrow.compute
+
+from spanmq.encryption import SEALED_KEY, Encryption, Unopened
+from spanmq.errors import DecryptionError, InvalidBodyError
+from spanmq.spark.options import Options
+
+
+def keys_of(options: Options) -> Encryption | None:
+    """Give the keys that the options name, None without; raises EncryptionError if they can't be read."""
+    if options.encryption_key_file is None:
+        return None
+    return _keys(options.encryption_key_file, options.encryption_trusted)
+
+
+def opened(texts: pyarrow.Array, options: Options, queue: str) -> pyarrow.Array:
+    """Give bodies as they were sent; raises DecryptionError for one that does not open.
+
+    Without keys sealed ones stay as they are, but for who wants them parsed: they fit no schema.
+    """
+    keys = keys_of(options)
+    if keys is None:
+        if options.body_schema and _is_any_sealed(texts):
+            raise DecryptionError(
+                f"bodies of queue {queue} are sealed, and the option bodySchema can't be applied to them",
+                hint="The option encryptionKeyFile names the file of keys that opens them.",
+                queue=queue,
+            )
+        return texts
+    found: list[str | None] = []
+    for text in texts.to_pylist():
+        body = None if text is None else keys.open(text.encode(), queue)
+        if isinstance(body, Unopened):
+            raise body.error
+        found.append(None if body is None else body.decode())
+    return pyarrow.array(found, pyarrow.string())
+
+
+def sealed(
+    texts: pyarrow.Array | pyarrow.ChunkedArray, options: Options
+) -> pyarrow.Array | pyarrow.ChunkedArray:
+    """Seal bodies for the queue that the options name; without keys they stay as they are."""
+    keys = keys_of(options)
+    if keys is None:
+        return texts
+    found: list[str | None] = []
+    for text in texts.to_pylist():
+        if text is not None:
+            _check(text, options.queue)
+        found.append(None if text is None else keys.seal(text, options.queue))
+    return pyarrow.array(found, pyarrow.string())
+
+
+def _check(text: str, queue: str) -> None:
+    """Refuse what is no JSON: PostgreSQL does not see it any more."""
+    try:
+        json.loads(text)
+    except ValueError as error:
+        raise InvalidBodyError(f"a body for queue {queue} is no json: {error}", queue=queue) from error
+
+
+def _is_any_sealed(texts: pyarrow.Array) -> bool:
+    # Cheap for bodies that are not: only those that begin with the mark are read.
+    begins = pyarrow.compute.starts_with(texts, f'{{"{SEALED_KEY}"')
+    return bool(pyarrow.compute.any(begins).as_py())
+
+
+@lru_cache
+def _keys(path: str, trusted: tuple[str, ...]) -> Encryption:
+    return Encryption.from_file(path, trusted=trusted)

@@ -1,0 +1,84 @@
+"""Sealed bodies through Spark: opened and sealed with keys from a file, and never taken for other ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.spark.conftest import Batch
+from tests.spark.test_batch import failure
+from typer.testing import CliRunner
+
+from spanmq.cli.app import app
+from spanmq.client import Client
+
+pytest.importorskip("cryptography")
+
+from spanmq.encryption import SEALED_KEY, Encryption, new_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> str:
+    path = tmp_path / "keys"
+    path.write_text(new_line("first") + "\n")
+    return str(path)
+
+
+@pytest.fixture
+def sealing(client: Client, database: str, key_file: str) -> Client:
+    """A client that seals; the queue has three of its messages, and one that is not sealed."""
+    with_keys = Client(database, maintain_interval=None, encryption=Encryption.from_file(key_file))
+    with_keys.send_batch("orders", [{"order": i} for i in range(3)])
+    client.send("orders", {"order": 3})
+    return with_keys
+
+
+def test_sealed_bodies_are_opened_with_the_keys_of_a_file(
+    sealing: Client, batch: Batch, key_file: str
+) -> None:
+    frame = batch(encryptionKeyFile=key_file, bodySchema="order int")
+    assert sorted(row.body.order for row in frame.collect()) == [0, 1, 2, 3]
+    stored = [json.loads(row.body) for row in batch().orderBy("message_id").collect()]
+    assert [SEALED_KEY in body for body in stored] == [True, True, True, False]
+
+
+def test_sealed_bodies_that_can_not_be_opened_are_said(
+    sealing: Client, batch: Batch, tmp_path: Path, key_file: str
+) -> None:
+    # Not nulls, which mode=permissive makes of what does not fit.
+    text = failure(batch(bodySchema="order int").collect)
+    assert "bodies of queue orders are sealed, and the option bodySchema can't be applied" in text
+    assert "encryptionKeyFile" in text
+    other = tmp_path / "other"
+    other.write_text(new_line("second") + "\n")
+    text = failure(batch(encryptionKeyFile=str(other)).collect)
+    assert "the body was sealed under the key 'first', which is not here" in text
+    text = failure(batch(encryptionKeyFile=str(tmp_path / "none")).collect)
+    assert "can't be read" in text
+
+
+def test_frame_is_sent_sealed(
+    client: Client, spark: SparkSession, database: str, key_file: str, tmp_path: Path
+) -> None:
+    def write(frame: object) -> None:
+        writer = frame.write.format("spanmq").option("dsn", database).option("queue", "orders")  # type: ignore[attr-defined]
+        writer.option("encryptionKeyFile", key_file).mode("append").save()
+
+    assert "no json" in failure(lambda: write(spark.range(1).selectExpr("'{broken' as body")))
+    source = str(tmp_path / "table")
+    spark.range(5).write.parquet(source)
+    arguments = ["backfill", "orders", source, "--job-id", "one", "--body", "cast(id as string)"]
+    done = CliRunner().invoke(
+        app,
+        ["pipeline", *arguments, "--dsn", database],
+        env={"SPANMQ_ENCRYPTION_KEY_FILE": key_file},
+    )
+    assert (done.exit_code, client.metrics("orders").length) == (0, 5)
+    assert all(SEALED_KEY in each.body for each in client.peek("orders", 10))
+    with Client(database, maintain_interval=None, encryption=Encryption.from_file(key_file)) as opening:
+        assert sorted(each.body for each in opening.receive("orders", 10)) == list(range(5))

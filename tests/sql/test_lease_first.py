@@ -422,3 +422,16 @@ def test_what_is_no_rejection_of_one_changes_nothing(
             f"select pgmq.reject('orders', {lease}, array[1]::bigint[], category => {category})".encode()
         )
     assert row_of(connection, "select count(*) from pgmq.q_orders") == (1,)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_lease_lasts_as_the_policy_says_unless_the_receiver_does(connection: Connection[Any], n: int) -> None:
+    connection.execute("select pgmq.create('orders')")
+    connection.execute("select pgmq.set_policy('orders', '{\"lease\": 77}')")
+    lasts = (
+        "select extract(epoch from vt - last_read_at)::int, count(*)"
+        " from pgmq.receive('orders', %s{}) group by 1"
+    )
+    for given, seconds in (("", 77), (", 5", 5), (", null", 77)):
+        send(connection, 1, n)
+        assert row_of(connection, lasts.format(given), n) == (seconds, n)

@@ -23,7 +23,7 @@ async def serving(dsn: str) -> AsyncIterator[httpx.AsyncClient]:
     app = create_app(Settings(dsn=dsn, with_tokens=False))
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://service", timeout=30) as http:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=30) as http:
             yield http
 
 

@@ -20,7 +20,7 @@ declare
     logged spanmq.logged;
     hint spanmq.hint;
     from_lo bigint := 0;
-    due_from timestamptz := '-infinity';
+    due_from timestamptz := timestamptz '-infinity';
     started_at timestamptz;
 begin
     select q.queue_id, q.log_name, q.log_lo, q.log_hi, q.lane, q.max_attempts, coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9)))
@@ -147,7 +147,7 @@ declare
     covered int;
     hint spanmq.hint;
     from_lo bigint := 0;
-    due_from timestamptz := '-infinity';
+    due_from timestamptz := timestamptz '-infinity';
     started_at timestamptz;
 begin
     select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.max_attempts, coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9))) as until

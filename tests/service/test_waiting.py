@@ -82,7 +82,7 @@ def test_waiter_is_answered_with_nothing_at_its_time(running: Running) -> None:
 def test_waiter_that_hung_up_gets_nothing(running: Running, orders: str) -> None:
     place = urlsplit(running.address)
     body = b'{"wait": 20, "lease": 3600}'
-    head = f"POST /v1/queues/orders/receive HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    head = f"POST /v1/queues/orders/receive HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
     with socket.create_connection((place.hostname, place.port)) as connection:
         connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
         wait_until(lambda: waiting(running) == 1)

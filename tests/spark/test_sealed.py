@@ -82,3 +82,14 @@ def test_frame_is_sent_sealed(
     assert all(SEALED_KEY in each.body for each in client.peek("orders", 10))
     with Client(database, maintain_interval=None, encryption=Encryption.from_file(key_file)) as opening:
         assert sorted(each.body for each in opening.receive("orders", 10)) == list(range(5))
+
+
+def test_keys_that_executors_can_not_read_send_nothing_unsealed(client: Client, database: str) -> None:
+    done = CliRunner().invoke(
+        app,
+        ["pipeline", "backfill", "orders", "none", "--job-id", "one", "--dsn", database],
+        env={"SPANMQ_ENCRYPTION_KEYS": "first " + "A" * 43 + "="},
+    )
+    assert done.exit_code == 1
+    assert "name it with --key-file" in done.output
+    assert client.metrics("orders").length == 0

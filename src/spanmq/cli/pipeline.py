@@ -1,5 +1,6 @@
 """The pipeline: jobs over Spark."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from spanmq.cli.interrupt import Stop
 from spanmq.cli.option import AsJson, Dsn, QueueName, Yes, confirm
 from spanmq.cli.output import Output, fields
 from spanmq.cli.progress import awaited, is_shown
+from spanmq.encryption import KEYS_VARIABLE
+from spanmq.errors import EncryptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -157,6 +160,11 @@ def backfill(
 ) -> None:
     """Send every row of a table or of files as a message: all at one instant, and once."""
     output = Output(as_json=as_json)
+    # Every other command seals with these; sent as they are, bodies would be there for all to read.
+    if key_file is None and os.environ.get(KEYS_VARIABLE):
+        raise EncryptionError(
+            f"Spark takes keys from a file: name it with --key-file, or unset {KEYS_VARIABLE}"
+        )
     with _running(master, f"filling {queue}") as job, address(dsn) as found:
         from spanmq.spark.jobs.backfill import backfill as run
 

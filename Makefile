@@ -9,8 +9,8 @@ STAMP := $(VENV)/.spanmq-setup
 SOURCES = $(wildcard src tests tools bench examples)
 CHECKED = $(wildcard src tests tools bench)
 GENERATORS = $(wildcard tools/generate_*.py)
-# Tests wait for PostgreSQL more than they compute, so two workers help on two cores.
-WORKERS ?= 2
+# Tests wait for processes and for PostgreSQL more than they compute: two workers leave half of two cores idle.
+WORKERS ?= 3
 ARGS ?=
 
 .PHONY: help setup demo test test-quick test-sql-16 lint fix bench bench-quick bench-simulate bench-worker bench-service soak soak-worker docs clean

@@ -19,8 +19,8 @@ settings.load_profile("spanmq")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TEARDOWN_SECONDS = 120.0
-# Tests that share a Spark session, or a browser: each folder or file of them is one worker's.
-GROUPS = {"tests/spark/": "spark", "tests/dashboard/test_browser.py": "browser"}
+# Tests that share a Spark session, or a browser, by how their paths begin: each group is one worker's.
+GROUPS = {"tests/spark/": "spark", "tests/dashboard/test_browser": "browser"}
 # A copy made before pytest captures what tests write there.
 STDERR = os.dup(2)
 
@@ -40,7 +40,7 @@ def pytest_runtest_teardown() -> Generator[None, None, None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep each group on one worker: pytest 9.2 hides the marker xdist_group from xdist 3.8."""
+    """Keep each group on one worker, by its path: pytest 9.2 hides the marker xdist_group from xdist 3.8."""
     if config.getoption("dist") != "loadgroup":
         return None
     from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]

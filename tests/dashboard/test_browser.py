@@ -11,8 +11,7 @@ from tests.dashboard.browser import Browser, browser
 from tests.dashboard.conftest import rows
 from tests.service.running import Running, service, token
 
-# One browser for all of them.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.slow
 
 HOSTILE = quote(scene.HOSTILE_QUEUE, safe="")
 PAGES = {

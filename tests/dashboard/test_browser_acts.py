@@ -14,8 +14,7 @@ from tests.service.running import Running, service
 from spanmq.client import Client
 from spanmq.testing import new_database, with_database
 
-# One browser for all of them.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.slow
 
 PAGES = {
     "dead-letters": "/dead-letters",

@@ -19,13 +19,10 @@ Batch = Callable[..., "DataFrame"]
 FRUGAL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-# Before xdist's own, which reads the groups: it comes first where this folder is named on the command line.
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give all of these to one worker: a session takes seconds to start, and a gigabyte."""
+    """Give all of these time; one worker has them all (GROUPS in tests/conftest.py)."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
             # A time-out in the middle of a call to the JVM would fail every test after it, too.
             item.add_marker(pytest.mark.timeout(600))
             if item.get_closest_marker("soak") and "SPANMQ_TEST_KILLS" not in os.environ:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -32,6 +31,7 @@ from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.refusal import RefusedError
 from spanmq.dashboard.visit import MARK, Visit, cookie_name, visit_of
 from spanmq.errors import SpanmqError
+from spanmq.loopback import is_loopback
 
 logger = logging.getLogger("spanmq.dashboard")
 
@@ -119,16 +119,9 @@ def _refuse(refusal: RefusedError, visit: Visit) -> Response:
 
 def _check_host(request: Request, behind: Behind) -> None:
     # Where nobody signs in, a foreign page whose name leads to this machine could do everything.
-    if behind.sessions.are_needed or _is_loopback(request.url.hostname or ""):
+    if behind.sessions.are_needed or is_loopback(request.url.hostname or ""):
         return
     raise RefusedError(421, "Not by this name", "Without tokens these pages answer to localhost only.")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 async def _asset(request: Request) -> Response:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from spanmq.errors import InvalidArgumentError
+from spanmq.loopback import is_loopback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +59,6 @@ class Settings:
     def scheme(self) -> str:
         """Give what stands before the address."""
         return "http" if self.tls_certificate is None else "https"
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches an address."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 @lru_cache(maxsize=256)

@@ -13,6 +13,7 @@ from bench.cases import (
     ordered,
     snapshot,
     soak,
+    subscription,
     wake,
 )
 from bench.plan import Plan
@@ -28,6 +29,7 @@ def experiments(plan: Plan) -> tuple[Experiment, ...]:
         *delivery.experiments(),
         *ordered.experiments(plan),
         *held_back.experiments(),
+        *subscription.experiments(),
         *invisible.experiments(plan),
         *backlog.experiments(plan),
         *wake.experiments(plan),

@@ -59,6 +59,15 @@ def spark() -> Iterator[SparkSession]:
     opened.stop()
 
 
+@pytest.fixture(scope="session")
+def connect_url(spark: SparkSession) -> str:
+    """Give the address of the session's server of Spark Connect."""
+    pytest.importorskip("grpc", reason="Spark Connect's client needs grpcio")
+    # Scala's object, which Java sees as the one instance of a class.
+    service = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+    return f"sc://127.0.0.1:{getattr(service, 'MODULE$').localPort()}"
+
+
 @pytest.fixture
 def client(database: str) -> Iterator[Client]:
     with Client(database, maintain_interval=None) as client:

@@ -5,26 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from spanmq.client import Client
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 @pytest.fixture
-def remote(spark: SparkSession) -> Iterator[Any]:
+def remote(connect_url: str) -> Iterator[Any]:
     """Give a client of the server that the tests' own session runs."""
-    pytest.importorskip("grpc", reason="Spark Connect's client needs grpcio")
     from pyspark.sql.connect.session import SparkSession as RemoteSession
 
-    # Scala's object, which Java sees as the one instance of a class.
-    service = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
-    port = getattr(service, "MODULE$").localPort()
-    opened = RemoteSession.builder.remote(f"sc://127.0.0.1:{port}").create()
+    opened = RemoteSession.builder.remote(connect_url).create()
     yield opened
     opened.client.close()
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from spanmq.cli.app import app
 from spanmq.client import Client
-from spanmq.errors import InvalidArgumentError, PipelineError
+from spanmq.errors import InvalidArgumentError, InvalidBodyError, PipelineError
 from spanmq.spark.jobs.backfill import backfill
 from spanmq.spark.jobs.export import export, follow, missing
 from spanmq.spark.jobs.manifest import read_manifests, union, within
@@ -145,16 +145,41 @@ def test_killed_export_leaves_nothing_that_counts(
     assert leftovers(tmp_path) == set()
 
 
-def test_export_that_differs_from_the_archive_does_not_count(
+def test_export_that_differs_from_the_archive_does_not_count_and_keeps_it(
     client: Client, spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client.send_batch("orders", range(5))
+    from spanmq.spark.jobs import export as module
+
+    client.send_batch("orders", range(10))
     archive(client, 5)
-    with monkeypatch.context() as patch:
-        patch.setattr("spanmq.spark.jobs.export._tally", lambda _: (5, 1))
-        with pytest.raises(PipelineError, match="checksum"):
-            export(spark, database, "orders", tmp_path)
-    assert lake_bodies(tmp_path) == []
+    export(spark, database, "orders", tmp_path)
+    archive(client, 5)
+    verify = module._verify
+
+    def verify_after(change: str) -> Any:
+        def verifying(*given: Any) -> None:
+            with psycopg.connect(database, autocommit=True) as connection:
+                connection.execute(change.encode())
+            verify(*given)
+
+        return verifying
+
+    # What the lake gets is not what the archive has: another body, and a row less.
+    for change in (
+        "update pgmq.a_orders set message = '77' where msg_id = 8",
+        "delete from pgmq.a_orders where msg_id = 9",
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "_verify", verify_after(change))
+            with pytest.raises(PipelineError, match=r"queue orders: \d rows were written with checksum"):
+                export(spark, database, "orders", tmp_path)
+    assert lake_bodies(tmp_path) == list(range(5))
+    client.set_policy("orders", {"archive_retention": "1 microsecond"})
+    while client.maintain():
+        pass
+    assert sorted(message.body for message in client.peek_archive("orders")) == [5, 6, 9, 77]
+    assert export(spark, database, "orders", tmp_path).exported == 4
+    assert lake_bodies(tmp_path) == [0, 1, 2, 3, 4, 5, 6, 9, 77]
 
 
 def test_retention_waits_for_the_lake(
@@ -211,11 +236,19 @@ def test_report_counts_what_was_archived(
     assert "&lt;a&gt;" in text
     direct = report(spark, dsn=database, queue="ord*")
     assert direct.queues == found.queues
+    dry = report(spark, lake=tmp_path / "lake", page=tmp_path / "none.html", dry_run=True)
+    assert (dry.queues, dry.failures, dry.windows) == ([{"queue": "orders", "messages": 100}], [], [])
+    assert not (tmp_path / "none.html").exists()
 
 
-def test_report_of_nothing_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+def test_report_of_nothing_is_an_error(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
     with pytest.raises(PipelineError, match="holds no export"):
         report(spark, lake=tmp_path)
+    for dry_run in (False, True):
+        with pytest.raises(PipelineError, match="nothing to report"):
+            report(spark, dsn=database, queue="orders", dry_run=dry_run)
     with pytest.raises(InvalidArgumentError):
         report(spark)
 
@@ -233,6 +266,36 @@ def test_backfill_sends_once(client: Client, spark: SparkSession, database: str,
     received = client.receive("orders", 1000)
     assert sorted(message.body["order"] for message in received) == list(range(100))
     assert {message.group for message in received} == {"0", "1", "2"}
+
+
+def test_backfill_puts_the_rows_of_a_group_in_order(
+    client: Client, spark: SparkSession, database: str
+) -> None:
+    frame = spark.range(0, 300, numPartitions=4).selectExpr("id", "if(id % 4 = 0, null, id % 4) as customer")
+    load = partial(backfill, spark, database, "orders", frame, job_id="load", body="cast(id as string)")
+    with pytest.raises(InvalidArgumentError, match="order within a group only"):
+        load(order="id")
+    assert load(group="customer", order="-id", headers="""if(id = 7, '{"trace": 1}', null)""").sent == 300
+    received = sorted(client.receive("orders", 1000), key=lambda message: message.message_id)
+    for group in "123":
+        places = [message.body for message in received if message.group == group]
+        assert places == sorted(places, reverse=True)
+        assert len(places) == 75
+    assert [message.headers for message in received if message.body == 7] == [
+        {"trace": 1, "x-pgmq-group": "3"}
+    ]
+
+
+def test_backfill_that_fails_says_why_in_one_message(
+    client: Client, spark: SparkSession, database: str
+) -> None:
+    frame = spark.range(2).selectExpr("if(id = 1, '{broken', '1') as n")
+    with pytest.raises(InvalidBodyError, match="into queue orders, segment log_") as caught:
+        backfill(spark, database, "orders", frame, job_id="load", body="n")
+    assert "Traceback" not in str(caught.value)
+    with pytest.raises(PipelineError, match="nowhere"):
+        backfill(spark, database, "orders", "/nowhere", job_id="load")
+    assert client.metrics("orders").length == 0
 
 
 def test_backfill_runs_in_any_thread(client: Client, spark: SparkSession, database: str) -> None:
@@ -301,6 +364,8 @@ def test_commands_run_the_jobs(client: Client, spark: SparkSession, database: st
 
     done = spanmq("export", "orders", "--to", lake, "--dsn", database, "--json")
     assert json.loads(done.stdout)["exported"] == 20
+    done = spanmq("report", "--lake", lake, "--page", str(page), "--dry-run")
+    assert (done.stdout, page.exists()) == ("would report 20 messages and 0 failures\n", False)
     done = spanmq("report", "--lake", lake, "--page", str(page), "--json")
     assert json.loads(done.stdout)["queues"][0]["messages"] == 20
     assert page.exists()

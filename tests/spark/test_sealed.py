@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.spark.conftest import Batch
+from tests.spark.test_archive_reader import Drive, drive
 from tests.spark.test_batch import failure
+from tests.spark.test_stream import run
 from typer.testing import CliRunner
 
 from spanmq.cli.app import app
@@ -17,9 +19,12 @@ from spanmq.client import Client
 pytest.importorskip("cryptography")
 
 from spanmq.encryption import SEALED_KEY, Encryption, new_line
+from spanmq.spark.cause import cause_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["drive"]
 
 
 @pytest.fixture
@@ -60,6 +65,51 @@ def test_sealed_bodies_that_can_not_be_opened_are_said(
     assert "the body was sealed under the key 'first', which is not here" in text
     text = failure(batch(encryptionKeyFile=str(tmp_path / "none")).collect)
     assert "can't be read" in text
+
+
+def test_stream_opens_sealed_bodies_and_goes_on_where_it_had_no_keys(
+    sealing: Client, spark: SparkSession, stream: Batch, key_file: str, tmp_path: Path
+) -> None:
+    text = failure(lambda: run(stream(bodySchema="order int"), tmp_path))
+    assert str(cause_of(text)).startswith("bodies of queue orders are sealed, and the option bodySchema")
+    # The queue by another spelling than what bodies were sealed for.
+    run(stream("Orders", bodySchema="order int", encryptionKeyFile=key_file), tmp_path)
+    rows = spark.read.parquet(str(tmp_path / "lake")).collect()
+    assert sorted((row.queue, row.body.order) for row in rows) == [("orders", i) for i in range(4)]
+    assert sealing.metrics("orders").length == 0
+
+
+def test_stream_sends_on_sealed_what_a_subscription_gets(
+    sealing: Client, stream: Batch, database: str, key_file: str, tmp_path: Path
+) -> None:
+    sealing.create_queue("copies")
+    sealing.create_subscription("lake", "orders", waiting=True)
+    keys = {"encryptionKeyFile": key_file}
+
+    def forward(**more: str) -> None:
+        frame = stream("lake", columns="body", **keys, **more)
+        writer = frame.writeStream.format("spanmq").options(dsn=database, queue="copies", **keys)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    text = failure(forward)
+    assert "the body was sealed for 'orders'" in text
+    assert sealing.metrics("copies").length == 0
+    forward(encryptionTrusted="orders")
+    with Client(database, maintain_interval=None) as without_keys:
+        assert [SEALED_KEY in each.body for each in without_keys.peek("copies", 10)] == 4 * [True]
+    assert sorted(each.body["order"] for each in sealing.receive("copies", 10)) == [0, 1, 2, 3]
+    assert sealing.metrics("lake").length == 0
+
+
+def test_stream_over_an_archive_opens_sealed_bodies(sealing: Client, drive: Drive, key_file: str) -> None:
+    sealing.archive("orders", [each.message_id for each in sealing.receive("orders", 10)])
+    driver = drive(encryptionKeyFile=key_file)
+    # The first step is the place where it starts.
+    driver.step()
+    found: list[Any] = driver.step()
+    assert found == [{"order": i} for i in range(4)]
 
 
 def test_frame_is_sent_sealed(

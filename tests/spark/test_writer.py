@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 
 import psycopg
 import pyarrow
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from spanmq.client import Client
-from spanmq.errors import WriteClosedError
+from spanmq.errors import PipelineError, WriteClosedError
 
 pytest.importorskip("pyspark")
 
 from spanmq.spark.options import Options, read_options
-from spanmq.spark.writer import close, publish, write_rows
+from spanmq.spark.writer import StreamWriter, close, for_queue, publish, write_rows
 
 BODIES = [str(i) for i in range(100)]
 
@@ -51,6 +53,34 @@ def test_attempt_that_comes_after_all_is_published_writes_nothing(client: Client
     assert (late.write_id, late.block_ids) == (None, ())
     assert publish(options, "query:1", 7, [late]) == 0
     assert client.metrics("orders").length == 100
+
+
+@pytest.mark.parametrize("more", [{}, {"writerId": "load"}])
+def test_stream_that_is_not_told_its_epoch_writes_nothing(
+    client: Client, options: Options, database: str, more: dict[str, str]
+) -> None:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    schema = StructType([StructField("body", StringType())])
+    # Outside of a task of Spark's, where its undocumented names are not known.
+    writer = StreamWriter(read_options({"dsn": database, "queue": "orders", **more}), schema)
+    with pytest.raises(PipelineError, match="does not tell its tasks which query and epoch"):
+        writer.write(batches())
+    with psycopg.connect(database) as connection:
+        assert connection.execute("select count(*) from spanmq.bulk_write").fetchone() == (0,)
+
+
+def test_role_that_may_only_send_writes(client: Client, database: str) -> None:
+    name = f"sender_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"create role {name} login".encode())
+        try:
+            client.grant_queue(name, "orders", "send")
+            asked = read_options({"dsn": make_conninfo(database, user=name), "queue": "ORDERS"})
+            assert for_queue(asked).queue == "orders"
+        finally:
+            connection.execute(f"drop owned by {name}".encode())
+            connection.execute(f"drop role {name}".encode())
 
 
 def test_write_that_was_given_up_is_never_seen(client: Client, options: Options) -> None:

@@ -61,24 +61,21 @@ def _report(folder: Path, dsn: str, queue: str) -> None:
     """Export the archive to Parquet and write the page; where Spark or Java is missing, say so and go on."""
     from spanmq.errors import PipelineNotAvailableError
     from spanmq.spark.cause import clear_errors
-    from spanmq.spark.session import session
+    from spanmq.spark.session import opened
 
     lake, page = folder / "lake", folder / "report.html"
     shutil.rmtree(lake, ignore_errors=True)  # of an earlier demo, whose messages are no more
     say("starting Spark")
-    try:
-        spark = session(name="spanmq demo")
-    except PipelineNotAvailableError as error:
-        say(f"no report: {error}")
-        return
-    with clear_errors():
+    with contextlib.ExitStack() as stack, clear_errors():
+        try:
+            spark = stack.enter_context(opened(name="spanmq demo"))
+        except PipelineNotAvailableError as error:
+            say(f"no report: {error}")
+            return
         from spanmq.spark.jobs.export import export
         from spanmq.spark.jobs.report import report
 
-        try:
-            exported = export(spark, dsn, queue, lake)
-            say(f"exported {exported.exported:,} messages to {lake}, verified, in {exported.seconds:.1f} s")
-            report(spark, lake=lake, page=page)
-            say(f"the report is {page.resolve()}")
-        finally:
-            spark.stop()
+        exported = export(spark, dsn, queue, lake)
+        say(f"exported {exported.exported:,} messages to {lake}, verified, in {exported.seconds:.1f} s")
+        report(spark, lake=lake, page=page)
+        say(f"the report is {page.resolve()}")

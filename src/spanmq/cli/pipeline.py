@@ -105,6 +105,7 @@ def report(
     page: Annotated[
         str | None, typer.Option(help="Write an HTML page with charts into this file.", show_default=False)
     ] = None,
+    dry_run: DryRun = False,
     master: Master = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
@@ -117,15 +118,19 @@ def report(
         from spanmq.spark.jobs.report import report as run
 
         if lake is not None:
-            found = run(job.spark, lake=lake, page=page)
+            found = run(job.spark, lake=lake, page=page, dry_run=dry_run)
         else:
             with address(dsn) as database:
-                found = run(job.spark, dsn=database, queue=queue, page=page)
+                found = run(job.spark, dsn=database, queue=queue, page=page, dry_run=dry_run)
     if as_json:
         output.done("", **fields(found))
+    elif dry_run:
+        messages = sum(row["messages"] for row in found.queues)
+        failures = sum(row["failures"] for row in found.failures)
+        output.done(f"would report {messages:,} messages and {failures:,} failures")
     else:
         output.records(found.queues)
-    if page is not None:
+    if page is not None and not dry_run:
         say(f"spanmq: wrote {page}")
 
 
@@ -141,8 +146,15 @@ def backfill(
         str | None,
         typer.Option(help="An SQL expression; all columns as JSON without it.", show_default=False),
     ] = None,
+    headers: Annotated[
+        str | None, typer.Option(help="An SQL expression of a JSON object.", show_default=False)
+    ] = None,
     group: Annotated[
         str | None, typer.Option(help="An SQL expression of the group.", show_default=False)
+    ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option(help="An SQL expression by which a group is put in order.", show_default=False),
     ] = None,
     rate: Annotated[
         float | None, typer.Option(help="Write so many a second at the most.", show_default=False)
@@ -176,7 +188,9 @@ def backfill(
             job_id=job_id,
             format=source_format,
             body=body,
+            headers=headers,
             group=group,
+            order=order,
             rate=rate,
             encryption_key_file=key_file,
             dry_run=dry_run,
@@ -191,7 +205,15 @@ def backfill(
 @commands.command("migrate")
 def migrate(
     queue: QueueName,
-    to: Annotated[str, typer.Option(help="The kind of broker: amqp, kafka or sqs.", show_default=False)],
+    to: Annotated[
+        str,
+        typer.Option(
+            help="amqp, kafka or sqs; or format:NAME, any that Spark can write.", show_default=False
+        ),
+    ],
+    checkpoint: Annotated[
+        str, typer.Option(help="A folder that remembers how far it is.", show_default=False)
+    ],
     url: Annotated[
         str,
         typer.Option(
@@ -199,10 +221,7 @@ def migrate(
             help="amqp://name:password@host/vhost; host:port,… of Kafka; the url of an SQS queue.",
             show_default=False,
         ),
-    ],
-    checkpoint: Annotated[
-        str, typer.Option(help="A folder that remembers how far it is.", show_default=False)
-    ],
+    ] = "",
     target: Annotated[
         str | None,
         typer.Option(
@@ -212,7 +231,13 @@ def migrate(
     exchange: Annotated[str, typer.Option(help="Of AMQP; the default one sends to the queue TARGET.")] = "",
     setting: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="For Kafka's client.", show_default=False),
+        typer.Option(
+            metavar="NAME=VALUE", help="For Kafka's client; an option of a format.", show_default=False
+        ),
+    ] = None,
+    select: Annotated[
+        list[str] | None,
+        typer.Option(help="Of a format: a column, as an SQL expression.", show_default=False),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped.")] = False,
     batch: Annotated[int, typer.Option(help="Messages that a kill may send twice.")] = 50_000,
@@ -229,7 +254,10 @@ def migrate(
     from spanmq.spark.jobs.migrate import broker_named
     from spanmq.spark.jobs.migrate import migrate as run
 
-    broker = broker_named(to, url, target or queue, exchange=exchange, settings=_settings(setting or []))
+    settings = _settings(setting or [])
+    broker = broker_named(
+        to, url, target or queue, exchange=exchange, settings=settings, columns=select or ()
+    )
     with _running(master, f"migrating {queue}") as job, address(dsn) as found:
         report = run(
             job.spark,
@@ -322,7 +350,7 @@ def _running(master: str | None, what: str) -> Iterator[Job]:
     """Give a session for a job; what Spark raises comes out as one message."""
     from spanmq.spark.cause import clear_errors
     from spanmq.spark.progress import told_of_tasks
-    from spanmq.spark.session import is_running, session
+    from spanmq.spark.session import opened
 
     is_counted = False
     with awaited(what) as say_far, clear_errors():
@@ -336,11 +364,8 @@ def _running(master: str | None, what: str) -> Iterator[Job]:
             if not is_counted:
                 say_far(f"{done:,} of {n:,} tasks")
 
-        was_running = is_running()
-        spark = session(master, name=f"spanmq {what}")
-        try:
-            with told_of_tasks(spark, told_tasks) if is_shown() else nullcontext():
-                yield Job(spark, told)
-        finally:
-            if not was_running:
-                spark.stop()
+        with (
+            opened(master, name=f"spanmq {what}") as spark,
+            told_of_tasks(spark, told_tasks) if is_shown() else nullcontext(),
+        ):
+            yield Job(spark, told)

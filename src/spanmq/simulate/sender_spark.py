@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 from spanmq.simulate.engine import Site
 from spanmq.simulate.engine_spanmq import ID_HEADER, queue_of
 from spanmq.simulate.load import Item
 from spanmq.spark.fill import fill
-from spanmq.spark.session import session
+from spanmq.spark.session import opened
 
 
 class SparkSender:
@@ -18,7 +18,8 @@ class SparkSender:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._spark = session(name=site.name)
+        self._stack = ExitStack()
+        self._spark = self._stack.enter_context(opened(name=site.name))
 
     def transaction(self) -> AbstractContextManager[object]:
         """Do nothing: options with long transactions and this producer are refused."""
@@ -30,5 +31,5 @@ class SparkSender:
         fill(self._spark, self._site.dsn, queue_of(self._site, items[0].type), rows)
 
     def close(self) -> None:
-        """End the session."""
-        self._spark.stop()
+        """End the session, if this made it."""
+        self._stack.close()

@@ -99,7 +99,8 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if left < end["rows"] and self._options.fail_on_data_loss:
             raise self._lost(f"of {end['rows']} archived messages of a batch only {left} are left")
         return [
-            RangePartition([rows.Range(self._options.queue, table, a, b, where=condition, expected=n)])
+            # As the queue's name is written, which the option's need not be.
+            RangePartition([rows.Range(end["queue"], table, a, b, where=condition, expected=n)])
             for a, b, n, condition in found
         ]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import UTC
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any, Final
 
 import pyarrow
@@ -89,35 +91,92 @@ def _one_by_one(
 def _row(text: str | None, kind: pyarrow.StructType) -> tuple[dict[str, Any] | None, bool]:
     if text is None:
         return None, True
-    value = json.loads(text)
+    # As they were written: a price has no binary fractions.
+    value = json.loads(text, parse_float=Decimal)
     row: dict[str, Any] = {field.name: None for field in kind}
-    ok = isinstance(value, dict)
-    for field in kind:
-        if ok is not True and not isinstance(value, dict):
-            break
-        if field.name == CORRUPT or value.get(field.name) is None:
+    fits = isinstance(value, dict)
+    for field in kind if fits else ():
+        if field.name == CORRUPT:
             continue
-        scalar = _convert(value[field.name], field.type)
-        if scalar is None:
-            ok = False
-        row[field.name] = scalar
-    if not ok and CORRUPT in row:
+        try:
+            row[field.name] = _converted(value.get(field.name), field.type)
+        except _MisfitError:
+            fits = False
+    if not fits and CORRUPT in row:
         row[CORRUPT] = text
-    return row, ok
+    return row, fits
 
 
-def _convert(value: Any, kind: pyarrow.DataType) -> Any:
-    """Give the value as Arrow takes it for this type; None where it does not fit."""
-    if pyarrow.types.is_string(kind):
-        return value if isinstance(value, str) else json.dumps(value)
-    if isinstance(value, bool) and not pyarrow.types.is_boolean(kind):
+class _MisfitError(Exception):
+    """A value is not of its field's type."""
+
+
+def _converted(value: Any, kind: pyarrow.DataType) -> Any:
+    """Give a value of JSON as Arrow takes it for this type; raises _MisfitError where it does not fit."""
+    if value is None:
         return None
+    of = pyarrow.types
+    if of.is_struct(kind):
+        _must(isinstance(value, dict))
+        return {field.name: _converted(value.get(field.name), field.type) for field in kind}
+    if of.is_list(kind):
+        _must(isinstance(value, list))
+        return [_converted(each, kind.value_type) for each in value]
+    if of.is_map(kind):
+        _must(isinstance(value, dict))
+        return [(name, _converted(each, kind.item_type)) for name, each in value.items()]
+    if of.is_string(kind):
+        return _text(value)
+    if of.is_decimal(kind):
+        return _decimal(value, kind)
+    if of.is_floating(kind):
+        _must(isinstance(value, int | Decimal) and not isinstance(value, bool))
+        return float(value)
+    if of.is_temporal(kind):
+        # Times and dates stand as text in JSON.
+        _must(isinstance(value, str))
+        return _time(value, kind)
+    _must(isinstance(value, bool) == of.is_boolean(kind) and not isinstance(value, str | Decimal))
+    return _scalar(value, kind)
+
+
+def _must(fits: bool) -> None:
+    if not fits:
+        raise _MisfitError
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, Decimal) else json.dumps(value, default=float)
+
+
+def _decimal(value: Any, kind: pyarrow.Decimal128Type) -> Decimal:
+    _must(isinstance(value, int | str | Decimal) and not isinstance(value, bool))
     try:
-        if isinstance(value, str) and not pyarrow.types.is_nested(kind):
-            # Times and dates stand as text in JSON; a number does not.
-            if not pyarrow.types.is_temporal(kind):
-                return None
-            return pyarrow.scalar(value).cast(kind).as_py()
+        number = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP)
+    except InvalidOperation as error:
+        raise _MisfitError from error
+    _scalar(number, kind)
+    return number
+
+
+def _time(value: str, kind: pyarrow.DataType) -> Any:
+    """Parse a time; one without a zone is in UTC, as the session's times are."""
+    text = pyarrow.scalar(value)
+    try:
+        return text.cast(kind).as_py()
+    except pyarrow.ArrowException as error:
+        if not pyarrow.types.is_timestamp(kind):
+            raise _MisfitError from error
+    try:
+        return text.cast(pyarrow.timestamp(kind.unit)).as_py().replace(tzinfo=UTC)
+    except pyarrow.ArrowException as error:
+        raise _MisfitError from error
+
+
+def _scalar(value: Any, kind: pyarrow.DataType) -> Any:
+    try:
         return pyarrow.scalar(value, type=kind).as_py()
-    except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
-        return None
+    except (pyarrow.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise _MisfitError from error

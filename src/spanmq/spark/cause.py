@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,6 +12,7 @@ from spanmq.errors import PipelineError, SpanmqError
 
 _PREFIX = "spanmq.errors."
 _HINT = "hint: "
+_CALLING = "An error occurred while calling "
 
 
 @contextmanager
@@ -41,6 +43,8 @@ def cause_of(text: str) -> SpanmqError:
         hint = following.removeprefix(_HINT) if following.startswith(_HINT) else None
         kind = getattr(errors, name.removeprefix(_PREFIX), PipelineError)
         return kind(message, hint=hint) if issubclass(kind, SpanmqError) else PipelineError(message)
-    return PipelineError(
-        lines[0] if lines else "Spark failed without a word", hint="SPANMQ_TRACE=1 shows all of it."
-    )
+    first = lines[0] if lines else "Spark failed without a word"
+    if first.startswith(_CALLING) and len(lines) > 1:
+        # What Java says comes a line later, after the name of its class.
+        first = re.sub(r"^[: ]*([\w$]+\.)+[\w$]+: ", "", lines[1])
+    return PipelineError(first, hint="SPANMQ_TRACE=1 shows all of it.")

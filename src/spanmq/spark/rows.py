@@ -13,7 +13,6 @@ import psycopg
 import pyarrow
 
 from spanmq import errors
-from spanmq.spark.body import parse_bodies
 from spanmq.spark.column import Column
 from spanmq.spark.options import Options
 from spanmq.spark.sealed import opened
@@ -21,8 +20,8 @@ from spanmq.spark.sealed import opened
 # Rows that a partition should have. They stream, so memory does not matter; a task costs a tenth of a second.
 ROWS_PER_PARTITION: Final = 250_000
 PARTITIONS_MAX: Final = 2_000
-# Of one Arrow batch; ADBC's default of 16 MB makes batches that cross the socket to the JVM in one piece.
-BATCH_BYTES: Final = 4_000_000
+# Of a queue's segments so many are looked at to name those of an error.
+SEGMENTS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,34 +220,47 @@ def read(
 
     Raises MessagesLostError where rows that must be there are not.
     """
-    from adbc_driver_postgresql import dbapi
+    from spanmq.spark.adbc import Connection, StatementError
 
-    try:
-        connection = dbapi.connect(options.dsn)
-    except dbapi.Error as error:
-        raise errors.ConnectionFailedError(str(error).strip()) from error
-    with connection, connection.cursor() as cursor:
-        cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
+    with Connection(options.dsn) as connection:
         for each in ranges:
             count = 0
             try:
-                cursor.execute(_query(columns, each))
-                for batch in cursor.fetch_record_batch():
+                for batch in connection.query(_query(columns, each)):
                     count += batch.num_rows
                     if batch.num_rows:
                         yield from shaped(batch, schema, options, each.queue)
-            except dbapi.Error as error:
+            except StatementError as error:
                 raise errors.ServerError(
-                    f"reading queue {each.queue}, ids {each.first} to {each.last}: {error}",
-                    queue=each.queue,
+                    f"reading queue {each.queue}, {place_of(options, each)}: {error}", queue=each.queue
                 ) from error
             if each.expected is not None and count < each.expected and options.fail_on_data_loss:
                 raise errors.MessagesLostError(
-                    f"queue {each.queue}: of {each.expected} messages {each.first} to {each.last} "
-                    f"only {count} are left",
+                    f"queue {each.queue}: of {each.expected} messages only {count} are left, "
+                    f"{place_of(options, each)}",
                     hint="With failOnDataLoss=false the stream goes on without them.",
                     queue=each.queue,
                 )
+
+
+def place_of(options: Options, ids: Range) -> str:
+    """Say where rows lie, for an error: ids, and of a queue's log the segments, if the server tells them."""
+    place = f"ids {ids.first} to {ids.last}"
+    if options.table != "queue":
+        return f"{options.table.replace('_', ' ')}, {place}"
+    try:
+        with connected(options.dsn) as connection:
+            found = connection.execute(
+                "select segment from pgmq.list_segments(queue => %s, qty => %s) "
+                "where first_id <= %s and last_id >= %s order by first_id",
+                [ids.queue, SEGMENTS_MAX, ids.last, ids.first],
+            ).fetchall()
+    except (errors.SpanmqError, psycopg.Error):
+        return place
+    names = [row[0] for row in found]
+    if not names:
+        return f"{place}, whose segment is gone"
+    return f"{place}, segment {names[0]}" + (f" to {names[-1]}" if len(names) > 1 else "")
 
 
 def shaped(
@@ -259,6 +271,8 @@ def shaped(
         texts = opened(batch.column("body"), options, queue)
         batch = batch.set_column(batch.schema.get_field_index("body"), "body", texts)
     if options.body_schema and "body" in schema.names:
+        from spanmq.spark.body import parse_bodies
+
         batch = parse_bodies(batch, schema.field("body").type, options.mode, queue)
     arrays = []
     for field in schema:

@@ -9,7 +9,6 @@ import json
 from functools import lru_cache
 
 import pyarrow
-import pyarrow.compute
 
 from spanmq.encryption import SEALED_KEY, Encryption, Unopened
 from spanmq.errors import DecryptionError, InvalidBodyError
@@ -70,9 +69,12 @@ def _check(text: str, queue: str) -> None:
 
 
 def _is_any_sealed(texts: pyarrow.Array) -> bool:
+    # Imported where it is needed: it takes a fifth of what a reader takes to start.
+    from pyarrow import compute
+
     # Cheap for bodies that are not: only those that begin with the mark are read.
-    begins = pyarrow.compute.starts_with(texts, f'{{"{SEALED_KEY}"')
-    return bool(pyarrow.compute.any(begins).as_py())
+    begins = compute.starts_with(texts, f'{{"{SEALED_KEY}"')
+    return bool(compute.any(begins).as_py())
 
 
 @lru_cache

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
@@ -68,6 +69,20 @@ def session(
     for key, value in {**wanted, **(settings or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def opened(
+    master: str | None = None, *, name: str = "spanmq", settings: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """Give a session for a block: one that runs already stays when it ends."""
+    was_running = is_running()
+    spark = session(master, name=name, settings=settings)
+    try:
+        yield spark
+    finally:
+        if not was_running:
+            spark.stop()
 
 
 def java_options(more: str) -> str:

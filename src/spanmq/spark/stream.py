@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import psycopg
@@ -114,7 +115,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ).fetchone()
             # Without the right to read the log: the view, which has what is not settled yet.
             table = f"spanmq.{log[0]}" if log and log[0] else rows.view(server, self._options.queue)
-        return pack(found, self._options, table)
+        # As the queue's name is written, which the option's need not be.
+        return pack(found, replace(self._options, queue=end["queue"]), table)
 
     def read(self, partition: RangePartition) -> Iterator[pyarrow.RecordBatch]:  # type: ignore[override]
         """Read the ranges of a partition."""

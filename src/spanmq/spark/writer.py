@@ -10,12 +10,12 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pyarrow
-import pyarrow.compute
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -27,7 +27,11 @@ from spanmq import errors
 from spanmq.message import GROUP_HEADER
 from spanmq.spark import rows
 from spanmq.spark.options import Options
+from spanmq.spark.reader import queue_named
 from spanmq.spark.sealed import sealed
+
+if TYPE_CHECKING:
+    from spanmq.spark.adbc import Connection
 
 # Rows of one reservation: what a task holds in memory.
 CHUNK: Final = 20_000
@@ -49,11 +53,9 @@ class Writer(DataSourceArrowWriter):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         check_columns(options, schema)
-        self._options = options
+        self._options = for_queue(options)
         # With a writerId, a job that runs again after it was published sends nothing.
         self._writer = f"job:{options.writer_id}" if options.writer_id else f"write:{uuid.uuid4()}"
-        with rows.connected(options.dsn) as server:
-            server.execute("select first_id from pgmq.receiver_log(queue => %s)", [options.queue])
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
         """Write the rows of one task."""
@@ -73,7 +75,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         check_columns(options, schema)
-        self._options = options
+        self._options = for_queue(options)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
         """Write the rows of one task of an epoch."""
@@ -109,6 +111,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return f"query:{query}", int(epoch)
 
 
+def for_queue(options: Options) -> Options:
+    """Give the options with the queue's name as it is written; raises QueueNotFoundError with the nearest."""
+    with rows.connected(options.dsn) as server:
+        return replace(options, queue=queue_named(server, options.queue))
+
+
 def check_columns(options: Options, schema: StructType) -> None:
     """Refuse a data frame whose columns can't be messages; raises InvalidArgumentError."""
     names = {field.name: field.dataType for field in schema}
@@ -130,12 +138,12 @@ def check_columns(options: Options, schema: StructType) -> None:
 
 def write_rows(options: Options, writer: str, epoch: int, batches: Iterator[pyarrow.RecordBatch]) -> Written:
     """Write a task's rows under reserved ids, a chunk after the other; nobody sees them yet."""
-    from adbc_driver_postgresql import dbapi
+    from spanmq.spark.adbc import Connection
 
     write_id: int | None = None
     block_ids: list[int] = []
     count = 0
-    with rows.connected(options.dsn) as server, dbapi.connect(options.dsn) as connection:
+    with rows.connected(options.dsn) as server, Connection(options.dsn) as connection:
         pace = Pace(options.rows_per_second)
         for chunk in chunks(batches, pace.rows):
             table = as_messages(chunk, options)
@@ -210,10 +218,15 @@ def as_messages(table: pyarrow.Table, options: Options) -> pyarrow.Table:
 
 
 def copy(
-    connection: Any, options: Options, log_table: str, table: pyarrow.Table, first: int, enqueued_at: Any
+    connection: Connection,
+    options: Options,
+    log_table: str,
+    table: pyarrow.Table,
+    first: int,
+    enqueued_at: datetime,
 ) -> None:
     """Copy rows into the log under their ids, and commit."""
-    from adbc_driver_postgresql import dbapi
+    from spanmq.spark.adbc import StatementError
 
     count = table.num_rows
     ids = pyarrow.array(range(first, first + count), pyarrow.int64())
@@ -222,13 +235,10 @@ def copy(
         {"msg_id": ids, "enqueued_at": times, "message": table.column(0), "headers": table.column(1)}
     )
     try:
-        with connection.cursor() as cursor:
-            cursor.adbc_ingest(log_table, whole, mode="append", db_schema_name="spanmq")
-        connection.commit()
-    except dbapi.Error as error:
-        connection.rollback()
+        connection.append("spanmq", log_table, whole)
+    except StatementError as error:
         kind = errors.InvalidBodyError if "json" in str(error).lower() else errors.ServerError
-        what = f"writing {count} messages into queue {options.queue}: {error}"
+        what = f"writing {count} messages into queue {options.queue}, segment {log_table}: {error}"
         raise kind(what, queue=options.queue) from error
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.spark import rows
+from spanmq.spark.cause import clear_errors
+from spanmq.spark.fill import PLACE
 from spanmq.spark.jobs.recorded import recorded
 from spanmq.spark.reader import queue_named
 from spanmq.spark.session import adopt
@@ -38,7 +40,9 @@ def backfill(
     job_id: str,
     format: str = "parquet",  # noqa: A002 - Spark's word
     body: str | None = None,
+    headers: str | None = None,
     group: str | None = None,
+    order: str | None = None,
     rate: float | None = None,
     encryption_key_file: str | None = None,
     dry_run: bool = False,
@@ -46,35 +50,35 @@ def backfill(
     """Send every row as a message, all visible at one instant; a second run of `job_id` sends none.
 
     `source` is a frame, or a path that Spark reads as `format`. `body` is an SQL expression of the body, by
-    default a JSON object of all columns; `group` one of the group, by which rows are repartitioned. With a
-    `rate` all tasks together write about so many rows a second at the most, to spare the database; what they
-    wrote is visible at the end, as ever. With `encryption_key_file` (a path that executors can read) bodies
-    are sealed.
+    default a JSON object of all columns; `headers` one of a JSON object or null; `group` one of the group, by
+    which rows are repartitioned; `order` one by which those of a group get ascending ids (without it they get
+    them in no particular order). With a `rate` all tasks together write about so many rows a second at the
+    most, to spare the database; what they wrote is visible at the end, as ever. With `encryption_key_file` (a
+    path that executors can read) bodies are sealed.
     """
     began = time.monotonic()
     if not job_id:
         raise InvalidArgumentError("a backfill needs a job_id")
     if rate is not None and rate < 1:
         raise InvalidArgumentError(f"the rate must be 1 row a second or more, got {rate:g}")
+    if order is not None and group is None:
+        raise InvalidArgumentError(
+            "messages have an order within a group only", hint="Name the group by an expression, too."
+        )
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
         sent_before = rows.published(server, queue, f"job:{job_id}")
-    adopt(spark)
-    frame = spark.read.format(format).load(source) if isinstance(source, str) else source
-    columns = [f"{body or 'to_json(struct(*))'} as body"]
-    if group is not None:
-        columns.append(f"cast({group} as string) as `group`")
-    messages = frame.selectExpr(*columns)
-    if group is not None:
-        messages = messages.repartition("group")
-    found = sent_before if sent_before is not None else messages.count()
-    if not dry_run and sent_before is None:
-        writer = messages.write.format("spanmq").option("dsn", dsn).option("queue", queue)
-        if rate is not None:
-            writer = writer.option("rowsPerSecond", max(1, int(rate / _tasks_at_once(spark, messages))))
-        if encryption_key_file is not None:
-            writer = writer.option("encryptionKeyFile", encryption_key_file)
-        writer.option("writerId", job_id).mode("append").save()
+    with clear_errors():
+        adopt(spark)
+        messages = _messages(spark, source, format, body, headers, group, order)
+        found = sent_before if sent_before is not None else messages.count()
+        if not dry_run and sent_before is None:
+            writer = messages.write.format("spanmq").option("dsn", dsn).option("queue", queue)
+            if rate is not None:
+                writer = writer.option("rowsPerSecond", max(1, int(rate / _tasks_at_once(spark, messages))))
+            if encryption_key_file is not None:
+                writer = writer.option("encryptionKeyFile", encryption_key_file)
+            writer.option("writerId", job_id).mode("append").save()
     return BackfillReport(
         queue=queue,
         job_id=job_id,
@@ -83,6 +87,32 @@ def backfill(
         seconds=time.monotonic() - began,
         is_dry_run=dry_run,
     )
+
+
+def _messages(
+    spark: SparkSession,
+    source: DataFrame | str,
+    source_format: str,
+    body: str | None,
+    headers: str | None,
+    group: str | None,
+    order: str | None,
+) -> DataFrame:
+    """Give the frame of messages: a group in one task, in its order, for a task numbers rows as they come."""
+    from pyspark.sql.functions import expr
+
+    frame = spark.read.format(source_format).load(source) if isinstance(source, str) else source
+    columns = [f"{body or 'to_json(struct(*))'} as body"]
+    if headers is not None:
+        columns.append(f"{headers} as headers")
+    if group is None:
+        return frame.selectExpr(*columns)
+    columns.append(f"cast({group} as string) as `group`")
+    if order is not None:
+        columns.append(f"{order} as {PLACE}")
+    # Those of no group need not all go into one task.
+    messages = frame.selectExpr(*columns).repartition(expr("coalesce(`group`, body)"))
+    return messages if order is None else messages.sortWithinPartitions(PLACE).drop(PLACE)
 
 
 def _tasks_at_once(spark: SparkSession, frame: DataFrame) -> int:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.spark import rows
+from spanmq.spark.brokers.format import PREFIX, SparkFormat
 from spanmq.spark.brokers.outgoing import Broker
 from spanmq.spark.cause import clear_errors
 from spanmq.spark.jobs.recorded import recorded
@@ -54,9 +55,28 @@ class MigrateReport:
 
 
 def broker_named(
-    kind: str, url: str, target: str, *, exchange: str = "", settings: Mapping[str, str] | None = None
-) -> Broker:
-    """Give a broker: `target` is the routing key (of AMQP's default exchange a queue) or the topic."""
+    kind: str,
+    url: str,
+    target: str,
+    *,
+    exchange: str = "",
+    settings: Mapping[str, str] | None = None,
+    columns: Sequence[str] = (),
+) -> Broker | SparkFormat:
+    """Give a broker: `target` is the routing key (of AMQP's default exchange a queue) or the topic.
+
+    `format:NAME` is any that Spark can write, with `settings` and `columns`; `url` and `target` are not its.
+    """
+    if kind.startswith(PREFIX):
+        return SparkFormat(name=kind[len(PREFIX) :], settings=dict(settings or {}), columns=tuple(columns))
+    if kind not in BROKERS:
+        near = difflib.get_close_matches(kind, BROKERS, n=1)
+        raise InvalidArgumentError(
+            f"there is no broker {kind!r}",
+            hint=f"Did you mean {near[0]}?" if near else f"There are {', '.join(BROKERS)}, {PREFIX}NAME.",
+        )
+    if not url:
+        raise InvalidArgumentError(f"the url of the broker is missing: {kind} needs one")
     if kind == "amqp":
         from spanmq.spark.brokers.amqp import AmqpBroker
 
@@ -66,15 +86,9 @@ def broker_named(
 
         servers = url.removeprefix("kafka://").rstrip("/")
         return KafkaBroker(servers=servers, topic=target, settings=dict(settings or {}))
-    if kind == "sqs":
-        from spanmq.spark.brokers.sqs import SqsBroker
+    from spanmq.spark.brokers.sqs import SqsBroker
 
-        return SqsBroker(url=url)
-    near = difflib.get_close_matches(kind, BROKERS, n=1)
-    raise InvalidArgumentError(
-        f"there is no broker {kind!r}",
-        hint=f"Did you mean {near[0]}?" if near else f"There are {', '.join(BROKERS)}.",
-    )
+    return SqsBroker(url=url)
 
 
 @recorded("migrate", lambda given: given["broker"].describe())
@@ -82,7 +96,7 @@ def migrate(
     spark: SparkSession,
     dsn: str,
     queue: str,
-    broker: Broker,
+    broker: Broker | SparkFormat,
     checkpoint: str | Path,
     *,
     follow: bool = False,
@@ -109,8 +123,8 @@ def migrate(
     # comes: what is visible and can't be had stands behind others of its group.
     more = 1
     while not dry_run and (visible or sent == 0) and more:
-        query = _start(spark, dsn, queue, broker, checkpoint, follow=follow, batch=batch, tasks=tasks)
         with clear_errors():
+            query = _start(spark, dsn, queue, broker, checkpoint, follow=follow, batch=batch, tasks=tasks)
             more = _watch(query, sent, progress)
         sent += more
         with rows.connected(dsn) as server:
@@ -133,7 +147,7 @@ def _start(
     spark: SparkSession,
     dsn: str,
     queue: str,
-    broker: Broker,
+    broker: Broker | SparkFormat,
     checkpoint: str | Path,
     *,
     follow: bool,
@@ -145,13 +159,18 @@ def _start(
     from spanmq.spark.brokers.sink import FORMAT, sink_of
 
     adopt(spark)
-    spark.dataSource.register(sink_of(broker))
     reader = spark.readStream.format("spanmq").option("dsn", dsn).option("queue", queue)
     reader = reader.option("receiver", RECEIVER).option("maxOffsetsPerTrigger", batch)
-    # What is of one group comes into one task, which sends it in order.
-    key = expr("coalesce(`group`, cast(message_id as string))")
-    frame = reader.option("includeHeaders", "true").load().repartition(tasks, key)
-    writer = frame.writeStream.format(FORMAT).option("checkpointLocation", str(checkpoint))
+    frame = reader.option("includeHeaders", "true").load()
+    if isinstance(broker, SparkFormat):
+        # As it is read: within a task in the order of ids, which a shuffle would lose.
+        writer = broker.writer(frame)
+    else:
+        spark.dataSource.register(sink_of(broker))
+        # What is of one group comes into one task, which sends it in order.
+        key = expr("coalesce(`group`, cast(message_id as string))")
+        writer = frame.repartition(tasks, key).writeStream.format(FORMAT)
+    writer = writer.option("checkpointLocation", str(checkpoint))
     return (writer if follow else writer.trigger(availableNow=True)).start()
 
 

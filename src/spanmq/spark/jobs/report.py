@@ -42,6 +42,7 @@ class PipelineReport:
     window_seconds: float
     seconds: float
     page: str | None
+    is_dry_run: bool = False
 
 
 def report(
@@ -51,11 +52,13 @@ def report(
     dsn: str | None = None,
     queue: str | None = None,
     page: str | Path | None = None,
+    dry_run: bool = False,
 ) -> PipelineReport:
     """Count what was archived, by queue and window: how much, how long it waited, how often it was tried.
 
     From the files of a `lake` that exports made, or from the archives of `queue` (a name, list or pattern) in
-    the database. `page` is the HTML file to write. Raises PipelineError where there is nothing to report.
+    the database. `page` is the HTML file to write. With `dry_run` only messages and failures are counted, by
+    queue, and no page is written. Raises PipelineError where there is nothing to report.
     """
     began = time.monotonic()
     if (lake is None) == (dsn is None):
@@ -68,9 +71,9 @@ def report(
                 _from_archive(spark, str(dsn), queue or "*"),
                 _failures(spark, str(dsn), queue or "*"),
             )
-        found = _count(source, failures, str(lake or queue))
+        found = (_count_rows if dry_run else _count)(source, failures, str(lake or queue))
     found = replace(found, seconds=time.monotonic() - began, page=str(page) if page is not None else None)
-    if page is not None:
+    if page is not None and not dry_run:
         write_page(Path(page), found)
     return found
 
@@ -84,9 +87,7 @@ def _count(source: DataFrame, failures: DataFrame, name: str) -> PipelineReport:
         first, last = _bounds(facts, "archived_at")
         first_failed, last_failed = _bounds(failed, "failed_at")
         if first is None and first_failed is None:
-            raise PipelineError(
-                f"nothing was archived in {name}, and nothing failed: there is nothing to report"
-            )
+            raise _nothing(name)
         start = min(each for each in (first, first_failed) if each is not None)
         end = max(each for each in (last, last_failed) if each is not None)
         width = max((end - start) / WINDOWS, 0.001)
@@ -108,6 +109,30 @@ def _count(source: DataFrame, failures: DataFrame, name: str) -> PipelineReport:
     finally:
         facts.unpersist()
         failed.unpersist()
+
+
+def _count_rows(source: DataFrame, failures: DataFrame, name: str) -> PipelineReport:
+    """Count what a report would be about."""
+    queues = _rows(source.groupBy("queue").agg(*_expressions("count(*) as messages")).orderBy("queue"))
+    failed = _rows(failures.groupBy("queue").agg(*_expressions("count(*) as failures")).orderBy("queue"))
+    if not queues and not failed:
+        raise _nothing(name)
+    return PipelineReport(
+        queues=queues,
+        windows=[],
+        attempts=[],
+        groups=[],
+        failures=failed,
+        dead_letters=[],
+        window_seconds=0.0,
+        seconds=0.0,
+        page=None,
+        is_dry_run=True,
+    )
+
+
+def _nothing(name: str) -> PipelineError:
+    return PipelineError(f"nothing was archived in {name}, and nothing failed: there is nothing to report")
 
 
 def _bounds(frame: DataFrame, name: str) -> tuple[float | None, float | None]:

@@ -1,0 +1,108 @@
+"""Ranges of ids as Arrow, read as a task does, without Spark: what errors name, and what is not imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import psycopg
+import pytest
+
+from spanmq.client import Client
+from spanmq.errors import ConnectionFailedError, InvalidBodyError, MessagesLostError, ServerError
+
+pytest.importorskip("pyspark")
+
+import pyarrow
+
+from spanmq.spark import rows
+from spanmq.spark.column import chosen
+from spanmq.spark.options import Options, read_options
+from spanmq.spark.writer import write_rows
+
+SCHEMA = pyarrow.schema([("message_id", pyarrow.int64()), ("body", pyarrow.string())])
+
+
+@pytest.fixture
+def options(client: Client, database: str) -> Options:
+    client.send_batch("orders", range(10))
+    return read_options({"dsn": database, "queue": "orders", "columns": "message_id, body"})
+
+
+def read(options: Options, ids: rows.Range) -> list[int]:
+    batches = rows.read(options, chosen(options), [ids], SCHEMA)
+    return [id_ for batch in batches for id_ in batch.column("message_id").to_pylist()]
+
+
+def segment(client: Client) -> str:
+    # A newer one is made ahead of its ids.
+    return min(client.list_segments("orders"), key=lambda each: each.first_id).segment
+
+
+def test_rows_that_are_gone_are_named_with_their_segment(client: Client, options: Options) -> None:
+    ids = rows.Range("orders", "spanmq.log_1", 1, 12, attempt=1, expected=12)
+    told = f"of 12 messages only 10 are left, ids 1 to 12, segment {segment(client)}"
+    with pytest.raises(MessagesLostError, match=told):
+        read(options, ids)
+
+
+def test_segment_that_is_gone_is_said_to_be(client: Client, options: Options) -> None:
+    ids = rows.Range("orders", "spanmq.log_1", 10**12, 10**12, attempt=1, expected=1)
+    with pytest.raises(MessagesLostError, match="whose segment is gone"):
+        read(options, ids)
+
+
+def test_what_the_server_says_comes_with_queue_ids_and_segment(client: Client, options: Options) -> None:
+    ids = rows.Range("orders", "spanmq.log_1", 3, 7, where="1 / (t.msg_id - 5) = 0")
+    told = f"reading queue orders, ids 3 to 7, segment {segment(client)}: .*(division by zero|read_ct)"
+    with pytest.raises(ServerError, match=told):
+        read(options, ids)
+    archive = Options(dsn=options.dsn, queue="orders", table="archive", columns=options.columns)
+    with pytest.raises(ServerError, match=r"reading queue orders, archive, ids 3 to 7: .*nothing"):
+        read(archive, rows.Range("orders", "pgmq.nothing", 3, 7))
+
+
+def test_rows_that_can_not_be_written_are_told_with_their_segment(client: Client, options: Options) -> None:
+    broken = iter([pyarrow.RecordBatch.from_pydict({"body": ["1", "{broken"]})])
+    with pytest.raises(InvalidBodyError, match=f"2 messages into queue orders, segment {segment(client)}"):
+        write_rows(options, "write:1", 0, broken)
+
+
+def test_failed_row_ends_the_statement_and_not_the_session(options: Options, database: str) -> None:
+    from spanmq.spark.adbc import Connection, StatementError
+
+    with Connection(database) as connection:
+        # The rows before it have come: what fails then passes through Arrow.
+        failing = connection.query("select 100000 / (50000 - id) as n from generate_series(1, 60000) id")
+        with pytest.raises(StatementError, match="division by zero"):
+            list(failing)
+        unfinished = connection.query("select id from generate_series(1, 1000000) id")
+        next(unfinished)
+        unfinished.close()
+        [batch] = connection.query("select 7::bigint as n")
+    assert batch.column("n").to_pylist() == [7]
+    with pytest.raises(ConnectionFailedError):
+        Connection("host=127.0.0.1 port=1 dbname=none connect_timeout=2")
+
+
+def test_worker_that_reads_imports_no_pandas(options: Options, database: str) -> None:
+    program = f"""
+import sys
+import pyarrow
+from spanmq.spark import rows
+from spanmq.spark.column import chosen
+from spanmq.spark.options import read_options
+options = read_options({{"dsn": {database!r}, "queue": "orders", "columns": "message_id, body"}})
+schema = pyarrow.schema([("message_id", pyarrow.int64()), ("body", pyarrow.string())])
+ids = rows.Range("orders", "spanmq.log_1", 1, 10, attempt=1, expected=10)
+print(sum(batch.num_rows for batch in rows.read(options, chosen(options), [ids], schema)))
+print([name for name in ("pandas", "pyarrow.dataset") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "10\n[]\n"
+
+
+def test_place_is_ids_alone_where_the_server_does_not_answer(options: Options, database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("select pgmq.drop_queue('orders')")
+    assert rows.place_of(options, rows.Range("orders", "spanmq.log_1", 1, 2)) == "ids 1 to 2"

@@ -221,6 +221,11 @@ def bigints(name: str, values: int | Iterable[int]) -> Argument:
     return Argument(name, f"{{{literal}}}", "cast({} as bigint[])")
 
 
+def body_bytes_max(value: int | None) -> tuple[Argument, ...]:
+    """Pass how large a body may be that comes whole; None leaves it to the function: any."""
+    return () if value is None else (integer("body_bytes_max", value),)
+
+
 def boolean(name: str, value: bool) -> Argument:
     """Pass a truth value."""
     if not isinstance(value, bool):

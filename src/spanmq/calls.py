@@ -152,22 +152,28 @@ def await_messages(queue: str, seconds: Seconds) -> Call[str]:
     return Call("await_messages", arguments, Rows.scalar, queue, native=True, volatile=True)
 
 
-def peek(codec: Codec, queue: str, quantity: int, after: int) -> Call[list[Message]]:
+def peek(
+    codec: Codec, queue: str, quantity: int, after: int, body_bytes_max: int | None
+) -> Call[list[Message]]:
     """Look at messages without taking them."""
     arguments = (
         argument.queue_name("queue", queue),
         argument.integer("qty", quantity),
         argument.bigint("after", after),
+        *argument.body_bytes_max(body_bytes_max),
     )
     return Call("peek", arguments, partial(messages, codec, queue), queue, Shape.MESSAGES, native=True)
 
 
-def peek_archive(codec: Codec, queue: str, quantity: int, after: int) -> Call[list[Message]]:
+def peek_archive(
+    codec: Codec, queue: str, quantity: int, after: int, body_bytes_max: int | None
+) -> Call[list[Message]]:
     """Look at archived messages."""
     arguments = (
         argument.queue_name("queue", queue),
         argument.integer("qty", quantity),
         argument.bigint("after", after),
+        *argument.body_bytes_max(body_bytes_max),
     )
     read = partial(messages, codec, queue)
     return Call("peek_archive", arguments, read, queue, Shape.MESSAGES, native=True)

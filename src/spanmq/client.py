@@ -286,13 +286,22 @@ class Client(
         messages = self._take(calls.receive(self._codec.of(queue), queue, quantity, lease, slots), wait)
         return messages if self._codec.encryption is None else self._opened(messages)
 
-    def peek(self, queue: str, quantity: int = 10, *, after: int = 0) -> list[Message]:
-        """Look at messages with ids above `after`, in order, without taking them."""
-        return self._link.run(calls.peek(self._codec.of(queue), queue, quantity, after))
+    def peek(
+        self, queue: str, quantity: int = 10, *, after: int = 0, body_bytes_max: int | None = None
+    ) -> list[Message]:
+        """Look at messages with ids above `after`, in order, without taking them.
 
-    def peek_archive(self, queue: str, quantity: int = 10, *, after: int = 0) -> list[Message]:
+        Of a body or headers that take more than `body_bytes_max` bytes comes `{"spanmq.cut": bytes}`.
+        """
+        return self._link.run(calls.peek(self._codec.of(queue), queue, quantity, after, body_bytes_max))
+
+    def peek_archive(
+        self, queue: str, quantity: int = 10, *, after: int = 0, body_bytes_max: int | None = None
+    ) -> list[Message]:
         """Look at archived messages with ids above `after`, in order."""
-        return self._link.run(calls.peek_archive(self._codec.of(queue), queue, quantity, after))
+        return self._link.run(
+            calls.peek_archive(self._codec.of(queue), queue, quantity, after, body_bytes_max)
+        )
 
     def read(
         self,

@@ -284,13 +284,22 @@ class AsyncClient(
         messages = await self._take(calls.receive(self._codec.of(queue), queue, quantity, lease, slots), wait)
         return messages if self._codec.encryption is None else await self._opened(messages)
 
-    async def peek(self, queue: str, quantity: int = 10, *, after: int = 0) -> list[Message]:
-        """Look at messages with ids above `after`, in order, without taking them."""
-        return await self._link.run(calls.peek(self._codec.of(queue), queue, quantity, after))
+    async def peek(
+        self, queue: str, quantity: int = 10, *, after: int = 0, body_bytes_max: int | None = None
+    ) -> list[Message]:
+        """Look at messages with ids above `after`, in order, without taking them.
 
-    async def peek_archive(self, queue: str, quantity: int = 10, *, after: int = 0) -> list[Message]:
+        Of a body or headers that take more than `body_bytes_max` bytes comes `{"spanmq.cut": bytes}`.
+        """
+        return await self._link.run(calls.peek(self._codec.of(queue), queue, quantity, after, body_bytes_max))
+
+    async def peek_archive(
+        self, queue: str, quantity: int = 10, *, after: int = 0, body_bytes_max: int | None = None
+    ) -> list[Message]:
         """Look at archived messages with ids above `after`, in order."""
-        return await self._link.run(calls.peek_archive(self._codec.of(queue), queue, quantity, after))
+        return await self._link.run(
+            calls.peek_archive(self._codec.of(queue), queue, quantity, after, body_bytes_max)
+        )
 
     async def read(
         self,

@@ -48,7 +48,13 @@ class Filters:
 
 
 def dead_letters(
-    codec: Codec, queue: str | None, filters: Filters, redriven: bool | None, after: int, quantity: int
+    codec: Codec,
+    queue: str | None,
+    filters: Filters,
+    redriven: bool | None,
+    after: int,
+    quantity: int,
+    body_bytes_max: int | None,
 ) -> Call[list[DeadLetter]]:
     """Look at dead letters."""
     arguments = (
@@ -57,13 +63,20 @@ def dead_letters(
         _flag("redriven", redriven),
         argument.bigint("after", after),
         argument.integer("qty", quantity),
+        *argument.body_bytes_max(body_bytes_max),
     )
     return Call("dead_letters", arguments, partial(_dead_letters, codec), queue, Shape.MESSAGES, native=True)
 
 
-def dead_letters_of(codec: Codec, queue: str, message_id: int) -> Call[list[DeadLetter]]:
+def dead_letters_of(
+    codec: Codec, queue: str, message_id: int, body_bytes_max: int | None
+) -> Call[list[DeadLetter]]:
     """Look at those of one message."""
-    arguments = (argument.queue_name("queue", queue), argument.bigint("msg_id", message_id))
+    arguments = (
+        argument.queue_name("queue", queue),
+        argument.bigint("msg_id", message_id),
+        *argument.body_bytes_max(body_bytes_max),
+    )
     read = partial(_dead_letters, codec)
     return Call("dead_letters_of", arguments, read, queue, Shape.MESSAGES, native=True)
 

@@ -38,19 +38,27 @@ class AsyncDeadLetters:
         redriven: bool | None = False,
         after: int = 0,
         quantity: int = 100,
+        body_bytes_max: int | None = None,
     ) -> list[DeadLetter]:
         """Look at the dead letters of a queue, or of all that one may see, in the order of their deaths.
 
-        A page ends after `quantity`; the next one begins `after` the last `dead_letter_id`.
+        A page ends after `quantity`; the next one begins `after` the last `dead_letter_id`. Of a body or
+        headers that take more than `body_bytes_max` bytes comes `{"spanmq.cut": bytes}`.
         """
         filters = Filters(category, error, error_class, since, until, payload)
         return await self._link.run(
-            dead_letter_calls.dead_letters(self._codec, queue, filters, redriven, after, quantity)
+            dead_letter_calls.dead_letters(
+                self._codec, queue, filters, redriven, after, quantity, body_bytes_max
+            )
         )
 
-    async def dead_letters_of(self, queue: str, message_id: int) -> list[DeadLetter]:
+    async def dead_letters_of(
+        self, queue: str, message_id: int, *, body_bytes_max: int | None = None
+    ) -> list[DeadLetter]:
         """Give the dead letters that a message became, the first one first."""
-        return await self._link.run(dead_letter_calls.dead_letters_of(self._codec, queue, message_id))
+        return await self._link.run(
+            dead_letter_calls.dead_letters_of(self._codec, queue, message_id, body_bytes_max)
+        )
 
     async def count_dead_letters(self, queue: str | None = None) -> list[DeadLetterCount]:
         """Count those that wait, by queue and category; costs the same whatever their number."""

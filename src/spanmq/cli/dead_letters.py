@@ -8,7 +8,7 @@ import typer
 from spanmq.body import RawJson
 from spanmq.cli.connect import client
 from spanmq.cli.json_text import json_of
-from spanmq.cli.option import AsJson, Dsn, HeadersText, QueueName, Yes, confirm, object_of
+from spanmq.cli.option import AsJson, BodyBytesMax, Dsn, HeadersText, QueueName, Yes, confirm, object_of
 from spanmq.cli.output import Output
 from spanmq.dead_letter_calls import UNCHANGED
 
@@ -65,6 +65,7 @@ def dead_letters(
     redriven: OfRedriven = False,
     after: Annotated[int, typer.Option(help="Only dead letters with an id above this one.")] = 0,
     quantity: Quantity = 100,
+    body_bytes_max: BodyBytesMax = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
@@ -83,6 +84,7 @@ def dead_letters(
             redriven=redriven,
             after=after,
             quantity=quantity,
+            body_bytes_max=body_bytes_max,
         )
         output.records(found, columns=COLUMNS, empty="no dead letters")
 
@@ -91,13 +93,14 @@ def dead_letters(
 def dead_letters_of(
     queue: QueueName,
     message_id: Annotated[int, typer.Argument(metavar="ID", help="The message.", show_default=False)],
+    body_bytes_max: BodyBytesMax = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
     """List the dead letters that a message became; --json has their whole story."""
     output = Output(as_json=as_json)
     with client(dsn) as opened:
-        found = opened.dead_letters_of(queue, message_id)
+        found = opened.dead_letters_of(queue, message_id, body_bytes_max=body_bytes_max)
     output.records(found, columns=COLUMNS, empty="it never died")
 
 

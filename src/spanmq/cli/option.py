@@ -33,6 +33,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, a line a recor
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.", show_default=False)]
 Quantity = Annotated[int, typer.Option("--quantity", "-n", help="How many messages at most.")]
+BodyBytesMax = Annotated[
+    int | None,
+    typer.Option(
+        help="Leave out bodies of more bytes, as they are stored, and say how many.", show_default=False
+    ),
+]
 Lease = Annotated[float, typer.Option(help="Seconds for which nobody else gets them.")]
 Wait = Annotated[
     float | None, typer.Option(help="Seconds to wait for the first message.", show_default=False)

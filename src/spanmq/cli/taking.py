@@ -8,6 +8,7 @@ from spanmq.cli.connect import client
 from spanmq.cli.interrupt import held_back
 from spanmq.cli.option import (
     AsJson,
+    BodyBytesMax,
     Dsn,
     Lease,
     MessageIds,
@@ -125,13 +126,14 @@ def peek(
     queue: QueueName,
     quantity: Quantity = 10,
     after: After = 0,
+    body_bytes_max: BodyBytesMax = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
     """Look at messages without taking them, in whatever state they are."""
     output = Output(as_json=as_json)
     with client(dsn) as opened:
-        output.messages(opened.peek(queue, quantity, after=after))
+        output.messages(opened.peek(queue, quantity, after=after, body_bytes_max=body_bytes_max))
 
 
 @commands.command()
@@ -139,13 +141,15 @@ def peek_archive(
     queue: QueueName,
     quantity: Quantity = 10,
     after: After = 0,
+    body_bytes_max: BodyBytesMax = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
     """Look at archived messages."""
     output = Output(as_json=as_json)
     with client(dsn) as opened:
-        output.messages(opened.peek_archive(queue, quantity, after=after), empty="the archive has none")
+        found = opened.peek_archive(queue, quantity, after=after, body_bytes_max=body_bytes_max)
+        output.messages(found, empty="the archive has none")
 
 
 @commands.command()

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from spanmq.dashboard.cause import causes_of
 from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.visit import Visit
-from spanmq.dashboard.wording import address
+from spanmq.dashboard.wording import ROW_BYTES_MAX, address
 from spanmq.errors import InvalidArgumentError
 
 SHOWN: Final = 25
@@ -64,11 +64,19 @@ async def answer(visit: Visit) -> Response:
         choice = asdict(_choice(given))
         redriven = _which(which)
         letters = await client.dead_letters(
-            queue, **choice, redriven=redriven, after=after, quantity=SHOWN + 1
+            queue,
+            **choice,
+            redriven=redriven,
+            after=after,
+            quantity=SHOWN + 1,
+            body_bytes_max=ROW_BYTES_MAX,
         )
         sample = letters
         if after or len(letters) > SHOWN:
-            sample = await client.dead_letters(queue, **choice, redriven=redriven, quantity=SAMPLE)
+            # Causes are told from errors: no body is loaded.
+            sample = await client.dead_letters(
+                queue, **choice, redriven=redriven, quantity=SAMPLE, body_bytes_max=0
+            )
     except InvalidArgumentError as error:
         problem = error.message
     return show(

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from spanmq.dashboard.page import Page, show
 from spanmq.dashboard.refusal import RefusedError
 from spanmq.dashboard.visit import Visit
+from spanmq.dashboard.wording import PAGE_BYTES_MAX
 from spanmq.message import Message
 
 MEANINGS: Final = {
@@ -30,8 +31,8 @@ async def answer(visit: Visit) -> Response:
     client = visit.behind.client
     state = await client.status(queue, message_id)
     before = max(message_id - 1, 0)
-    waiting = await client.peek(queue, 1, after=before)
-    archived = await client.peek_archive(queue, 1, after=before)
+    waiting = await client.peek(queue, 1, after=before, body_bytes_max=PAGE_BYTES_MAX)
+    archived = await client.peek_archive(queue, 1, after=before, body_bytes_max=PAGE_BYTES_MAX)
     return show(
         visit,
         "message.html",
@@ -41,7 +42,7 @@ async def answer(visit: Visit) -> Response:
         meaning=MEANINGS[state],
         message=_of(message_id, [*waiting, *archived]),
         failures=await client.failures(queue, message_id),
-        deaths=await client.dead_letters_of(queue, message_id),
+        deaths=await client.dead_letters_of(queue, message_id, body_bytes_max=PAGE_BYTES_MAX),
     )
 
 

@@ -10,6 +10,7 @@ from spanmq.dashboard.figures import SPANS, span_of
 from spanmq.dashboard.page import Page, show
 from spanmq.dashboard.standing import standing_of
 from spanmq.dashboard.visit import Visit
+from spanmq.dashboard.wording import ROW_BYTES_MAX
 from spanmq.errors import QueueNotFoundError
 
 MESSAGES: Final = 20
@@ -29,7 +30,7 @@ async def answer(visit: Visit) -> Response:
     if not found:
         raise QueueNotFoundError(f"there is no queue {name!r}", queue=name)
     queue = found[0].queue
-    messages = await client.peek(queue, MESSAGES + 1, after=after)
+    messages = await client.peek(queue, MESSAGES + 1, after=after, body_bytes_max=ROW_BYTES_MAX)
     return show(
         visit,
         "queue.html",

@@ -11,7 +11,7 @@ from spanmq.dashboard import typed
 from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.refusal import RefusedError
 from spanmq.dashboard.visit import Visit
-from spanmq.dashboard.wording import LONG, address, pretty, text
+from spanmq.dashboard.wording import LONG, PAGE_BYTES_MAX, address, bytes_cut, pretty, text
 from spanmq.dead_letter_calls import UNCHANGED
 from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError, SubscriptionError
 from spanmq.message import DeadLetter
@@ -49,7 +49,9 @@ async def repair(visit: Visit) -> Response:
 async def _waiting(visit: Visit) -> DeadLetter:
     """Give the letter that the address names; raises 404 if none of that message waits."""
     message_id = visit.number("id", -1)
-    found = await visit.behind.client.dead_letters_of(visit.queue, max(message_id, 0))
+    found = await visit.behind.client.dead_letters_of(
+        visit.queue, max(message_id, 0), body_bytes_max=PAGE_BYTES_MAX
+    )
     for each in found:
         if each.message_id == message_id and each.redriven_at is None:
             return each
@@ -64,7 +66,7 @@ def _shown(visit: Visit, letter: DeadLetter) -> str:
 def _form(
     visit: Visit, letter: DeadLetter, fields: Mapping[str, str], problem: str | None = None
 ) -> Response:
-    if len(text(letter.body)) > LONG:
+    if bytes_cut(letter.body) is not None or len(text(letter.body)) > LONG:
         raise RefusedError(413, "Too long for a form", "Repair it with spanmq redrive-message.")
     return show(
         visit,

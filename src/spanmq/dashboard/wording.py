@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -13,6 +14,12 @@ from spanmq.body import RawJson
 NOTHING: Final = "\N{EN DASH}"
 SHORT: Final = 160
 LONG: Final = 100_000
+# Bytes of a body, as stored, that is loaded for a row of a table, and for a page of its own: compression
+# may hide a hundred times as much.
+ROW_BYTES_MAX: Final = 2_000
+PAGE_BYTES_MAX: Final = 200_000
+# What stands for a body that was not loaded.
+_CUT: Final = re.compile(r'\{"spanmq\.cut": ?(\d+)\}')
 UNITS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
@@ -75,9 +82,19 @@ def text(value: object) -> str:
     """Write a body or headers as text, one line."""
     if value is None:
         return NOTHING
-    if isinstance(value, RawJson):
-        return value.text if isinstance(value.text, str) else value.text.decode()
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    if not isinstance(value, RawJson):
+        value = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        return str(value)
+    whole = value.text if isinstance(value.text, str) else value.text.decode()
+    return whole if (bytes_ := bytes_cut(value)) is None else f"({size(bytes_)}, too large to be shown here)"
+
+
+def bytes_cut(value: object) -> int | None:
+    """Give how large a body is that was not loaded; None of one that was."""
+    if not isinstance(value, RawJson):
+        return None
+    found = _CUT.fullmatch(value.text if isinstance(value.text, str) else value.text.decode())
+    return None if found is None else int(found[1])
 
 
 def short(value: object) -> str:
@@ -89,6 +106,8 @@ def short(value: object) -> str:
 def pretty(value: object) -> str:
     """Write a body or headers over lines, if they are not very long."""
     whole = text(value)
+    if bytes_cut(value) is not None:
+        return whole
     if len(whole) > LONG:
         return f"{whole[:LONG]}…\n({len(whole):,} characters)"
     if isinstance(value, RawJson | Mapping | list):

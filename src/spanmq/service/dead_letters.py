@@ -11,7 +11,7 @@ from starlette.responses import Response
 from spanmq.dead_letter_calls import UNCHANGED
 from spanmq.service.access import Caller, Guarded, Scope
 from spanmq.service.json_text import reply
-from spanmq.service.parts import Behind, Given, MayLook, MayManage, Moment, QueueName, Seconds
+from spanmq.service.parts import Behind, BodyBytesMax, Given, MayLook, MayManage, Moment, QueueName, Seconds
 
 routes = APIRouter(prefix="/v1", tags=["dead letters"], route_class=Guarded)
 
@@ -36,6 +36,7 @@ class Sought(Filters):
     redriven: bool | None = False
     after: Annotated[int, Field(ge=0, lt=2**63)] = 0
     quantity: Annotated[int, Field(ge=1, le=1_000)] = 100
+    body_bytes_max: Annotated[int, Field(ge=0, lt=2**31)] | None = None
 
 
 class Redrive(Filters):
@@ -78,10 +79,15 @@ async def count_dead_letters(queue: QueueName, backend: Behind, _: MayLook) -> R
 
 @routes.get("/queues/{queue}/messages/{message_id}/dead-letters")
 async def dead_letters_of(
-    queue: QueueName, message_id: Annotated[int, Path(ge=0, lt=2**63)], backend: Behind, _: MayLook
+    queue: QueueName,
+    message_id: Annotated[int, Path(ge=0, lt=2**63)],
+    backend: Behind,
+    _: MayLook,
+    body_bytes_max: BodyBytesMax = None,
 ) -> Response:
     """Give the dead letters that a message became, the first one first."""
-    return reply(dead_letters=await backend.client.dead_letters_of(queue, message_id))
+    found = await backend.client.dead_letters_of(queue, message_id, body_bytes_max=body_bytes_max)
+    return reply(dead_letters=found)
 
 
 @routes.post("/queues/{queue}/dead-letters/search")

@@ -12,6 +12,7 @@ from spanmq.service.access import Guarded
 from spanmq.service.json_text import messages_of, reply
 from spanmq.service.parts import (
     Behind,
+    BodyBytesMax,
     Given,
     Id,
     MayLook,
@@ -42,18 +43,30 @@ class Popped(Given):
 
 @routes.get("/queues/{queue}/messages", response_model=ReceivedMessages)
 async def peek(
-    queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 10, after: After = 0
+    queue: QueueName,
+    backend: Behind,
+    _: MayLook,
+    quantity: Quantity = 10,
+    after: After = 0,
+    body_bytes_max: BodyBytesMax = None,
 ) -> Response:
     """Look at messages with ids above `after`, in order, without taking them."""
-    return messages_of(await backend.client.peek(queue, quantity, after=after))
+    found = await backend.client.peek(queue, quantity, after=after, body_bytes_max=body_bytes_max)
+    return messages_of(found)
 
 
 @routes.get("/queues/{queue}/archive", response_model=ReceivedMessages)
 async def peek_archive(
-    queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 10, after: After = 0
+    queue: QueueName,
+    backend: Behind,
+    _: MayLook,
+    quantity: Quantity = 10,
+    after: After = 0,
+    body_bytes_max: BodyBytesMax = None,
 ) -> Response:
     """Look at archived messages with ids above `after`, in order."""
-    return messages_of(await backend.client.peek_archive(queue, quantity, after=after))
+    found = await backend.client.peek_archive(queue, quantity, after=after, body_bytes_max=body_bytes_max)
+    return messages_of(found)
 
 
 @routes.get("/queues/{queue}/messages/{message_id}/status")

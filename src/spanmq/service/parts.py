@@ -27,6 +27,10 @@ Moment = Annotated[AwareDatetime, BeforeValidator(text_only)]
 Delay = Seconds | Moment
 Id = Annotated[int, Field(ge=0, lt=2**63)]
 Quantity = Annotated[int, Query(ge=1, le=1_000)]
+BodyBytesMax = Annotated[
+    int | None,
+    Query(ge=0, lt=2**31, description='Of a larger body, as it is stored, comes {"spanmq.cut": bytes}.'),
+]
 Text = Annotated[str, Field(max_length=10_000)]
 Name = Annotated[str, Path(min_length=1, max_length=255)]
 

@@ -1,8 +1,9 @@
 -- Looking at what a queue leaves behind: its archive, and what it takes on disk.
 
 -- The first qty archived messages with an id over `after`, in order of ids. For a look and for a walk through all of it: pass the
--- last id that you have seen. Raises 42P01 for an unknown queue, 42501 without the right to select from the archive.
-create or replace function pgmq.peek_archive(queue text, qty integer default 10, after bigint default 0)
+-- last id that you have seen. Bodies and headers of more than body_bytes_max bytes are left out (see cut()). Raises 42P01 for an
+-- unknown queue, 42501 without the right to select from the archive.
+create or replace function pgmq.peek_archive(queue text, qty integer default 10, after bigint default 0, body_bytes_max integer default null)
 returns table (msg_id bigint, read_ct integer, enqueued_at timestamptz, last_read_at timestamptz, archived_at timestamptz,
                vt timestamptz, message jsonb, headers jsonb)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -10,9 +11,10 @@ declare
     this spanmq.queue := spanmq.find_archive(queue);
 begin
     perform spanmq.check_quantity(qty);
+    perform spanmq.check_body_bytes(body_bytes_max);
     return query execute format(
-        'select a.msg_id, a.read_ct, a.enqueued_at, a.last_read_at, a.archived_at, a.vt, a.message, a.headers'
-        ' from %s a where a.msg_id > $1 order by a.msg_id limit $2', this.archive) using after, qty;
+        'select a.msg_id, a.read_ct, a.enqueued_at, a.last_read_at, a.archived_at, a.vt, spanmq.cut(a.message, $3), spanmq.cut(a.headers, $3)'
+        ' from %s a where a.msg_id > $1 order by a.msg_id limit $2', this.archive) using after, qty, body_bytes_max;
 end $$;
 
 -- What a queue takes on disk, as one row: the segments of its log and their bytes, those of its archive (indexes and TOAST

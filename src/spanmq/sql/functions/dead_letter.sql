@@ -61,9 +61,9 @@ begin
     perform spanmq.check_pattern(error, 'error');
 end $$;
 
-create or replace function spanmq.as_dead_letter(this spanmq.dead_letter, queue_name text) returns pgmq.dead_letter
-language sql immutable as $$
-    select (this.dead_letter_id, queue_name, this.msg_id, this.message, this.headers, this.group_key, this.attempts, this.enqueued_at,
+create or replace function spanmq.as_dead_letter(this spanmq.dead_letter, queue_name text, body_bytes_max integer) returns pgmq.dead_letter
+language sql stable as $$
+    select (this.dead_letter_id, queue_name, this.msg_id, spanmq.cut(this.message, body_bytes_max), spanmq.cut(this.headers, body_bytes_max), this.group_key, this.attempts, this.enqueued_at,
             this.first_failed_at, this.last_failed_at, this.dead_at, this.category, this.error, this.error_class, this.traceback,
             this.worker, this.history, this.redriven_at, this.redriven_as)::pgmq.dead_letter
 $$;
@@ -72,12 +72,12 @@ $$;
 -- error, a regular expression without regard to case, of which a rule of categories could be made; error_class; since and until, times at
 -- which they died; payload, JSON that the message contains. redriven false: those that wait for somebody; true: those that were put
 -- back, as history; null: both. In the order of dead_letter_id, which is that in which they died, from over `after` on, qty of them: pass
--- the last id that you have seen. Costs what it returns, whatever else is there, unless only `error` chooses: that reads all others.
+-- the last id that you have seen. Bodies and headers of more than body_bytes_max bytes are left out (see cut()). Costs what it returns, whatever else is there, unless only `error` chooses: that reads all others.
 -- Raises 42P01 for an unknown queue, 42501 without the right to select from it, MQ020 for a bad pattern.
 create or replace function pgmq.dead_letters(
     queue text default null, category text default null, error text default null, error_class text default null,
     since timestamptz default null, until timestamptz default null, payload jsonb default null, redriven boolean default false,
-    after bigint default 0, qty integer default 100
+    after bigint default 0, qty integer default 100, body_bytes_max integer default null
 ) returns setof pgmq.dead_letter
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -87,8 +87,9 @@ begin
         this := spanmq.find_queue(queue, 'select');
     end if;
     perform spanmq.check_filters(error, qty);
+    perform spanmq.check_body_bytes(body_bytes_max);
     return query
-        select (spanmq.as_dead_letter(d, q.name)).*
+        select (spanmq.as_dead_letter(d, q.name, body_bytes_max)).*
         from spanmq.queue q
         cross join lateral spanmq.find_dead_letters(q.queue_id, dead_letters.category, dead_letters.error, dead_letters.error_class, since, until,
                                                     payload, redriven, after, qty, 'dead_letter_id') d

@@ -96,8 +96,9 @@ begin
         from spanmq.segment s where s.queue_id = log_id order by s.queue_id desc, s.lo desc limit qty;
 end $$;
 
--- The dead letters that a message became, the first one first: it dies again if it was redriven. Raises as list_leases().
-create or replace function pgmq.dead_letters_of(queue text, msg_id bigint) returns setof pgmq.dead_letter
+-- The dead letters that a message became, the first one first: it dies again if it was redriven. Bodies and headers of more than
+-- body_bytes_max bytes are left out (see cut()). Raises as list_leases().
+create or replace function pgmq.dead_letters_of(queue text, msg_id bigint, body_bytes_max integer default null) returns setof pgmq.dead_letter
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'select');
@@ -105,9 +106,10 @@ begin
     if dead_letters_of.msg_id is null then
         raise exception 'msg_id cannot be NULL' using errcode = 'MQ002';
     end if;
+    perform spanmq.check_body_bytes(body_bytes_max);
     -- Those that were put back and those that wait have an index each, and no index has both.
     return query
-        select (spanmq.as_dead_letter(d, this.name)).*
+        select (spanmq.as_dead_letter(d, this.name, body_bytes_max)).*
         from (select w.* from spanmq.dead_letter w where w.queue_id = this.queue_id and w.msg_id = dead_letters_of.msg_id and w.redriven_at is null
               union all
               select r.* from spanmq.dead_letter r where r.queue_id = this.queue_id and r.msg_id = dead_letters_of.msg_id and r.redriven_at is not null

@@ -263,8 +263,9 @@ begin
 end $$;
 
 -- The first qty messages with an id over `after`, in any state, without taking them. Walks along the spans: what it costs grows
--- with qty and not with the queue.
-create or replace function pgmq.peek(queue text, qty integer default 10, after bigint default 0) returns setof pgmq.message_record
+-- with qty and not with the queue. Bodies and headers of more than body_bytes_max bytes are left out (see cut()).
+create or replace function pgmq.peek(queue text, qty integer default 10, after bigint default 0, body_bytes_max integer default null)
+returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
@@ -274,6 +275,7 @@ declare
     n int;
 begin
     perform spanmq.check_quantity(qty);
+    perform spanmq.check_body_bytes(body_bytes_max);
     while qty > 0 loop
         if this.is_unlogged then
             select r.from_id, r.to_id into from_id, to_id from spanmq.reach_unlogged(this.queue_id, from_id, qty) r;
@@ -283,7 +285,14 @@ begin
         exit when from_id is null;
         -- One segment at a time.
         to_id := least(to_id, (spanmq.segment_of(this.queue_id, from_id)).hi);
-        return query select * from spanmq.look(this, from_id, to_id, qty);
+        if body_bytes_max is null then
+            return query select * from spanmq.look(this, from_id, to_id, qty);
+        else
+            return query
+                select l.msg_id, l.read_ct, l.enqueued_at, l.last_read_at, l.vt, spanmq.cut(l.message, body_bytes_max),
+                       spanmq.cut(l.headers, body_bytes_max)
+                from spanmq.look(this, from_id, to_id, qty) l;
+        end if;
         get diagnostics n = row_count;
         qty := qty - n;
         from_id := to_id + 1;

@@ -1,0 +1,75 @@
+"""Bodies that are too large for a look are left out, and not read for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from psycopg import Connection
+from tests.sql.faults.conftest import pages_touched
+
+from spanmq.client import Client
+from spanmq.errors import InvalidArgumentError
+
+SIZE = 2_000_000
+# Noise, which nothing compresses: it is stored apart, in pages of its own.
+LARGE = (
+    "(select to_jsonb(string_agg(md5(n::text || random()::text), ''))"
+    f" from generate_series(1, {SIZE // 32}) n)"
+)
+LOOKS = {
+    "peek": "select * from pgmq.peek('jobs', 10, 0{})",
+    "archive": "select * from pgmq.peek_archive('jobs', 10, 0{})",
+    "dead letters": "select * from pgmq.dead_letters('jobs'{})",
+    "dead letters of one": "select * from pgmq.dead_letters_of('jobs', 2{})",
+}
+
+
+def fill(connection: Connection[Any], what: str) -> None:
+    """Put a small message and a large one there."""
+    connection.execute("select pgmq.create('jobs')")
+    connection.execute("select pgmq.send('jobs', '{\"small\": 1}')")
+    connection.execute(f"select pgmq.send('jobs', {LARGE})".encode())
+    if what == "archive":
+        connection.execute("select pgmq.archive('jobs', array[1, 2])")
+    elif what != "peek":
+        connection.execute(
+            "select pgmq.reject('jobs', min(lease_id), array[1, 2]) from pgmq.receive('jobs', 2)"
+        )
+
+
+@pytest.mark.parametrize("what", LOOKS)
+def test_large_body_is_told_and_not_read(connection: Connection[Any], what: str) -> None:
+    fill(connection, what)
+    whole, cut = LOOKS[what].format(""), LOOKS[what].format(", body_bytes_max => 1000")
+    bodies = {row[0]: row[1] for row in connection.execute(f"select msg_id, message from ({cut}) l".encode())}
+    assert bodies.pop(1, {"small": 1}) == {"small": 1}
+    [(name, size)] = bodies[2].items()
+    assert name == "spanmq.cut"
+    assert SIZE / 2 < size < SIZE * 1.1
+    # The whole of it is some 250 pages.
+    assert pages_touched(connection, f"select sum(length(message::text)) from ({whole}) l") > 200
+    assert pages_touched(connection, f"select sum(length(message::text)) from ({cut}) l") < 120
+
+
+def test_limit_is_of_bytes_and_no_less_than_none(connection: Connection[Any]) -> None:
+    fill(connection, "peek")
+    client = Client(connection=connection)
+    assert client.peek("jobs", body_bytes_max=1_000)[0].body == {"small": 1}
+    assert all("spanmq.cut" in message.body for message in client.peek("jobs", body_bytes_max=0))
+    assert len(client.peek("jobs", body_bytes_max=2**31 - 1)[1].body) == SIZE // 32 * 32
+    for look in (client.peek, client.peek_archive, client.dead_letters):
+        with pytest.raises(InvalidArgumentError, match="body_bytes_max"), connection.transaction():
+            look("jobs", body_bytes_max=-1)
+    with pytest.raises(InvalidArgumentError, match="body_bytes_max"):
+        client.dead_letters_of("jobs", 1, body_bytes_max=-1)
+
+
+def test_headers_are_cut_too(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('jobs')")
+    client = Client(connection=connection)
+    client.send("jobs", 1, headers={"long": "x" * 100_000})
+    [message] = client.peek("jobs", body_bytes_max=1_000)
+    assert message.body == 1
+    assert message.headers is not None
+    assert list(message.headers) == ["spanmq.cut"]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from tests.service.running import service
+from tests.service.running import Running, service
 
-from spanmq.service.settings import is_named_here
+from spanmq.loopback import is_named_here
 
 FOREIGN = (
     *("evil.example", "evil.example:8080", "192.0.2.7", "localhost.evil.example"),
@@ -30,6 +32,17 @@ def test_foreign_name_is_refused(http: httpx.Client, queue: str, host: str) -> N
     assert http.post("/", content=b"{}", headers=sqs).status_code == 421
     # Who supervises it may ask by any name, and learns nothing.
     assert http.get("/health/live", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/queues", "/"])
+@pytest.mark.parametrize(("host", "status"), [(None, 200), ("localhost", 200), ("evil.example", 421)])
+def test_api_and_pages_have_one_rule(shared: Running, path: str, host: str | None, status: int) -> None:
+    place = urlsplit(shared.address)
+    named = "" if host is None else f"Host: {host}\r\n"
+    with socket.create_connection((place.hostname, place.port), timeout=30) as connection:
+        # In HTTP 1.0 a request need not say whom it is for; no browser speaks that.
+        connection.sendall(f"GET {path} HTTP/1.0\r\n{named}\r\n".encode())
+        assert connection.recv(12).endswith(f" {status}".encode())
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1:8080", "[::1]:8080", "127.8.9.1"])

@@ -6,12 +6,13 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 from fastapi.routing import APIRoute
-from tests.cli.program import wait_until
+from tests.cli.program import ask, wait_until
 from tests.service.running import Running, service, token
 from tests.service.sqs.conftest import client_of
 
@@ -137,3 +138,41 @@ def test_who_waits_when_his_token_ends_gets_nothing_more(orders: str, tmp_path: 
         client.send("orders", 1)
         assert mine.post("/v1/queues/orders/receive", json={}).status_code == 401
         assert client.metrics("orders").visible_length == 1
+
+
+@pytest.mark.parametrize("protocol", ["http", "sqs"])
+def test_who_was_on_his_way_to_wait_when_his_token_ended_does_not(
+    orders: str, tmp_path: Path, protocol: str
+) -> None:
+    secret, watcher, looker = (token(orders, name) for name in ("mine", "watcher", "looker"))
+    with (
+        Client(orders, maintain_interval=None) as client,
+        service(orders, tmp_path, *LONG, "--wait-max", 3600, tokens=True) as running,
+        running.client(secret) as mine,
+        running.client(watcher) as watching,
+        running.client(looker) as other,
+        psycopg.connect(orders) as blocker,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        wait_until(lambda: listeners(orders) == 1)
+        assert watching.get("/v1/queues").status_code == 200
+        # Looked at already, and not yet waiting: he looks for a message, and that takes long.
+        blocker.execute("lock table spanmq.span in access exclusive mode")
+        if protocol == "http":
+            poll = pool.submit(mine.post, "/v1/queues/orders/receive", json={"wait": 3600})
+        else:
+            made = client.create_access_key(verbs=["receive"])
+            key = {"access_key_id": made.access_key_id, "secret_access_key": str(made.secret)}
+            sqs = client_of(running.address, key)
+            url = f"{running.address}/000000000000/orders"
+            poll = pool.submit(sqs.receive_message, QueueUrl=url, WaitTimeSeconds=20)
+        stuck = "select count(*) = 1 from pg_stat_activity where datname = current_database()"
+        wait_until(lambda: ask(orders, f"{stuck} and wait_event_type = 'Lock'"))
+        client.revoke_token("watcher")
+        # The service has heard of it.
+        wait_until(lambda: watching.get("/v1/queues").status_code == 401)
+        blocker.rollback()
+        wait_until(lambda: poll.done() or "spanmq_requests_waiting 1.0" in other.get("/metrics").text)
+        assert poll.done()
+        done: Any = poll.result()
+        assert "Messages" not in done if protocol == "sqs" else done.json() == {"messages": []}

@@ -110,7 +110,7 @@ def test_message_taken_for_who_just_left_is_given_back(orders: str, how: str) ->
                     await asyncio.wait({task})
                 return messages
 
-            task = asyncio.create_task(line.wait("orders", take, 20, left.wait()))
+            task = asyncio.create_task(line.wait("orders", take, 20, left.wait(), since=0))
             [result] = await asyncio.gather(task, return_exceptions=True)
             assert result == [] if how == "gone" else isinstance(result, asyncio.CancelledError)
             await line.join()

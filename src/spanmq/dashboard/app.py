@@ -31,7 +31,7 @@ from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.refusal import RefusedError
 from spanmq.dashboard.visit import MARK, Visit, cookie_name, visit_of
 from spanmq.errors import SpanmqError
-from spanmq.loopback import is_loopback
+from spanmq.loopback import is_named_here
 
 logger = logging.getLogger("spanmq.dashboard")
 
@@ -119,7 +119,7 @@ def _refuse(refusal: RefusedError, visit: Visit) -> Response:
 
 def _check_host(request: Request, behind: Behind) -> None:
     # Where nobody signs in, a foreign page whose name leads to this machine could do everything.
-    if behind.sessions.are_needed or is_loopback(request.url.hostname or ""):
+    if behind.sessions.are_needed or is_named_here(request.headers.get("host")):
         return
     raise RefusedError(421, "Not by this name", "Without tokens these pages answer to localhost only.")
 

@@ -9,13 +9,14 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from spanmq.dashboard.behind import Behind, Caller, Verb
 from spanmq.dashboard.refusal import RefusedError
+from spanmq.foreign_site import is_from_elsewhere
 
 SESSION: Final = "spanmq_session"
 MARK: Final = "spanmq_mark"
@@ -85,8 +86,9 @@ class Visit:
             raise RefusedError(400, "That is no form", "The form can't be read.") from error
         fields = {name: value.replace("\0", "\N{REPLACEMENT CHARACTER}") for name, value in found}
         given = fields.pop("form_token", "")
+        # A browser that says nothing of where the form was is held to the token alone.
         is_ours = hmac.compare_digest(given.encode(), self.form_token.encode())
-        if _is_foreign(self.request) or not is_ours:
+        if is_from_elsewhere(self.request.headers) or not is_ours:
             words = "The form is old, or is none of this page. Load it again."
             raise RefusedError(403, "Sent from elsewhere", words)
         return fields
@@ -119,11 +121,3 @@ async def visit_of(request: Request, behind: Behind) -> Visit:
     mark = request.cookies.get(cookie_name(MARK, is_safe=is_safe), "")
     caller = await behind.sessions.caller_of(key, request.scope)
     return Visit(request, behind, caller, key, mark if _MARK.fullmatch(mark) else secrets.token_urlsafe(32))
-
-
-def _is_foreign(request: Request) -> bool:
-    # Browsers say where a form was; what says nothing is held to the token alone.
-    origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-        return True
-    return request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")

@@ -12,10 +12,11 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
+from spanmq.foreign_site import is_from_elsewhere
+from spanmq.loopback import is_named_here
 from spanmq.message import Token
 from spanmq.service.refusal import Refusal, forbidden, unauthorized
 from spanmq.service.remembered import Remembered
-from spanmq.service.settings import is_named_here
 from spanmq.token_secret import PREFIX, hash_of
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Caller:
 
 
 IDENTITY: Final = "spanmq.identity"
+# How many recalls of long polls there were when this request's token was about to be looked at.
+RECALLS: Final = "spanmq.recalls"
 EVERYBODY: Final = Caller("", ("*",), frozenset(VERBS))
 
 
@@ -89,21 +92,24 @@ def caller_of(token: Token) -> Caller:
     return Caller(token.name, tuple(token.queues), frozenset(token.verbs))
 
 
-def check_host(request: Request) -> None:
-    """Raise 421 for another name than this machine's own, where nobody needs a token.
+def check_is_ours(request: Request) -> None:
+    """Refuse what a foreign page may have asked in the browser of somebody here, where nobody needs a token.
 
-    In the browser of somebody here, a foreign page whose name was made to lead here could do everything.
+    Raises 421 for another name than this machine's own, for such a page's name may have been made to lead
+    here; and 403 for what a page of another site has sent.
     """
-    host = request.headers.get("host")
-    if host is not None and not is_named_here(host):
+    if not is_named_here(request.headers.get("host")):
         raise Refusal(421, "not_by_this_name", "without tokens the service answers to localhost only")
+    if is_from_elsewhere(request.headers):
+        raise Refusal(403, "from_another_site", "without tokens nothing is done for pages of other sites")
 
 
 async def identify(request: Request) -> Caller:
     """Give who asks; raises 401 if nobody knows, 429 if he asks too much at once."""
     backend: Backend = request.app.state.backend
+    request.scope.setdefault(RECALLS, backend.waiting.recalls)
     if not backend.settings.with_tokens:
-        check_host(request)
+        check_is_ours(request)
         return EVERYBODY
     known: Caller | None = request.scope.get(IDENTITY)
     if known is not None:

@@ -31,6 +31,7 @@ from spanmq.service.backend import Backend
 from spanmq.service.failure import handle
 from spanmq.service.parts import Failed
 from spanmq.service.settings import Settings
+from spanmq.service.short_way import ShortWay
 from spanmq.service.sqs.endpoint import Endpoint
 from spanmq.service.sqs.mover import Mover
 from spanmq.service.tracing import REQUESTS
@@ -106,6 +107,7 @@ def create_app(settings: Settings, *, pages: Pages | None = None) -> FastAPI:
     # Each request looks them through in order: those of the description, there already, come last.
     of_the_description = list(app.router.routes)
     app.router.routes.clear()
+    app.router.routes.append(ShortWay(route for router in ROUTERS for route in router.routes))
     for router in (*ROUTERS, condition.routes):
         app.include_router(router)
     app.router.routes += of_the_description

@@ -39,22 +39,27 @@ def message_text(message: Message) -> str:
     text = (
         f'{{"message_id":{message.message_id},"attempt":{message.attempt}'
         f',"enqueued_at":"{message.enqueued_at.isoformat()}","leased_until":"{message.leased_until.isoformat()}"'
-        f',"group":{_encode(message.group)},"headers":{_encode(message.headers)}'
+        f',"group":{_or_null(message.group)},"headers":{_or_null(message.headers)}'
     )
     if message.lease_id is not None:
         held = receipt.write(message.queue, message.message_id, message.lease_id)
-        text += f',"receipt":"{held}","last_error":{_encode(message.last_error)}'
+        text += f',"receipt":"{held}","last_error":{_or_null(message.last_error)}'
     if message.archived_at is not None:
         text += f',"archived_at":"{message.archived_at.isoformat()}"'
     return f'{text},"body":{to_json(message.body)}}}'
 
 
+def _or_null(value: object) -> str:
+    # Of most messages; the encoder takes two microseconds for a null.
+    return "null" if value is None else _encode(value)
+
+
 def to_json(value: Any) -> str:
     """Write a value: dataclasses as objects, times in ISO 8601."""
-    if value is None or isinstance(value, str | int):
-        return _encode(value)
     if isinstance(value, RawJson):
         return value.text if isinstance(value.text, str) else value.text.decode()
+    if value is None or isinstance(value, str | int):
+        return _encode(value)
     if isinstance(value, datetime):
         return f'"{value.isoformat()}"'
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

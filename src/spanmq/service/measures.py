@@ -49,6 +49,8 @@ class Measures:
             buckets=SECONDS,
             registry=self.registry,
         )
+        # To look them up by their labels takes longer than to count.
+        self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         at_work = Gauge("spanmq_requests_at_work", "Requests at work.", registry=self.registry)
         at_work.set_function(lambda: gate.at_work)
         waiting = Gauge("spanmq_requests_waiting", "Requests that wait for messages.", registry=self.registry)
@@ -56,8 +58,12 @@ class Measures:
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request."""
-        self._requests.labels(method, route, status).inc()
-        self._seconds.labels(route).observe(seconds)
+        known = self._known.get((method, route, status))
+        if known is None:
+            known = self._requests.labels(method, route, status), self._seconds.labels(route)
+            self._known[method, route, status] = known
+        known[0].inc()
+        known[1].observe(seconds)
 
 
 class Queues(Collector):

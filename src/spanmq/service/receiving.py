@@ -13,8 +13,8 @@ from starlette.responses import Response
 from spanmq.client_async import AsyncClient
 from spanmq.message import Message, Settled
 from spanmq.service import receipt
-from spanmq.service.access import Caller, Scope
-from spanmq.service.json_text import messages_of, reply
+from spanmq.service.access import RECALLS, Caller, Scope
+from spanmq.service.json_text import JsonText, messages_of
 from spanmq.service.parts import Behind, Given, MayReceive, QueueName, ReceivedMessages, Seconds, Text
 from spanmq.service.receipt import Receipt
 from spanmq.service.refusal import invalid
@@ -96,7 +96,7 @@ async def receive(
     if not messages and wanted.wait:
         with backend.gate.aside(caller):
             messages = await backend.waiting.wait(
-                queue, in_own_trace(take), wanted.wait, disconnected(request)
+                queue, in_own_trace(take), wanted.wait, disconnected(request), since=request.scope[RECALLS]
             )
     return messages_of(messages)
 
@@ -189,8 +189,10 @@ async def _settle(
 
 
 def _outcomes(receipts: list[str], outcomes: list[str]) -> Response:
+    # By hand: what is a receipt has no character that JSON escapes, and outcomes are words of ours.
     pairs = zip(receipts, outcomes, strict=True)
-    return reply(results=[{"receipt": text, "outcome": outcome} for text, outcome in pairs])
+    written = ",".join([f'{{"receipt":"{text}","outcome":"{outcome}"}}' for text, outcome in pairs])
+    return JsonText(f'{{"results":[{written}]}}')
 
 
 def _read(caller: Caller, receipts: list[str]) -> list[Receipt]:

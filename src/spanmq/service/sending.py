@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from hashlib import sha256
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -10,7 +12,8 @@ from fastapi import APIRouter, Header
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from spanmq.service.json_text import reply
+from spanmq.service.access import Caller
+from spanmq.service.json_text import JsonText, reply
 from spanmq.service.parts import Behind, Delay, Given, MaySend, QueueName, Seconds, Text
 from spanmq.service.refusal import invalid
 from spanmq.service.straight import Straight
@@ -26,7 +29,7 @@ IdempotencyKey = Annotated[
     Header(
         min_length=1,
         max_length=200,
-        description="Within an hour, a request with the same key sends nothing and answers the same ids.",
+        description="Within an hour, this token's request with the same key sends nothing: same ids.",
     ),
 ]
 
@@ -81,11 +84,11 @@ async def send(
     queue: QueueName,
     message: SingleMessage,
     backend: Behind,
-    _: MaySend,
+    caller: MaySend,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Send a message (SendMessage)."""
-    [dedup_id], dedup_for = _dedup([message], message.dedup_for, idempotency_key)
+    [dedup_id], dedup_for = _dedup(caller, [message], message.dedup_for, idempotency_key)
     message_id = await backend.client.send(
         queue,
         message.body,
@@ -107,11 +110,11 @@ async def send_batch(
     queue: QueueName,
     batch: NewMessages,
     backend: Behind,
-    _: MaySend,
+    caller: MaySend,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Send messages, all or none."""
-    dedup_ids, dedup_for = _dedup(batch.messages, batch.dedup_for, idempotency_key)
+    dedup_ids, dedup_for = _dedup(caller, batch.messages, batch.dedup_for, idempotency_key)
     # Neighbours with equal options go together, so that the ids are in the order given.
     numbered = list(zip(batch.messages, dedup_ids, strict=True))
     runs = [list(run) for _, run in groupby(numbered, key=lambda each: each[0].alike)]
@@ -122,7 +125,8 @@ async def send_batch(
         async with backend.client.transaction() as client:
             for run in runs:
                 ids += await _send_alike(client, queue, run, dedup_for, batch.ordered)
-    return reply(201, results=[{"message_id": message_id} for message_id in ids])
+    written = ",".join([f'{{"message_id":{message_id}}}' for message_id in ids])
+    return JsonText(f'{{"results":[{written}]}}', 201)
 
 
 async def _send_alike(
@@ -148,12 +152,14 @@ async def _send_alike(
 
 
 def _dedup(
-    messages: Sequence[NewMessage], dedup_for: float, key: str | None
+    caller: Caller, messages: Sequence[NewMessage], dedup_for: float, key: str | None
 ) -> tuple[list[str | None], float]:
     """Give the ids by which messages are known again, and for how long."""
     if key is None:
         return [message.dedup_id for message in messages], dedup_for
     if any(message.dedup_id is not None for message in messages):
         raise invalid("an Idempotency-Key and a dedup_id can't go together")
-    # Apart from the ids that senders give, and one for each message of a batch.
-    return [f"idempotency-key {number} {key}" for number in range(len(messages))], IDEMPOTENT_SECONDS
+    # Apart from the ids that senders give, and from other tokens' keys, of which nobody knows; one for each
+    # message of a batch. A hash, for a name and a key may be longer together than an id may be.
+    whose = sha256(json.dumps([caller.name, key]).encode()).hexdigest()
+    return [f"idempotency-key {number} {whose}" for number in range(len(messages))], IDEMPOTENT_SECONDS

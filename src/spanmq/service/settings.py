@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.loopback import is_loopback
@@ -59,12 +57,3 @@ class Settings:
     def scheme(self) -> str:
         """Give what stands before the address."""
         return "http" if self.tls_certificate is None else "https"
-
-
-@lru_cache(maxsize=256)
-def is_named_here(host: str) -> bool:
-    """Tell whether a request's Host, with its port, is a name by which this machine alone is meant."""
-    try:
-        return is_loopback(urlsplit(f"//{host}").hostname or "")
-    except ValueError:
-        return False

@@ -29,12 +29,19 @@ Problems = list[dict[str, Any]]
 Source = Callable[[Request, Problems], Any]
 
 _MISSING: Final = object()
+_JSON: Final = "application/json"
+
+
+Answer = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class Straight(Guarded):
     """A route whose function is called directly; one that asks for more than is known here can't be made."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    # What answers a request, with nothing around it.
+    answer: Answer
+
+    def get_route_handler(self) -> Answer:
         """Give what answers a request."""
         call = self.endpoint
         hints = get_type_hints(call, include_extras=True)
@@ -66,6 +73,7 @@ class Straight(Guarded):
             response: Response = await call(**given)
             return response
 
+        self.answer = answer
         return answer
 
 
@@ -114,13 +122,26 @@ def _checked(adapter: TypeAdapter[Any], value: Any, place: tuple[str, ...], prob
         return None
 
 
+async def _body_of(request: Request) -> bytes:
+    """Read the body; not with Starlette's generator, for it comes in one piece nearly always."""
+    message = await request.receive()
+    whole: bytes = message.get("body", b"")
+    while message["type"] == "http.request" and message.get("more_body", False):
+        message = await request.receive()
+        whole += message.get("body", b"")
+    if message["type"] == "http.disconnect":
+        raise HTTPException(400, "the body did not come whole")  # nobody hears it
+    return whole
+
+
 async def _json_of(request: Request) -> Any:
     """Read the body; what is not said to be JSON stays the bytes that it is, of which no model is made."""
-    body = await request.body()
+    body = await _body_of(request)
     if not body:
         return _MISSING
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+    given = request.headers.get("content-type", "")
+    kind = given if given == _JSON else given.partition(";")[0].strip().lower()
+    if kind != _JSON and not (kind.startswith("application/") and kind.endswith("+json")):
         return body
     try:
         return json.loads(body)

@@ -48,13 +48,19 @@ class Waiting:
         self._lines: dict[str, deque[_Waiter]] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._is_stopped = False
+        # How often all who wait were answered: who came before the last time is not to begin to wait.
+        self.recalls = 0
 
-    async def wait(self, queue: str, take: Take, seconds: float, gone: Awaitable[Any]) -> list[Message]:
+    async def wait(
+        self, queue: str, take: Take, seconds: float, gone: Awaitable[Any], *, since: int
+    ) -> list[Message]:
         """Give what `take` gives when its turn has come, [] after so many seconds or when `gone` is done.
 
-        What was taken for somebody who is gone is given back at once.
+        `since` is the number of `recalls` from before it was looked at whether he may receive: if there was
+        one since, he may have lost the right on his way here. What was taken for somebody who is gone is
+        given back at once.
         """
-        if self._is_stopped:
+        if self._is_stopped or self.recalls != since:
             return []
         waiter = _Waiter(take)
         self._stand(queue, waiter)
@@ -80,6 +86,7 @@ class Waiting:
 
     def recall(self) -> None:
         """Answer all who wait with nothing: who still may asks again, and is looked at again."""
+        self.recalls += 1
         for line in self._lines.values():
             for waiter in line:
                 if not waiter.found.done():

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from spanmq import errors
 from spanmq.message import AccessKey
-from spanmq.service.access import EVERYBODY, Caller, check_host
+from spanmq.service.access import EVERYBODY, RECALLS, Caller, check_is_ours
 from spanmq.service.failure import STATUS_OF, kind_of
 from spanmq.service.refusal import Refusal
 from spanmq.service.sqs import message_actions, move_actions, query, queue_actions, shape, signature
@@ -103,8 +103,9 @@ class Endpoint:
 
     async def _look_up(self, request: Request) -> tuple[Signature, AccessKey] | None:
         """Give the signature and its key, before anything is read of a body that nobody may have signed."""
+        request.scope[RECALLS] = self._backend.waiting.recalls
         if not self._backend.settings.with_tokens:
-            check_host(request)
+            check_is_ours(request)
             return None
         given = signature.read(request.headers)
         find = partial(self._backend.client.find_access_key, given.access_key_id)

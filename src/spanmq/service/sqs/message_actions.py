@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError, SpanmqError
 from spanmq.message import Message
 from spanmq.service import receipt
+from spanmq.service.access import RECALLS
 from spanmq.service.receipt import Receipt
 from spanmq.service.receiving import disconnected
 from spanmq.service.sqs import digest
@@ -83,7 +84,9 @@ async def receive_message(call: Call) -> Values:
     if not messages and wait and not call.backend.is_stopping:
         with call.backend.gate.aside(call.caller):
             gone = disconnected(call.request)
-            messages = await call.backend.waiting.wait(queue.name, in_own_trace(take), float(wait), gone)
+            messages = await call.backend.waiting.wait(
+                queue.name, in_own_trace(take), float(wait), gone, since=call.request.scope[RECALLS]
+            )
     names = call.values.get("MessageAttributeNames", [])
     shown = [received(each, arn_of=call.arn_of, system=system, names=names) for each in messages]
     return {"Messages": shown} if shown else {}

@@ -125,6 +125,26 @@ def test_token_with_too_many_requests_at_once_leaves_others_their_turn(orders: s
         assert greedy.get("/v1/queues").status_code == 200
 
 
+def test_request_for_which_there_is_no_connection_is_told_to_come_back(orders: str, tmp_path: Path) -> None:
+    with (
+        service(orders, tmp_path, "--pool-size", 1, "--pool-timeout", 0.2) as running,
+        running.client() as client,
+        psycopg.connect(orders) as blocker,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        blocker.execute(LOCK)
+        stuck = threads.submit(client.get, "/v1/dead-letters")
+        waits = f"select count(*) = 1 {ON_THE_SERVICE} and wait_event_type = 'Lock'"
+        wait_until(lambda: ask(orders, waits), running.process)
+        done = client.get("/v1/queues")
+        assert error_of(done) == (503, "connection_failed")
+        assert "all are taken" in done.json()["error"]["message"]
+        assert int(done.headers["Retry-After"]) > 0
+        blocker.rollback()
+        assert stuck.result(30).status_code == 200
+        assert client.get("/v1/queues").status_code == 200
+
+
 @pytest.mark.parametrize("secret", ["spanmq_wrong-secret-0123456789", "hunter2"])
 def test_secret_is_in_no_log_and_no_answer(orders: str, tmp_path: Path, secret: str) -> None:
     with (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from collections.abc import Iterator
@@ -153,6 +154,14 @@ def test_bad_name_of_a_queue_is_refused_and_forges_no_log(strict: Running, queue
         done: httpx.Response = client.put(f"/v1/queues/{queue}", json={})
     assert done.status_code in (200, 400, 422), done.text
     assert "\nservice_started" not in strict.log.read_text()
+
+
+def test_what_is_no_http_has_the_one_shape(strict: Running) -> None:
+    with dial(strict) as connection:
+        connection.sendall(b"nonsense\r\n\r\n")
+        head, _, body = rest(connection).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["error"]["code"] == "invalid_request"
 
 
 def test_unknown_path_and_method_have_the_one_shape(strict: Running) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from spanmq.cli.line_writer import LineWriter
 
@@ -31,3 +34,15 @@ class LogLines(logging.Handler):
         """Wait until everything is written, as long as somebody reads it."""
         self._writer.close()
         super().close()
+
+
+@contextmanager
+def logging_lines(level: int) -> Iterator[None]:
+    """Log to stderr, in a thread of its own."""
+    lines = LogLines(sys.stderr.fileno())
+    logging.basicConfig(level=level, handlers=[lines])
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(lines)
+        lines.close()

@@ -10,6 +10,7 @@ import typer
 from spanmq import errors
 from spanmq.cli.connect import address, client, prepared_address
 from spanmq.cli.failure import say
+from spanmq.cli.log_lines import logging_lines
 from spanmq.cli.option import AsJson, Dsn, Expires, delay_of
 from spanmq.cli.output import Output
 
@@ -28,12 +29,15 @@ def serve(
         typer.Option("--without-tokens", help="Let anybody on this machine do everything."),
     ] = False,
     pool_size: Annotated[int, typer.Option(help="Connections to the database; two more listen.")] = 8,
+    pool_timeout: Annotated[float, typer.Option(help="Seconds to wait for one of them; then 503.")] = 5.0,
     requests_max: Annotated[int, typer.Option(help="Requests at work at once; more get 503.")] = 200,
     requests_per_token_max: Annotated[int, typer.Option(help="Of one token; more get 429.")] = 100,
     waiting_max: Annotated[int, typer.Option(help="Requests that wait for messages at once.")] = 5_000,
     waiting_per_token_max: Annotated[int, typer.Option(help="Of one token; more get 429.")] = 2_500,
     wait_max: Annotated[float, typer.Option(help="Seconds that a request may wait for messages.")] = 20.0,
-    read_timeout: Annotated[float, typer.Option(help="Seconds that a request may take to come.")] = 20.0,
+    read_timeout: Annotated[
+        float, typer.Option(help="Seconds for a request to come, or some of its answer to be taken.")
+    ] = 20.0,
     body_bytes_max: Annotated[int, typer.Option(help="Bytes that a request may have.")] = 16 * 1024 * 1024,
     token_cache: Annotated[float, typer.Option(help="Seconds that tokens and keys are remembered.")] = 2.0,
     statement_timeout: Annotated[float, typer.Option(help="Seconds that the database may take.")] = 30.0,
@@ -74,10 +78,9 @@ def serve(
         else:
             say(f"spanmq: serving at {found}, its routes are described at {found}/docs")
 
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     # uvicorn's own words are for who works on it.
     logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))
-    with address(dsn) if dsn is not None else prepared_address() as found:
+    with logging_lines(level), address(dsn) if dsn is not None else prepared_address() as found:
         run(
             Settings(
                 dsn=found,
@@ -85,6 +88,7 @@ def serve(
                 port=port,
                 with_tokens=not without_tokens,
                 pool_size=pool_size,
+                pool_timeout=pool_timeout,
                 requests_max=requests_max,
                 requests_per_token_max=requests_per_token_max,
                 waiting_max=waiting_max,

@@ -13,6 +13,7 @@ import typer
 from spanmq import errors
 from spanmq.cli.connect import address, prepared_address
 from spanmq.cli.failure import INTERRUPTED, say
+from spanmq.cli.log_lines import logging_lines
 from spanmq.cli.option import AsJson, Dsn
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def worker(
     sys.path.insert(0, "")
     function = load(handler)
     with ExitStack() as stack:
-        stack.enter_context(_logging(level))
+        stack.enter_context(logging_lines(level))
         queues, where = stack.enter_context(_source(queue, shards, server or [], dsn))
         counts = stack.enter_context(_counting(metrics_port))
         observers: list[Observer] = [stopped, log.write, *counts]
@@ -138,20 +139,6 @@ def worker(
     if stopped.reason == "SIGINT":
         say("spanmq: interrupted")
         raise typer.Exit(INTERRUPTED)
-
-
-@contextmanager
-def _logging(level: int) -> Iterator[None]:
-    """Log to stderr, in a thread of its own."""
-    from spanmq.cli.log_lines import LogLines
-
-    lines = LogLines(sys.stderr.fileno())
-    logging.basicConfig(level=level, handlers=[lines])
-    try:
-        yield
-    finally:
-        logging.getLogger().removeHandler(lines)
-        lines.close()
 
 
 @contextmanager

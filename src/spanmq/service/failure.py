@@ -52,7 +52,7 @@ STATUS_OF: Final[dict[type[errors.SpanmqError], int]] = {
 }
 # What is said instead of the driver's or the server's words.
 MESSAGE_OF: Final[dict[type[errors.SpanmqError], str]] = {
-    errors.ConnectionFailedError: "the database can't be reached",
+    errors.ConnectionFailedError: "no connection to the database could be had: it is away, or all are taken",
     errors.ConnectionLostError: "the connection to the database was lost: whether it took effect is unknown",
     errors.ServerExhaustedError: "the database has run out of something",
     errors.ServerReadOnlyError: "the database is read-only",

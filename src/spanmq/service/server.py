@@ -1,8 +1,9 @@
-"""The process: uvicorn with what it lacks, time limits for headers and an end that answers who waits."""
+"""The process: uvicorn with what it lacks, time limits for who says or takes nothing, and its end."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import signal
 from collections.abc import Callable, Generator
@@ -15,31 +16,41 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from spanmq.service.app import Pages, create_app
 from spanmq.service.backend import Backend
+from spanmq.service.failure import body_of
 from spanmq.service.one_write import OneWrite
+from spanmq.service.open_files import allow_open_files
 from spanmq.service.settings import Settings
+from spanmq.service.slow_reader import SlowReader
 
 logger = logging.getLogger("spanmq.service")
 
 HEADER_BYTES_MAX: Final = 64 * 1024
 KEEP_ALIVE_SECONDS: Final = 75
+_NO_HTTP: Final = json.dumps(body_of("invalid_request", "that is no HTTP request")).encode()
 
 
 class Protocol(HttpToolsProtocol):
-    """HTTP whose headers must come soon and be of some size: a connection that says little costs little."""
+    """HTTP whose headers must come soon and be of some size, and whose answers must be taken.
 
-    # Set for the service that runs.
+    A connection that says little, or listens to little, costs little.
+    """
+
+    # Set for the service that runs: what a client may take for its headers, and for a part of its answer.
     header_seconds = 20.0
+    _slow_reader: SlowReader
     _header_timer: asyncio.TimerHandle | None = None
     _header_bytes = 0
 
     def connection_made(self, transport: Any) -> None:
         """Wait for the first request, not for ever."""
         super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
+        self._slow_reader = SlowReader(transport, self.loop, self.header_seconds)
         self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timer."""
+        """Forget the timers."""
         self._end_timer()
+        self._slow_reader.end()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
@@ -64,6 +75,33 @@ class Protocol(HttpToolsProtocol):
         self._end_timer()
         if not self.transport.is_closing():
             super().on_headers_complete()
+
+    def pause_writing(self) -> None:
+        """Wait until the client has taken more, but not for ever."""
+        super().pause_writing()
+        self._slow_reader.begin()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        super().resume_writing()
+        self._slow_reader.end()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Hang up on who asks no more."""
+        if self.transport.get_write_buffer_size():
+            # He has not taken the end of his last answer: to close would be to wait for that.
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002, its text is not in our shape
+        """Answer what is no HTTP in the one shape of errors."""
+        head = (
+            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(_NO_HTTP)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + _NO_HTTP)
+        self.transport.close()
 
     def _counts(self, size: int) -> bool:
         self._header_bytes += size
@@ -131,6 +169,7 @@ def serve(
     announce: Callable[[str], None] = lambda address: logger.info("service_started address=%s", address),
 ) -> None:
     """Serve until a signal; `announce` is told the address as soon as requests are taken."""
+    allow_open_files(settings)
     app: FastAPI = create_app(settings, pages=pages)
     protocol = type("TimedProtocol", (Protocol,), {"header_seconds": settings.read_timeout})
     config = uvicorn.Config(

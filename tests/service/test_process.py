@@ -1,0 +1,51 @@
+"""The process of the service: as many connections as it promises, and a log that holds up nothing."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import socket
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from tests.cli.program import TIMEOUT, started
+from tests.service.running import service
+
+from spanmq.service import Settings
+
+USUAL = 1_024
+# A pipe takes 64 kB; each of these is a line of some eighty bytes.
+BAD_REQUESTS = 1_500
+
+
+def test_service_may_open_as_many_files_as_its_limits_need(orders: str, tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    settings = Settings(dsn="")
+    wanted = settings.requests_max + settings.waiting_max
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        pytest.skip(f"this machine lets nobody open more than {hard} files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (USUAL, hard))
+    try:
+        with service(orders, tmp_path) as running:
+            found, _ = resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert found >= wanted
+
+
+def test_service_goes_on_when_nobody_reads_its_log(orders: str) -> None:
+    with started("serve", "--port", 0, "--json", "--without-tokens", dsn=orders) as process:
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["address"]
+        place = urlsplit(address)
+        for _ in range(BAD_REQUESTS):
+            with socket.create_connection((place.hostname, place.port), timeout=TIMEOUT) as connection:
+                connection.sendall(b"nonsense\r\n\r\n")
+                assert connection.recv(12) == b"HTTP/1.1 400"
+        with httpx.Client(base_url=address, trust_env=False, timeout=TIMEOUT) as client:
+            assert client.get("/v1/queues").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT) == 0

@@ -35,6 +35,12 @@ PAGES = {
     "chart of all, an hour": "/chart?of=rates&span=1h",
     "chart of one, three days": "/chart?of=rates&span=3d&queue=queue_0",
     "figures of one, three days": "/figures?span=3d&queue=queue_0",
+    "dead letters": "/dead-letters",
+    "dead letters of the large queue": "/queue/dead-letters?queue=queue_0",
+    "policies": "/policies",
+    "a policy": "/queue/policy?queue=queue_0",
+    "schedules": "/schedules",
+    "pipeline runs": "/pipeline-runs",
 }
 
 
@@ -138,12 +144,17 @@ def send(connection: psycopg.Connection[object], queue: str, count: int) -> None
 
 
 def hold(connection: psycopg.Connection[object], queue: str) -> None:
-    """Let receivers hold a hundred leases, and a hundred messages have failed."""
+    """Let receivers hold a hundred leases, and a hundred messages have failed; as many are dead."""
     for _ in range(100):
         connection.execute("select count(*) from pgmq.receive(%s, 1, 3600)", [queue])
     connection.execute(
         "select count(*) from pgmq.receive(%s, 100, 3600) r "
         "cross join lateral pgmq.nack(%s, r.lease_id, array[r.msg_id], 'a timeout', retry_in => 3600)",
+        [queue, queue],
+    )
+    connection.execute(
+        "select count(*) from pgmq.receive(%s, 100, 3600) r "
+        "cross join lateral pgmq.reject(%s, r.lease_id, array[r.msg_id], 'no such customer ' || r.msg_id)",
         [queue, queue],
     )
 

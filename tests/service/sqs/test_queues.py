@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from tests.cli.program import ask
+from tests.cli.program import ask, do
 
 from spanmq.service.sqs import shape
 from spanmq.service.sqs.endpoint import ACTIONS
@@ -160,3 +160,29 @@ def test_messages_of_other_senders_are_seen_as_json(sqs: Any, make: Make, servic
     found = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
     assert [json.loads(found[0]["Body"]), found[1]["Body"]] == [{"order": 17}, "text"]
     assert ask(service_database, f"select message #>> '{{}}' from pgmq.q_{name} where msg_id = 2") == "text"
+
+
+def test_counts_of_a_large_queue_are_those_of_its_last_sample(
+    sqs: Any, make: Make, service_database: str
+) -> None:
+    url = make()
+    name = url.rpartition("/")[2]
+    sample = (
+        "insert into spanmq.statistics"
+        " select queue_id, clock_timestamp() + interval '1 hour', 60, 1, 1, 1, 1, 1,"
+        f" 1777, 1555, 111, null from spanmq.queue where name = '{name}'"
+    )
+    do(service_database, sample)
+    # A few are counted.
+    sqs.send_message(QueueUrl=url, MessageBody="x")
+    assert attributes(sqs, url)["ApproximateNumberOfMessages"] == "1"
+    do(
+        service_database,
+        "insert into spanmq.span (queue_id, lo, n, state) select q.queue_id, n, 1, 'r'"
+        f" from spanmq.queue q, generate_series(10, 10100) n where q.name = '{name}'",
+    )
+    found = attributes(sqs, url)
+    assert found["ApproximateNumberOfMessages"] == "1555"
+    assert found["ApproximateNumberOfMessagesNotVisible"] == "111"
+    assert found["ApproximateNumberOfMessagesDelayed"] == "111"
+    sqs.delete_queue(QueueUrl=url)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
 from bench import results
+from bench.comparisons import Compared, compare
 from bench.contestants import CONTESTANTS
 from bench.environment import Environment
 from bench.plan import Plan
@@ -37,6 +38,8 @@ def tables(plan: Plan, summaries: Sequence[Summary]) -> Iterator[Table]:
     judged = verdicts(plan, summaries)
     if judged:
         yield _verdict_table(judged)
+    if compared := compare(summaries):
+        yield _comparison_table(compared)
 
 
 def _common(plan: Plan, summary: Summary) -> tuple[str, ...]:
@@ -106,8 +109,9 @@ def text(environment: Environment, plan: Plan, summaries: Sequence[Summary]) -> 
     for table in tables(plan, summaries):
         lines += [*_aligned(table), ""]
     lines += remarks(summaries)
-    judged = [verdict for _, _, verdict in verdicts(plan, summaries)]
-    lines.append(f"{len(judged)} targets measured, {judged.count(Verdict.BELOW)} below their floor.")
+    judged = [verdict is not Verdict.BELOW for _, _, verdict in verdicts(plan, summaries)]
+    judged += [each.is_met for each in compare(summaries)]
+    lines.append(f"{len(judged)} targets measured, {judged.count(False)} below their floor.")
     return "\n".join(lines)
 
 
@@ -135,6 +139,7 @@ def as_json(
         "targets": [
             asdict(target) | {"reached": reached, "verdict": verdict} for target, reached, verdict in judged
         ],
+        "comparisons": [asdict(each) for each in compare(summaries)],
         "measurements": [asdict(measurement) for measurement in measurements],
     }
     return json.dumps(_without_nan(document), indent=2, default=dict) + "\n"
@@ -165,6 +170,22 @@ def _verdict_table(judged: Sequence[tuple[Target, float, Verdict]]) -> Table:
                 verdict,
             )
             for target, reached, verdict in judged
+        ),
+    ]
+
+
+def _comparison_table(compared: Sequence[Compared]) -> Table:
+    return [
+        ("case", "beside", "times", "owed", "verdict"),
+        *(
+            (
+                each.comparison.case,
+                each.comparison.beside,
+                f"{each.reached:.2f}",
+                f"{each.comparison.limit:g}",
+                "met" if each.is_met else "MISSED",
+            )
+            for each in compared
         ),
     ]
 

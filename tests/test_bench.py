@@ -10,6 +10,7 @@ import pytest
 from bench import bodies, report, results, scripts
 from bench.__main__ import _command, main
 from bench.cases import experiments, soak_experiments
+from bench.comparisons import COMPARISONS, compare
 from bench.contestants import CALLS, CONTESTANTS, NATIVE, UPSTREAM
 from bench.environment import Environment
 from bench.load import GeneratorError, parse
@@ -116,6 +117,30 @@ def test_verdict_on_wal_is_the_other_way_round(reached: float, verdict: Verdict)
 def test_each_target_has_its_case() -> None:
     cases = {case for each in (*experiments(FULL), *soak_experiments(FULL)) for case in each.cases}
     assert {target.case for target in TARGETS} <= cases
+
+
+def test_each_comparison_has_its_cases() -> None:
+    cases = {case for each in experiments(FULL) for case in each.cases}
+    assert {case for each in COMPARISONS for case in (each.case, each.beside)} <= cases
+
+
+def test_limit_may_take_a_tenth_of_the_rate_and_a_nack_three_times_an_ack() -> None:
+    def found(limited: float, nack: float) -> list[bool]:
+        rates = measured("held-back/free", NATIVE, 100) + measured("held-back/rate", NATIVE, limited)
+        times = measured("delivery/ack/batch-1", NATIVE, 1, unit=LATENCY)
+        times += measured("delivery/nack/batch-1", NATIVE, nack, unit=LATENCY)
+        return [each.is_met for each in compare(summarize(rates + times))]
+
+    assert found(90, 3) == [True, True]
+    assert found(89, 3.1) == [False, False]
+    assert compare(summarize(measured("held-back/rate", NATIVE, 10))) == []
+
+
+def test_report_judges_our_cases_beside_each_other() -> None:
+    summaries = summarize(measured("held-back/free", NATIVE, 100) + measured("held-back/rate", NATIVE, 60))
+    text = report.text(AROUND, FULL, summaries)
+    assert "MISSED" in text
+    assert "1 targets measured, 1 below their floor." in text
 
 
 def test_quick_plan_measures_every_cycle_that_has_a_target() -> None:

@@ -78,6 +78,62 @@ def test_no_group_has_more_in_flight_than_its_limit(jobs: Connection[Any]) -> No
     assert [each % 3 for each in receive(jobs, 50)] == [got[0] % 3]
 
 
+def by_age(connection: Connection[Any], wanted: bool) -> None:
+    """Let the next claim go by the age of groups alone, or by turn too."""
+    [queue] = column(connection, "select queue_id from spanmq.queue where name = 'jobs'")
+    connection.execute("select set_config(%s, %s, false)", [f"spanmq.turn_{queue}", "0" if wanted else "1"])
+
+
+def test_most_claims_of_limited_groups_give_the_oldest(jobs: Connection[Any]) -> None:
+    ids = send(jobs, 200, "'g' || i")
+    change(jobs, '{"max_in_flight_per_group": 2}')
+    by_age(jobs, True)
+    assert receive(jobs, 20) == ids[:20]
+    by_age(jobs, False)
+    fair = receive(jobs, 20)
+    assert fair[:10] == ids[20:30]
+    assert fair != ids[20:40]
+    # The one after it goes by age again.
+    left = column(
+        jobs, "select msg_id from pgmq.q_jobs where vt is null or vt <= clock_timestamp() order by 1"
+    )
+    assert receive(jobs, 20) == left[:20]
+
+
+def test_claim_of_the_oldest_gives_no_group_more_than_a_quarter_and_none_beyond_its_limit(
+    jobs: Connection[Any],
+) -> None:
+    send(jobs, 30, "'long'")
+    send(jobs, 40, "'g' || i %% 20")
+    change(jobs, '{"max_in_flight_per_group": 7}')
+    by_age(jobs, True)
+    assert len(receive(jobs, 20)) == 20
+    groups = (
+        "select count(*) from pgmq.q_jobs where vt > clock_timestamp() and headers->>'x-pgmq-group' = 'long'"
+    )
+    assert column(jobs, groups) == [5]
+    by_age(jobs, True)
+    assert len(receive(jobs, 20)) == 20
+    assert column(jobs, groups) == [7]
+    by_age(jobs, True)
+    assert len(receive(jobs, 20)) == 7
+    assert column(jobs, groups) == [7]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_claim_of_limited_groups_gives_as_much_as_is_wanted(jobs: Connection[Any], wanted: bool) -> None:
+    """Though one group has nearly all, one has fallen due, and some messages have none."""
+    send(jobs, 3)
+    send(jobs, 50, "'long'")
+    send(jobs, 5, "'g' || i")
+    change(jobs, '{"max_in_flight_per_group": 40}')
+    by_age(jobs, wanted)
+    assert len(receive(jobs, 30)) == 30
+    assert len(receive(jobs, 2, -1)) == 2
+    by_age(jobs, wanted)
+    assert len(receive(jobs, 30)) >= 15
+
+
 def test_a_retry_does_not_hold_a_group_that_has_no_order(jobs: Connection[Any]) -> None:
     ids = send(jobs, 6, "'a'")
     change(jobs, '{"max_in_flight_per_group": 2}')

@@ -32,15 +32,42 @@ class Handled:
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
+        self.groups: dict[str, list[int]] = {}
+        self._busy: set[str] = set()
+        self._overlaps: list[str] = []
 
     async def __call__(self, message: Message) -> None:
         self.numbers.append(message.message_id)
+        if (group := message.group) is None:
+            await asyncio.sleep(0.001)
+            return
+        self.groups.setdefault(group, []).append(message.message_id)
+        if group in self._busy:
+            self._overlaps.append(f"message {message.message_id} began while another of {group} was handled")
+        self._busy.add(group)
         await asyncio.sleep(0.001)
+        self._busy.discard(group)
+
+    def faults_of_order(self) -> list[str]:
+        """Give what was handled beside another of its group, or before one that stands before it there."""
+        found = list(self._overlaps)
+        for group, numbers in self.groups.items():
+            first_times = list(dict.fromkeys(numbers))
+            if first_times != sorted(first_times):
+                found.append(f"group {group} was handled in the order {numbers}")
+        return found
+
+
+def send_in_order(client: Client, count: int) -> list[int]:
+    """Send messages of forty groups, whose order is to be kept."""
+    client.set_policy("orders", {"ordered": True})
+    return client.send_batch("orders", range(count), group=[f"g{number % 40}" for number in range(count)])
 
 
 def faults(record: Record, handled: Handled, sent: list[int]) -> list[str]:
     """Give what is wrong: a message lost, acked twice, or handled again though its first ack counted."""
     found = [f"message {number} was never handled" for number in set(sent) - set(handled.numbers)]
+    found += handled.faults_of_order()
     outcomes: dict[int, list[str]] = {number: [] for number in sent}
     for event in record.of(MessageSettled):
         outcomes[event.message_id].append(event.outcome)
@@ -128,7 +155,7 @@ def terminate_all(other: psycopg.Connection[Any]) -> None:
 
 
 def test_every_session_is_terminated_at_once_again_and_again(client: Client, database: str) -> None:
-    sent = client.send_batch("orders", range(600))
+    sent = send_in_order(client, 600)
     handled = Handled()
     with psycopg.connect(database, autocommit=True) as other, working(database, handled, lease=1.0) as record:
         for number in range(1, 6):
@@ -146,7 +173,7 @@ def test_worker_survives_restarts_of_the_database() -> None:
             client.install()
             client.create_queue("orders")
             # So many that it is never idle when the server goes.
-            sent = client.send_batch("orders", range(12_000))
+            sent = send_in_order(client, 12_000)
         handled = Handled()
         with working(server.dsn, handled, lease=3.0, concurrency=4) as record:
             for how in ("fast", "immediate", "kill"):
@@ -185,7 +212,7 @@ def test_worker_survives_a_cut_network(client: Client, database: str, mode: Mode
     socket, parts = socket_of(database)
     if not socket.startswith("/"):
         pytest.skip("the server is not reached through a unix socket")
-    sent = client.send_batch("orders", range(1_000))
+    sent = send_in_order(client, 1_000)
     handled = Handled()
     with proxying(socket) as proxy:
         dsn = make_conninfo(**{**parts, "host": "127.0.0.1", "port": proxy.port})

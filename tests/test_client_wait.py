@@ -19,7 +19,7 @@ import pytest
 from spanmq.client import Client
 from spanmq.client_async import AsyncClient
 from spanmq.errors import ConnectionFailedError
-from spanmq.listen import Listener
+from spanmq.listen import Announcement, Listener, receive_until
 from spanmq.message import Message
 
 Connection = psycopg.Connection[Any]
@@ -85,6 +85,36 @@ def test_delayed_message_ends_a_wait(database: str, client: Client, listen: bool
     client.send("orders", 1, delay=0.3)
     with Client(database, listen=listen, maintain_interval=None) as waiter:
         assert len(waiter.read_grouped("orders", wait=60)) == 1
+
+
+class Waits(Announcement):
+    """Announces nothing, and notes how long it was to wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+
+    def wait(self, seconds: float | None = None) -> bool:
+        self.seconds.append(seconds or 0)
+        return False
+
+
+def test_wait_is_no_longer_than_until_something_falls_due(client: Client) -> None:
+    looks: Iterator[Any] = iter([[]] * 8 + [["message"]])
+    waits = Waits()
+    asked: list[int] = []
+
+    def ahead() -> float | None:
+        asked.append(len(waits.seconds))
+        return 0.05 if len(asked) == 1 else None
+
+    found: Any = receive_until(lambda: next(looks), waits, time.monotonic() + 60, 9.0, ahead)
+    assert found == ["message"]
+    # 5 ms, and then twice as long each time; short waits are not asked for.
+    assert waits.seconds[:5] == [0.005, 0.01, 0.02, 0.04, 0.08]
+    assert asked == [5, 6, 7, 8]
+    assert 0 < waits.seconds[5] <= 0.05
+    assert waits.seconds[6] == 0.32
 
 
 def test_wait_in_a_transaction_sees_what_others_commit(client: Client) -> None:

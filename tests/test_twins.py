@@ -85,7 +85,7 @@ FUNCTIONS_OF_METHOD = {
     "purge": {"purge_queue"},
     "maintain": {"maintain", "upcoming_schedules", "plan_schedule"},
     "send": {"send", "send_messages"},
-    "receive": {"receive", "await_messages"},
+    "receive": {"receive", "await_messages", "look_ahead"},
     "send_batch": {"send_batch", "send_messages", "copy_begin", "copy_publish"},
     "version": {"spanmq_version"},
     "ack_lease": {"ack"},

@@ -107,7 +107,7 @@ RULES = {
     **{rf"(?<!\w){word}(?!\w)": twin for word, twin in WORDS.items()},
     r"\basync (?=def|with|for)": "",
     r"\bawait ": "",
-    r"\bAwaitable\[(list\[Message\])\]": r"\1",
+    r"\bAwaitable\[(list\[Message\]|float \| None)\]": r"\1",
 }
 
 

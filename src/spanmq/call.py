@@ -83,7 +83,8 @@ class Call(Generic[Result]):
     """A function of schema `pgmq` with its arguments.
 
     `native` ones are missing in upstream PGMQ. `volatile` ones lose nothing when a crash of the server
-    forgets them, so that they may be committed without waiting for the disk.
+    forgets them, so that they may be committed without waiting for the disk. `idle` ones are made by who has
+    nothing to do: they don't keep the housekeeping awake.
     """
 
     function: str
@@ -93,6 +94,7 @@ class Call(Generic[Result]):
     shape: Shape = Shape.ROWS
     native: bool = False
     volatile: bool = False
+    idle: bool = False
 
     def statement(self, style: Style, *, relaxed: bool = False) -> LiteralString:
         """Give the statement; `relaxed` lets its own commit not wait for the disk."""

@@ -152,6 +152,12 @@ def await_messages(queue: str, seconds: Seconds) -> Call[str]:
     return Call("await_messages", arguments, Rows.scalar, queue, native=True, volatile=True)
 
 
+def look_ahead(queue: str) -> Call[float | None]:
+    """Ask in how many seconds something falls due."""
+    arguments = (argument.queue_name("queue", queue),)
+    return Call("look_ahead", arguments, Rows.scalar, queue, native=True, idle=True)
+
+
 def peek(
     codec: Codec, queue: str, quantity: int, after: int, body_bytes_max: int | None
 ) -> Call[list[Message]]:

@@ -421,10 +421,12 @@ class Client(
         if (messages := self._link.run(call)) or call.queue is None:
             return messages
         look = partial(self._link.run, call)
+        # PGMQ's own functions are there without ours.
+        ahead = partial(look_ahead, self, call.queue) if call.native else None
         if self._listener is None:
-            return receive_until(look, Announcement(), deadline, self._poll_interval)
+            return receive_until(look, Announcement(), deadline, self._poll_interval, ahead)
         with self._listener.announcements(call.queue) as announced:
-            return receive_until(look, announced, deadline, self._poll_interval)
+            return receive_until(look, announced, deadline, self._poll_interval, ahead)
 
     def _opened(self, messages: list[Message]) -> list[Message]:
         """Give back what does not open; raises DecryptionError when nothing else came."""
@@ -457,6 +459,14 @@ def announcements(client: Client, queue: str) -> AbstractContextManager[Announce
     """
     listener = client._listener
     return nullcontext(Announcement()) if listener is None else listener.announcements(queue)
+
+
+def look_ahead(client: Client, queue: str) -> float | None:
+    """Ask in how many seconds something of the queue falls due; None: nothing that is known of.
+
+    For who waits himself: a delay, a backoff or a lease that ends announces nothing.
+    """
+    return client._link.run(calls.look_ahead(queue))
 
 
 def install_at(dsn: str) -> Installed:

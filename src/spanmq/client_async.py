@@ -419,10 +419,12 @@ class AsyncClient(
         if (messages := await self._link.run(call)) or call.queue is None:
             return messages
         look = partial(self._link.run, call)
+        # PGMQ's own functions are there without ours.
+        ahead = partial(look_ahead, self, call.queue) if call.native else None
         if self._listener is None:
-            return await receive_until(look, AsyncAnnouncement(), deadline, self._poll_interval)
+            return await receive_until(look, AsyncAnnouncement(), deadline, self._poll_interval, ahead)
         async with self._listener.announcements(call.queue) as announced:
-            return await receive_until(look, announced, deadline, self._poll_interval)
+            return await receive_until(look, announced, deadline, self._poll_interval, ahead)
 
     async def _opened(self, messages: list[Message]) -> list[Message]:
         """Give back what does not open; raises DecryptionError when nothing else came."""
@@ -455,6 +457,14 @@ def announcements(client: AsyncClient, queue: str) -> AbstractAsyncContextManage
     """
     listener = client._listener
     return nullcontext(AsyncAnnouncement()) if listener is None else listener.announcements(queue)
+
+
+async def look_ahead(client: AsyncClient, queue: str) -> float | None:
+    """Ask in how many seconds something of the queue falls due; None: nothing that is known of.
+
+    For who waits himself: a delay, a backoff or a lease that ends announces nothing.
+    """
+    return await client._link.run(calls.look_ahead(queue))
 
 
 def install_at(dsn: str) -> Installed:

@@ -110,7 +110,8 @@ class PoolLink:
             with self.lend() as connection:
                 result = execute(connection, call, relaxed=call.volatile and not self._durable)
             # Who only looks, and finds nothing, is idle.
-            self.calls += counted and (bool(result) or call.shape is not Shape.MESSAGES)
+            is_idle = call.idle or (call.shape is Shape.MESSAGES and not result)
+            self.calls += counted and not is_idle
             return result
         except errors.SpanmqError as error:
             if not is_missing_function(error, call):

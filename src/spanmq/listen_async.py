@@ -1,8 +1,8 @@
 """Waiting for messages: in the client, never in a statement, which would pin a snapshot and a connection.
 
 Who waits says so in the database, and a sender that sees it notifies. A wait ends there, or else at the next
-look: looks go on either way, for a delayed message, a lease that ran out and a sender that looked too early
-are announced by nobody. See docs/design/wake-up.md.
+look: looks go on either way, for a sender that looked too early announces nothing; and there is one when the
+next delayed message, retry or lease falls due. See docs/design/wake-up.md.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ logger = logging.getLogger("spanmq")
 # The first look follows soon, when the server's throttle of notifications is over, each further one after
 # twice the time, up to the client's interval.
 FIRST_POLL_SECONDS: Final = 0.005
+# Who has to wait so long asks first when something falls due; a shorter wait is as good as the answer.
+AHEAD_SECONDS: Final = 0.1
+# And then it waits so long at least: what is due may be what another holds this instant.
+DUE_SECONDS_MIN: Final = 0.001
 # How long a new queue's LISTEN may wait for its turn on the connection: psycopg's wait can't be interrupted.
 SLICE_SECONDS: Final = 0.1
 # That somebody waits is said for so long, and again when a third of it is over.
@@ -83,18 +87,39 @@ async def receive_until(
     announced: AsyncAnnouncement,
     deadline: float,
     poll_interval: float,
+    ahead: Callable[[], Awaitable[float | None]] | None = None,
 ) -> list[Message]:
-    """Receive until something comes or the monotonic clock passes the deadline."""
+    """Receive until something comes or the monotonic clock passes the deadline.
+
+    `ahead` tells in how many seconds something falls due.
+    """
     interval = FIRST_POLL_SECONDS
+    is_announced = False
     while True:
         # In this order: what is announced during the look ends the next wait.
         announced.clear()
+        due = Due()
+        if ahead is not None and interval >= AHEAD_SECONDS and not is_announced:
+            due = Due(await ahead())
         messages = await receive()
         remaining = deadline - monotonic()
         if messages or remaining <= 0:
             return messages
-        await announced.wait(min(interval, remaining))
+        is_announced = await announced.wait(min(due.within(interval), remaining))
         interval = min(interval * 2, poll_interval)
+
+
+class Due:
+    """When something falls due, which was asked before the look for messages: what came between is found."""
+
+    __slots__ = ("_at",)
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self._at = float("inf") if seconds is None else monotonic() + seconds
+
+    def within(self, seconds: float) -> float:
+        """Give so many seconds, or fewer: those until then."""
+        return min(seconds, max(self._at - monotonic(), DUE_SECONDS_MIN))
 
 
 def channel_of(queue: str) -> str:
@@ -251,6 +276,10 @@ class Channels:
             return False
         await self._hear(queue, channel)
         return True
+
+    async def look_ahead(self, queue: str) -> float | None:
+        """Ask in how many seconds something of the queue falls due; None: nothing that is known of."""
+        return await execute(self._connection, calls.look_ahead(queue)) if self.is_native else None
 
     async def _hear(self, queue: str, channel: str) -> None:
         await self._connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))

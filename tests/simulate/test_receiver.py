@@ -238,6 +238,18 @@ def test_message_whose_announcement_was_left_to_another_is_found_soon(place: Pla
     until(lambda: sorted(ids([*first_waiter.taken, *second_waiter.taken])) == [1, 2])
 
 
+def test_retry_is_taken_when_it_falls_due(database: str, tmp_path: Path, place: Place) -> None:
+    place.send("a")
+    first, second = place.worker(), place.worker()
+    [message] = first.take()
+    waiter = waiting(second, first)
+    begun = time.monotonic()
+    assert first.fail(message, category="TRANSIENT") == "retrying"
+    # Else it would be found after nine seconds at the soonest.
+    assert waiter.join() == [1]
+    assert time.monotonic() - begun < 7
+
+
 def test_who_has_never_been_idle_has_not_said_that_it_waits(place: Place, database: str) -> None:
     place.send("a")
     worker = place.worker()

@@ -181,6 +181,97 @@ def test_settlement_that_frees_nothing_wakes_nobody(
     assert listener.heard(session) == []
 
 
+REMOVALS = {
+    "delete": "select pgmq.delete('MyOrders', 1)",
+    "delete of many": "select pgmq.delete('MyOrders', array[1])",
+    "archive": "select pgmq.archive('MyOrders', 1)",
+    "archive of many": "select pgmq.archive('MyOrders', array[1])",
+    "delete from the view": "delete from pgmq.q_myorders where msg_id = 1",
+}
+
+
+@pytest.mark.parametrize("kind", REMOVALS)
+def test_removal_that_frees_a_group_wakes_who_waits(
+    session: Connection, listener: Listener, kind: str
+) -> None:
+    settings(session, '{"ordered": true}')
+    send(session, "a", "a", "b")
+    assert session.execute("select msg_id from pgmq.receive('MyOrders', 2)").fetchall() == [(1,), (3,)]
+    wait(session)
+    session.execute(REMOVALS[kind].encode())
+    assert listener.heard(session) == [(CHANNEL, "")]
+    assert session.execute("select msg_id from pgmq.receive('MyOrders', 1)").fetchall() == [(2,)]
+    forget_last(session)
+    # Nothing stands behind this one.
+    session.execute(REMOVALS[kind].replace("1", "3").encode())
+    assert listener.heard(session) == []
+
+
+def test_cancelled_message_for_which_its_group_waited_wakes_who_waits(
+    session: Connection, listener: Listener
+) -> None:
+    settings(session, '{"ordered": true}')
+    send(session, "a", "a")
+    session.execute("select pgmq.nack('MyOrders', %s, '{1}', retry_in => 60)", [lease(session)])
+    wait(session)
+    assert session.execute("select outcome from pgmq.cancel('MyOrders', '{1}')").fetchall() == [
+        ("cancelled",)
+    ]
+    assert listener.heard(session) == [(CHANNEL, "")]
+
+
+def test_message_that_expires_before_its_retry_wakes_for_its_group(
+    session: Connection, listener: Listener
+) -> None:
+    settings(session, '{"ordered": true}')
+    session.execute(
+        "select pgmq.send_messages('MyOrders', '{1}',"
+        " array[jsonb_build_object('x-pgmq-group', 'a')], expires_in => 60)"
+    )
+    send(session, "a")
+    session.execute("select pgmq.nack('MyOrders', %s, '{1}', retry_in => 60)", [lease(session)])
+    session.execute("update spanmq.expiry set expires_at = clock_timestamp() - interval '1 second'")
+    wait(session)
+    session.execute("select pgmq.maintain()")
+    assert listener.heard(session) == [(CHANNEL, "")]
+    assert session.execute("select msg_id from pgmq.receive('MyOrders', 1)").fetchall() == [(2,)]
+
+
+SOON = {
+    "send": "select pgmq.send('MyOrders', '1', 2)",
+    "send at a time": "select pgmq.send('MyOrders', '1', clock_timestamp() + interval '2 seconds')",
+    "send_batch": "select pgmq.send_batch('MyOrders', '{1}', 2)",
+    "send_messages": "select pgmq.send_messages('MyOrders', '{1}', delay => 2)",
+    "set_vt": "select pgmq.set_vt('MyOrders', 1, 2)",
+    "nack": "select pgmq.nack('MyOrders', %s, '{1}', retry_in => 2)",
+    "redrive": "select pgmq.redrive('MyOrders', delay => 2)",
+}
+
+
+@pytest.mark.parametrize("kind", SOON)
+def test_message_for_soon_wakes_who_waits_so_that_it_looks_ahead(
+    session: Connection, listener: Listener, kind: str
+) -> None:
+    session.execute(SENDS["send"].encode())
+    held = [lease(session)]
+    if kind == "redrive":
+        session.execute(SETTLEMENTS["reject"].encode(), held)
+    wait(session)
+    session.execute(SOON[kind].encode(), held if "%s" in SOON[kind] else None)
+    assert listener.heard(session) == [(CHANNEL, "")]
+    row = session.execute("select pgmq.look_ahead('MyOrders')").fetchone()
+    assert row is not None
+    assert 0 < row[0] <= 2
+
+
+def test_retry_for_later_wakes_nobody(session: Connection, listener: Listener) -> None:
+    session.execute(SENDS["send"].encode())
+    held = lease(session)
+    wait(session)
+    session.execute("select pgmq.nack('MyOrders', %s, '{1}', retry_in => 60)", [held])
+    assert listener.heard(session) == []
+
+
 @pytest.mark.parametrize("is_batch", [True, False])
 def test_run_that_is_settled_as_it_goes_wakes_nobody_before_its_end(
     session: Connection, listener: Listener, is_batch: bool

@@ -53,7 +53,7 @@ def test_idle_worker_asks_less_than_once_a_second(client: Client, database: str,
         # The first looks follow each other sooner, and housekeeping finds out that nothing is to be done.
         queries.wait("maintain", 5)
         begun, before = time.monotonic(), len(queries.all)
-        queries.wait("receive", len(queries.of("receive")) + 8)
+        queries.wait("receive", len(queries.of("receive")) + 5)
         seconds, asked = time.monotonic() - begun, len(queries.all) - before
     assert seconds > 5
     assert asked <= seconds + 1, queries.all[before:]

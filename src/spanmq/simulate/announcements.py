@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import psycopg
 
 from spanmq.errors import ConnectionFailedError
-from spanmq.listen import Channels
+from spanmq.listen import Channels, Due
 from spanmq.simulate.engine import Site
 
 
@@ -32,6 +32,11 @@ class Announcements:
         if seconds:
             heard = sum(1 for _ in self.connection.notifies(timeout=seconds, stop_after=1))
         return heard + sum(1 for _ in self.connection.notifies(timeout=0))
+
+    def look_ahead(self) -> Due:
+        """Ask when something of any of the queues falls due."""
+        seconds = [self._channels.look_ahead(queue) for queue in self._queues]
+        return Due(min((each for each in seconds if each is not None), default=None))
 
     def close(self) -> None:
         """Disconnect."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from spanmq.client import Client
+from spanmq.listen import Due
 from spanmq.message import Message
 from spanmq.simulate.announcements import Announcements
 from spanmq.simulate.baton import Baton
@@ -18,9 +19,9 @@ from spanmq.simulate.record import Recorder
 from spanmq.simulate.settlement import Settlement
 
 ID_HEADER: Final = "x-simulate-id"
-# What nobody announces (a retry that falls due, a lease that ran out) is found so late at most: so long for
-# each queue that a worker serves, but no longer than it may take to say again that it waits.
-POLL_SECONDS: Final = 1.5
+# What nobody announces, and what falls due and was not known of at the last look, is found so late at most:
+# so long for each queue that a worker serves, but no longer than it may take to say again that it waits.
+POLL_SECONDS: Final = 3.0
 POLL_SECONDS_MAX: Final = 9.0
 # A queue is announced once in 10 ms at most: who was woken looks again when they are over.
 SOON_SECONDS: Final = 0.012
@@ -136,6 +137,8 @@ class SpanmqReceiver:
         self._baton = Baton(site.folder / f"waits.{'.'.join(map(str, types))}")
         # Somebody was sent a message a moment ago: what came at the same time was announced to nobody.
         self._is_soon = False
+        # Asked before the last look.
+        self._due = Due()
         # The last look gave all that there was.
         self._had_all = False
         # How long the leases last of which something is held, by this worker's clock.
@@ -208,9 +211,11 @@ class SpanmqReceiver:
         elif self._announcements.expect():
             return
         pause = min(POLL_SECONDS * len(self._queues), POLL_SECONDS_MAX)
-        heard = self._announcements.hear(SOON_SECONDS if self._is_soon else pause)
+        heard = self._announcements.hear(SOON_SECONDS if self._is_soon else self._due.within(pause))
         self._is_soon = heard > 0
         self._baton.hear(heard)
+        # Before the look that follows, so that nothing falls due between the two.
+        self._due = Due() if heard else self._announcements.look_ahead()
 
     def close(self) -> None:
         """Disconnect."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-from spanmq.client_async import AsyncClient, announcements
+from spanmq.client_async import AsyncClient, announcements, look_ahead
 from spanmq.concurrency import AsyncEvent
 from spanmq.errors import (
     ConnectionFailedError,
@@ -16,7 +16,7 @@ from spanmq.errors import (
     MissingPrivilegeError,
     SpanmqError,
 )
-from spanmq.listen_async import AsyncAnnouncement
+from spanmq.listen_async import AHEAD_SECONDS, AsyncAnnouncement, Due
 from spanmq.message import Message
 from spanmq.worker.appetite import Appetite
 from spanmq.worker.breaker import Breaker, Change
@@ -37,8 +37,9 @@ from spanmq.worker.session import Session, backoff
 # one that began long ago commits when it likes. Each further look follows after GROWTH times as long.
 FIRST_LOOK_SECONDS: Final = 0.012
 GROWTH: Final = 10.0
-# And then: with all else that an idle worker asks, less than a query a second. What falls due is found so.
-LOOK_SECONDS: Final = 1.5
+# And then: with all else that an idle worker asks, and the question when something falls due at each look,
+# less than a query a second. What is due within 4 s is announced at once: no look may come before.
+LOOK_SECONDS: Final = 3.0
 # Where no notification can come.
 DEAF_LOOK_SECONDS: Final = 0.5
 # Without any event to wait for: only so that nothing could be missed for ever.
@@ -142,6 +143,8 @@ class Intake:
         """Receive until the client is no good any more."""
         interval = FIRST_LOOK_SECONDS
         failures = 0
+        # Only waiting has brought us here: nobody waits for the answer.
+        is_look = False
         while not self._is_stopping:
             # In this order: what is announced during the look ends the next wait.
             self._announced.clear()
@@ -149,10 +152,12 @@ class Intake:
             quantity = self._room()
             if not quantity:
                 await self._room_made.wait(self._patience())
+                is_look = False
                 continue
             try:
                 if monotonic() >= self._policy_is_due_at:
                     await self._session.run(self._look_at_policy)
+                due = await self._due(is_asked=is_look and interval >= AHEAD_SECONDS)
                 count = await self._receive(quantity)
             except (ConnectionFailedError, ConnectionLostError):
                 return
@@ -173,14 +178,22 @@ class Intake:
             failures = 0
             if count:
                 interval = FIRST_LOOK_SECONDS
+                is_look = False
                 # Handlers first: to ask for more takes as long as to begin with what came.
                 await asyncio.sleep(0)
                 continue
             if not self._is_stopping:
-                await self._announced.wait(interval)
-            interval = min(interval * GROWTH, self._longest_wait())
+                is_look = not await self._announced.wait(due.within(interval))
+            # Announced may have been what falls due in a moment: look ahead soon.
+            interval = min(interval * GROWTH, self._longest_wait()) if is_look else FIRST_LOOK_SECONDS
             if await self._session.client() is not client:
                 return
+
+    async def _due(self, *, is_asked: bool) -> Due:
+        """Ask when something falls due, before the look that would find what does so meanwhile."""
+        if not is_asked:
+            return Due()
+        return Due(await self._session.run(lambda client: look_ahead(client, self.queue)))
 
     async def _receive(self, quantity: int) -> int:
         self._is_receiving = True

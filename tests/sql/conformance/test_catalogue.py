@@ -96,6 +96,7 @@ ADDED = {
     "list_segments",
     "list_subscriptions",
     "list_tokens",
+    "look_ahead",
     "maintain",
     "nack",
     "note_pipeline_run",

@@ -54,9 +54,8 @@ create or replace function spanmq.take_tokens(this_queue int, quantity int, rate
 language plpgsql as $$
 declare
     bucket regclass := to_regclass('spanmq.rate_' || this_queue);
-    -- Within what a sequence holds, whatever the policy: centuries.
-    token bigint := least(ceil(1e9 / rate), 1e18);
-    room bigint := least(coalesce(burst, greatest(rate, 1)) * token, 4e18);
+    token bigint := spanmq.token_ns(rate);
+    room bigint := spanmq.bucket_ns(rate, burst);
     at_ns bigint;
     full_ns bigint;
     n int;
@@ -80,6 +79,32 @@ begin
         return n;
     end;
 end $$;
+
+-- Seconds until take_tokens() would give a token; null: it would now, or there is no limit.
+create or replace function spanmq.until_token(this_queue int, rate double precision, burst double precision) returns double precision
+language plpgsql as $$
+declare
+    token bigint;
+    room bigint;
+    missing bigint;
+begin
+    if rate is null or to_regclass('spanmq.rate_' || this_queue) is null then
+        return null;
+    end if;
+    token := spanmq.token_ns(rate);
+    room := spanmq.bucket_ns(rate, burst);
+    missing := coalesce(pg_sequence_last_value(to_regclass('spanmq.rate_' || this_queue)), 0)
+               - (extract(epoch from clock_timestamp() - '2020-01-01 00:00:00+00') * 1e9)::bigint - room + token;
+    -- A time too far ahead: see take_tokens().
+    return case when missing > 0 then least(missing, token) / 1e9 end;
+end $$;
+
+-- What a token is worth, and what the bucket holds, in nanoseconds. Within what a sequence holds, whatever the policy: centuries.
+create or replace function spanmq.token_ns(rate double precision) returns bigint
+language sql immutable as $$ select least(ceil(1e9 / rate), 1e18)::bigint $$;
+
+create or replace function spanmq.bucket_ns(rate double precision, burst double precision) returns bigint
+language sql immutable as $$ select least(coalesce(burst, greatest(rate, 1)) * spanmq.token_ns(rate), 4e18)::bigint $$;
 
 -- Makes or drops the bucket of a queue, as its policy says.
 create or replace function spanmq.set_bucket(this_queue int, is_wanted boolean) returns void

@@ -37,6 +37,18 @@ begin
     end loop;
 end $$;
 
+-- As take_out_of(), for messages that do not come back: wakes who waits for what they held up.
+create or replace function spanmq.remove(this spanmq.queue, msg_ids bigint[], fence bigint) returns spanmq.run[]
+language plpgsql as $$
+declare
+    runs spanmq.run[] := spanmq.take_out_of(this, msg_ids, fence);
+begin
+    if not this.has_plain_policy and this.waiting is not null then
+        perform spanmq.wake_behind(this, runs);
+    end if;
+    return runs;
+end $$;
+
 -- Deletes a message, whoever may have read it (PGMQ's interface has no token: ack has). False if it isn't in the queue.
 create or replace function pgmq.delete(queue_name text, msg_id bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -45,9 +57,10 @@ begin
     -- The usual case in one statement: the message is a span of its own.
     delete from spanmq.span s using spanmq.queue q
         where q.folded_name = lower(queue_name) and not q.is_unlogged
+          and (q.has_plain_policy or q.waiting is null)
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete')
           and s.queue_id = q.queue_id and s.lo = msg_id and s.n = 1 and s.ids is null and s.lease_id >= 0;
-    return found or spanmq.take_out_of(spanmq.find_queue(queue_name, 'delete'), array[msg_id], null) <> '{}';
+    return found or spanmq.remove(spanmq.find_queue(queue_name, 'delete'), array[msg_id], null) <> '{}';
 end $$;
 
 -- Deletes messages and returns the ids of those that were in the queue.
@@ -55,7 +68,7 @@ create or replace function pgmq.delete(queue_name text, msg_ids bigint[]) return
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    runs spanmq.run[] := spanmq.take_out_of(spanmq.find_queue(queue_name, 'delete'), msg_ids, null);
+    runs spanmq.run[] := spanmq.remove(spanmq.find_queue(queue_name, 'delete'), msg_ids, null);
     range spanmq.run := spanmq.as_range(runs, false);
 begin
     if range.lo is not null then
@@ -69,7 +82,7 @@ end $$;
 create or replace function spanmq.archive_messages(this spanmq.queue, msg_ids bigint[]) returns spanmq.run[]
 language plpgsql as $$
 declare
-    runs spanmq.run[] := spanmq.take_out_of(this, msg_ids, null);
+    runs spanmq.run[] := spanmq.remove(this, msg_ids, null);
 begin
     if runs <> '{}' then
         perform spanmq.copy_to_archive(this, runs);
@@ -112,7 +125,7 @@ begin
         perform spanmq.put_back(this.queue_id, runs, until);
     end if;
     perform spanmq.forget_hint(this.queue_id);
-    if this.waiting is not null and until <= clock_timestamp() then
+    if this.waiting is not null and not spanmq.is_foreseen(until) then
         perform spanmq.wake(this);
     end if;
     return query select * from spanmq.fetch(this.queue_id, runs, 0, null, until, true);
@@ -231,7 +244,7 @@ declare
     known bigint[];
 begin
     -- Fence 0: only from spans that no lease holds.
-    runs := spanmq.take_out_of(this, msg_ids, 0);
+    runs := spanmq.remove(this, msg_ids, 0);
     cancelled := coalesce(spanmq.ids_of_runs(runs), '{}');
     -- For status(): these are not completed.
     perform spanmq.note_failure(this.queue_id, runs, clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq.reason);

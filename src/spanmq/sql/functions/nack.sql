@@ -89,7 +89,7 @@ begin
         perform spanmq.give_back(this.queue_id, runs);
     end if;
     perform spanmq.forget_hint(this.queue_id);
-    if this.waiting is not null and exists (select from unnest(runs) r where (r.vt > clock_timestamp()) is not true) then
+    if this.waiting is not null and not (select bool_and(spanmq.is_foreseen(r.vt)) from unnest(runs) r) then
         perform spanmq.wake(this);
     end if;
 end $$;

@@ -103,7 +103,7 @@ declare
     this spanmq.queue := (select q from spanmq.queue q where q.queue_id = tg_argv[0]::int);
 begin
     if tg_op = 'DELETE' then
-        if spanmq.take_out_of(this, array[old.msg_id], null) = '{}' then
+        if spanmq.remove(this, array[old.msg_id], null) = '{}' then
             return null;
         end if;
         return old;

@@ -152,7 +152,7 @@ begin
     if this.notify_ms is not null then
         perform spanmq.notify(this);
     end if;
-    if (visible_from > clock_timestamp()) is not true then
+    if not spanmq.is_foreseen(visible_from) then
         perform spanmq.wake(this);
     end if;
 end $$;

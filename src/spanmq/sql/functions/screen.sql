@@ -274,6 +274,9 @@ begin
             runs := runs || spanmq.take_late_of(this, at_, (select range_agg(int8range(id, id, '[]')) from unnest(ids) id));
         end if;
         perform spanmq.drop_or_bury(this, runs, at_);
+        if not this.has_plain_policy and this.waiting is not null then
+            perform spanmq.wake_behind(this, runs);
+        end if;
         -- Of messages that had gone before nothing is left but this row.
         delete from spanmq.expiry e
             where e.queue_id = this.queue_id and e.msg_id = any (ids)

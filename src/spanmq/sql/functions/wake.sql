@@ -31,6 +31,33 @@ begin
     return spanmq.wake_channel(this);
 end $$;
 
+-- Seconds until a message of the queue comes back by itself, because its delay, its backoff or the lease on it ends, or until a rate limit lets the
+-- next one through; null: nothing of that kind is known. Who waits asks this before it looks for messages, not after: what falls due between the two is
+-- found by the look. What falls due sooner than that, and is not known yet, is announced (is_foreseen). Raises 42P01 and 42501 as receive() does.
+create or replace function pgmq.look_ahead(queue text) returns double precision
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'update');
+    at_ timestamptz := clock_timestamp();
+    due_at timestamptz;
+    policy spanmq.policy;
+begin
+    if this.is_unlogged then
+        due_at := spanmq.next_due_unlogged(this.queue_id, at_);
+    else
+        due_at := spanmq.next_due(this.queue_id, at_);
+    end if;
+    if not this.has_plain_policy then
+        policy := spanmq.policy_of(this.queue_id);
+    end if;
+    return least(extract(epoch from due_at - at_), spanmq.until_token(this.queue_id, policy.rate_limit, policy.rate_burst));
+end $$;
+
+-- Whether who waits will know by itself when a message becomes visible: it looks again before that, and looks ahead then.
+create or replace function spanmq.is_foreseen(visible_at timestamptz) returns boolean
+language sql volatile as $$ select coalesce(visible_at > clock_timestamp() + interval '4 seconds', false) $$;
+
 create or replace function spanmq.channel_of(queue_name text) returns text
 language sql immutable as $$ select 'spanmq.q_' || lower(queue_name) $$;
 
@@ -107,14 +134,14 @@ begin
     end if;
 end $$;
 
--- What a send says about its messages, to subscribers too: PGMQ's notification, where it is switched on, and ours to who waits, unless they come later.
+-- What a send says about its messages, to subscribers too: PGMQ's notification, where it is switched on, and ours to who waits, unless they come much later.
 create or replace function spanmq.announce(this spanmq.queue, visible_at timestamptz) returns void
 language plpgsql as $$
 begin
     if this.notify_ms is not null then
         perform spanmq.notify(this);
     end if;
-    if this.waiting is not null and (visible_at > clock_timestamp()) is not true then
+    if this.waiting is not null and not spanmq.is_foreseen(visible_at) then
         perform spanmq.wake(this);
     end if;
     if this.has_subscriptions then

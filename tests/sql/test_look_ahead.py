@@ -1,0 +1,72 @@
+"""When the next message comes back by itself, for who waits."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+
+
+@pytest.fixture(params=["create", "create_unlogged"])
+def jobs(request: pytest.FixtureRequest, connection: Connection[Any]) -> Connection[Any]:
+    connection.execute(f"select pgmq.{request.param}('jobs')".encode())
+    return connection
+
+
+def ahead(connection: Connection[Any]) -> float | None:
+    row = connection.execute("select pgmq.look_ahead('JOBS')").fetchone()
+    assert row is not None
+    return None if row[0] is None else float(row[0])
+
+
+def send(connection: Connection[Any], delay: float = 0) -> None:
+    text = "select pgmq.send('jobs', '1', clock_timestamp() + make_interval(secs => %s))"
+    connection.execute(text.encode(), [delay])
+
+
+def receive(connection: Connection[Any], lease: float) -> list[tuple[int, int]]:
+    text = "select msg_id, lease_id from pgmq.receive('jobs', 1, %s)"
+    return connection.execute(text.encode(), [lease]).fetchall()
+
+
+def test_nothing_is_known_of_an_empty_queue_and_of_what_is_ready(jobs: Connection[Any]) -> None:
+    assert ahead(jobs) is None
+    send(jobs)
+    assert ahead(jobs) is None
+
+
+def test_the_first_of_delay_backoff_and_lease_is_told(jobs: Connection[Any]) -> None:
+    send(jobs)
+    [(message, lease)] = receive(jobs, 900)
+    assert 890 < (ahead(jobs) or 0) <= 900
+    send(jobs, 700)
+    assert 690 < (ahead(jobs) or 0) <= 700
+    jobs.execute("select pgmq.nack('jobs', %s, %s, retry_in => 500)", [lease, [message]])
+    assert 490 < (ahead(jobs) or 0) <= 500
+
+
+def test_what_came_back_before_is_passed_over(jobs: Connection[Any]) -> None:
+    send(jobs)
+    receive(jobs, -1)
+    assert ahead(jobs) is None
+    send(jobs, 300)
+    assert 290 < (ahead(jobs) or 0) <= 300
+
+
+def test_rate_limit_tells_when_it_lets_the_next_one_through(jobs: Connection[Any]) -> None:
+    for _ in range(3):
+        send(jobs)
+    jobs.execute("""select pgmq.set_policy('jobs', '{"rate_limit": 0.01, "rate_burst": 2}')""")
+    assert ahead(jobs) is None
+    assert len(receive(jobs, 900)) == 1
+    assert 890 < (ahead(jobs) or 0) <= 900
+    assert len(receive(jobs, 900)) == 1
+    assert 90 < (ahead(jobs) or 0) <= 100
+    assert receive(jobs, 900) == []
+    send(jobs, 50)
+    assert 40 < (ahead(jobs) or 0) <= 50
+
+
+def test_unknown_queue_is_said(jobs: Connection[Any]) -> None:
+    with pytest.raises(psycopg.errors.UndefinedTable, match="nothing"):
+        jobs.execute("select pgmq.look_ahead('nothing')")

@@ -1,0 +1,46 @@
+"""What comes back by itself is found when it does, though its worker looks by itself only now and then."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from tests.worker.running import working
+
+from spanmq import Client, Message, Retry
+from spanmq.worker.event import MessageHandled
+
+# Without looking ahead, the looks of an idle worker come after 0.012, 0.13, 1.3, 13 and 43 s.
+POLL_SECONDS = 30.0
+DUE_SECONDS = 2.0
+LATE_SECONDS = 8.0
+
+
+def test_delayed_message_is_handled_when_it_falls_due(client: Client, database: str) -> None:
+    begun = time.monotonic()
+    client.send("orders", 1, delay=DUE_SECONDS)
+    with working(database, lambda message: None, poll_interval=POLL_SECONDS) as record:
+        record.wait(MessageHandled)
+    assert DUE_SECONDS - 0.1 < time.monotonic() - begun < LATE_SECONDS
+
+
+@pytest.mark.parametrize("is_delayed", [True, False])
+def test_what_falls_due_soon_is_announced_to_the_idle(
+    client: Client, database: str, is_delayed: bool
+) -> None:
+    attempts: list[int] = []
+
+    def handle(message: Message) -> None:
+        attempts.append(message.attempt)
+        if message.body == "fails" and message.attempt == 1:
+            raise Retry("not yet", after=DUE_SECONDS)
+
+    with working(database, handle, poll_interval=POLL_SECONDS) as record:
+        client.send("orders", "first")
+        record.wait(MessageHandled)
+        begun = time.monotonic()
+        client.send("orders", "second" if is_delayed else "fails", delay=DUE_SECONDS if is_delayed else 0)
+        record.wait(MessageHandled, 2 if is_delayed else 3)
+        seconds = time.monotonic() - begun
+    assert attempts == [1, 1] if is_delayed else [1, 1, 2]
+    assert DUE_SECONDS - 0.1 < seconds < LATE_SECONDS

@@ -176,6 +176,79 @@ def test_checkpoint_of_another_queue_is_refused(client: Client, stream: Batch, t
     run(stream(), tmp_path)
     text = failure(lambda: run(stream("others"), tmp_path))
     assert "the checkpoint is of queue orders, the option queue is others" in text
+    # As after a restore into another server, which has the receiver's row, too.
+    offset = max((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda each: int(each.name))
+    version, settings, line = offset.read_text().splitlines()
+    system = json.loads(line)["system"]
+    forget(offset)
+    offset.write_text("\n".join([version, settings, line.replace(system, "4711")]))
+    client.send("orders", 2)
+    text = failure(lambda: run(stream(), tmp_path))
+    assert "the checkpoint of queue orders is of another server: 4711" in text
+    assert client.metrics("orders").visible_length == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"queue": "oders"}, "there is no queue 'oders'\nhint: Did you mean orders?"),
+        (
+            {"maxOffsetPerTrigger": "1"},
+            "no option 'maxoffsetpertrigger'\nhint: Did you mean maxOffsetsPerTrigger?",
+        ),
+        ({"table": "failures"}, "a stream reads the table queue or archive, not failures"),
+        ({"columns": "message_id, leased_until"}, "a stream has no column leased_until"),
+        ({"queue": "ord*"}, "must name one queue, got 'ord*'"),
+    ],
+)
+def test_bad_option_of_a_stream_is_named(
+    client: Client, stream: Batch, tmp_path: Path, options: dict[str, str], text: str
+) -> None:
+    said = failure(lambda: run(stream(**options), tmp_path))
+    assert text in said, said
+    assert client.list_receivers() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "mode", "text"),
+    [
+        ({"queue": "oders"}, "append", "there is no queue 'oders'\nhint: Did you mean orders?"),
+        (
+            {"queue": "orders", "writterId": "a"},
+            "append",
+            "no option 'writterid'\nhint: Did you mean writerId?",
+        ),
+        ({"queue": "orders"}, "complete", "a queue can't be overwritten"),
+    ],
+)
+def test_bad_option_of_a_stream_that_sends_is_named(
+    client: Client,
+    spark: SparkSession,
+    tmp_path: Path,
+    database: str,
+    options: dict[str, str],
+    mode: str,
+    text: str,
+) -> None:
+    ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 2).load()
+    frame = (
+        ticks.groupBy().count().selectExpr("cast(count as string) as body")
+        if mode == "complete"
+        else (ticks.selectExpr("cast(value as string) as body"))
+    )
+    writer = frame.writeStream.format("spanmq").options(dsn=database, **options).outputMode(mode)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+
+    def act() -> None:
+        query = writer.start()
+        try:
+            query.awaitTermination(60)
+        finally:
+            query.stop()
+
+    said = failure(act)
+    assert text in said, said
+    assert client.metrics("orders").length == 0
 
 
 def test_purged_batch_stops_the_stream_unless_it_may_lose(

@@ -61,6 +61,9 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Remember what is there now: what is committed later is not for this run."""
+        with self._server() as server:
+            # The first call of such a run: it says which name was meant.
+            queue_named(server, self._options.queue)
         self._last = self._position(None)[0]
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802

@@ -73,9 +73,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Remember what is the newest message now: later ones are not for this run."""
         self._is_bounded = True
         with self._server() as server:
-            row = server.execute(
-                "select last_id from pgmq.receiver_log(queue => %s)", [self._options.queue]
-            ).fetchone()
+            # The first call of such a run: it says which name was meant.
+            queue = queue_named(server, self._options.queue)
+            row = server.execute("select last_id from pgmq.receiver_log(queue => %s)", [queue]).fetchone()
         assert row is not None
         self._last_id = row[0]
 

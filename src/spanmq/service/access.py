@@ -98,9 +98,11 @@ def check_is_ours(request: Request) -> None:
     Raises 421 for another name than this machine's own, for such a page's name may have been made to lead
     here; and 403 for what a page of another site has sent.
     """
-    if not is_named_here(request.headers.get("host")):
+    # All at once: Starlette goes through them again for each that is asked for.
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.scope["headers"]}
+    if not is_named_here(headers.get("host")):
         raise Refusal(421, "not_by_this_name", "without tokens the service answers to localhost only")
-    if is_from_elsewhere(request.headers):
+    if is_from_elsewhere(headers):
         raise Refusal(403, "from_another_site", "without tokens nothing is done for pages of other sites")
 
 

@@ -8,7 +8,6 @@ well have received the message.
 
 from __future__ import annotations
 
-import base64
 import binascii
 import struct
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from spanmq.errors import InvalidArgumentError
 
 _HEAD: Final = struct.Struct(">Bqq")
 _VERSION: Final = 1
+_TO_URL: Final = bytes.maketrans(b"+/", b"-_")
+_FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +32,19 @@ class Receipt:
 
 def write(queue: str, message_id: int, lease_id: int) -> str:
     """Make the text of a receipt."""
+    # Not the module base64, which takes twice as long: a receive writes one for each message.
     packed = _HEAD.pack(_VERSION, lease_id, message_id) + queue.encode()
-    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+    return binascii.b2a_base64(packed, newline=False).rstrip(b"=").translate(_TO_URL).decode()
 
 
 def read(text: str) -> Receipt:
     """Read a receipt; raises InvalidArgumentError for what was never one."""
     try:
-        packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        given = text.encode("ascii").translate(_FROM_URL)
+        packed = binascii.a2b_base64(given + b"=" * (-len(given) % 4), strict_mode=True)
         version, lease_id, message_id = _HEAD.unpack_from(packed)
         queue = packed[_HEAD.size :].decode()
-    except (ValueError, binascii.Error, struct.error, UnicodeDecodeError) as error:
+    except (ValueError, struct.error) as error:
         raise InvalidArgumentError(f"{text[:80]!r} is no receipt") from error
     # One text for one receipt: base64 has several for the same bytes.
     if version != _VERSION or not queue or write(queue, message_id, lease_id) != text:

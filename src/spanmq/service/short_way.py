@@ -19,6 +19,8 @@ from spanmq import tracing
 from spanmq.service.straight import Straight
 
 OF_QUEUES: Final = "/v1/queues/"
+# Where FastAPI keeps what it observes of a request: traces, or metrics of its own.
+_TELEMETRY: Final = "fastapi.telemetry"
 
 
 class ShortWay(BaseRoute):
@@ -40,7 +42,7 @@ class ShortWay(BaseRoute):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Find the route that a request is for."""
-        if scope["type"] != "http" or scope["method"] != "POST" or tracing.is_on():
+        if scope["type"] != "http" or scope["method"] != "POST" or _is_observed(scope):
             return Match.NONE, {}
         path, queue = scope["path"], ""
         found = self._whole.get(path)
@@ -60,3 +62,7 @@ class ShortWay(BaseRoute):
     def url_path_for(self, name: str, /, **path_params: object) -> URLPath:
         """Name no address: the routes do that themselves."""
         raise NoMatchFound(name, path_params)
+
+
+def _is_observed(scope: Scope) -> bool:
+    return scope.get(_TELEMETRY) is not None or tracing.is_on()

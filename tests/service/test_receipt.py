@@ -1,0 +1,57 @@
+"""Receipts: one text for each, and nothing else is one."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spanmq.errors import InvalidArgumentError
+from spanmq.service import receipt
+
+IDS = st.integers(0, 2**63 - 1)
+GOOD = receipt.write("orders", 1, 2)
+
+
+@given(st.text(min_size=1, max_size=47).filter(str.isprintable), IDS, IDS)
+def test_receipt_says_what_was_written(queue: str, message_id: int, lease_id: int) -> None:
+    text = receipt.write(queue, message_id, lease_id)
+    found = receipt.read(text)
+    assert (found.queue, found.message_id, found.lease_id) == (queue, message_id, lease_id)
+    assert text.replace("-", "").replace("_", "").isalnum()
+
+
+@given(st.text(max_size=60))
+def test_other_texts_are_none_or_canonical(text: str) -> None:
+    try:
+        found = receipt.read(text)
+    except InvalidArgumentError:
+        return
+    assert receipt.write(found.queue, found.message_id, found.lease_id) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "A",
+        "AAAA",
+        f"{GOOD}=",
+        f" {GOOD}",
+        f"{GOOD}\n",
+        f"{GOOD[:5]}\n{GOOD[5:]}",
+        GOOD[:-1],
+        "é" * 20,
+        "====",
+        # The same bytes in the other alphabet; another version; no queue; a queue that is no text.
+        base64.b64encode(b"\x01" + b"\xff" * 16 + b"orders").decode(),
+        base64.urlsafe_b64encode(b"\x02" + b"\0" * 16 + b"orders").decode().rstrip("="),
+        base64.urlsafe_b64encode(b"\x01" + b"\0" * 16).decode().rstrip("="),
+        base64.urlsafe_b64encode(b"\x01" + b"\0" * 16 + b"\xff\xff\xff").decode().rstrip("="),
+    ],
+)
+def test_what_is_none_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="no receipt"):
+        receipt.read(text)

@@ -76,3 +76,28 @@ def test_hint_moves_on_with_the_claims(
         " from spanmq.queue where name = 'jobs'"
     ).fetchone()
     assert hint == (str(SETTLED + 1),)
+
+
+@pytest.mark.parametrize("quantity", [1, 10])
+def test_look_that_was_slow_starts_a_hint(
+    session: psycopg.Connection[tuple[object, ...]], quantity: int
+) -> None:
+    dead = 8000
+    session.execute(
+        "select count(id) from generate_series(1, %s) n, pgmq.send('jobs', to_jsonb(n)) id", [dead]
+    )
+    settled = session.execute(
+        "select count(*) from (select max(lease_id) lease, array_agg(msg_id) ids from pgmq.receive('jobs', %s)) r,"
+        " pgmq.ack('jobs', lease, ids)",
+        [dead],
+    ).fetchone()
+    assert settled == (dead,)
+    session.execute("select set_config('spanmq.hints', '', false)")
+    session.execute("select set_config('spanmq.hint_' || queue_id, '', false) from spanmq.queue")
+    taken = session.execute("select msg_id from pgmq.receive('jobs', %s)", [quantity]).fetchall()
+    assert taken == [(SETTLED + dead + 1 + place,) for place in range(quantity)]
+    hint = session.execute(
+        "select split_part(current_setting('spanmq.hint_' || queue_id), ' ', 1)"
+        " from spanmq.queue where name = 'jobs'"
+    ).fetchone()
+    assert hint == (str(SETTLED + dead + 1),)

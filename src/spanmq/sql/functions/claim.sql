@@ -70,7 +70,7 @@ begin
         -- Found nothing along the hint? Look again from the left.
         exit when taken > 0 or hint.due_until is null;
         perform spanmq.forget_hint(this_queue);
-        hint := (0, null, '-infinity', null);
+        hint := spanmq.no_hint();
         started_at := clock_timestamp();
     end loop;
     if slots > 1 and taken > 0 then
@@ -111,7 +111,7 @@ begin
         if hint.ready_until is not null or hint.due_until is not null then
             hint := spanmq.set_hint(this_queue, hint, this.lo, clock_timestamp() - started_at, least(due_at, at_), due_took);
         elsif spanmq.is_slow(clock_timestamp() - started_at + due_took) then
-            hint := spanmq.start_hint(this_queue, hint, this.lo, least(due_at, at_));
+            hint := spanmq.start_hint(this_queue, hint, this.lo, least(due_at, at_), clock_timestamp() - started_at + due_took);
         end if;
         while this.lo is not null loop
             if strict and this.ids is not null then
@@ -156,21 +156,26 @@ begin
     return runs || run;
 end $$;
 
--- A look was slow: because of dead entries, or because the machine was busy? Looks once more, and starts a hint if it is slow again.
-create or replace function spanmq.start_hint(this_queue int, hint spanmq.hint, first_lo bigint, first_due timestamptz) returns spanmq.hint
+-- A look was slow: because of dead entries, or because the machine was busy? Where it was not very slow, looks once more, and starts a
+-- hint if it is slow again.
+create or replace function spanmq.start_hint(this_queue int, hint spanmq.hint, first_lo bigint, first_due timestamptz, took interval)
+returns spanmq.hint
 language plpgsql as $$
 declare
     started_at timestamptz := clock_timestamp();
-    due_took interval;
+    due_took interval := took;
 begin
-    perform from spanmq.span s where s.queue_id = this_queue and s.state <> 'r' order by s.queue_id, s.vt limit 1;
-    due_took := clock_timestamp() - started_at;
-    started_at := clock_timestamp();
-    perform from spanmq.span s where s.queue_id = this_queue and s.state = 'r' order by s.queue_id, s.lo limit 1;
-    if not spanmq.is_slow(greatest(due_took, clock_timestamp() - started_at)) then
-        return hint;
+    if took < interval '3 milliseconds' then
+        perform from spanmq.span s where s.queue_id = this_queue and s.state <> 'r' order by s.queue_id, s.vt limit 1;
+        due_took := clock_timestamp() - started_at;
+        started_at := clock_timestamp();
+        perform from spanmq.span s where s.queue_id = this_queue and s.state = 'r' order by s.queue_id, s.lo limit 1;
+        took := clock_timestamp() - started_at;
+        if not spanmq.is_slow(greatest(due_took, took)) then
+            return hint;
+        end if;
     end if;
-    return spanmq.set_hint(this_queue, hint, first_lo, clock_timestamp() - started_at, first_due, due_took);
+    return spanmq.set_hint(this_queue, hint, first_lo, took, first_due, due_took);
 end $$;
 
 -- Puts back what a claim left of a span: all but its first `taken` messages (`head`, when it has gaps).

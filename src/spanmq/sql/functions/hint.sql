@@ -3,26 +3,26 @@
 -- at most half a second, or 20 times as long as that look takes (a minute at most).
 
 -- The hint of this session; its parts are 0, null, -infinity, null where there is none, or where it is malformed, too old or in
--- the future. One that has nothing to say any more is removed.
+-- the future. One that has nothing to say any more is removed. Few expressions: each is prepared anew in each transaction.
 create or replace function spanmq.get_hint(this_queue int, at_ timestamptz) returns spanmq.hint
 language plpgsql volatile as $$
 declare
     kept text := current_setting('spanmq.hint_' || this_queue, true);
-    parts text[] := string_to_array(kept, ' ');
-    this spanmq.hint := (0, null, '-infinity', null);
-    until timestamptz;
+    parts numeric[];
+    now_ms bigint := spanmq.hint_ms(at_);
+    this spanmq.hint := spanmq.no_hint();
 begin
-    if cardinality(parts) = 4 and length(kept) < 60 and translate(kept, '0123456789 ', '') = '' and '' <> all (parts) then
-        -- Times are milliseconds since 2020: short, and exact as an integer.
-        until := spanmq.hint_time(parts[2]);
-        if until between at_ and at_ + interval '61 seconds' then
-            this.ready_from := left(parts[1], 18)::bigint;
-            this.ready_until := until;
-        end if;
-        until := spanmq.hint_time(parts[4]);
-        if until between at_ and at_ + interval '61 seconds' and spanmq.hint_time(parts[3]) <= at_ then
-            this.due_from := spanmq.hint_time(parts[3]);
-            this.due_until := until;
+    if length(kept) < 60 and translate(kept, '0123456789 ', '') = '' then
+        parts := string_to_array(kept, ' ', '');
+        if cardinality(parts) = 4 then
+            if parts[2] between now_ms and now_ms + 61000 then
+                this.ready_from := least(parts[1], 9e18);
+                this.ready_until := parts[2];
+            end if;
+            if parts[4] between now_ms and now_ms + 61000 and parts[3] <= now_ms then
+                this.due_from := spanmq.hint_time(parts[3]);
+                this.due_until := parts[4];
+            end if;
         end if;
     end if;
     if this.ready_until is null and this.due_until is null then
@@ -34,21 +34,28 @@ begin
     return this;
 end $$;
 
-create or replace function spanmq.hint_time(milliseconds text) returns timestamptz
-language sql immutable as $$ select '2020-01-01 00:00:00+00'::timestamptz + make_interval(secs => left(milliseconds, 15)::float8 / 1000) $$;
+create or replace function spanmq.no_hint() returns spanmq.hint
+language sql immutable as $$ select (0, null, '-infinity', null)::spanmq.hint $$;
+
+-- Times of hints: milliseconds since 2020, short, and exact as an integer.
+create or replace function spanmq.hint_ms(at_ timestamptz) returns bigint
+language sql immutable as $$ select greatest(0, (extract(epoch from at_) * 1000)::bigint - 1577836800000) $$;
+
+create or replace function spanmq.hint_time(milliseconds numeric) returns timestamptz
+language sql immutable as $$ select '2020-01-01 00:00:00+00'::timestamptz + make_interval(secs => milliseconds::float8 / 1000) $$;
 
 create or replace function spanmq.hint_text(at_ timestamptz) returns text
-language sql immutable as $$
-    select coalesce(greatest(0, floor(extract(epoch from at_ - '2020-01-01 00:00:00+00'::timestamptz) * 1000))::bigint, 0)::text
-$$;
+language sql immutable as $$ select spanmq.hint_ms(at_)::text $$;
 
 -- Whether a look took so long that it must have passed a thousand dead entries: ten times as long as it takes in health.
 create or replace function spanmq.is_slow(took interval) returns boolean
 language sql immutable as $$ select took > interval '0.3 milliseconds' $$;
 
 -- Until when a look that took so long is believed.
-create or replace function spanmq.hint_until(took interval) returns timestamptz
-language sql volatile as $$ select clock_timestamp() + least(greatest(interval '500 milliseconds', 20 * took), interval '60 seconds') $$;
+create or replace function spanmq.hint_until(took interval) returns bigint
+language sql volatile as $$
+    select spanmq.hint_ms(clock_timestamp() + least(greatest(interval '500 milliseconds', 20 * took), interval '60 seconds'))
+$$;
 
 -- Remembers what a look found: the first ready span (null: none), and when the first span falls due (null: never). A look from
 -- the left that was slow starts a hint; one along a hint moves it.
@@ -72,10 +79,10 @@ begin
     if this.due_until is not null then
         this.due_from := first_due;
     end if;
-    perform set_config('spanmq.hints', spanmq.hint_text(greatest(this.ready_until, this.due_until)), false);
-    perform set_config('spanmq.hint_' || this_queue,
-                       concat_ws(' ', this.ready_from, spanmq.hint_text(this.ready_until),
-                                 spanmq.hint_text(case when this.due_until is not null then this.due_from end), spanmq.hint_text(this.due_until)),
+    perform set_config('spanmq.hints', coalesce(greatest(this.ready_until, this.due_until), 0)::text, false),
+            set_config('spanmq.hint_' || this_queue,
+                       concat_ws(' ', this.ready_from, coalesce(this.ready_until, 0),
+                                 case when this.due_until is not null then spanmq.hint_ms(this.due_from) else 0 end, coalesce(this.due_until, 0)),
                        false);
     return this;
 end $$;

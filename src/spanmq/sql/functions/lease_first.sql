@@ -40,10 +40,12 @@ begin
         where s.queue_id = this_queue and s.state = 'r' and s.lo >= from_lo
           and not exists (select from spanmq.span d where d.queue_id = this_queue and d.state <> 'r' and d.vt <= at_ and d.vt >= due_from)
         order by s.queue_id, s.lo limit 1 for update skip locked;
-    if not found or ids is not null or attempt > max_attempts or spanmq.is_slow(clock_timestamp() - started_at) then
+    if not found or ids is not null or attempt > max_attempts then
         return null;
-    end if;
-    if hint.ready_until is not null and first_id > hint.ready_from + 1000 then
+    elsif spanmq.is_slow(clock_timestamp() - started_at) then
+        perform spanmq.start_hint(this_queue, coalesce(hint, spanmq.no_hint()), first_id, at_, clock_timestamp() - started_at);
+    elsif hint.ready_until is not null and (first_id > hint.ready_from + 1000 or random() < 0.03) then
+        -- To move it costs as much as to pass a hundred dead entries.
         perform spanmq.set_hint(this_queue, hint, first_id, null, due_from, null);
     end if;
     if n > 1 then
@@ -172,10 +174,11 @@ begin
         order by s.queue_id, s.lo limit 1 for update skip locked;
     covered := first.n;
     last := first;
-    if not found or first.ids is not null or first.attempt > this.max_attempts or spanmq.is_slow(clock_timestamp() - started_at) or quantity < 1 then
+    if not found or first.ids is not null or first.attempt > this.max_attempts or quantity < 1 then
         return null;
-    end if;
-    if hint.ready_until is not null and first.lo > hint.ready_from + 1000 then
+    elsif spanmq.is_slow(clock_timestamp() - started_at) then
+        perform spanmq.start_hint(this.queue_id, coalesce(hint, spanmq.no_hint()), first.lo, at_, clock_timestamp() - started_at);
+    elsif hint.ready_until is not null and (first.lo > hint.ready_from + 1000 or random() < 0.03) then
         perform spanmq.set_hint(this.queue_id, hint, first.lo, null, due_from, null);
     end if;
     if not first.has_more then

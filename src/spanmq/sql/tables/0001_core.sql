@@ -147,12 +147,12 @@ create type spanmq.listed as (
 );
 
 -- What a session remembers of a queue, so that its claims don't walk again through entries that are dead but that a snapshot
--- held elsewhere keeps: where the first live entry was, and until when to believe it.
+-- held elsewhere keeps: where the first live entry was, and until when (hint_ms()) to believe it.
 create type spanmq.hint as (
     ready_from bigint,
-    ready_until timestamptz,
+    ready_until bigint,
     due_from timestamptz,
-    due_until timestamptz
+    due_until bigint
 );
 
 create type pgmq.message_record as (

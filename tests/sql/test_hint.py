@@ -87,8 +87,8 @@ def test_look_that_was_slow_starts_a_hint(
         "select count(id) from generate_series(1, %s) n, pgmq.send('jobs', to_jsonb(n)) id", [dead]
     )
     settled = session.execute(
-        "select count(*) from (select max(lease_id) lease, array_agg(msg_id) ids from pgmq.receive('jobs', %s)) r,"
-        " pgmq.ack('jobs', lease, ids)",
+        "select count(*) from (select max(lease_id) lease, array_agg(msg_id) ids"
+        " from pgmq.receive('jobs', %s)) r, pgmq.ack('jobs', lease, ids)",
         [dead],
     ).fetchone()
     assert settled == (dead,)

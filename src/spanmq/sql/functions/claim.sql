@@ -157,7 +157,7 @@ begin
 end $$;
 
 -- A look was slow: because of dead entries, or because the machine was busy? Where it was not very slow, looks once more, and starts a
--- hint if it is slow again.
+-- hint if it is slow again. One that there is moves.
 create or replace function spanmq.start_hint(this_queue int, hint spanmq.hint, first_lo bigint, first_due timestamptz, took interval)
 returns spanmq.hint
 language plpgsql as $$
@@ -171,7 +171,7 @@ begin
         started_at := clock_timestamp();
         perform from spanmq.span s where s.queue_id = this_queue and s.state = 'r' order by s.queue_id, s.lo limit 1;
         took := clock_timestamp() - started_at;
-        if not spanmq.is_slow(greatest(due_took, took)) then
+        if hint.ready_until is null and not spanmq.is_slow(greatest(due_took, took)) then
             return hint;
         end if;
     end if;

@@ -24,6 +24,8 @@ from spanmq import Client, Message, Worker
 PAUSES_MS = (5.0, 40.0)  # longer than the throttle of notifications, and shorter
 TIMEOUT_SECONDS = 60.0
 ROUNDS = 3
+# A queue has a lane when it has had a thousand.
+QUEUE_MESSAGES = 1_100
 TABLE = "create table if not exists public.bench_noted (at timestamptz default now(), body jsonb)"
 ROW = b"""with row as (insert into public.bench_noted (body) values ('{"number": 1}'))
     select pg_notify('bench_latency', '')"""
@@ -83,10 +85,19 @@ def work(dsn: str, pipe: Connection) -> None:
     async def handle(_: Message) -> None:
         pipe.send(time.perf_counter())
 
-    # The first message tells that it works.
     with Client(dsn, maintain_interval=None) as client:
+        _use(client)
+        # The first message tells that it works.
         client.send("latency", {"number": 0})
     Worker("latency", handle, dsn=dsn).run()
+
+
+def _use(client: Client) -> None:
+    """Let the queue be one in use, which a few hundred messages don't make of it, and empty."""
+    client.send_batch("latency", [{"number": 0}] * QUEUE_MESSAGES)
+    client.pop("latency", QUEUE_MESSAGES)
+    for _ in range(20):
+        client.maintain()
 
 
 @contextmanager

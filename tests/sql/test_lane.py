@@ -81,6 +81,55 @@ def test_lane_serves_every_call(race: Race) -> None:
     assert race.main.rows(one.format("pgmq.read_grouped_head('jobs', 30, 1)")) == [(first + 31, "7")]
 
 
+def warm_up(race: Race) -> None:
+    """Plan what a receive asks first: a look that takes long is not believed, and goes another way."""
+    race.main.rows(SEND_BATCH.format("jobs", 2))
+    for _ in range(3):
+        race.main.rows("select pgmq.receive('jobs', 10, 0)")
+    race.main.rows("select pgmq.purge_queue('jobs')")
+
+
+def test_receive_of_many_that_finds_one_gives_all_of_it(race: Race) -> None:
+    maintain(race)
+    assert lane_of(race) is not None
+    warm_up(race)
+    sent = race.main.value("select pgmq.send('jobs', '{\"i\": 7}', '{\"x-pgmq-group\": \"a\"}'::jsonb)")
+    receive = (
+        "select lease_id, msg_id, read_ct, message->>'i', headers->>'x-pgmq-group', slot, attempt, group_key,"
+        " last_error, vt - last_read_at = interval '60 s',"
+        " enqueued_at = (select q.enqueued_at from pgmq.q_jobs q) from pgmq.receive('jobs', 10, 60)"
+    )
+    [(lease, *first)] = race.main.rows(receive)
+    assert first == [sent, 1, "7", "a", 1, 1, "a", None, True, True]
+    race.main.rows("select pgmq.nack('jobs', %s, %s, 'boom', retry_in => 0)", lease, [sent])
+    [(lease, *again)] = race.main.rows(receive)
+    assert again == [sent, 2, "7", "a", 1, 2, "a", "boom", True, True]
+    assert race.main.rows("select outcome from pgmq.ack('jobs', %s, %s)", lease, [sent]) == [("acked",)]
+
+
+def test_receive_of_many_finds_one_of_an_older_segment(race: Race) -> None:
+    maintain(race)
+    warm_up(race)
+    sent = race.main.value(SEND, 1)
+    leave_segment(race)
+    race.main.rows("select pgmq.delete('jobs', array[%s])", SEGMENT + 10)
+    maintain(race)
+    assert lane_of(race) is not None
+    assert race.main.rows("select msg_id, message->>'i' from pgmq.receive('jobs', 10)") == [(sent, "1")]
+
+
+def test_receive_passes_over_one_message_without_a_row(race: Race) -> None:
+    maintain(race)
+    warm_up(race)
+    log = race.main.value("select log_name from spanmq.queue where name = 'jobs'")
+    lost = race.main.value(SEND, 1)
+    race.main.rows(f"delete from spanmq.{log} where msg_id = {lost}")
+    assert race.main.rows("select msg_id from pgmq.receive('jobs', 10)") == []
+    assert race.main.value("select count(*) from spanmq.span") == 0
+    kept = race.main.value(SEND, 2)
+    assert race.main.rows("select msg_id from pgmq.receive('jobs', 10)") == [(kept,)]
+
+
 def test_queue_of_few_messages_has_no_lane(race: Race) -> None:
     race.main.rows("select pgmq.create('idle'), pgmq.send('idle', '{}')")
     maintain(race)

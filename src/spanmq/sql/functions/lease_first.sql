@@ -152,7 +152,7 @@ declare
     due_from timestamptz := timestamptz '-infinity';
     started_at timestamptz;
 begin
-    select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.max_attempts, coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9))) as until
+    select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.lane, q.max_attempts, coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9))) as until
         into this
         from spanmq.queue q
         where q.folded_name = lower(queue_name) and not q.is_unlogged and q.is_plain
@@ -212,8 +212,9 @@ begin
         where s.queue_id = this.queue_id and s.lo >= first.lo and s.lo < first.lo + quantity and s.lease_id = 0;
     if first.lo < this.log_lo or first.lo + quantity - 1 > this.log_hi then
         this.log_name := spanmq.log_of(this.queue_id, first.lo, first.lo + quantity - 1);
+        this.lane := null;
     end if;
-    return (first.lo, quantity, first.attempt, this.log_name, this.queue_id, this.until);
+    return (first.lo, quantity, first.attempt, this.log_name, this.queue_id, this.until, this.lane);
 end $$;
 
 -- Makes all but the first `quantity` messages of a span without gaps, which the caller has locked, a span of their own. The caller

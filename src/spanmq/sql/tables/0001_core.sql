@@ -134,7 +134,8 @@ create type spanmq.leased_run as (
     attempt int,
     log_name text,
     queue_id int,
-    until timestamptz
+    until timestamptz,
+    lane int                               -- null: none, or not of these messages
 );
 
 -- Messages one by one, as a fetch wants them: arrays of one length.

@@ -231,7 +231,7 @@ def migrate(spark: SparkSession, act: Act) -> MigrateReport:
 
 
 def redrive(spark: SparkSession, act: Act) -> dead_letters.DeadLettersReport:
-    """Put all dead letters back, four in a transaction; stop when the second four are."""
+    """Put all dead letters back, `batch` in a transaction; stop when the second ones are."""
     stop, calls = Stop(act.seam, act.folder), count(1)
     redrive_chosen = rows.redrive_chosen
 
@@ -241,7 +241,7 @@ def redrive(spark: SparkSession, act: Act) -> dead_letters.DeadLettersReport:
             stop.at("redriven")
         return done
 
-    with patch.object(rows, "redrive_chosen", redriving), patch.object(dead_letters, "CHUNK", 4):
+    with patch.object(rows, "redrive_chosen", redriving), patch.object(dead_letters, "CHUNK", act.batch):
         return dead_letters.dead_letters(spark, act.dsn, "orders", act="redrive", all_causes=True, delay=0)
 
 

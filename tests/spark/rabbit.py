@@ -97,18 +97,26 @@ def declare(url: str, name: str) -> str:
     return name
 
 
-def drained(url: str, name: str) -> list[tuple[str, Any, Any]]:
+def consumed(url: str, name: str) -> Iterator[tuple[str, Any, Any]]:
     """Take everything out of a queue with RabbitMQ's own client: mark, body and properties."""
     import pika
 
-    found: list[tuple[str, Any, Any]] = []
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
-        while True:
-            method, properties, body = channel.basic_get(name, auto_ack=True)
-            if method is None:
-                return found
-            found.append((properties.message_id, json.loads(body), properties))
+        left = channel.queue_declare(name, passive=True).method.message_count
+        # What is confirmed is ready: no more will come than it counts.
+        while left:
+            for _, properties, body in channel.consume(name, auto_ack=True):
+                yield properties.message_id, json.loads(body), properties
+                left -= 1
+                if not left:
+                    break
+        channel.cancel()
+
+
+def drained(url: str, name: str) -> list[tuple[str, Any, Any]]:
+    """Give what `consumed` does, whole."""
+    return list(consumed(url, name))
 
 
 def free_ports(n: int) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import uuid
 from collections import Counter
@@ -19,7 +18,7 @@ import pyarrow.compute
 import pyarrow.parquet
 from tests.spark import driver
 from tests.spark.driver import NO_SEAM, Act
-from tests.spark.rabbit import Rabbit, declare, drained
+from tests.spark.rabbit import Rabbit, consumed, declare
 
 from spanmq.client import Client
 from spanmq.spark.jobs.manifest import read_manifests
@@ -28,8 +27,13 @@ from spanmq.testing import new_database, with_database
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Of streams and writes; the jobs have a few.
+# Of streams and writes; the jobs have as many where a number is given.
 MESSAGES: Final = int(os.environ.get("SPANMQ_TEST_MESSAGES", "3000"))
+OF_JOBS: Final = int(os.environ.get("SPANMQ_TEST_MESSAGES", "300"))
+# Of one call; and of a batch to a broker, which a task holds in memory.
+CALL: Final = 100_000
+BATCH: Final = 20_000
+GROUPS: Final = 5
 BODY: Final = "jsonb_build_object('order', id, 'pad', md5(id::text))"
 CHECKSUM: Final = "coalesce(sum(('x' || substr(md5(message::text), 1, 15))::bit(60)::bigint), 0)"
 
@@ -66,11 +70,27 @@ def checksum(bodies: list[str]) -> int:
     return sum(int(hashlib.md5(text.encode()).hexdigest()[:15], 16) for text in bodies)
 
 
+def fill(scene: Scene, quantity: int) -> None:
+    """Send messages of ids 1 to `quantity`."""
+    for first, last in calls(quantity):
+        ids = f"generate_series({first}, {last}) id"
+        scene.ask("count(*)", f"pgmq.send_batch('orders', (select array_agg({BODY} order by id) from {ids}))")
+
+
+def calls(quantity: int) -> list[tuple[int, int]]:
+    """Cut ids from 1 on into what one call does."""
+    return [(first, min(first + CALL - 1, quantity)) for first in range(1, quantity + 1, CALL)]
+
+
+def sent(scene: Scene, quantity: int) -> int:
+    """Give the checksum of what `fill` sent."""
+    bodies = f"select {BODY} from generate_series(1, {quantity}) id"
+    return int(scene.ask(CHECKSUM, f"({bodies}) as sent (message)"))
+
+
 def prepare_stream(scene: Scene) -> Scene:
     """Send many messages; a worker has some of them meanwhile, and gives them back later."""
-    for first in range(1, MESSAGES + 1, 100_000):
-        ids = f"generate_series({first}, {min(first + 99_999, MESSAGES)}) id"
-        scene.ask("count(*)", f"pgmq.send_batch('orders', (select array_agg({BODY} order by id) from {ids}))")
+    fill(scene, MESSAGES)
     held = scene.client.receive("orders", 100, lease=3600)
     return replace(scene, held=held, act=replace(scene.act, batch=MESSAGES // 4))
 
@@ -82,13 +102,14 @@ def audit_stream(spark: SparkSession, scene: Scene) -> None:
     assert scene.client.metrics("orders").length == 0
     assert [each.held for each in scene.client.list_receivers("orders")] == [0]
     found = pyarrow.parquet.read_table(scene.act.folder / "lake", columns=["message_id", "body"])
-    assert found.num_rows == MESSAGES
-    assert pyarrow.compute.count_distinct(found.column("message_id")).as_py() == MESSAGES
-    bodies = (
-        f"jsonb_build_object('order', id, 'pad', md5(id::text)) from generate_series(1, {MESSAGES}) id",
-    )
-    sent = scene.ask(CHECKSUM, f"(select {bodies[0]}) as sent (message)")
-    assert checksum(found.column("body").to_pylist()) == sent
+    assert_once(found, scene, MESSAGES)
+
+
+def assert_once(found: pyarrow.Table, scene: Scene, quantity: int) -> None:
+    """Check that each message that `fill` sent is there once, as it was sent."""
+    assert found.num_rows == quantity
+    assert pyarrow.compute.count_distinct(found.column("message_id")).as_py() == quantity
+    assert checksum(found.column("body").to_pylist()) == sent(scene, quantity)
 
 
 def prepare_send(scene: Scene) -> Scene:
@@ -117,9 +138,11 @@ def audit_send(spark: SparkSession, scene: Scene) -> None:
 
 
 def prepare_export(scene: Scene) -> Scene:
-    """Archive forty messages."""
-    ids = scene.client.send_batch("orders", range(40))
-    scene.client.archive("orders", ids)
+    """Send messages, and archive all."""
+    fill(scene, OF_JOBS)
+    for first, last in calls(OF_JOBS):
+        ids = f"(select array_agg(id) from generate_series({first}, {last}) id)"
+        assert scene.ask("count(*)", f"pgmq.archive('orders', {ids})") == last - first + 1
     return scene
 
 
@@ -130,17 +153,17 @@ def audit_export(spark: SparkSession, scene: Scene) -> None:
     lake = scene.act.folder / "lake"
     assert read_manifests(lake, "orders") == []
     done = driver.export(spark, replace(scene.act, seam=NO_SEAM))
-    assert done.exported == (0 if scene.act.seam == "committed" else 40)
-    rows = deltalake.DeltaTable(str(lake / "archive")).to_pyarrow_table().to_pylist()
-    assert sorted(json.loads(row["body"]) for row in rows) == list(range(40))
+    assert done.exported == (0 if scene.act.seam == "committed" else OF_JOBS)
+    table = deltalake.DeltaTable(str(lake / "archive"))
+    assert_once(table.to_pyarrow_table(columns=["message_id", "body"]), scene, OF_JOBS)
     [manifest] = read_manifests(lake, "orders")
     assert {str(path.relative_to(lake)) for path in lake.rglob("*.parquet")} == set(manifest.files)
 
 
 def prepare_migrate(scene: Scene) -> Scene:
-    """Send three hundred messages in five groups."""
-    scene.client.send_batch("orders", range(300), group=[f"g{i % 5}" for i in range(300)])
-    return scene
+    """Send messages in five groups."""
+    scene.client.send_batch("orders", range(OF_JOBS), group=[f"g{i % GROUPS}" for i in range(OF_JOBS)])
+    return replace(scene, act=replace(scene.act, batch=min(OF_JOBS // 3, BATCH)))
 
 
 def to_broker(scene: Scene, rabbit: Rabbit) -> Scene:
@@ -151,34 +174,50 @@ def to_broker(scene: Scene, rabbit: Rabbit) -> Scene:
 
 def audit_migrate(spark: SparkSession, scene: Scene) -> None:
     """Migrate the rest: nothing is lost, and what comes twice has the same mark."""
-    assert scene.client.metrics("orders").visible_length == 200
+    batch = scene.act.batch
+    assert scene.client.metrics("orders").visible_length == OF_JOBS - batch
     done = driver.migrate(spark, replace(scene.act, seam=NO_SEAM))
-    assert (done.sent, done.left) == (300, 0)
-    found = drained(scene.act.url, scene.act.target)
-    marks = {mark: body for mark, body, _ in found}
-    assert marks == {f"orders:{i + 1}": i for i in range(300)}
-    assert all(marks[mark] == body for mark, body, _ in found)
-    expected = {"publishing": 0, "half confirmed": 50, "all confirmed": 100}
-    assert len(found) - len(marks) == expected[scene.act.seam]
-    doubled = {mark for mark, n in Counter(mark for mark, _, _ in found).items() if n > 1}
-    assert doubled <= {f"orders:{i + 1}" for i in range(100)}
+    assert (done.sent, done.left) == (OF_JOBS, 0)
+    times: Counter[int] = Counter()
+    for mark, body, _ in consumed(scene.act.url, scene.act.target):
+        assert mark == f"orders:{body + 1}"
+        times[body] += 1
+    assert len(times) == OF_JOBS
+    doubled = [body for body, n in times.items() if n > 1]
+    assert all(body < batch for body in doubled)
+    assert max(times.values()) <= 2
+    expected = {"publishing": 0, "half confirmed": batch // 2, "all confirmed": batch}
+    assert len(doubled) == expected[scene.act.seam]
 
 
 def prepare_redrive(scene: Scene) -> Scene:
-    """Let twenty of thirty messages die."""
-    scene.client.send_batch("orders", range(30))
-    scene.client.reject(scene.client.receive("orders", 20), "bad")
-    return scene
+    """Let two of three messages die."""
+    scene.client.send_batch("orders", range(OF_JOBS))
+    left = deaths()
+    while left:
+        taken = scene.client.receive("orders", min(left, 10_000))
+        left -= len(scene.client.reject(taken, "bad"))
+    # Of one transaction, as the job has them, or a fifth of the few.
+    return replace(scene, act=replace(scene.act, batch=min(1_000, deaths() // 5)))
+
+
+def deaths() -> int:
+    """Give how many messages die in this scene."""
+    return OF_JOBS * 2 // 3
 
 
 def audit_redrive(spark: SparkSession, scene: Scene) -> None:
     """Put back the rest: each once."""
-    assert len(scene.client.dead_letters("orders")) == 12
+    redriven = "spanmq.dead_letter where redriven_at is not null"
+    assert scene.ask("count(*)", redriven) == 2 * scene.act.batch
     done = driver.redrive(spark, replace(scene.act, seam=NO_SEAM))
-    assert (done.chosen, done.done) == (12, 12)
-    back = scene.client.dead_letters("orders", redriven=True)
-    assert sorted(each.message_id for each in back) == list(range(1, 21))
-    assert scene.client.metrics("orders").length == 30
+    left = deaths() - 2 * scene.act.batch
+    assert (done.chosen, done.done) == (left, left)
+    assert (
+        scene.ask("(count(*), count(distinct msg_id), max(msg_id))::text", redriven)
+        == f"({deaths()},{deaths()},{deaths()})"
+    )
+    assert scene.client.metrics("orders").length == OF_JOBS
 
 
 PREPARATIONS: Final[dict[str, Callable[[Scene], Scene]]] = {

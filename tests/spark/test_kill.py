@@ -1,7 +1,7 @@
 """A driver that does six things at once, killed with SIGKILL; what became of each is audited without Spark.
 
 A driver takes long to start, so one is killed here, at one seam of each kind. `make soak-spark` takes all
-seams, one by one, several times, and streams and writes of two million messages.
+seams, one by one, those of streams and writes several times, each with two million messages.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ def test_killed_driver_loses_and_doubles_nothing(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(120 + 4 * SECONDS)
 @pytest.mark.parametrize(
     ("what", "seam"),
     [("export", seam) for seam in EXPORT_SEAMS]

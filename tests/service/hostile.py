@@ -12,6 +12,7 @@ HOSTILE: Final = (
     "'); drop table canary; select ('",
     '"; drop table canary; --',
     "$$; drop table canary; --\\",
+    "x' or 1=1; drop table canary; --",
     "%s {0}\r\nFORGED <script>alert(1)</script>",
 )
 MARKUP: Final = "<script>alert(1)"

@@ -22,6 +22,7 @@ from spanmq.service.sqs import shape
 
 QUEUE = "injected"
 DESCRIPTION: dict[str, Any] = APP.openapi()
+XML = "{http://queue.amazonaws.com/doc/2012-11-05/}"
 Place = tuple[str | int, ...]
 
 
@@ -255,3 +256,13 @@ def test_no_text_of_an_action_becomes_anything_else(
                     assert ElementTree.fromstring(done.text).tag
                     assert MARKUP not in done.text
     check_canary(service_database, running.log)
+    # What was sent in the one protocol comes as it was in the other.
+    values = {"QueueUrl": f"/000000000000/{QUEUE}", "MaxNumberOfMessages": 10}
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    found: set[str | None] = set()
+    while len(found) < len(HOSTILE):
+        done = http.post("/", content=urlencode({"Action": "ReceiveMessage", **values}), headers=kind)
+        assert MARKUP not in done.text
+        bodies = [each.text for each in ElementTree.fromstring(done.text).iter(f"{XML}Body")]
+        assert bodies, "they are all here, or hidden"
+        found |= set(bodies) & set(HOSTILE)

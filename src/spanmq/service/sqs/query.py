@@ -66,7 +66,8 @@ def render_fault(fault: SqsError, request_id: str) -> bytes:
 
 def _written(root: ElementTree.Element) -> bytes:
     text: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
-    return text
+    # Whoever reads XML reads a carriage return as the end of a line, unless it is written so.
+    return text.replace(b"\r", b"&#13;")
 
 
 def _structure(shape: StructureShape, prefix: str, fields: dict[str, str]) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def test_lane_serves_every_call(race: Race) -> None:
 
 
 def warm_up(race: Race) -> None:
-    """Plan what a receive asks first: a look that takes long is not believed, and goes another way."""
+    """Have what a receive asks first planned: a session whose looks take long may go by hints."""
     race.main.rows(SEND_BATCH.format("jobs", 2))
     for _ in range(3):
         race.main.rows("select pgmq.receive('jobs', 10, 0)")

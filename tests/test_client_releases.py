@@ -42,6 +42,39 @@ def test_columns_of_a_newer_schema_may_stand_anywhere(client: Client, owner: psy
     assert client.peek("orders") == before
 
 
+WIDER_PEEK = (
+    "alter function pgmq.peek rename to peek_before",
+    """create function pgmq.peek(queue text, qty int default 10, after bigint default 0) returns table (
+        msg_id bigint, read_ct int, enqueued_at timestamptz, last_read_at timestamptz, vt timestamptz,
+        message jsonb, headers jsonb, deadline timestamptz) language sql as $$
+        select p.*, now() from pgmq.peek_before(queue, qty, after) p $$""",
+)
+
+
+def test_connections_that_have_prepared_their_statements_go_on_after_an_upgrade(
+    client: Client, database: str, owner: psycopg.Connection[Any]
+) -> None:
+    before = client.peek("orders")
+    with (
+        Client(database, pool_size=1, maintain_interval=None) as one,
+        Client(database, pool_size=1, maintain_interval=None) as two,
+        psycopg.connect(database, autocommit=True) as connection,
+    ):
+        mine = Client(connection=connection)
+        for each in (one, two, mine) * 8:
+            assert each.peek("orders") == before
+        for statement in WIDER_PEEK:
+            owner.execute(statement.encode())
+        for each in (one, mine) * 8:
+            assert each.peek("orders") == before
+        # Within a transaction the server has ended it already: to be run again, as after any conflict.
+        with pytest.raises(errors.TransactionConflictError, match="Roll the transaction back"):  # noqa: SIM117
+            with two.transaction() as transaction:
+                transaction.peek("orders")
+        with two.transaction() as transaction:
+            assert transaction.peek("orders") == before
+
+
 def test_arguments_of_a_newer_schema_may_stand_anywhere(
     client: Client, owner: psycopg.Connection[Any]
 ) -> None:

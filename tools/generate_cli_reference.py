@@ -12,7 +12,8 @@ from typing import Any
 
 import typer
 
-from spanmq.cli.app import PANELS, app
+from spanmq.cli.app import app
+from spanmq.cli.commands import PANELS
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli-reference.md"
 HEAD = """\
@@ -37,9 +38,9 @@ def generate() -> str:
     commands: dict[str, Any] = dict(getattr(typer.main.get_command(app), "commands"))  # noqa: B009
     parts = [HEAD]
     for panel in PANELS:
-        parts.append(f"## {panel}\n")
+        parts.append(f"## {panel.title}\n")
         for name, command in commands.items():
-            if command.rich_help_panel == panel:
+            if command.rich_help_panel == panel.title:
                 parts.append("\n".join(describe(name, command)))
     for group, heading in GROUPS.items():
         parts.append(f"## {heading}\n")

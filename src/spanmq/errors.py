@@ -323,7 +323,7 @@ def from_driver(
         if isinstance(sqlstate, str):
             diagnostic = getattr(seen, "diag", None)
             return from_server(
-                sqlstate,
+                "40001" if is_stale_plan(seen) else sqlstate,
                 _text(diagnostic, "message_primary") or _text(seen, "message") or str(seen),
                 hint=_text(diagnostic, "message_hint") or _text(seen, "hint"),
                 detail=_text(diagnostic, "message_detail") or _text(seen, "detail"),
@@ -332,6 +332,13 @@ def from_driver(
             )
         seen = getattr(seen, "orig", None) or seen.__cause__
     return None
+
+
+def is_stale_plan(error: BaseException) -> bool:
+    """Tell whether a statement was prepared before an upgrade changed what it returns; nothing was done."""
+    # By the place in the server, which is the same in every language; or by the class of asyncpg.
+    place = _text(getattr(error, "diag", None), "source_function")
+    return place == "RevalidateCachedQuery" or type(error).__name__ == "InvalidCachedStatementError"
 
 
 def lost(*, function: str | None, queue: str | None) -> ConnectionLostError:

@@ -265,9 +265,18 @@ async def execute(connection: AsyncConnection[Any], call: Call[Result], *, relax
     # Not connection.cursor(): the caller's connection may make cursors and rows of another kind.
     cursor = AsyncCursor(connection, row_factory=tuple_row)
     cursor.adapters.register_loader("jsonb", _JsonLoader)
+    statement, parameters = call.statement(Style.PSYCOPG, relaxed=relaxed), call.parameters()
     try:
         # Binary: a timestamptz as text could be read only in one of PostgreSQL's date styles.
-        await cursor.execute(call.statement(Style.PSYCOPG, relaxed=relaxed), call.parameters(), binary=True)
+        try:
+            await cursor.execute(statement, parameters, binary=True)
+        except psycopg.errors.FeatureNotSupported as error:
+            is_idle = connection.info.transaction_status == TransactionStatus.IDLE
+            if not (is_idle and errors.is_stale_plan(error)):
+                raise
+            # Prepared before an upgrade gave the function more columns: refused before it ran. Psycopg can't
+            # forget one statement, so this one goes this way until the connection's end.
+            await cursor.execute(statement, parameters, binary=True, prepare=False)
         values = await cursor.fetchall()
         columns = columns_of(cursor)
     except psycopg.Error as error:

@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from tests.cli.program import ask, do, finish, started, wait_until
+import pytest
+from tests.cli.program import ask, do, finish, spanmq, started, wait_until
 
+from spanmq.release import LOCK_KEY
 from spanmq.testing import wait_until_waiting
 
 WAITING = (
@@ -91,6 +93,47 @@ def test_interrupted_purge_changes_nothing(orders: str) -> None:
             done = finish(process)
     assert (done.code, done.err) == (130, "spanmq: interrupted\n")
     assert ask(orders, "select count(*) from pgmq.q_orders") == 2
+
+
+@pytest.mark.parametrize("command", [["upgrade"], ["uninstall", "--yes"]])
+def test_interrupted_change_of_the_schema_changes_nothing(orders: str, command: list[str]) -> None:
+    looks = "select string_agg(version || applied_at, ' ' order by id) from spanmq.release"
+    before = ask(orders, looks)
+    with psycopg.connect(orders) as other:
+        # Who creates or drops anything waits for this one.
+        other.execute("select pg_advisory_xact_lock(%s)", [LOCK_KEY])
+        with started(*command, dsn=orders) as process:
+            wait_for_a_blocked_session(orders)
+            process.send_signal(signal.SIGINT)
+            done = finish(process)
+    assert (done.code, done.err) == (130, "spanmq: interrupted\n")
+    assert ask(orders, looks) == before
+    assert spanmq("verify", dsn=orders).code == 0
+
+
+def test_interrupted_installation_installs_nothing(empty_database: str) -> None:
+    with psycopg.connect(empty_database) as other:
+        other.execute("select pg_advisory_lock(%s)", [LOCK_KEY])
+        with started("install", dsn=empty_database) as process:
+            wait_for_a_blocked_session(empty_database)
+            process.send_signal(signal.SIGINT)
+            done = finish(process)
+    assert (done.code, done.err) == (130, "spanmq: interrupted\n")
+    assert ask(empty_database, "select count(*) from pg_namespace where nspname in ('pgmq', 'spanmq')") == 0
+
+
+def test_interrupted_adoption_leaves_pgmq_as_it_was(upstream_database: str) -> None:
+    do(upstream_database, "select pgmq.create('orders')", "select pgmq.send('orders', '1'::jsonb)")
+    with psycopg.connect(upstream_database) as other:
+        # Everything but the archive is locked by then.
+        other.execute("select count(*) from pgmq.a_orders")
+        with started("adopt", dsn=upstream_database) as process:
+            wait_for_a_blocked_session(upstream_database)
+            process.send_signal(signal.SIGINT)
+            done = finish(process)
+    assert (done.code, done.err) == (130, "spanmq: interrupted\n")
+    assert ask(upstream_database, "select to_regnamespace('spanmq')") is None
+    assert ask(upstream_database, "select msg_id from pgmq.read('orders', 30, 1)") == 1
 
 
 def test_interrupted_wait_takes_nothing(orders: str) -> None:

@@ -11,7 +11,13 @@ from tests.schema.upstream import Session, fill, messages, one, relations
 
 from spanmq import schema
 from spanmq.adopt import AdoptReport, adopt
-from spanmq.errors import NotPermittedError, SchemaMissingError, StatementCancelledError, from_driver
+from spanmq.errors import (
+    NotPermittedError,
+    SchemaMissingError,
+    StatementCancelledError,
+    UpstreamPgmqError,
+    from_driver,
+)
 from spanmq.testing import wait_until_waiting
 
 
@@ -100,6 +106,27 @@ def test_what_commits_while_we_wait_goes_over_and_who_waits_for_us_goes_on(
     assert outcomes["delete"] is True
     assert [row[0] for row in messages(upstream, "aaa")] == [1, 3]
     assert [row[0] for row in messages(upstream, "bbb")] == [1]
+
+
+def test_second_adoption_and_an_installation_meet_the_first(
+    upstream: Session, upstream_database: str
+) -> None:
+    fill(upstream, "orders")
+    before = messages(upstream, "orders")
+    with psycopg.connect(upstream_database) as first:
+        first.execute("begin")
+        assert adopt(first).messages == len(before)
+        second = Adopting(upstream_database)
+        wait_until_waiting(first, second.session.info.backend_pid)
+        with pytest.raises(UpstreamPgmqError):
+            schema.install(upstream)
+        first.commit()
+    second.join()
+    second.session.close()
+    assert isinstance(second.result, SchemaMissingError)
+    assert not schema.install(upstream).functions_applied
+    assert messages(upstream, "orders") == before
+    assert schema.verify(upstream) == []
 
 
 def test_tables_in_use_end_the_adoption_in_time(upstream: Session, upstream_database: str) -> None:

@@ -101,3 +101,53 @@ def test_look_that_was_slow_starts_a_hint(
         " from spanmq.queue where name = 'jobs'"
     ).fetchone()
     assert hint == (str(SETTLED + dead + 1),)
+
+
+# A hint: where to begin, until when (so many seconds from now), and the same for what falls due.
+FIRST, LEFT = SETTLED + 1, SETTLED + 91
+FORGED = """
+select set_config('spanmq.hint_' || q.queue_id, replace(%s, 'UNTIL', h.until), false),
+       set_config('spanmq.hints', greatest(h.until, n.until), false)
+from spanmq.queue q, spanmq.hint_text(clock_timestamp() + make_interval(secs => %s)) h (until),
+     spanmq.hint_text(clock_timestamp() + interval '50 seconds') n (until)
+where q.name = 'jobs'
+"""
+
+
+def begins_at(
+    session: psycopg.Connection[tuple[object, ...]], claim: str, hint: str, seconds: float
+) -> object:
+    """Give the first message of a claim under such a hint."""
+    with session.transaction(force_rollback=True):
+        session.execute(FORGED, [hint, seconds])
+        row = session.execute(claim.encode()).fetchone()
+        return row and row[0]
+
+
+def test_hint_that_is_none_is_ignored(session: psycopg.Connection[tuple[object, ...]]) -> None:
+    good = f"{LEFT} UNTIL 0 0"
+    cases = {
+        "good": (good, 50),
+        "too old": (good, -1),
+        "in the future": (good, 70),
+        "three parts": (f"{LEFT} UNTIL 0", 50),
+        "five parts": (f"{LEFT} UNTIL 0 0 0", 50),
+        "an empty part": (f"{LEFT} UNTIL  0", 50),
+        "no number": ("x UNTIL 0 0", 50),
+        "negative": (f"-{LEFT} UNTIL 0 0", 50),
+        "a fraction": (f"{LEFT}.5 UNTIL 0 0", 50),
+        "of SQL": ("'; drop table spanmq.span; -- UNTIL 0 0", 50),
+        "too long": (f"{LEFT}{' ' * 60}UNTIL 0 0", 50),
+        "numbers too long": (f"{'9' * 25} {'9' * 25} 0 0", 50),
+        "empty": ("", 50),
+        "spaces": ("   ", 50),
+        "the format before": ('{"1": "(9999999999,infinity,,)"}', 50),
+    }
+    for claim in CLAIMS:
+        found = {name: begins_at(session, claim, *case) for name, case in cases.items()}
+        assert found == dict.fromkeys(cases, FIRST) | {"good": LEFT}, claim
+
+
+def test_hint_beyond_all_messages_hides_none(session: psycopg.Connection[tuple[object, ...]]) -> None:
+    for claim in CLAIMS:
+        assert begins_at(session, claim, f"{'9' * 15} UNTIL 0 0", 50) == FIRST, claim

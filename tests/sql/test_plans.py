@@ -3,7 +3,7 @@
 Proven by pages and scans, not by time. Everything of a test runs in one session, whose plans are kept.
 """
 
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -31,6 +31,14 @@ CALLS = {
     "metrics": "select * from pgmq.metrics('q7')",
     "status": "select pgmq.status('q7', (select min(msg_id) from pgmq.peek('q7', 1)))",
 }
+LOOKS: tuple[LiteralString, ...] = (
+    "select * from pgmq.q_q7 where msg_id = 3",
+    "select * from pgmq.q_q7 where msg_id in (2, 3, 5)",
+    "select * from pgmq.q_q7 where msg_id = any (array[2, 3, 5])",
+    "select * from pgmq.q_q7 q join (values (2), (3)) v (id) on q.msg_id = v.id",
+    "update pgmq.q_q7 set vt = now() + interval '1 hour' where msg_id = 3",
+    "delete from pgmq.q_q7 where msg_id = 3",
+)
 CLAIMS = ("read", "read one", "receive", "receive one", "pop", "receive and ack", "receive and ack one")
 # A handful of index pages a statement, and some statements a call; thousands if one walks through a table.
 MORE_PAGES = 120
@@ -83,6 +91,26 @@ def test_plans_of_small_tables_serve_large_ones(session: Connection[Any], analys
     session.execute("analyze")
     with psycopg.connect(session.info.dsn, autocommit=True) as fresh:
         assert {name: n for name, n in pages(fresh).items() if n > small[name] + MORE_PAGES} == {}
+
+
+@pytest.mark.parametrize("analysed", ["never", "empty", "tiny"])
+def test_view_of_a_queue_is_cheap_to_look_into_by_id(session: Connection[Any], analysed: str) -> None:
+    def now() -> dict[str, int]:
+        return {text: pages_touched(session, text) for text in LOOKS}
+
+    if analysed == "empty":
+        session.execute("analyze")
+    fill(session, 6)
+    if analysed == "tiny":
+        session.execute("analyze")
+    small = now()
+    session.execute(
+        "select count(id) from generate_series(1, 5000) n, pgmq.send('q7', to_jsonb(n)) id",
+    )
+    large = now()
+    assert {name: (small[name], n) for name, n in large.items() if n > small[name] + MORE_PAGES} == {}
+    session.execute("analyze")
+    assert {name: (small[name], n) for name, n in now().items() if n > small[name] + MORE_PAGES} == {}
 
 
 def test_claims_read_no_more_of_a_long_queue_that_was_never_analysed(session: Connection[Any]) -> None:

@@ -12,7 +12,9 @@ def main() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     try:
         # Here and not at the top: Ctrl-C during the imports is Ctrl-C too.
-        from spanmq.cli.app import app
+        from spanmq.cli.commands import program
+
+        app = program(sys.argv[1:])
     except KeyboardInterrupt:
         sys.exit(130)
     except ModuleNotFoundError as error:

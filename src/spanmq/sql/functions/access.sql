@@ -16,15 +16,16 @@ create or replace function pgmq.validate_queue_name(queue_name text) returns voi
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 begin
     if queue_name is null or queue_name = '' then
-        raise exception 'queue name cannot be NULL or empty' using errcode = 'MQ001';
+        raise exception 'queue name cannot be NULL or empty'
+            using errcode = 'MQ001', hint = 'Name the queue.';
     end if;
     if length(queue_name) > 47 then
         raise exception 'queue name is too long, maximum length is 47 characters'
-            using errcode = 'MQ001', detail = format('%s has %s characters.', queue_name, length(queue_name));
+            using errcode = 'MQ001', detail = format('%s has %s characters.', queue_name, length(queue_name)), hint = 'Choose a shorter name.';
     end if;
     if greatest(octet_length(queue_name), octet_length(lower(queue_name))) > 47 then
         raise exception 'queue name is too long, maximum length is 47 bytes'
-            using errcode = 'MQ001', detail = format('%s has %s bytes.', queue_name, octet_length(queue_name));
+            using errcode = 'MQ001', detail = format('%s has %s bytes.', queue_name, octet_length(queue_name)), hint = 'Choose a shorter name.';
     end if;
 end $$;
 
@@ -71,7 +72,8 @@ declare
     table_name text := pgmq.format_table_name(queue_name, 'q');
 begin
     if queue_name is null then
-        raise exception 'queue name cannot be NULL or empty' using errcode = 'MQ001';
+        raise exception 'queue name cannot be NULL or empty'
+            using errcode = 'MQ001', hint = 'Name the queue.';
     end if;
     select * into this from spanmq.queue q where q.folded_name = lower(queue_name);
     if found and privilege = 'insert' and this.is_subscription and spanmq.may_see(this.queue_view, this.archive) then
@@ -91,10 +93,12 @@ create or replace function spanmq.check_quantity(qty int) returns void
 language plpgsql immutable as $$
 begin
     if qty is null then
-        raise exception 'qty cannot be NULL' using errcode = 'MQ002';
+        raise exception 'qty cannot be NULL'
+            using errcode = 'MQ002', hint = 'Say how many; there is no number for all.';
     end if;
     if qty < 0 then
-        raise exception 'LIMIT must not be negative' using errcode = 'MQ002', detail = format('qty is %s.', qty);
+        raise exception 'LIMIT must not be negative'
+            using errcode = 'MQ002', detail = format('qty is %s.', qty), hint = 'Say how many, 0 or more.';
     end if;
 end $$;
 
@@ -103,7 +107,8 @@ create or replace function spanmq.after(seconds double precision, what text) ret
 language plpgsql volatile as $$
 begin
     if seconds is null then
-        raise exception '% cannot be NULL', what using errcode = 'MQ002';
+        raise exception '% cannot be NULL', what
+            using errcode = 'MQ002', hint = 'Give a number of seconds.';
     end if;
     if seconds = 'NaN' or abs(seconds) > 3e9 then
         raise exception '% is out of range: % seconds', what, seconds

@@ -22,7 +22,8 @@ declare
     lasts bigint[] := '{}';
 begin
     if n is null or n < 1 or n > 1000000 then
-        raise exception 'n must be between 1 and 1000000, got: %', n using errcode = 'MQ002';
+        raise exception 'n must be between 1 and 1000000, got: %', n
+            using errcode = 'MQ002', hint = 'Write more in several runs.';
     end if;
     -- Looked at before any id is drawn: the usual refusal leaves no gap.
     select * into segment from spanmq.segment s where s.queue_id = this.queue_id order by s.queue_id desc, s.lo desc limit 1;
@@ -85,12 +86,13 @@ begin
     if cardinality(first_ids) is null or cardinality(first_ids) = 0
        or cardinality(first_ids) is distinct from cardinality(last_ids)
        or array_position(first_ids || last_ids, null) is not null then
-        raise exception 'first_ids and last_ids must be arrays of one length, not NULL or empty' using errcode = 'MQ002';
+        raise exception 'first_ids and last_ids must be arrays of one length, not NULL or empty'
+            using errcode = 'MQ002', hint = 'Give what copy_begin() gave, one pair for each run.';
     end if;
     for i in 1 .. cardinality(first_ids) loop
         if first_ids[i] > last_ids[i] or first_ids[i] <= last_ids[i - 1] then
             raise exception 'first_ids and last_ids must be ascending runs' using errcode = 'MQ002',
-                detail = format('Run %s is %s to %s.', i, first_ids[i], last_ids[i]);
+                detail = format('Run %s is %s to %s.', i, first_ids[i], last_ids[i]), hint = 'Give what copy_begin() gave, in its order.';
         end if;
         groups := spanmq.check_copied(this, first_ids[i], last_ids[i]);
         if this.is_unlogged then
@@ -118,7 +120,8 @@ declare
     groups text[];
 begin
     if segment.lo is null or segment.hi < last_id or segment.state <> 'open' then
-        raise exception 'the ids % to % do not lie in one open segment', first_id, last_id using errcode = 'MQ002';
+        raise exception 'the ids % to % do not lie in one open segment', first_id, last_id
+            using errcode = 'MQ002', hint = 'Publish what copy_begin() gave in this transaction, as it was.';
     end if;
     execute format('select sum(w.n), array_agg(w.writer), bool_or(w.has_headers) from (select l.xmin as writer, count(*) as n,'
                    ' bool_or(l.headers is not null) as has_headers from spanmq.%I l where l.msg_id between $1 and $2 group by l.xmin) w',
@@ -126,17 +129,19 @@ begin
         into found, writers, has_headers using first_id, last_id;
     if found is distinct from last_id - first_id + 1 then
         raise exception 'the log has % of the % messages % to %', coalesce(found, 0), last_id - first_id + 1, first_id, last_id
-            using errcode = 'MQ002';
+            using errcode = 'MQ002', hint = 'Copy a row for each id before publishing.';
     end if;
     if not (select bool_and(spanmq.is_own(w)) from unnest(writers) w) then
-        raise exception 'the messages % to % were not written by this transaction', first_id, last_id using errcode = 'MQ002';
+        raise exception 'the messages % to % were not written by this transaction', first_id, last_id
+            using errcode = 'MQ002', hint = 'Copy and publish in one transaction; nothing of it may have been rolled back.';
     end if;
     execute format('select exists (select from spanmq.queues_of($1) q, spanmq.%I s where s.queue_id = q.queue_id and s.lo between $2 / 256 * 256 and $3'
                    ' and coalesce(s.ids, int8multirange(int8range(s.lo, s.lo + s.n))) && int8range($2, $3, ''[]''))',
                    case when this.is_unlogged then 'span_unlogged' else 'span' end)
         into is_published using this.queue_id, first_id, last_id;
     if is_published then
-        raise exception 'messages of % to % are published already', first_id, last_id using errcode = 'MQ002';
+        raise exception 'messages of % to % are published already', first_id, last_id
+            using errcode = 'MQ002', hint = 'Publish each run once.';
     end if;
     if has_headers then
         execute format('select array_agg(spanmq.group_of(l.headers) order by l.msg_id) from spanmq.%I l where l.msg_id between $1 and $2',

@@ -18,10 +18,12 @@ declare
     run record;
 begin
     if n is null or n < 1 or n > 1000000 then
-        raise exception 'n must be between 1 and 1000000, got: %', n using errcode = 'MQ002';
+        raise exception 'n must be between 1 and 1000000, got: %', n
+            using errcode = 'MQ002', hint = 'Write more in several runs.';
     end if;
     if writer is null or bulk_reserve.epoch is null then
-        raise exception 'writer and epoch cannot be NULL' using errcode = 'MQ002';
+        raise exception 'writer and epoch cannot be NULL'
+            using errcode = 'MQ002', hint = 'Name the writer, and number its writes.';
     end if;
     -- Who finds the write keeps it open to the end of this transaction; who opens it may wait for another that does.
     for attempt in 1 .. 100 loop
@@ -154,7 +156,8 @@ begin
         blocks := blocks + 1;
     end loop;
     if blocks <> coalesce(cardinality(block_ids), 0) then
-        raise exception 'the write has % of the % blocks that were named', blocks, cardinality(block_ids) using errcode = 'MQ002';
+        raise exception 'the write has % of the % blocks that were named', blocks, cardinality(block_ids)
+            using errcode = 'MQ002', hint = 'Name the blocks that bulk_seal() was called for.';
     end if;
     if has_limits then
         perform spanmq.note_use(this, false, true);

@@ -27,7 +27,8 @@ begin
         return to_jsonb(spanmq.category_settings(this_queue, set_category_policy.category)) - 'queue_id';
     end if;
     if settings is null or jsonb_typeof(settings) <> 'object' then
-        raise exception 'the settings of a category must be a JSON object, got: %', coalesce(settings::text, 'NULL') using errcode = 'MQ002';
+        raise exception 'the settings of a category must be a JSON object, got: %', coalesce(settings::text, 'NULL')
+            using errcode = 'MQ002', hint = 'Such as {"max_attempts": 3}.';
     end if;
     select string_agg(key, ', ') into unknown from jsonb_object_keys(settings) key
         where key not in ('retries', 'max_attempts', 'backoff_base', 'backoff_factor', 'backoff_max');
@@ -47,7 +48,8 @@ begin
         insert into spanmq.category_policy select policy.*;
     exception
         when check_violation or not_null_violation or data_exception or datatype_mismatch then
-            raise exception 'a setting of the category is out of range: %', sqlerrm using errcode = 'MQ002', detail = settings::text;
+            raise exception 'a setting of the category is out of range: %', sqlerrm
+                using errcode = 'MQ002', detail = settings::text, hint = 'Each has the range that it has in a policy.';
     end;
     return to_jsonb(policy) - 'queue_id';
 end $$;

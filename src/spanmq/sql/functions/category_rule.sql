@@ -57,7 +57,8 @@ declare
     started_at timestamptz := clock_timestamp();
 begin
     if length(pattern) not between 1 and 500 then
-        raise exception 'the pattern of % must have 1 to 500 characters, got %', what, length(pattern) using errcode = 'MQ020';
+        raise exception 'the pattern of % must have 1 to 500 characters, got %', what, length(pattern)
+            using errcode = 'MQ020', hint = 'Give a shorter pattern, or none.';
     end if;
     if pattern ~ '\\[1-9]' or pattern ~ '\(\?<?[=!]' or pattern ~ '^\*\*\*' then
         raise exception 'the pattern of % has a back-reference, looks around itself, or begins with ***: %', what, pattern
@@ -66,10 +67,12 @@ begin
     begin
         perform repeat('aB 0', 500) ~* pattern;
     exception when invalid_regular_expression then
-        raise exception 'the pattern of % is no regular expression: %', what, sqlerrm using errcode = 'MQ020', detail = pattern;
+        raise exception 'the pattern of % is no regular expression: %', what, sqlerrm
+            using errcode = 'MQ020', detail = pattern, hint = 'Write it as PostgreSQL reads regular expressions.';
     end;
     if clock_timestamp() - started_at > interval '1 second' then
-        raise exception 'the pattern of % takes too long: %', what, clock_timestamp() - started_at using errcode = 'MQ020', detail = pattern;
+        raise exception 'the pattern of % takes too long: %', what, clock_timestamp() - started_at
+            using errcode = 'MQ020', detail = pattern, hint = 'Make it simpler: it is tried at each failure.';
     end if;
 end $$;
 
@@ -99,11 +102,13 @@ declare
     this_queue int := spanmq.find_ruled_queue(queue);
 begin
     if name is null or length(name) not between 1 and 100 then
-        raise exception 'the name of a rule must have 1 to 100 characters, got: %', coalesce(name, 'NULL') using errcode = 'MQ002';
+        raise exception 'the name of a rule must have 1 to 100 characters, got: %', coalesce(name, 'NULL')
+            using errcode = 'MQ002', hint = 'Give it a short name.';
     end if;
     perform spanmq.check_category(category);
     if error is null and error_class is null or place is null then
-        raise exception 'a rule needs a place and a pattern, of the error, of its class or of both' using errcode = 'MQ002';
+        raise exception 'a rule needs a place and a pattern, of the error, of its class or of both'
+            using errcode = 'MQ002', hint = 'Give a place and at least one pattern.';
     end if;
     perform spanmq.check_pattern(error, 'error');
     perform spanmq.check_pattern(error_class, 'error_class');

@@ -12,6 +12,7 @@ create or replace function spanmq.check_body_bytes(body_bytes_max integer) retur
 language plpgsql immutable as $$
 begin
     if body_bytes_max < 0 then
-        raise exception 'body_bytes_max cannot be negative, got: %', body_bytes_max using errcode = 'MQ002';
+        raise exception 'body_bytes_max cannot be negative, got: %', body_bytes_max
+            using errcode = 'MQ002', hint = 'Leave it out to have them whole.';
     end if;
 end $$;

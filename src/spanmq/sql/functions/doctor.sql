@@ -12,7 +12,8 @@ begin
             using errcode = '42501', hint = format('grant pg_monitor to %I', spanmq.caller());
     end if;
     if connections < 1 then
-        raise exception 'connections must be at least 1, got: %', connections using errcode = 'MQ002';
+        raise exception 'connections must be at least 1, got: %', connections
+            using errcode = 'MQ002', hint = 'Say how many connections there will be, or null.';
     end if;
     return query select * from spanmq.check_server(client_at, connections);
     return query select * from spanmq.check_vacuum();

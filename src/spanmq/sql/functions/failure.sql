@@ -86,7 +86,8 @@ declare
     this spanmq.queue := spanmq.find_queue(queue, 'select');
 begin
     if failures.msg_id is null then
-        raise exception 'msg_id cannot be NULL' using errcode = 'MQ002';
+        raise exception 'msg_id cannot be NULL'
+            using errcode = 'MQ002', hint = 'Give the id of a message.';
     end if;
     -- A message may have died before, and have been put back: of the history of each death, and of what came after the last, that part
     -- which no earlier one tells.

@@ -37,7 +37,8 @@ begin
         perform spanmq.find_queue(queue, each || ' with grant option');
     end loop;
     if role is null or role = '' then
-        raise exception 'role cannot be NULL or empty' using errcode = 'MQ002';
+        raise exception 'role cannot be NULL or empty'
+            using errcode = 'MQ002', hint = 'Name a role, or public.';
     end if;
     if role <> 'public' and not exists (select from pg_roles r where r.rolname = role) then
         raise exception 'role "%" does not exist', role using errcode = 'MQ002', hint = 'Names of roles tell upper from lower case.';

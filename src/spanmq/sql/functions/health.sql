@@ -122,7 +122,8 @@ declare
     this spanmq.queue := spanmq.find_queue(queue, 'select');
 begin
     if seconds is null or not (seconds > 0 and seconds <= 3e9) then
-        raise exception 'seconds must be a positive number, got: %', seconds using errcode = 'MQ002';
+        raise exception 'seconds must be a positive number, got: %', seconds
+            using errcode = 'MQ002', hint = 'Give a number of seconds above 0.';
     end if;
     return query
         select s.sampled_at, s.seconds, s.sent, s.received, s.settled, s.failed, s.dead, s.backlog, s.visible, s.in_flight, s.oldest_ready_seconds

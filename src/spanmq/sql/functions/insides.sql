@@ -13,7 +13,8 @@ declare
     found_counts record;
 begin
     if most is null or most not between 1 and 100000 then
-        raise exception 'most must be 1 to 100000, got: %', coalesce(most::text, 'NULL') using errcode = 'MQ002';
+        raise exception 'most must be 1 to 100000, got: %', coalesce(most::text, 'NULL')
+            using errcode = 'MQ002', hint = 'Ask for fewer at a time.';
     end if;
     for this in
         select * from spanmq.queue q
@@ -104,7 +105,8 @@ declare
     this spanmq.queue := spanmq.find_queue(queue, 'select');
 begin
     if dead_letters_of.msg_id is null then
-        raise exception 'msg_id cannot be NULL' using errcode = 'MQ002';
+        raise exception 'msg_id cannot be NULL'
+            using errcode = 'MQ002', hint = 'Give the id of a message.';
     end if;
     perform spanmq.check_body_bytes(body_bytes_max);
     -- Those that were put back and those that wait have an index each, and no index has both.
@@ -133,10 +135,11 @@ declare
     first_step bigint;
 begin
     if seconds is null or not (seconds > 0 and seconds <= 3e9) then
-        raise exception 'seconds must be a positive number, got: %', coalesce(seconds::text, 'NULL') using errcode = 'MQ002';
+        raise exception 'seconds must be a positive number, got: %', coalesce(seconds::text, 'NULL')
+            using errcode = 'MQ002', hint = 'Give a number of seconds above 0.';
     elsif step is null or not (step >= 1 and step <= seconds) or seconds / step > 10000 then
         raise exception 'step must be at least 1 and no longer than seconds, which may have 10000 steps; got: %', coalesce(step::text, 'NULL')
-            using errcode = 'MQ002';
+            using errcode = 'MQ002', hint = 'Take longer steps, or fewer seconds.';
     end if;
     last_step := floor((extract(epoch from clock_timestamp()) - 60) / step) - 1;
     first_step := last_step - ceil(seconds / step)::bigint + 1;

@@ -349,6 +349,35 @@ begin
         into missing_ids using runs;
     insert into spanmq.missing (queue_id, msg_id) select this.queue_id, id from unnest(missing_ids) id;
     perform spanmq.take_out_of(this, missing_ids, null);
+    if cardinality(missing_ids) = spanmq.count_runs(runs) then
+        perform spanmq.settle_missing_behind(this, (select max(id) from unnest(missing_ids) id));
+    end if;
+end $$;
+
+-- Where all of a claim is lost, what stands behind it may be: a claim that met them one by one would never get to its end.
+create or replace function spanmq.settle_missing_behind(this spanmq.queue, last_id bigint) returns void
+language plpgsql as $$
+declare
+    spans int := 1;
+    n bigint;
+    missing_ids bigint[];
+begin
+    -- As far as nothing is there; some 40,000 spans at most.
+    for step in 1 .. 15 loop
+        execute format(
+                'select max(e.id), count(*), array_agg(e.id) filter (where l.msg_id is null)'
+                ' from (select s.lo, s.n, s.ids from spanmq.span%1$s s where s.queue_id = $1 and s.state = ''r'' and s.lo > $2'
+                '       order by s.queue_id, s.lo limit $3) s'
+                ' cross join lateral spanmq.expand(s.lo, s.n, s.ids) e (id)'
+                ' left join lateral (select l.msg_id from spanmq.log_%2$s l where l.msg_id = e.id offset 0) l on true',
+                case when this.is_unlogged then '_unlogged' end, this.queue_id)
+            into last_id, n, missing_ids using this.queue_id, last_id, spans;
+        -- Those that nobody has taken meanwhile.
+        insert into spanmq.missing (queue_id, msg_id)
+            select this.queue_id, id from spanmq.expand_runs(spanmq.take_out_of(this, missing_ids, 0)) id where missing_ids is not null;
+        exit when cardinality(missing_ids) < n or missing_ids is null;
+        spans := least(spans * 4, 4096);
+    end loop;
 end $$;
 
 -- Since when messages are visible: `known` where it is not null, else since they were sent.

@@ -90,10 +90,12 @@ declare
     n int := 0;
 begin
     if budget is null or budget < 1 then
-        raise exception 'budget must be at least 1, got: %', budget using errcode = 'MQ002';
+        raise exception 'budget must be at least 1, got: %', budget
+            using errcode = 'MQ002', hint = 'Say how many acts a call may do.';
     end if;
     if current_setting('transaction_isolation') <> 'read committed' then
-        raise exception 'maintain() needs READ COMMITTED, not %', upper(current_setting('transaction_isolation')) using errcode = 'MQ003';
+        raise exception 'maintain() needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
+            using errcode = 'MQ003', hint = 'Call it in a transaction of its own.';
     end if;
     -- First, and whoever else is at the housekeeping: it has locks of its own, and is to be seen soon.
     return query select f.action, f.queue, f.detail from spanmq.fire_schedules(budget) f;

@@ -113,7 +113,8 @@ declare
     runs spanmq.run[];
 begin
     if until is null or not isfinite(until) then
-        raise exception 'vt cannot be NULL or infinite' using errcode = 'MQ002';
+        raise exception 'vt cannot be NULL or infinite'
+            using errcode = 'MQ002', hint = 'Give a time; one that is past shows the messages at once.';
     end if;
     runs := spanmq.take_out_of(this, msg_ids, null);
     if runs = '{}' then
@@ -206,7 +207,8 @@ begin
     end if;
     this := spanmq.find_queue(queue, 'delete');
     if ack.lease_id is null or ack.lease_id <= 0 or msg_ids is null then
-        raise exception 'lease_id must be one that receive gave and msg_ids an array, got: % and %', ack.lease_id, msg_ids using errcode = 'MQ002';
+        raise exception 'lease_id must be one that receive gave and msg_ids an array, got: % and %', ack.lease_id, msg_ids
+            using errcode = 'MQ002', hint = 'Give both as receive() returned them.';
     end if;
     runs := case when runs is null then spanmq.take_out_of(this, msg_ids, ack.lease_id)
                  else spanmq.take_out_some(this.queue_id, msg_ids, ack.lease_id, runs) end;

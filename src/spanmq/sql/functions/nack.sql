@@ -76,7 +76,8 @@ create or replace function spanmq.check_lease(lease_id bigint, msg_ids bigint[])
 language plpgsql immutable as $$
 begin
     if lease_id is null or lease_id <= 0 or msg_ids is null then
-        raise exception 'lease_id must be one that receive gave and msg_ids an array, got: % and %', lease_id, msg_ids using errcode = 'MQ002';
+        raise exception 'lease_id must be one that receive gave and msg_ids an array, got: % and %', lease_id, msg_ids
+            using errcode = 'MQ002', hint = 'Give both as receive() returned them.';
     end if;
 end $$;
 
@@ -156,7 +157,8 @@ begin
     if retry_in is not null then
         perform spanmq.after(retry_in, 'retry_in');
         if retry_in < 0 then
-            raise exception 'retry_in cannot be negative, got: %', retry_in using errcode = 'MQ002';
+            raise exception 'retry_in cannot be negative, got: %', retry_in
+                using errcode = 'MQ002', hint = '0 is at once; null is as the policy says.';
         end if;
     end if;
     runs := spanmq.gather_runs(spanmq.take_out_of(this, msg_ids, lease_id));

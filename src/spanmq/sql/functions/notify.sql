@@ -28,7 +28,8 @@ create or replace function spanmq.check_throttle(throttle_interval_ms int, text_
 language plpgsql immutable as $$
 begin
     if throttle_interval_ms is null or throttle_interval_ms < 0 then
-        raise exception '%', text_of_negative using errcode = 'MQ002', detail = format('throttle_interval_ms is %s.', throttle_interval_ms);
+        raise exception '%', text_of_negative
+            using errcode = 'MQ002', detail = format('throttle_interval_ms is %s.', throttle_interval_ms), hint = '0 notifies of each insert.';
     end if;
 end $$;
 
@@ -38,7 +39,8 @@ language plpgsql stable as $$
 begin
     if not exists (select from spanmq.queue q where q.folded_name = lower(queue_name)) then
         perform pgmq.format_table_name(queue_name, 'q');
-        raise exception '%', format(text_of_unknown, queue_name) using errcode = '42P01';
+        raise exception '%', format(text_of_unknown, queue_name)
+            using errcode = '42P01', hint = 'pgmq.list_queues() shows what there is.';
     end if;
     return spanmq.find_queue(queue_name, 'trigger');
 end $$;
@@ -83,7 +85,7 @@ begin
     this := spanmq.find_queue_to_notify(queue_name, 'Queue "%s" does not exist. Create the queue first using pgmq.create()');
     if this.notify_ms is null then
         raise exception 'Queue "%" does not have notify_insert enabled. Enable it first using pgmq.enable_notify_insert()', queue_name
-            using errcode = 'MQ002';
+            using errcode = 'MQ002', hint = 'pgmq.list_notify_insert_throttles() shows which have.';
     end if;
     update spanmq.queue q set notify_ms = throttle_interval_ms where q.queue_id = this.queue_id;
     perform setval(format('spanmq.notified_%s', this.queue_id)::regclass, 0);

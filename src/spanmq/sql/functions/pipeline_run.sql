@@ -14,7 +14,8 @@ begin
         of_queue := (spanmq.find_queue(queue, 'select')).queue_id;
     end if;
     if job is null or octet_length(job) not between 1 and 100 or octet_length(target) > 2000 then
-        raise exception 'a run needs the name of its job, of 1 to 100 bytes, and a target of at most 2,000' using errcode = 'MQ002';
+        raise exception 'a run needs the name of its job, of 1 to 100 bytes, and a target of at most 2,000'
+            using errcode = 'MQ002', hint = 'Give a name, and a shorter target.';
     end if;
     insert into spanmq.pipeline_run (job, queue_id, target, begun_by) values (job, of_queue, target, spanmq.caller())
         returning run_id into begun;
@@ -59,7 +60,8 @@ begin
         of_queue := (spanmq.find_queue(queue, 'select')).queue_id;
     end if;
     if qty is null or qty < 1 then
-        raise exception 'qty must be at least 1, got: %', qty using errcode = 'MQ002';
+        raise exception 'qty must be at least 1, got: %', qty
+            using errcode = 'MQ002', hint = 'Say how many.';
     end if;
     return query
         select r.run_id, r.job, q.name::text, r.target, r.begun_by::text,

@@ -49,7 +49,8 @@ declare
     old_max_backlog bigint;
 begin
     if settings is null or jsonb_typeof(settings) <> 'object' then
-        raise exception 'the settings of a policy must be a JSON object, got: %', coalesce(settings::text, 'NULL') using errcode = 'MQ002';
+        raise exception 'the settings of a policy must be a JSON object, got: %', coalesce(settings::text, 'NULL')
+            using errcode = 'MQ002', hint = 'Such as {"max_attempts": 5}.';
     end if;
     select string_agg(key, ', ') into unknown from jsonb_object_keys(settings) key where not defaults ? key;
     if unknown is not null then
@@ -79,11 +80,13 @@ begin
             where q.queue_id = this.queue_id;
     exception
         when check_violation or not_null_violation or data_exception or datatype_mismatch then
-            raise exception 'a setting of the policy is out of range: %', sqlerrm using errcode = 'MQ002', detail = settings::text;
+            raise exception 'a setting of the policy is out of range: %', sqlerrm
+                using errcode = 'MQ002', detail = settings::text, hint = 'pgmq.get_policy() shows all settings; docs/delivery.md says what they may be.';
     end;
     if policy.max_backlog is distinct from old_max_backlog then
         if this.is_subscription then
-            raise exception 'max_backlog is of the queue that is sent into, not of its subscription %', this.name using errcode = 'MQ060';
+            raise exception 'max_backlog is of the queue that is sent into, not of its subscription %', this.name
+                using errcode = 'MQ060', hint = 'Set it on the queue that it subscribes to.';
         end if;
         perform spanmq.set_room(this.queue_id, policy.max_backlog is not null);
     end if;

@@ -150,7 +150,8 @@ declare
     this spanmq.queue;
 begin
     if premake is null or premake < 1 then
-        raise exception 'premake must be at least 1, got %', premake using errcode = 'MQ002';
+        raise exception 'premake must be at least 1, got %', premake
+            using errcode = 'MQ002', hint = 'Leave it out: it has no effect here.';
     end if;
     perform spanmq.parse_interval(partition_interval, 'partition_interval');
     perform spanmq.parse_interval(retention_interval, 'retention_interval');
@@ -167,9 +168,11 @@ begin
     if given ~ '^\s*\d{1,9}\s*$' and given::int > 0 or given !~ '^\s*-?\d+\s*$' and given::interval > interval '0' then
         return;
     end if;
-    raise exception '% must be a positive number of messages or interval, got: %', what, given using errcode = 'MQ002';
+    raise exception '% must be a positive number of messages or interval, got: %', what, given
+        using errcode = 'MQ002', hint = 'Such as 10000 or 1 day.';
 exception when invalid_datetime_format or datetime_field_overflow or interval_field_overflow then
-    raise exception '% must be a positive number of messages or interval, got: %', what, given using errcode = 'MQ002';
+    raise exception '% must be a positive number of messages or interval, got: %', what, given
+        using errcode = 'MQ002', hint = 'Such as 10000 or 1 day.';
 end $$;
 
 create or replace function spanmq.set_retention(this spanmq.queue, segments text, retention text) returns void

@@ -93,13 +93,17 @@ declare
     this spanmq.queue := spanmq.find_queue(queue_name, 'delete');
     at_ timestamptz := clock_timestamp();
     runs spanmq.run[];
+    n int;
 begin
     perform spanmq.check_quantity(qty);
     runs := spanmq.claim_of(this, qty, null, null, at_, 1, null);
     return query select * from spanmq.fetch(this.queue_id, runs, 0, null, null, true);
-    if not found and runs <> '{}' then
+    get diagnostics n = row_count;
+    if n < spanmq.count_runs(runs) then
         perform spanmq.settle_missing(this, runs);
-        return query select * from pgmq.pop(queue_name, qty);
+        if n = 0 then
+            return query select * from pgmq.pop(queue_name, qty);
+        end if;
     end if;
 end $$;
 
@@ -170,7 +174,8 @@ begin
         end if;
         perform spanmq.check_quantity(qty), spanmq.after(lease, 'lease');
         if slots is null or slots < 1 then
-            raise exception 'slots must be at least 1, got: %', slots using errcode = 'MQ002';
+            raise exception 'slots must be at least 1, got: %', slots
+                using errcode = 'MQ002', hint = '1 where one transaction settles the whole batch.';
         end if;
         runs := spanmq.claim_of(this, qty, lease_id, until, at_, slots, null);
         return query select * from spanmq.fetch_leased(this.queue_id, runs, at_, until, lease_id, slots);
@@ -205,7 +210,8 @@ create or replace function spanmq.poll_pause(poll_interval_ms int) returns doubl
 language plpgsql immutable as $$
 begin
     if poll_interval_ms is null or poll_interval_ms < 0 then
-        raise exception 'poll_interval_ms must be 0 or more, got: %', poll_interval_ms using errcode = 'MQ002';
+        raise exception 'poll_interval_ms must be 0 or more, got: %', poll_interval_ms
+            using errcode = 'MQ002', hint = 'Leave it out for 100.';
     end if;
     return greatest(poll_interval_ms, 1) / 1000.0;
 end $$;

@@ -25,6 +25,7 @@ declare
     at_ timestamptz := clock_timestamp();
     until timestamptz;
     runs spanmq.run[];
+    n int;
 begin
     perform spanmq.check_quantity(qty);
     until := spanmq.after(vt, 'vt');
@@ -34,6 +35,13 @@ begin
         runs := spanmq.claim_special(this, qty, spanmq.new_lease(at_), until, at_, 1, null, mode);
     end if;
     return query select * from spanmq.fetch(this.queue_id, runs, 1, at_, until, mode <> 'rr');
+    get diagnostics n = row_count;
+    if n < spanmq.count_runs(runs) then
+        perform spanmq.settle_missing(this, runs);
+        if n = 0 then
+            return query select * from spanmq.read_groups(queue_name, vt, qty, mode);
+        end if;
+    end if;
 end $$;
 
 -- Leases up to qty messages, filling up from the oldest group first. Raises MQ003 outside READ COMMITTED.

@@ -251,7 +251,8 @@ declare
     reader spanmq.receiver := spanmq.find_receiver(this, receiver);
 begin
     if reader.label is null or reader.state = 'released' then
-        raise exception 'the receiver % has no label under which another checkpoint could find it', receiver using errcode = 'MQ002';
+        raise exception 'the receiver % has no label under which another checkpoint could find it', receiver
+            using errcode = 'MQ002', hint = 'Open the stream with a label if another is to take it over.';
     end if;
     update spanmq.receiver r set state = 'adoptable', incarnation = r.incarnation + 1 where r.receiver_id = reader.receiver_id;
 end $$;

@@ -10,10 +10,12 @@ declare
     visible_from timestamptz := spanmq.after(delay, 'delay');
 begin
     if delay < 0 then
-        raise exception 'delay cannot be negative, got: %', delay using errcode = 'MQ002';
+        raise exception 'delay cannot be negative, got: %', delay
+            using errcode = 'MQ002', hint = '0 is no delay.';
     end if;
     if rate <= 0 or rate = 'NaN' then
-        raise exception 'rate must be more than 0 messages a second, got: %', rate using errcode = 'MQ002';
+        raise exception 'rate must be more than 0 messages a second, got: %', rate
+            using errcode = 'MQ002', hint = 'Leave it out to put back all at once.';
     end if;
     return visible_from;
 end $$;
@@ -80,7 +82,8 @@ begin
     end if;
     if headers is not null then
         if jsonb_typeof(headers) not in ('object', 'null') then
-            raise exception 'headers must be a JSON object, got: %', left(headers::text, 100) using errcode = 'MQ002';
+            raise exception 'headers must be a JSON object, got: %', left(headers::text, 100)
+                using errcode = 'MQ002', hint = 'Such as {"x-pgmq-group": "a"}.';
         end if;
         letter.headers := nullif(headers, 'null');
         if spanmq.group_of(letter.headers) is distinct from letter.group_key then

@@ -13,13 +13,16 @@ declare
     before spanmq.schedule;
 begin
     if name is null or octet_length(name) not between 1 and 255 then
-        raise exception 'the name of a schedule must have 1 to 255 bytes' using errcode = 'MQ002';
+        raise exception 'the name of a schedule must have 1 to 255 bytes'
+            using errcode = 'MQ002', hint = 'Choose another name.';
     end if;
     if cron is null or catch_up is null or time_zone is null then
-        raise exception 'cron, time_zone and catch_up of a schedule cannot be NULL' using errcode = 'MQ002';
+        raise exception 'cron, time_zone and catch_up of a schedule cannot be NULL'
+            using errcode = 'MQ002', hint = 'Such as 0 8 * * * and Europe/Berlin.';
     end if;
     if jsonb_typeof(headers) not in ('object', 'null') then
-        raise exception 'the headers of a schedule must be a JSON object' using errcode = 'MQ002';
+        raise exception 'the headers of a schedule must be a JSON object'
+            using errcode = 'MQ002', hint = 'Such as {"x-pgmq-group": "a"}.';
     end if;
     -- An unknown zone raises here.
     perform now() at time zone time_zone;
@@ -139,7 +142,8 @@ declare
     this spanmq.schedule := spanmq.find_schedule(name, true);
 begin
     if times is null or array_position(times, null) is not null or cardinality(times) > 1000 or new_until is null or not isfinite(new_until) then
-        raise exception 'times must be at most 1000, and neither they nor new_until may be NULL' using errcode = 'MQ002';
+        raise exception 'times must be at most 1000, and neither they nor new_until may be NULL'
+            using errcode = 'MQ002', hint = 'Plan fewer at a time.';
     end if;
     if this.planned_until is distinct from plan_schedule.planned_until then
         return false;

@@ -191,11 +191,12 @@ create or replace function spanmq.check_batch(messages jsonb[], headers jsonb[])
 language plpgsql immutable as $$
 begin
     if cardinality(messages) is null or cardinality(messages) = 0 then
-        raise exception 'msgs cannot be NULL or empty' using errcode = 'MQ002';
+        raise exception 'msgs cannot be NULL or empty'
+            using errcode = 'MQ002', hint = 'Send at least one message, or don''t call.';
     end if;
     if cardinality(headers) <> cardinality(messages) then
         raise exception 'headers array length (%) must match msgs array length (%)', cardinality(headers), cardinality(messages)
-            using errcode = 'MQ002';
+            using errcode = 'MQ002', hint = 'Give one for each message; null is none.';
     end if;
 end $$;
 
@@ -204,7 +205,8 @@ create or replace function spanmq.delayed(delay int) returns timestamptz
 language plpgsql volatile as $$
 begin
     if delay < 0 then
-        raise exception 'delay cannot be negative, got: %', delay using errcode = 'MQ002';
+        raise exception 'delay cannot be negative, got: %', delay
+            using errcode = 'MQ002', hint = '0 is no delay.';
     end if;
     return case when delay = 0 then null else spanmq.after(delay, 'delay') end;
 end $$;
@@ -213,7 +215,8 @@ create or replace function spanmq.delayed(delay timestamptz) returns timestamptz
 language plpgsql immutable as $$
 begin
     if delay is null or not isfinite(delay) then
-        raise exception 'delay cannot be NULL or infinite' using errcode = 'MQ002';
+        raise exception 'delay cannot be NULL or infinite'
+            using errcode = 'MQ002', hint = 'Leave it out for no delay.';
     end if;
     return delay;
 end $$;

@@ -88,19 +88,23 @@ create or replace function spanmq.check_sending(
 language plpgsql immutable as $$
 begin
     if delay is null or delay < 0 then
-        raise exception 'delay cannot be negative or NULL, got: %', delay using errcode = 'MQ002';
+        raise exception 'delay cannot be negative or NULL, got: %', delay
+            using errcode = 'MQ002', hint = '0 is no delay.';
     end if;
     if priority is null or priority not between 0 and 9 then
         raise exception 'priority must be 0 to 9, got: %', priority using errcode = 'MQ002', hint = '9 is the highest.';
     end if;
     if expires_in <= 0 then
-        raise exception 'expires_in must be more than 0 seconds, got: %', expires_in using errcode = 'MQ002';
+        raise exception 'expires_in must be more than 0 seconds, got: %', expires_in
+            using errcode = 'MQ002', hint = 'Leave it out for messages that never expire.';
     end if;
     if max_attempts not between 1 and 1000 then
-        raise exception 'max_attempts must be 1 to 1000, got: %', max_attempts using errcode = 'MQ002';
+        raise exception 'max_attempts must be 1 to 1000, got: %', max_attempts
+            using errcode = 'MQ002', hint = 'Leave it out for what the policy says.';
     end if;
     if ordered is null then
-        raise exception 'ordered cannot be NULL' using errcode = 'MQ002';
+        raise exception 'ordered cannot be NULL'
+            using errcode = 'MQ002', hint = 'Say true or false.';
     end if;
 end $$;
 
@@ -114,7 +118,8 @@ begin
         return array_fill(limits, array[n]);
     end if;
     if exists (select from unnest(headers) h where jsonb_typeof(h) not in ('object', 'null')) then
-        raise exception 'headers must be JSON objects where a message has limits of its own' using errcode = 'MQ002';
+        raise exception 'headers must be JSON objects where a message has limits of its own'
+            using errcode = 'MQ002', hint = 'Give an object or null for each message.';
     end if;
     return array(select case when jsonb_typeof(u.h) = 'object' then u.h else '{}' end || limits
                  from unnest(headers) with ordinality u (h, position) order by u.position);
@@ -160,10 +165,12 @@ begin
         return;
     end if;
     if cardinality(dedup_ids) <> n then
-        raise exception 'dedup_ids array length (%) must match messages array length (%)', cardinality(dedup_ids), n using errcode = 'MQ002';
+        raise exception 'dedup_ids array length (%) must match messages array length (%)', cardinality(dedup_ids), n
+            using errcode = 'MQ002', hint = 'Give one for each message; null is none.';
     end if;
     if dedup_for is null or not (dedup_for > 0 and dedup_for <= 1209600) then
-        raise exception 'dedup_for must be more than 0 and at most 1209600 seconds (14 days), got: %', dedup_for using errcode = 'MQ002';
+        raise exception 'dedup_for must be more than 0 and at most 1209600 seconds (14 days), got: %', dedup_for
+            using errcode = 'MQ002', hint = 'Leave it out for 5 minutes.';
     end if;
     if exists (select from unnest(dedup_ids) d where d = '' or octet_length(d) > 512) then
         raise exception 'a dedup_id must have 1 to 512 bytes' using errcode = 'MQ002', hint = 'Use a hash of what is longer.';

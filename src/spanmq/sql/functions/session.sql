@@ -14,7 +14,8 @@ begin
     perform spanmq.check_secret_hash(secret_hash);
     perform spanmq.check_secret_hash(key_hash);
     if seconds <= 0 then
-        raise exception 'seconds must be a positive number, got: %', seconds using errcode = 'MQ002';
+        raise exception 'seconds must be a positive number, got: %', seconds
+            using errcode = 'MQ002', hint = 'Give a number of seconds above 0.';
     end if;
     delete from spanmq.session s where s.key_hash in (
         select o.key_hash from spanmq.session o where o.expires_at < clock_timestamp() order by o.expires_at limit 100 for update skip locked);

@@ -21,7 +21,8 @@ begin
     perform pgmq.validate_queue_name(queue);
     perform spanmq.check_may_create();
     if epoch is null or routing is null or shards is null then
-        raise exception 'a map of shards needs an epoch, a routing and shards' using errcode = 'MQ002';
+        raise exception 'a map of shards needs an epoch, a routing and shards'
+            using errcode = 'MQ002', hint = 'Give what get_shards() gave, changed.';
     end if;
     perform pg_advisory_xact_lock(spanmq.shard_lock(queue));
     begin
@@ -30,7 +31,8 @@ begin
             where m.epoch < excluded.epoch;
     exception when check_violation then
         raise exception 'this is no map of shards: %', sqlerrm
-            using errcode = 'MQ002', detail = format('routing %s, shards %s, former %s', routing, shards, former);
+            using errcode = 'MQ002', detail = format('routing %s, shards %s, former %s', routing, shards, former),
+                hint = 'Give what get_shards() gave, changed.';
     end;
     select m.epoch into there from spanmq.shard_map m where m.name = lower(queue);
     return there;

@@ -25,7 +25,8 @@ declare
     this spanmq.queue := spanmq.find_queue(queue, 'delete with grant option');
 begin
     if coalesce(jsonb_typeof(attributes), '') <> 'object' or coalesce(jsonb_typeof(tags), '') <> 'object' then
-        raise exception 'attributes and tags must be JSON objects' using errcode = 'MQ002';
+        raise exception 'attributes and tags must be JSON objects'
+            using errcode = 'MQ002', hint = 'Give {} for none.';
     end if;
     insert into spanmq.sqs_queue as s (queue_id, attributes, tags)
         values (this.queue_id, jsonb_strip_nulls(set_sqs_queue.attributes), jsonb_strip_nulls(set_sqs_queue.tags))

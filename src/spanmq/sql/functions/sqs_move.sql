@@ -18,7 +18,8 @@ declare
     made uuid;
 begin
     if rate not between 1 and 500 or to_move is null or source_arn is null then
-        raise exception 'rate must be 1 to 500, and to_move and source_arn not NULL' using errcode = 'MQ002';
+        raise exception 'rate must be 1 to 500, and to_move and source_arn not NULL'
+            using errcode = 'MQ002', hint = 'Give a rate in messages a second, and what is to be moved.';
     end if;
     delete from spanmq.sqs_move m where m.ended_at < clock_timestamp() - interval '30 days';
     insert into spanmq.sqs_move as m (source, destination, source_arn, destination_arn, rate, to_move)

@@ -57,7 +57,8 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
     if msg_id is null then
-        raise exception 'msg_id cannot be NULL' using errcode = 'MQ002';
+        raise exception 'msg_id cannot be NULL'
+            using errcode = 'MQ002', hint = 'Give the id of a message.';
     end if;
     return spanmq.status_of(spanmq.find_queue(queue, 'select'), msg_id);
 end $$;

@@ -78,7 +78,8 @@ declare
     drawn bigint;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
-        raise exception 'create_subscription() needs READ COMMITTED, not %', upper(current_setting('transaction_isolation')) using errcode = 'MQ003';
+        raise exception 'create_subscription() needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
+            using errcode = 'MQ003', hint = 'Call it in a transaction of its own.';
     end if;
     if parent.is_subscription then
         raise exception 'queue % is a subscription itself', parent.name

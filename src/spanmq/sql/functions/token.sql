@@ -17,7 +17,8 @@ language plpgsql immutable as $$
 begin
     if secret_hash is null or secret_hash !~ '^[0-9a-f]{64}$' then
         -- Without the value: whoever passes the secret by mistake must not find it in the server's log.
-        raise exception 'secret_hash must be the SHA-256 of a secret, in 64 hexadecimal digits' using errcode = 'MQ002';
+        raise exception 'secret_hash must be the SHA-256 of a secret, in 64 hexadecimal digits'
+            using errcode = 'MQ002', hint = 'Keep the secret: the database must not see it.';
     end if;
 end $$;
 
@@ -32,7 +33,8 @@ begin
     end if;
     select q into unfit from unnest(queues) q where q is null or q !~ '^[^$;''[:cntrl:]]{1,47}$' limit 1;
     if found then
-        raise exception 'no queue has a name like %', coalesce(quote_literal(unfit), 'NULL') using errcode = 'MQ002';
+        raise exception 'no queue has a name like %', coalesce(quote_literal(unfit), 'NULL')
+            using errcode = 'MQ002', hint = 'Use the characters of names, and * for any of them.';
     end if;
     if verbs is null or cardinality(verbs) = 0 then
         raise exception 'a scope needs a verb' using errcode = 'MQ002', hint = 'send, receive, look, manage.';
@@ -74,11 +76,13 @@ begin
     perform spanmq.check_token_right('insert');
     perform spanmq.check_secret_hash(secret_hash);
     if name is null or octet_length(name) not between 1 and 100 then
-        raise exception 'the name of a token must have 1 to 100 bytes' using errcode = 'MQ002';
+        raise exception 'the name of a token must have 1 to 100 bytes'
+            using errcode = 'MQ002', hint = 'Choose another name.';
     end if;
     perform spanmq.check_scope(queues, verbs);
     if expires_at <= clock_timestamp() then
-        raise exception 'the token would have expired at %', expires_at using errcode = 'MQ002';
+        raise exception 'the token would have expired at %', expires_at
+            using errcode = 'MQ002', hint = 'Give a time that is still to come, or none.';
     end if;
     insert into spanmq.token as t (name, secret_hash, queues, verbs, expires_at)
         values (create_token.name, create_token.secret_hash, create_token.queues,
@@ -122,7 +126,8 @@ begin
     perform spanmq.check_token_right('update');
     perform spanmq.check_secret_hash(secret_hash);
     if overlap < 0 then
-        raise exception 'overlap cannot be negative, got: %', overlap using errcode = 'MQ002';
+        raise exception 'overlap cannot be negative, got: %', overlap
+            using errcode = 'MQ002', hint = '0 ends the secret before at once.';
     end if;
     update spanmq.token t
         set previous_hash = case when overlap > 0 then t.secret_hash end, previous_until = case when overlap > 0 then until_ end,

@@ -16,15 +16,15 @@ begin
         'Only alphanumeric, dots, hyphens, underscores, *, and # are allowed.');
     if pattern ~ '\*\*' then
         raise exception 'pattern cannot contain consecutive stars (**). Use # for multi-segment matching. Got: %', pattern
-            using errcode = 'MQ005';
+            using errcode = 'MQ005', hint = 'Put # in their place.';
     end if;
     if pattern ~ '##' then
         raise exception 'pattern cannot contain consecutive hashes (##). A single # already matches zero or more segments. Got: %', pattern
-            using errcode = 'MQ005';
+            using errcode = 'MQ005', hint = 'Put one # in their place.';
     end if;
     if pattern ~ '\*#|#\*' then
         raise exception 'pattern cannot contain adjacent wildcards (*# or #*). Separate wildcards with dots. Got: %', pattern
-            using errcode = 'MQ005';
+            using errcode = 'MQ005', hint = 'Put a dot between them.';
     end if;
     return true;
 end $$;
@@ -34,17 +34,23 @@ create or replace function spanmq.check_topic(given text, what text, allowed tex
 language plpgsql immutable as $$
 begin
     if given is null or given = '' then
-        raise exception '% cannot be NULL or empty', what using errcode = 'MQ005';
+        raise exception '% cannot be NULL or empty', what
+            using errcode = 'MQ005', hint = 'Give words with dots between them.';
     elsif length(given) > 255 then
-        raise exception '% length cannot exceed 255 characters, got % characters', what, length(given) using errcode = 'MQ005';
+        raise exception '% length cannot exceed 255 characters, got % characters', what, length(given)
+            using errcode = 'MQ005', hint = 'Use fewer or shorter words.';
     elsif given !~ allowed then
-        raise exception '% contains invalid characters. % Got: %', what, allowed_words, given using errcode = 'MQ005';
+        raise exception '% contains invalid characters. % Got: %', what, allowed_words, given
+            using errcode = 'MQ005', hint = 'Replace the other characters.';
     elsif given ~ '^\.' then
-        raise exception '% cannot start with a dot. Got: %', what, given using errcode = 'MQ005';
+        raise exception '% cannot start with a dot. Got: %', what, given
+            using errcode = 'MQ005', hint = 'Give words with dots between them.';
     elsif given ~ '\.$' then
-        raise exception '% cannot end with a dot. Got: %', what, given using errcode = 'MQ005';
+        raise exception '% cannot end with a dot. Got: %', what, given
+            using errcode = 'MQ005', hint = 'Give words with dots between them.';
     elsif given ~ '\.\.' then
-        raise exception '% cannot contain consecutive dots. Got: %', what, given using errcode = 'MQ005';
+        raise exception '% cannot contain consecutive dots. Got: %', what, given
+            using errcode = 'MQ005', hint = 'Give words with dots between them.';
     end if;
 end $$;
 
@@ -55,10 +61,12 @@ declare
 begin
     perform pgmq.validate_topic_pattern(pattern);
     if queue_name is null or queue_name = '' then
-        raise exception 'queue_name cannot be NULL or empty' using errcode = 'MQ001';
+        raise exception 'queue_name cannot be NULL or empty'
+            using errcode = 'MQ001', hint = 'Name the queue.';
     end if;
     if not exists (select from spanmq.queue q where q.folded_name = lower(queue_name)) then
-        raise exception 'Queue "%" does not exist. Create the queue first using pgmq.create()', queue_name using errcode = '42P01';
+        raise exception 'Queue "%" does not exist. Create the queue first using pgmq.create()', queue_name
+            using errcode = '42P01', hint = 'pgmq.list_queues() shows what there is.';
     end if;
     this := spanmq.find_queue(queue_name, 'trigger');
     if this.is_subscription then
@@ -74,10 +82,12 @@ declare
     this spanmq.queue;
 begin
     if pattern is null or pattern = '' then
-        raise exception 'pattern cannot be NULL or empty' using errcode = 'MQ005';
+        raise exception 'pattern cannot be NULL or empty'
+            using errcode = 'MQ005', hint = 'Give words with dots between them, * for one and # for more.';
     end if;
     if queue_name is null or queue_name = '' then
-        raise exception 'queue_name cannot be NULL or empty' using errcode = 'MQ001';
+        raise exception 'queue_name cannot be NULL or empty'
+            using errcode = 'MQ001', hint = 'Name the queue.';
     end if;
     if not exists (select from spanmq.queue q where q.folded_name = lower(queue_name)) then
         return false;
@@ -136,7 +146,8 @@ declare
 begin
     perform pgmq.validate_routing_key(routing_key);
     if msg is null then
-        raise exception 'msg cannot be NULL' using errcode = 'MQ002';
+        raise exception 'msg cannot be NULL'
+            using errcode = 'MQ002', hint = 'Send the JSON null if that is meant.';
     end if;
     visible_at := spanmq.delayed(delay);
     for queue_name in select * from spanmq.routed_queues(routing_key) loop

@@ -19,7 +19,8 @@ declare
     now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
 begin
     if seconds is null or not (seconds > 0 and seconds <= 60) then
-        raise exception 'seconds must be more than 0 and at most 60, got: %', seconds using errcode = 'MQ002';
+        raise exception 'seconds must be more than 0 and at most 60, got: %', seconds
+            using errcode = 'MQ002', hint = 'Say it again before they are over.';
     end if;
     if this.waiting is null then
         this.waiting := spanmq.make_wake_clocks(this);

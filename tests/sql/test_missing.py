@@ -1,0 +1,91 @@
+"""Messages whose rows are gone from the log: a claim settles and records them, and gives what is there."""
+
+from typing import Any
+
+import pytest
+from psycopg import Connection, sql
+
+CLAIMS = {
+    "read": "pgmq.read('orders', 60, %s)",
+    "receive": "pgmq.receive('orders', %s, 60)",
+    "receive in slots": "pgmq.receive('orders', %s, 60, 2)",
+    "pop": "pgmq.pop('orders', %s)",
+    "read_grouped": "pgmq.read_grouped('orders', 60, %s)",
+    "read_grouped_rr": "pgmq.read_grouped_rr('orders', 60, %s)",
+    "read_grouped_head": "pgmq.read_grouped_head('orders', 60, %s)",
+}
+KINDS = {
+    "plain": "select pgmq.create('orders')",
+    "unlogged": "select pgmq.create_unlogged('orders')",
+    "limited": "select pgmq.create('orders'), pgmq.set_policy('orders', '{\"max_attempts\": 3}')",
+    "ordered": "select pgmq.create('orders'), pgmq.set_policy('orders', '{\"ordered\": true}')",
+}
+MANY = 3_000
+
+
+def send(connection: Connection[Any], n: int) -> None:
+    """Send messages one by one, each of a group of its own."""
+    connection.execute(
+        "select count(id) from generate_series(1, %s) i,"
+        " pgmq.send('orders', to_jsonb(i), jsonb_build_object('x-pgmq-group', i::text)) id",
+        [n],
+    )
+
+
+def lose(connection: Connection[Any], *ranges: tuple[int, int]) -> None:
+    for first, last in ranges:
+        row = connection.execute("select log_name from spanmq.segment order by lo limit 1").fetchone()
+        assert row is not None
+        connection.execute(
+            sql.SQL("delete from {} where msg_id between %s and %s").format(sql.Identifier("spanmq", row[0])),
+            [first, last],
+        )
+
+
+def claim(connection: Connection[Any], name: str, n: int) -> list[Any]:
+    rows = connection.execute(f"select msg_id from {CLAIMS[name]}".encode(), [n]).fetchall()
+    return [message_id for (message_id,) in rows]
+
+
+def missing(connection: Connection[Any]) -> list[Any]:
+    rows = connection.execute("select msg_id from spanmq.missing order by 1").fetchall()
+    return [message_id for (message_id,) in rows]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", CLAIMS)
+def test_claim_gives_what_is_there_and_settles_what_is_lost(
+    connection: Connection[Any], name: str, kind: str
+) -> None:
+    connection.execute(KINDS[kind].encode())
+    send(connection, 6)
+    lose(connection, (1, 1), (3, 3))
+    # Groups may be taken from any of them on.
+    assert sorted(claim(connection, name, 9)) == [2, 4, 5, 6]
+    left = {"pop": 0}.get(name, 4)
+    assert connection.execute("select queue_length from pgmq.metrics('orders')").fetchone() == (left,)
+    assert missing(connection) == [1, 3]
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("name", CLAIMS)
+def test_claim_gets_past_thousands_that_are_lost(connection: Connection[Any], name: str, n: int) -> None:
+    connection.execute(KINDS["plain"].encode())
+    send(connection, MANY + 3)
+    lose(connection, (1, MANY))
+    assert claim(connection, name, n) == [MANY + 1 + i for i in range(n)]
+    assert missing(connection) == list(range(1, MANY + 1))
+    assert claim(connection, name, 9) == [MANY + 1 + i for i in range(n, 3)]
+
+
+def test_what_another_holds_is_not_settled(connection: Connection[Any]) -> None:
+    connection.execute(KINDS["plain"].encode())
+    send(connection, 6)
+    connection.execute("select pgmq.set_vt('orders', array[1, 2, 4, 5], 60)")
+    assert claim(connection, "receive", 1) == [3]
+    connection.execute("select pgmq.set_vt('orders', array[1, 2, 5], 0)")
+    lose(connection, (1, 6))
+    send(connection, 1)
+    assert claim(connection, "receive", 1) == [7]
+    # One is leased and one is hidden: their turn comes.
+    assert missing(connection) == [1, 2, 5, 6]

@@ -10,6 +10,9 @@ import pytest
 from tests.dashboard.conftest import Person, rows
 from tests.service.running import service, token
 
+from spanmq.client import Client
+from spanmq.encryption import Encryption, new_line, read_keys
+
 PAGE = "/queue/dead-letters/repair?queue=invoices&id=1"
 AREA = re.compile(r"<textarea[^>]*>\n(.*?)</textarea>", re.DOTALL)
 STATE = "select message::text, read_ct from pgmq.q_invoices where msg_id = 1"
@@ -38,6 +41,25 @@ def test_body_that_was_not_touched_stays(keeper: Person, filled: str) -> None:
     shown = body_on(keeper.get(PAGE).text).replace("\n", "\r\n")
     assert keeper.post(PAGE, body=shown).status_code == 303
     assert rows(filled, STATE) == [('{"invoice": 0}', 0)]
+
+
+def test_sealed_body_that_was_not_touched_is_not_sealed_again(filled: str, tmp_path: Path) -> None:
+    line = new_line("first")
+    sealing = Encryption(read_keys(line, "the test's"))
+    with Client(filled, maintain_interval=None, encryption=sealing) as client:
+        client.send("empty", {"secret": 1})
+        client.reject(client.receive("empty"), "no")
+    [(sealed,)] = rows(filled, "select message::text from pgmq.dead_letters_of('empty', 1)")
+    assert "spanmq.sealed" in sealed
+    page = "/queue/dead-letters/repair?queue=empty&id=1"
+    with (
+        service(filled, tmp_path, more={"SPANMQ_ENCRYPTION_KEYS": line}) as running,
+        running.client() as http,
+    ):
+        shown = body_on(Person(http).get(page).text)
+        assert shown == '{"secret":1}'
+        assert Person(http).post(page, body=shown).status_code == 303
+    assert rows(filled, "select message::text from pgmq.q_empty where msg_id = 1") == [(sealed,)]
 
 
 @pytest.mark.parametrize("fields", [{"body": "{"}, {"body": ""}, {"body": "1", "delay": "soon"}])

@@ -13,7 +13,7 @@ from tests.sql.races.actions import ACTIONS, Action
 from tests.sql.races.sessions import Race, Session
 from tests.sql.races.test_pairs import STATES, Done, Stage, applies, finish, must_find, problems_of, start
 
-# Of the 1,900 pairs a sample, the same in every run. All of them held when this was written.
+# Of the 1,900 pairs a sample, the same in every run.
 PAIRS = 120
 # Grouped reads, and whatever else can't work in an old snapshot.
 REFUSED = "MQ003"

@@ -210,6 +210,20 @@ def test_attempts_are_counted_by_the_engine() -> None:
         assert set(log.failed()) == (set() if is_right else {CAUSE})
 
 
+def test_what_a_killed_worker_had_received_lost_an_attempt() -> None:
+    for deaths, is_right in ((0, False), (1, True)):
+        log = Log(max_attempts=3)
+        log.send(1, 1)
+        log.write("workers_started")
+        log.start(1)["attempt"] = 2
+        log.write("failed", worker=0, id=1, category="TRANSIENT")
+        for _ in range(deaths):
+            log.write("worker_killed", worker=1)
+        log.write("settled", worker=0, outcome="dead", ids=[1])
+        log.stop()
+        assert set(log.failed()) == (set() if is_right else {CAUSE})
+
+
 def test_what_was_never_sent_is_found() -> None:
     log = filled(1)
     log.handle(1, 7)

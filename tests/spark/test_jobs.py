@@ -103,7 +103,8 @@ def test_command_that_follows_ends_in_good_order(
     def stop_after_the_first() -> None:
         while not read_manifests(tmp_path, "orders"):
             time.sleep(0.02)
-        signal.raise_signal(signal.SIGTERM)
+        # To the thread that waits: another's signal would not end its wait.
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     stopper = threading.Thread(target=stop_after_the_first)
     stopper.start()

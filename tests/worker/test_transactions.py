@@ -74,8 +74,10 @@ def test_lease_that_was_lost_undoes_the_writes(
     taken: list[Message] = []
 
     def take_it_away() -> None:
-        client.set_vt("orders", 1, 0)
-        taken.extend(client.receive("orders", lease=600))
+        # At one instant: the worker would hear of a message that is visible again.
+        with client.transaction() as ours:
+            ours.set_vt("orders", 1, 0)
+            taken.extend(ours.receive("orders", lease=600))
 
     def plain(message: Message, connection: psycopg.Connection[Any]) -> None:
         connection.execute(INSERT, [message.body, message.attempt])

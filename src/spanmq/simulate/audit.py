@@ -157,6 +157,7 @@ class Audit:
             story.started_at = record["at"]
         story.starts += 1
         story.attempt = record.get("attempt", 0)
+        story.deaths_before = self._lives.total()
         story.until = record.get("until")
         story.has_failed = story.is_orphan = False
         self.first_at.setdefault(story.line.type, record["at"])
@@ -218,6 +219,9 @@ class Audit:
 
     def _may_be_dead(self, story: Story) -> bool:
         if story.is_poison or story.failures + story.deaths >= self._options.max_attempts:
+            return True
+        # What a killed worker had received and not begun lost an attempt that nobody wrote down.
+        if story.attempt + self._lives.total() - story.deaths_before >= self._options.max_attempts:
             return True
         is_final = self._options.failure_category in ("PERMANENT", "BUSINESS")
         return story.has_failed and (is_final or story.attempt >= self._options.max_attempts)

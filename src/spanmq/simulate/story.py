@@ -54,6 +54,7 @@ class Story:
     deaths: int = 0
     # As its last delivery said: a worker's death counts for everything that it held.
     attempt: int = 0
+    deaths_before: int = 0
     is_dead: bool = False
     # Of the last delivery: until when the lease was to last, and whether its worker gave it back or died.
     until: float | None = None

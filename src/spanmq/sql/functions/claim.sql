@@ -166,10 +166,14 @@ declare
     due_took interval := took;
 begin
     if took < interval '3 milliseconds' then
-        perform from spanmq.span s where s.queue_id = this_queue and s.state <> 'r' order by s.queue_id, s.vt limit 1;
+        if hint.due_until is null then
+            perform from spanmq.span s where s.queue_id = this_queue and s.state <> 'r' order by s.queue_id, s.vt limit 1;
+        end if;
         due_took := clock_timestamp() - started_at;
         started_at := clock_timestamp();
-        perform from spanmq.span s where s.queue_id = this_queue and s.state = 'r' order by s.queue_id, s.lo limit 1;
+        if hint.ready_until is null then
+            perform from spanmq.span s where s.queue_id = this_queue and s.state = 'r' order by s.queue_id, s.lo limit 1;
+        end if;
         took := clock_timestamp() - started_at;
         if hint.ready_until is null and not spanmq.is_slow(greatest(due_took, took)) then
             return hint;

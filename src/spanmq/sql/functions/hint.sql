@@ -39,7 +39,7 @@ language sql immutable as $$ select (0, null, '-infinity', null)::spanmq.hint $$
 
 -- Times of hints: milliseconds since 2020, short, and exact as an integer.
 create or replace function spanmq.hint_ms(at_ timestamptz) returns bigint
-language sql immutable as $$ select greatest(0, (extract(epoch from at_) * 1000)::bigint - 1577836800000) $$;
+language sql immutable as $$ select greatest(0, floor(extract(epoch from at_) * 1000)::bigint - 1577836800000) $$;
 
 create or replace function spanmq.hint_time(milliseconds numeric) returns timestamptz
 language sql immutable as $$ select '2020-01-01 00:00:00+00'::timestamptz + make_interval(secs => milliseconds::float8 / 1000) $$;

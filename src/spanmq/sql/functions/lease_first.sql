@@ -54,6 +54,9 @@ begin
     update spanmq.span s
         set lease_id = lease, state = 'l', n = 1, attempts = attempt, vt = until, last_read_at = at_
         where s.queue_id = this_queue and s.lo = first_id and s.lease_id = 0;
+    if until <= at_ then
+        perform spanmq.forget_hint(this_queue);
+    end if;
     if lane is not null and first_id between log_lo and log_hi then
         logged := spanmq.fetch_by_lane(lane, first_id);
     else
@@ -174,7 +177,7 @@ begin
         order by s.queue_id, s.lo limit 1 for update skip locked;
     covered := first.n;
     last := first;
-    if not found or first.ids is not null or first.attempt > this.max_attempts or quantity < 1 then
+    if not found or first.ids is not null or first.attempt > this.max_attempts or (quantity >= 1) is not true then
         return null;
     elsif spanmq.is_slow(clock_timestamp() - started_at) then
         perform spanmq.start_hint(this.queue_id, coalesce(hint, spanmq.no_hint()), first.lo, at_, clock_timestamp() - started_at);
@@ -210,6 +213,9 @@ begin
     update spanmq.span s
         set lease_id = lease, state = 'l', n = least(s.n, first.lo + quantity - s.lo), attempts = first.attempt, vt = this.until, last_read_at = at_
         where s.queue_id = this.queue_id and s.lo >= first.lo and s.lo < first.lo + quantity and s.lease_id = 0;
+    if this.until <= at_ then
+        perform spanmq.forget_hint(this.queue_id);
+    end if;
     if first.lo < this.log_lo or first.lo + quantity - 1 > this.log_hi then
         this.log_name := spanmq.log_of(this.queue_id, first.lo, first.lo + quantity - 1);
         this.lane := null;

@@ -78,7 +78,8 @@ begin
     end if;
     if lease is not null and taken > 0 then
         perform spanmq.insert_leased(this_queue, lease, until, at_, runs);
-        if until <= at_ and hint.due_until is not null then
+        -- Due at once, perhaps left of a hint that this claim started.
+        if until <= at_ then
             perform spanmq.forget_hint(this_queue);
         end if;
     end if;
@@ -111,7 +112,7 @@ begin
         if hint.ready_until is not null or hint.due_until is not null then
             hint := spanmq.set_hint(this_queue, hint, this.lo, clock_timestamp() - started_at, least(due_at, at_), due_took);
         elsif spanmq.is_slow(clock_timestamp() - started_at + due_took) then
-            hint := spanmq.start_hint(this_queue, hint, this.lo, least(due_at, at_), clock_timestamp() - started_at + due_took);
+            hint := spanmq.start_hint(this_queue, hint, this.lo, least(due_at, at_));
         end if;
         while this.lo is not null loop
             if strict and this.ids is not null then
@@ -156,28 +157,26 @@ begin
     return runs || run;
 end $$;
 
--- A look was slow: because of dead entries, or because the machine was busy? Where it was not very slow, looks once more, and starts a
--- hint if it is slow again. One that there is moves.
-create or replace function spanmq.start_hint(this_queue int, hint spanmq.hint, first_lo bigint, first_due timestamptz, took interval)
-returns spanmq.hint
+-- A look was slow: because of dead entries, or because the machine was busy? Looks once more from the left, and starts a hint if it is
+-- slow again. One that there is moves.
+create or replace function spanmq.start_hint(this_queue int, hint spanmq.hint, first_lo bigint, first_due timestamptz) returns spanmq.hint
 language plpgsql as $$
 declare
     started_at timestamptz := clock_timestamp();
-    due_took interval := took;
+    due_took interval;
+    took interval;
 begin
-    if took < interval '3 milliseconds' then
-        if hint.due_until is null then
-            perform from spanmq.span s where s.queue_id = this_queue and s.state <> 'r' order by s.queue_id, s.vt limit 1;
-        end if;
-        due_took := clock_timestamp() - started_at;
-        started_at := clock_timestamp();
-        if hint.ready_until is null then
-            perform from spanmq.span s where s.queue_id = this_queue and s.state = 'r' order by s.queue_id, s.lo limit 1;
-        end if;
-        took := clock_timestamp() - started_at;
-        if hint.ready_until is null and not spanmq.is_slow(greatest(due_took, took)) then
-            return hint;
-        end if;
+    if hint.due_until is null then
+        perform from spanmq.span s where s.queue_id = this_queue and s.state <> 'r' order by s.queue_id, s.vt limit 1;
+    end if;
+    due_took := clock_timestamp() - started_at;
+    started_at := clock_timestamp();
+    if hint.ready_until is null then
+        perform from spanmq.span s where s.queue_id = this_queue and s.state = 'r' order by s.queue_id, s.lo limit 1;
+    end if;
+    took := clock_timestamp() - started_at;
+    if hint.ready_until is null and not spanmq.is_slow(greatest(due_took, took)) then
+        return hint;
     end if;
     return spanmq.set_hint(this_queue, hint, first_lo, took, first_due, due_took);
 end $$;

@@ -43,7 +43,7 @@ begin
     if not found or ids is not null or attempt > max_attempts then
         return null;
     elsif spanmq.is_slow(clock_timestamp() - started_at) then
-        perform spanmq.start_hint(this_queue, coalesce(hint, spanmq.no_hint()), first_id, at_, clock_timestamp() - started_at);
+        perform spanmq.start_hint(this_queue, coalesce(hint, spanmq.no_hint()), first_id, at_);
     elsif hint.ready_until is not null and (first_id > hint.ready_from + 1000 or random() < 0.03) then
         -- To move it costs as much as to pass a hundred dead entries.
         perform spanmq.set_hint(this_queue, hint, first_id, null, due_from, null);
@@ -180,7 +180,7 @@ begin
     if not found or first.ids is not null or first.attempt > this.max_attempts or (quantity >= 1) is not true then
         return null;
     elsif spanmq.is_slow(clock_timestamp() - started_at) then
-        perform spanmq.start_hint(this.queue_id, coalesce(hint, spanmq.no_hint()), first.lo, at_, clock_timestamp() - started_at);
+        perform spanmq.start_hint(this.queue_id, coalesce(hint, spanmq.no_hint()), first.lo, at_);
     elsif hint.ready_until is not null and (first.lo > hint.ready_from + 1000 or random() < 0.03) then
         perform spanmq.set_hint(this.queue_id, hint, first.lo, null, due_from, null);
     end if;

@@ -37,12 +37,14 @@ end $$;
 create or replace function spanmq.no_hint() returns spanmq.hint
 language sql immutable as $$ select (0, null, '-infinity', null)::spanmq.hint $$;
 
--- Times of hints: milliseconds since 2020, short, and exact as an integer.
+-- Times of hints: milliseconds since 2020, short, and exact as an integer. Of an interval extract() is immutable: so these are inlined.
 create or replace function spanmq.hint_ms(at_ timestamptz) returns bigint
-language sql immutable as $$ select greatest(0, floor(extract(epoch from at_) * 1000)::bigint - 1577836800000) $$;
+language sql immutable as $$
+    select greatest(0, floor(extract(epoch from at_ - '2020-01-01 00:00:00+00'::timestamptz) * 1000))::bigint
+$$;
 
 create or replace function spanmq.hint_time(milliseconds numeric) returns timestamptz
-language sql immutable as $$ select '2020-01-01 00:00:00+00'::timestamptz + make_interval(secs => milliseconds::float8 / 1000) $$;
+language sql stable as $$ select '2020-01-01 00:00:00+00'::timestamptz + make_interval(secs => milliseconds::float8 / 1000) $$;
 
 create or replace function spanmq.hint_text(at_ timestamptz) returns text
 language sql immutable as $$ select spanmq.hint_ms(at_)::text $$;

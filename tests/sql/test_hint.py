@@ -14,7 +14,7 @@ CLAIMS = (
     "select * from pgmq.read('jobs', 30, 10)",
 )
 FEW_ENTRIES = 200
-PASSED = "select pg_stat_get_xact_tuples_returned('spanmq.span_ready'::regclass)"
+PASSED = "select pg_stat_get_xact_tuples_returned(%s::regclass)"
 SET_HINT = """
 select set_config('spanmq.hint_' || q.queue_id, concat_ws(' ', %s::text, h.until, '0', '0'), false),
        set_config('spanmq.hints', h.until, false)
@@ -43,13 +43,15 @@ def session(database: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
         yield opened
 
 
-def entries_passed(session: psycopg.Connection[tuple[object, ...]], claim: str) -> int:
-    """Count the entries of the index of ready spans, dead or alive, at which a claim looks."""
+def entries_passed(
+    session: psycopg.Connection[tuple[object, ...]], claim: str, index: str = "span_ready"
+) -> int:
+    """Count the entries of an index, that of ready spans, dead or alive, at which a claim looks."""
     counts: list[int] = []
     with session.transaction(force_rollback=True):
         for statement in ("select", claim):
             session.execute(statement.encode())
-            row = session.execute(PASSED).fetchone()
+            row = session.execute(PASSED, [f"spanmq.{index}"]).fetchone()
             assert row is not None
             counts.append(int(str(row[0])))
     return counts[1] - counts[0]
@@ -62,6 +64,14 @@ def test_claims_along_a_hint_pass_no_dead_entries(session: psycopg.Connection[tu
     assert min(entries_passed(session, claim) for claim in CLAIMS) >= SETTLED
     session.execute(SET_HINT, [SETTLED - 50])
     assert max(entries_passed(session, claim) for claim in CLAIMS) < FEW_ENTRIES
+
+
+def test_no_claim_passes_the_leases_of_what_was_settled(
+    session: psycopg.Connection[tuple[object, ...]],
+) -> None:
+    """They lie beyond now, where no hint leads past them."""
+    for claim in (*CLAIMS, "select * from pgmq.receive('jobs', 10, 60, 2)"):
+        assert entries_passed(session, claim, "span_due") < FEW_ENTRIES
 
 
 @pytest.mark.parametrize("quantity", [1, 10])

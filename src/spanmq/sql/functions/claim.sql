@@ -46,9 +46,10 @@ begin
         return runs;
     end if;
     loop
-        -- The clock was read once: clock_timestamp() in a where clause is volatile, and no index would serve it.
+        -- The clock was read once: clock_timestamp() in a where clause is volatile, and no index would serve it. Not beyond it: there lie
+        -- the leases of all that was settled since a snapshot is held.
         select s.vt into due_at from spanmq.span s
-            where s.queue_id = this_queue and s.state <> 'r' and s.vt >= hint.due_from order by s.queue_id, s.vt limit 1;
+            where s.queue_id = this_queue and s.state <> 'r' and s.vt >= hint.due_from and s.vt <= at_ order by s.queue_id, s.vt limit 1;
         due_took := clock_timestamp() - started_at;
         if (due_at <= at_) is not true then
             runs := spanmq.claim_ready(this_queue, quantity, at_, hint, due_at, due_took, true);
@@ -167,7 +168,7 @@ declare
     took interval;
 begin
     if hint.due_until is null then
-        perform from spanmq.span s where s.queue_id = this_queue and s.state <> 'r' order by s.queue_id, s.vt limit 1;
+        perform from spanmq.span s where s.queue_id = this_queue and s.state <> 'r' and s.vt <= first_due order by s.queue_id, s.vt limit 1;
     end if;
     due_took := clock_timestamp() - started_at;
     started_at := clock_timestamp();

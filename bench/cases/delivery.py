@@ -65,10 +65,8 @@ def _settle(batch: int, manner: str, singly: bool, half: bool) -> Experiment:
         finally:
             probe.close()
             database.drop_queue()
-        ack = median(times["ack"][1:])
         for case, measured in zip(cases, times.values(), strict=True):
             _record(stage, case, measured)
-            stage.note(f"{case}: {median(measured[1:]) / ack:.2f} times an ack")
 
     return Experiment(cases, run)
 
@@ -80,7 +78,6 @@ def _receive(manner: str, singly: bool, half: bool) -> Experiment:
         if (database := _ours(stage)) is None:
             return
         call = f"select count(*) from pgmq.receive('{QUEUE}', 10, {LEASE_SECONDS})"
-        medians = []
         for case in names:
             database.create_queue()
             if "backoff" in case:
@@ -103,10 +100,8 @@ def _receive(manner: str, singly: bool, half: bool) -> Experiment:
             finally:
                 probe.close()
                 database.drop_queue()
-            medians.append(median(measured[1:]))
             if case in cases:
                 _record(stage, case, measured)
-        stage.note(f"{names[1]}: {medians[1] / medians[0]:.2f} times without")
 
     return Experiment(names, run)
 

@@ -25,7 +25,6 @@ def experiments() -> tuple[Experiment, ...]:
 
 def _run(stage: Stage, wanted: Sequence[str]) -> None:
     """Take and settle half of a backlog of skewed groups: at its end only the long ones would be left."""
-    rates: dict[str, float] = {}
     for number, contestant, database in stage.rounds(stage.plan.rounds):
         if contestant.name != NATIVE:
             continue
@@ -46,9 +45,5 @@ def _run(stage: Stage, wanted: Sequence[str]) -> None:
                 sending=False,
                 transactions=stage.plan.skewed // BATCH // CLIENTS // 2,
             )
-            rates[name] = stage.measurements[-1].value
             database.drop_queue()
             database.calm()
-    for name, rate in rates.items():
-        if "free" in rates and name != "free":
-            stage.note(f"held-back/{name}: {rate / rates['free']:.2f} of the rate without it")

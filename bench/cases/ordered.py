@@ -78,7 +78,6 @@ def _compared(names: tuple[str, str], fill: _Fill) -> Experiment:
         database = stage.databases.get(SPANMQ_DATABASE)
         if database is None:
             return
-        medians = []
         for name in names:
             database.create_queue()
             fill(stage.plan, database, name)
@@ -93,7 +92,5 @@ def _compared(names: tuple[str, str], fill: _Fill) -> Experiment:
                 database.drop_queue()
             details = {results.FIRST_CALL_MS: first, results.SLOWEST_MS: max(others)}
             stage.record(Measurement(name, NATIVE, 1, median(others), LATENCY, details))
-            medians.append(median(others))
-        stage.note(f"{names[1]}: {medians[1] / medians[0]:.2f} times {names[0]}")
 
     return Experiment(names, run)

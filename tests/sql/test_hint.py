@@ -18,7 +18,7 @@ PASSED = "select pg_stat_get_xact_tuples_returned(%s::regclass)"
 SET_HINT = """
 select set_config('spanmq.hint_' || q.queue_id, concat_ws(' ', %s::text, h.until, '0', '0'), false),
        set_config('spanmq.hints', h.until, false)
-from spanmq.queue q, spanmq.hint_text(clock_timestamp() + interval '50 seconds') h (until)
+from spanmq.queue q, cast(spanmq.hint_ms(clock_timestamp() + interval '50 seconds') as text) h (until)
 where q.name = 'jobs'
 """
 
@@ -118,8 +118,8 @@ FIRST, LEFT = SETTLED + 1, SETTLED + 91
 FORGED = """
 select set_config('spanmq.hint_' || q.queue_id, replace(%s, 'UNTIL', h.until), false),
        set_config('spanmq.hints', greatest(h.until, n.until), false)
-from spanmq.queue q, spanmq.hint_text(clock_timestamp() + make_interval(secs => %s)) h (until),
-     spanmq.hint_text(clock_timestamp() + interval '50 seconds') n (until)
+from spanmq.queue q, cast(spanmq.hint_ms(clock_timestamp() + make_interval(secs => %s)) as text) h (until),
+     cast(spanmq.hint_ms(clock_timestamp() + interval '50 seconds') as text) n (until)
 where q.name = 'jobs'
 """
 

@@ -1,5 +1,6 @@
 """Many receivers at once: each message once, none lost, groups in order."""
 
+import json
 import random
 import threading
 from collections import Counter
@@ -116,3 +117,32 @@ def test_group_is_worked_on_by_one_at_a_time_and_in_order(race: Race) -> None:
     together(race, work)
     assert seen == {group: sorted(got) for group, got in seen.items()}
     assert race.left() == []
+
+
+POLICIES = {
+    "plain": {},
+    "ordered": {"ordered": True},
+    "limited": {"max_in_flight": 100, "rate_limit": 1000},
+    "limited per group": {"max_in_flight_per_group": 100},
+    "prior": {},
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("claim", ["receive", *CLAIMS])
+def test_who_asks_for_none_keeps_nothing_from_others(race: Race, claim: str, policy: str) -> None:
+    if claim == "read matching" and policy in ("ordered", "limited per group"):
+        pytest.skip("refused: it would take messages out of the middle of a group")
+    race.main.rows("select pgmq.set_policy('jobs', %s::jsonb)", json.dumps(POLICIES[policy]))
+    if policy == "prior":
+        race.main.rows("select pgmq.send_messages('jobs', array['1']::jsonb[], priority => 9)")
+    race.main.rows("select pgmq.send('jobs', '1')")
+    race.main.rows("select pgmq.send('jobs', '1', headers => '{\"x-pgmq-group\": \"a\"}')")
+    race.send(20)
+    rehearsal = race.open()
+    rehearsal.begin()
+    query = CLAIMS.get(claim, "select msg_id from pgmq.receive(%s, %s)")
+    assert rehearsal.rows(query, race.queue, 0) == []
+    expected = race.main.column("select msg_id from pgmq.q_jobs")
+    assert sorted(race.main.column("select msg_id from pgmq.receive('jobs', 100)")) == sorted(expected)
+    rehearsal.commit()

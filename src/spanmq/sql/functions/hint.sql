@@ -27,7 +27,7 @@ begin
     end if;
     if this.ready_until is null and this.due_until is null then
         perform spanmq.forget_hint(this_queue);
-        if current_setting('spanmq.hints', true) < spanmq.hint_text(at_) then
+        if current_setting('spanmq.hints', true) < now_ms::text then
             perform set_config('spanmq.hints', '', false);
         end if;
     end if;
@@ -45,9 +45,6 @@ $$;
 
 create or replace function spanmq.hint_time(milliseconds numeric) returns timestamptz
 language sql stable as $$ select '2020-01-01 00:00:00+00'::timestamptz + make_interval(secs => milliseconds::float8 / 1000) $$;
-
-create or replace function spanmq.hint_text(at_ timestamptz) returns text
-language sql immutable as $$ select spanmq.hint_ms(at_)::text $$;
 
 -- Whether a look took so long that it must have passed a thousand dead entries: ten times as long as it takes in health.
 create or replace function spanmq.is_slow(took interval) returns boolean

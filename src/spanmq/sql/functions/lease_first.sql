@@ -167,17 +167,18 @@ begin
     end if;
     started_at := clock_timestamp();
     -- As in lease_one(). A receiver asks for as many as it has room for, and mostly there is one: then nothing more is asked.
+    -- Who asks for none, a worker that warms a session, must hold none: others would skip it.
     select s.lo, s.n, s.ids, s.attempts + 1 as attempt,
            s.n >= quantity or exists (select from spanmq.span b where b.queue_id = this.queue_id and b.state = 'r' and b.lo > s.lo
                                       order by b.queue_id, b.lo limit 1) as has_more
         into first
         from spanmq.span s
-        where s.queue_id = this.queue_id and s.state = 'r' and s.lo >= from_lo
+        where s.queue_id = this.queue_id and s.state = 'r' and s.lo >= from_lo and quantity >= 1
           and not exists (select from spanmq.span d where d.queue_id = this.queue_id and d.state <> 'r' and d.vt <= at_ and d.vt >= due_from)
         order by s.queue_id, s.lo limit 1 for update skip locked;
     covered := first.n;
     last := first;
-    if not found or first.ids is not null or first.attempt > this.max_attempts or (quantity >= 1) is not true then
+    if not found or first.ids is not null or first.attempt > this.max_attempts then
         return null;
     elsif spanmq.is_slow(clock_timestamp() - started_at) then
         perform spanmq.start_hint(this.queue_id, coalesce(hint, spanmq.no_hint()), first.lo, at_);

@@ -80,7 +80,7 @@ begin
         -- been woken a moment ago: where it is sent to fast, that is so almost always, and the rest of the question is spared.
         elsif pg_sequence_last_value(woken) not between now_ms - 10 and now_ms
               and pg_sequence_last_value(waiting) between now_ms and now_ms + 60000
-              and (visible_at > clock_timestamp() + interval '4 seconds') is not true then
+              and not spanmq.is_foreseen(visible_at) then
             perform setval(woken, now_ms), pg_notify(spanmq.channel_of(queue_name), '');
         end if;
     end if;

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 from tests.tracing.recorded import FOREIGN, FOREIGN_TRACE, Recorded, context_of, linked, parent_text, told
 from tests.worker.running import working
@@ -16,6 +18,8 @@ from spanmq.client import Client
 from spanmq.message import Message
 from spanmq.worker import Reject, Retry
 from spanmq.worker.event import HandlerOverran, MessageSettled
+from spanmq.worker.handler import Handler
+from spanmq.worker.trace import HandlerTraces
 
 
 def handler_in_a_thread(message: Message) -> None:
@@ -32,6 +36,12 @@ def handler_with_connection(message: Message, connection: Any) -> None:
 
 async def handler_with_async_connection(message: Message, connection: Any) -> None:
     handler_in_a_thread(message)
+
+
+def attempt_of(span: ReadableSpan) -> int:
+    attempt = (span.attributes or {})["spanmq.attempt"]
+    assert isinstance(attempt, int)
+    return attempt
 
 
 @pytest.mark.parametrize(
@@ -89,8 +99,8 @@ def test_retry_links_to_the_attempts_before(client: Client, database: str, recor
         client.send("orders", 1)
         assert record.outcomes(3) == ["retrying", "retrying", "acked"]
     sent = context_of(recorded.one("send orders"))
-    attempts = recorded.all("process orders")
-    assert [(each.attributes or {})["spanmq.attempt"] for each in attempts] == [1, 2, 3]
+    attempts = sorted(recorded.all("process orders"), key=attempt_of)
+    assert [attempt_of(each) for each in attempts] == [1, 2, 3]
     assert {context_of(each).trace_id for each in attempts} == {sent.trace_id}
     texts = [parent_text(sent), *(parent_text(context_of(each)) for each in attempts)]
     assert [linked(each) for each in attempts] == [texts[:1], texts[:2], texts[:3]]
@@ -102,6 +112,26 @@ def test_retry_links_to_the_attempts_before(client: Client, database: str, recor
     assert (attempts[0].attributes or {})["error.type"] == "Retry"
     [settled] = told(attempts[0], "settled")
     assert (settled["spanmq.outcome"], settled["spanmq.category"]) == ("retrying", "TRANSIENT")
+
+
+def test_retry_that_begins_before_its_failure_was_told_links_to_it(
+    client: Client, recorded: Recorded
+) -> None:
+    client.send("orders", 1)
+    [first] = client.receive("orders")
+    traces = HandlerTraces("w1")
+    handler = traces.over(Handler(handler_in_a_thread, "handler", False, False, False))
+    attempts = [replace(first, attempt=attempt) for attempt in (1, 2, 3)]
+    for each in attempts:
+        handler.function(each)
+    # Told in another order than they were made.
+    for each, outcome in zip(attempts, ("acked", "retrying", "retrying"), strict=True):
+        traces.observe(MessageSettled("orders", 1, outcome, 4 - each.attempt, 0.1))
+    known = [parent_text(context_of(each)) for each in sorted(recorded.all("process orders"), key=attempt_of)]
+    [sent] = recorded.all("send orders")
+    texts = [parent_text(context_of(sent)), *known]
+    linked_by = [linked(each) for each in sorted(recorded.all("process orders"), key=attempt_of)]
+    assert linked_by == [texts[:1], texts[:2], texts[:3]]
 
 
 def test_batch_has_a_trace_of_its_own_with_a_link_to_each(

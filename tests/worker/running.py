@@ -55,8 +55,12 @@ class Record:
         return found
 
     def outcomes(self, count: int) -> list[str]:
-        """Wait until so many messages are settled; give their outcomes."""
-        return [event.outcome for event in self.wait(MessageSettled, count)]
+        """Wait until so many messages are settled; give their outcomes, those of first attempts first.
+
+        Attempts are settled on different connections: one may be told of before the one that it follows.
+        """
+        events = sorted(self.wait(MessageSettled, count), key=lambda event: event.attempt)
+        return [event.outcome for event in events]
 
 
 class Running:

@@ -37,7 +37,8 @@ class HandlerTraces:
     def __init__(self, worker: str) -> None:
         self._worker = worker
         self._open: dict[Key, _Open] = {}
-        self._earlier: OrderedDict[tuple[str, int], list[Any]] = OrderedDict()
+        # Of each message the attempts that are to be tried again, and their contexts.
+        self._earlier: OrderedDict[tuple[str, int], dict[int, Any]] = OrderedDict()
 
     def over(self, handler: Handler) -> Handler:
         """Give the handler with a trace span around each call."""
@@ -83,10 +84,17 @@ class HandlerTraces:
         return handling
 
     def _known(self, messages: Sequence[Message]) -> list[Any]:
-        if not self._earlier:
-            return []
-        keys = [(each.queue, each.message_id) for each in messages if each.attempt > 1]
-        return [context for key in keys for context in self._earlier.get(key, ())]
+        return [context for each in messages if each.attempt > 1 for context in self._attempts(each)]
+
+    def _attempts(self, message: Message) -> list[Any]:
+        """Give the contexts of its earlier attempts, the first one first."""
+        known = dict(self._earlier.get((message.queue, message.message_id), {}))
+        # One that is tried again at once may come before its settlement was told.
+        for attempt in range(max(1, message.attempt - ATTEMPTS_MAX), message.attempt):
+            opened = self._open.get((message.queue, message.message_id, attempt))
+            if opened is not None:
+                known[attempt] = opened.handling.context
+        return [known[attempt] for attempt in sorted(known)]
 
     def _settled(self, event: MessageSettled) -> None:
         found = self._open.pop((event.queue, event.message_id, event.attempt), None)
@@ -106,9 +114,10 @@ class HandlerTraces:
         if event.outcome != "retrying":
             self._earlier.pop(key, None)
             return
-        known = self._earlier.setdefault(key, [])
-        known.append(handling.context)
-        del known[:-ATTEMPTS_MAX]
+        known = self._earlier.setdefault(key, {})
+        known[event.attempt] = handling.context
+        if len(known) > ATTEMPTS_MAX:
+            del known[min(known)]
         self._earlier.move_to_end(key)
         if len(self._earlier) > EARLIER_MAX:
             self._earlier.popitem(last=False)

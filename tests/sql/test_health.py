@@ -1,5 +1,6 @@
 """health(), statistics() and doctor() tell what is, at a price that does not grow with messages."""
 
+import time
 from typing import Any
 
 import psycopg
@@ -107,8 +108,9 @@ def test_waiting_sessions_and_old_snapshots_are_seen(database: str) -> None:
         assert health(race.main.connection)["waiting_sessions"] == 2
         assert health(race.main.connection, "others")["waiting_sessions"] == 1
         age = "select extract(epoch from clock_timestamp() - xact_start) from pg_stat_activity where pid = %s"
-        assert health(race.main.connection)["oldest_snapshot_seconds"] > 0
-        assert one.value(age, one.pid) >= health(race.main.connection)["oldest_snapshot_seconds"] - 1
+        # Those of all databases count, and another test's may be older.
+        held = one.value(age, one.pid)
+        assert health(race.main.connection)["oldest_snapshot_seconds"] >= held > 0
         one.rollback()
         archives.rows()
         deletes.rows()
@@ -268,11 +270,15 @@ def test_leaking_functions_and_missing_rows_are_found(connection: Connection[Any
 
 def test_held_snapshot_is_named(database: str) -> None:
     with Race(database) as race:
-        assert finding(race.main.connection, "snapshots") == ("ok", "none is held")
         holder = race.open()
         holder.rows("set application_name = 'report'")
         holder.begin("repeatable read")
         holder.rows("select 1")
-        level, found = finding(race.main.connection, "snapshots")
-        assert (level, f"by process {holder.pid} (report), idle in transaction" in found) == ("ok", True)
+        ours = f"by process {holder.pid} (report), idle in transaction"
+        deadline = time.monotonic() + 60
+        # Snapshots of all databases count: another test's may be the oldest, as long as that runs.
+        while ours not in (found := finding(race.main.connection, "snapshots"))[1]:
+            assert time.monotonic() < deadline, found
+        assert found[0] == "ok"
         holder.rollback()
+        assert ours not in finding(race.main.connection, "snapshots")[1]

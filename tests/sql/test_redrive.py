@@ -49,6 +49,7 @@ def maintain(race: Race, until: str) -> None:
         done += race.main.column("select action from pgmq.maintain()")
         if until in done:
             return
+        race.wait_for_other_databases()
     raise AssertionError(f"{until} is not among {done}")
 
 
@@ -282,6 +283,7 @@ def test_one_segment_is_made_for_all_that_have_gone(race: Race) -> None:
     for _ in range(60):
         if not race.main.value("select count(*) from spanmq.segment where hi < 300000"):
             break
+        race.wait_for_other_databases()
         race.main.rows("select * from pgmq.maintain()")
     before = race.main.value("select count(*) from spanmq.segment")
     assert redrive(race.main) == ids

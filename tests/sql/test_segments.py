@@ -46,26 +46,12 @@ def maintain(race: Race, session: Session | None = None) -> Rows:
         rows = (session or race.main).rows("select action, detail from pgmq.maintain()")
         if not rows:
             # It may only have noted what the next waits for: that snapshots are gone, of other databases too.
-            wait_for_other_databases(race)
+            race.wait_for_other_databases()
             rows = (session or race.main).rows("select action, detail from pgmq.maintain()")
             if not rows:
                 return done
         done += rows
     raise AssertionError(f"maintain() does not come to an end: {done[-5:]}")
-
-
-def wait_for_other_databases(race: Race) -> None:
-    """Return when nobody in another database, such as a service, looks further back than now."""
-    with psycopg.connect(race.dsn, autocommit=True) as watcher:
-        row = watcher.execute("select pg_current_xact_id()::xid").fetchone()
-        assert row is not None
-        deadline = time.monotonic() + 30
-        while watcher.execute(
-            "select from pg_stat_activity where datname <> current_database()"
-            " and greatest(age(backend_xmin), age(backend_xid)) > age(%s::text::xid)",
-            row,
-        ).fetchall():
-            assert time.monotonic() < deadline, "somebody in another database holds a snapshot"
 
 
 def did(done: Rows, action: str) -> int:

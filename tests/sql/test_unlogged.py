@@ -32,6 +32,7 @@ def test_copy_of_a_sparse_segment_is_unlogged(database: str) -> None:
             done += race.main.column("select action from pgmq.maintain()")
             if "rewrote segment" in done:
                 break
+            race.wait_for_other_databases()
         assert "rewrote segment" in done
         assert persistence(race) == ["u"]
         assert race.main.column("select msg_id from pgmq.read('jobs', 30, 100)") == ids[:20]

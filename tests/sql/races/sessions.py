@@ -11,6 +11,7 @@ import psycopg
 
 WAIT_SECONDS = 20.0
 LOCK_SECONDS = 40
+OTHERS_SECONDS = 60.0
 POLL_SECONDS = 0.002
 
 Rows = list[tuple[Any, ...]]
@@ -174,6 +175,22 @@ class Race:
         leases = self.main.column("select lease_id from pgmq.receive(%s, %s, %s)", self.queue, n, seconds)
         assert len(leases) == n
         return int(leases[0])
+
+    def wait_for_other_databases(self) -> None:
+        """Return when nobody in another database, such as another test, looks further back than now.
+
+        maintain() drops and rewrites nothing that any snapshot on the server may still see.
+        """
+        now = self._server.execute("select pg_current_xact_id()::xid").fetchone()
+        deadline = time.monotonic() + OTHERS_SECONDS
+        while others := self._server.execute(
+            "select pid, datname, state, query from pg_stat_activity where datname <> current_database()"
+            " and greatest(age(backend_xmin), age(backend_xid)) > age(%s::text::xid)",
+            now,
+        ).fetchall():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"others still hold snapshots or transactions: {others}")
+            time.sleep(POLL_SECONDS)
 
     def left(self) -> list[int]:
         """Return the ids of all unsettled messages."""

@@ -13,7 +13,7 @@ GENERATORS = $(wildcard tools/generate_*.py)
 WORKERS ?= 3
 ARGS ?=
 
-.PHONY: help setup demo test test-quick test-sql-16 lint fix bench bench-quick bench-simulate bench-worker bench-service soak soak-worker docs clean
+.PHONY: help setup demo test test-quick test-sql test-sql-16 lint fix bench bench-quick bench-simulate bench-worker bench-service soak soak-worker docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo 'make demo         336,776 flights through a queue and back    (ARGS="--rows 10000")'
 	@echo 'make test         all tests on PostgreSQL 18, then the SQL tests on 16   (ARGS="-k lease")'
 	@echo 'make test-quick   the tests that take less than five seconds each'
+	@echo 'make test-sql     the SQL tests on a server of yours   (SERVER="host=/tmp/mine user=postgres")'
 	@echo 'make lint         ruff, mypy, generated files are fresh'
 	@echo 'make fix          format, repair what ruff can, regenerate'
 	@echo 'make bench        side by side with PGMQ, then workers, then Spark; bench-quick: three minutes; soak: an hour'
@@ -60,6 +61,14 @@ test: setup
 
 test-quick: setup
 	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup -m 'not slow' $(ARGS)
+
+# Any version, any build: a server that nobody needs, and a role that may do everything there. CONTRIBUTING.md starts one.
+SERVER := $(SPANMQ_TEST_DSN)
+test-sql: export SPANMQ_TEST_DSN := $(SERVER)
+test-sql: setup
+	@test -n "$$SPANMQ_TEST_DSN" || { echo 'Name the server: make test-sql SERVER="host=/tmp/mine user=postgres"' >&2; exit 1; }
+	@$(RUN) -c 'import os, psycopg; print(psycopg.connect(os.environ["SPANMQ_TEST_DSN"]).execute("select version()").fetchone()[0])'
+	$(RUN) -m pytest -n $(WORKERS) tests/sql tests/schema $(ARGS)
 
 test-sql-16: setup
 	SPANMQ_TEST_POSTGRES=16 $(RUN) -m pytest -n $(WORKERS) tests/sql tests/schema $(ARGS)

@@ -5,7 +5,7 @@ The functions bear the names of the client's methods; PGMQ's names of arguments 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -156,6 +156,11 @@ def look_ahead(queue: str) -> Call[float | None]:
     """Ask in how many seconds something falls due."""
     arguments = (argument.queue_name("queue", queue),)
     return Call("look_ahead", arguments, Rows.scalar, queue, native=True, idle=True)
+
+
+def look_ahead_all(queues: Sequence[str]) -> Call[list[float | None]]:
+    """Ask that of many queues, in their order."""
+    return Call("look_ahead", (argument.texts("queues", queues),), Rows.scalar, native=True, idle=True)
 
 
 def peek(

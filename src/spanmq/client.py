@@ -9,7 +9,7 @@ The modules without `_async` in their names are made of their twins by tools/gen
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from time import monotonic
@@ -467,6 +467,11 @@ def look_ahead(client: Client, queue: str) -> float | None:
     For who waits himself: a delay, a backoff or a lease that ends announces nothing.
     """
     return client._link.run(calls.look_ahead(queue))
+
+
+def look_ahead_all(client: Client, queues: Sequence[str]) -> list[float | None]:
+    """Ask that of many queues by one statement; of a queue that is gone nothing is known."""
+    return client._link.run(calls.look_ahead_all(queues))
 
 
 def install_at(dsn: str) -> Installed:

@@ -7,7 +7,7 @@ The modules without `_async` in their names are made of their twins by tools/gen
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from time import monotonic
@@ -465,6 +465,11 @@ async def look_ahead(client: AsyncClient, queue: str) -> float | None:
     For who waits himself: a delay, a backoff or a lease that ends announces nothing.
     """
     return await client._link.run(calls.look_ahead(queue))
+
+
+async def look_ahead_all(client: AsyncClient, queues: Sequence[str]) -> list[float | None]:
+    """Ask that of many queues by one statement; of a queue that is gone nothing is known."""
+    return await client._link.run(calls.look_ahead_all(queues))
 
 
 def install_at(dsn: str) -> Installed:

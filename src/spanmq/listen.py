@@ -119,6 +119,11 @@ class Due:
     def __init__(self, seconds: float | None = None) -> None:
         self._at = float("inf") if seconds is None else monotonic() + seconds
 
+    @property
+    def is_over(self) -> bool:
+        """Tell whether it has fallen due."""
+        return self._at <= monotonic()
+
     def within(self, seconds: float) -> float:
         """Give so many seconds, or fewer: those until then."""
         return min(seconds, max(self._at - monotonic(), DUE_SECONDS_MIN))

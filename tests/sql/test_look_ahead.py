@@ -70,3 +70,21 @@ def test_rate_limit_tells_when_it_lets_the_next_one_through(jobs: Connection[Any
 def test_unknown_queue_is_said(jobs: Connection[Any]) -> None:
     with pytest.raises(psycopg.errors.UndefinedTable, match="nothing"):
         jobs.execute("select pgmq.look_ahead('nothing')")
+
+
+def test_many_are_asked_for_at_once_and_of_what_is_gone_nothing_is_known(jobs: Connection[Any]) -> None:
+    jobs.execute("select pgmq.create('others'), pgmq.create('hidden')")
+    send(jobs, 300)
+    jobs.execute("select pgmq.send('others', '1', clock_timestamp() + interval '500 s')")
+    jobs.execute("create role looker")
+    for queue in ("jobs", "others"):
+        jobs.execute("select pgmq.grant_queue('looker', %s, 'receive')", [queue])
+    text = "select pgmq.look_ahead(array['others', 'nothing', 'JOBS', 'hidden', '', null])"
+    jobs.execute("set role looker")
+    row = jobs.execute(text.encode()).fetchone()
+    jobs.execute("reset role")
+    assert row is not None
+    others, nothing, mine, *rest = row[0]
+    assert 490 < others <= 500
+    assert 290 < mine <= 300
+    assert [nothing, *rest] == [None] * 4

@@ -1,8 +1,9 @@
 """Long polls: any number of requests that wait, without a connection of the database for any of them.
 
 The waiters of a queue stand in one line. One task a line is woken by announcements, which all come over one
-LISTEN connection, or by the clock, for not all that becomes visible is announced; it receives for the first
-in line, and again as long as something comes. So looks cost the same for one waiter and for a thousand.
+LISTEN connection, or by the clock, for not all that becomes visible is announced: it asks when the next
+message falls due, for all lines together. It receives for the first in line, and again as long as something
+comes. So looks cost the same for one waiter and for a thousand.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import Context
+from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from spanmq.client_async import announcements
+from spanmq.client_async import announcements, look_ahead_all
 from spanmq.errors import SpanmqError
-from spanmq.listen_async import FIRST_POLL_SECONDS
+from spanmq.listen_async import AHEAD_SECONDS, FIRST_POLL_SECONDS, AsyncAnnouncement, Due
+from spanmq.service.ahead import Ahead
 
 if TYPE_CHECKING:
     from spanmq.client_async import AsyncClient
@@ -27,6 +31,8 @@ logger = logging.getLogger("spanmq.service")
 POLL_SECONDS: Final = 0.5
 # All lines together: with many queues waited for, each is looked at less often.
 LOOKS_PER_SECOND: Final = 400
+# What is hidden for four seconds or more is announced by nobody: who waits for longer asks again meanwhile.
+ASK_SECONDS: Final = 3.0
 JOIN_SECONDS: Final = 5.0
 
 Take = Callable[[], Awaitable[list["Message"]]]
@@ -41,10 +47,15 @@ class _Waiter:
 
 
 class Waiting:
-    """All lines."""
+    """All lines; each is looked at after `first` seconds, then after twice as long, up to `longest`."""
 
-    def __init__(self, client: AsyncClient) -> None:
+    def __init__(
+        self, client: AsyncClient, *, first: float = FIRST_POLL_SECONDS, longest: float = POLL_SECONDS
+    ) -> None:
         self._client = client
+        self._first = first
+        self._longest = longest
+        self._ahead = Ahead(partial(look_ahead_all, client))
         self._lines: dict[str, deque[_Waiter]] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._is_stopped = False
@@ -128,15 +139,23 @@ class Waiting:
     async def _serve(self, key: str, line: deque[_Waiter]) -> None:
         try:
             async with announcements(self._client, key) as announced:
-                interval = FIRST_POLL_SECONDS
+                interval = self._first
+                is_announced = False
+                due = Due()
                 while line and not self._is_stopped:
-                    # In this order: what is announced during the look ends the next wait.
+                    # In this order: what is announced during the look ends the next wait, and what falls due
+                    # after the question is known, or found by the look.
                     announced.clear()
+                    # What fell due and is nobody's (paused, behind others) must not lead from look to look.
+                    is_asked = interval >= AHEAD_SECONDS and not is_announced and not due.is_over
+                    due = await self._ahead.of(key) if is_asked else Due()
                     if await self._look(line):
-                        interval = FIRST_POLL_SECONDS
+                        interval = self._first
                     if line and not self._is_stopped:
-                        await announced.wait(interval)
-                        longest = max(POLL_SECONDS, len(self._lines) / LOOKS_PER_SECOND)
+                        # Announced may have been what falls due in a moment: ask soon.
+                        seconds = min(interval, AHEAD_SECONDS) if is_announced else interval
+                        is_announced, due = await self._pause(key, announced, due, seconds)
+                        longest = max(self._longest, len(self._lines) / LOOKS_PER_SECOND)
                         interval = min(interval * 2, longest)
         finally:
             # Nothing is awaited since the line was found empty: nobody can have joined it unserved.
@@ -145,6 +164,21 @@ class Waiting:
             for waiter in line:
                 if not waiter.found.done():
                     waiter.found.set_result([])
+
+    async def _pause(
+        self, key: str, announced: AsyncAnnouncement, due: Due, seconds: float
+    ) -> tuple[bool, Due]:
+        """Wait so long, or until something is announced or falls due; tell whether it was announced.
+
+        Gives what is known of what falls due, too: who waits for long asks again meanwhile.
+        """
+        until = monotonic() + seconds
+        while True:
+            left = until - monotonic()
+            is_announced = await announced.wait(due.within(min(left, ASK_SECONDS)))
+            if is_announced or due.is_over or left <= ASK_SECONDS:
+                return is_announced, due
+            due = await self._ahead.of(key)
 
     async def _look(self, line: deque[_Waiter]) -> bool:
         """Serve from the head of the line as long as something comes; tell whether anything did."""

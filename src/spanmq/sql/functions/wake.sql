@@ -55,6 +55,26 @@ begin
     return least(extract(epoch from due_at - at_), spanmq.until_token(this.queue_id, policy.rate_limit, policy.rate_burst));
 end $$;
 
+-- The same for many queues at once, in their order: for one process in which many wait. Of a queue that is gone, or on which the caller has no right,
+-- nothing is known: its next receive says so.
+create or replace function pgmq.look_ahead(queues text[]) returns double precision[]
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    queue text;
+    seconds double precision;
+    found_all double precision[] := '{}';
+begin
+    foreach queue in array queues loop
+        begin
+            seconds := pgmq.look_ahead(queue);
+        exception when undefined_table or insufficient_privilege or sqlstate 'MQ001' then
+            seconds := null;
+        end;
+        found_all := found_all || seconds;
+    end loop;
+    return found_all;
+end $$;
+
 -- Whether who waits will know by itself when a message becomes visible: it looks again before that, and looks ahead then.
 create or replace function spanmq.is_foreseen(visible_at timestamptz) returns boolean
 language sql volatile as $$ select coalesce(visible_at > clock_timestamp() + interval '4 seconds', false) $$;

@@ -1,0 +1,188 @@
+"""What comes back by itself is found when it does, though who waits looks by itself only now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+from tests.cli.program import do
+
+from spanmq.client_async import AsyncClient
+from spanmq.errors import ConnectionFailedError
+from spanmq.listen_async import Due
+from spanmq.message import Message
+from spanmq.service import waiting
+from spanmq.service.ahead import QUEUES_MAX, Ahead
+from spanmq.service.waiting import Waiting
+
+# No second look comes within the wait but the one when something falls due.
+NEVER_SECONDS = 3_600.0
+WAIT_SECONDS = 20.0
+DUE_SECONDS = 1.0
+WAITERS = 3
+
+Hide = Callable[[AsyncClient, str], Awaitable[object]]
+
+
+async def delayed(client: AsyncClient, queue: str) -> object:
+    return await client.send(queue, "delayed", delay=DUE_SECONDS)
+
+
+async def failed(client: AsyncClient, queue: str) -> object:
+    await client.send(queue, "failed")
+    return await client.nack(await client.receive(queue), retry_in=DUE_SECONDS)
+
+
+async def abandoned(client: AsyncClient, queue: str) -> object:
+    await client.send(queue, "abandoned")
+    return await client.receive(queue, lease=DUE_SECONDS)
+
+
+async def found(client: AsyncClient, lines: Waiting, queue: str, begun: asyncio.Event) -> list[Message]:
+    """Let some wait; give what the first of them got."""
+
+    async def take() -> list[Message]:
+        messages = await client.receive(queue, lease=NEVER_SECONDS)
+        begun.set()
+        return messages
+
+    async def wait() -> list[Message]:
+        return await lines.wait(queue, take, WAIT_SECONDS, asyncio.Event().wait(), since=0)
+
+    waits = [asyncio.create_task(wait()) for _ in range(WAITERS)]
+    done, others = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for each in others:
+        each.cancel()
+    await asyncio.wait(waits)
+    return [message for each in done for message in each.result()]
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["hidden before", "hidden while they wait"])
+def test_what_falls_due_is_found_by_who_waits_for_long(database: str, is_first: bool) -> None:
+    ways: list[Hide] = [delayed, failed, abandoned] if is_first else [delayed]
+
+    async def run() -> list[Message]:
+        async with AsyncClient(database, maintain_interval=None) as client:
+            lines = Waiting(client, first=NEVER_SECONDS, longest=NEVER_SECONDS)
+
+            async def one(hide: Hide) -> list[Message]:
+                queue, begun = hide.__name__, asyncio.Event()
+                await client.create_queue(queue)
+                if is_first:
+                    await hide(client, queue)
+                waits = asyncio.create_task(found(client, lines, queue, begun))
+                if not is_first:
+                    await begun.wait()
+                    await hide(client, queue)
+                return await waits
+
+            got = await asyncio.gather(*map(one, ways))
+            lines.stop()
+            await lines.join()
+            return [message for each in got for message in each]
+
+    messages = asyncio.run(run())
+    assert [message.body for message in messages] == [way.__name__ for way in ways]
+
+
+def test_what_fell_due_and_nobody_may_have_leads_from_no_look_to_the_next(database: str) -> None:
+    do(database, "select pgmq.create('paused'), pgmq.pause('paused')")
+    count = 100
+    due = "clock_timestamp() + (500 + 5 * n) * interval '1 ms'"
+    do(database, f"select pgmq.send('paused', '1', {due}) from generate_series(1, {count}) n")
+    looks = 0
+
+    async def run() -> None:
+        async with AsyncClient(database, maintain_interval=None) as client:
+            lines = Waiting(client, first=NEVER_SECONDS, longest=NEVER_SECONDS)
+
+            async def take() -> list[Message]:
+                nonlocal looks
+                looks += 1
+                return await client.receive("paused")
+
+            assert await lines.wait("paused", take, 1.5, asyncio.Event().wait(), since=0) == []
+            lines.stop()
+
+    asyncio.run(run())
+    # The first, after listening began, when that was in vain, when the first fell due.
+    assert 1 < looks < count / 10
+
+
+def test_who_waits_for_long_asks_again_meanwhile(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "ASK_SECONDS", 0.2)
+
+    async def run() -> list[Message]:
+        async with AsyncClient(database, maintain_interval=None) as client:
+            await client.create_queue("held")
+            await client.send("held", "held")
+            [message] = await client.receive("held", lease=NEVER_SECONDS)
+            lines, asked = Waiting(client, first=NEVER_SECONDS, longest=NEVER_SECONDS), asyncio.Event()
+            of = lines._ahead.of
+            asks = 0
+
+            async def counted(queue: str) -> Due:
+                nonlocal asks
+                asks += 1
+                if asks == 3:  # before the first look, after listening began, and meanwhile
+                    asked.set()
+                return await of(queue)
+
+            monkeypatch.setattr(lines._ahead, "of", counted)
+            waits = asyncio.create_task(found(client, lines, "held", asyncio.Event()))
+            await asked.wait()
+            # Nobody announces a lease.
+            await client.hold("held", message.lease_id or 0, message.message_id, DUE_SECONDS)
+            messages = await waits
+            lines.stop()
+            await lines.join()
+            return messages
+
+    assert [message.attempt for message in asyncio.run(run())] == [2]
+
+
+def test_all_are_asked_for_together() -> None:
+    asked: list[list[str]] = []
+
+    async def run() -> list[Due]:
+        begun, answered = asyncio.Event(), asyncio.Event()
+
+        async def ask_all(queues: Sequence[str]) -> list[float | None]:
+            asked.append(list(queues))
+            begun.set()
+            await answered.wait()
+            return [float(queue) for queue in queues]
+
+        ahead = Ahead(ask_all)
+        wanted = [str(number) for number in range(QUEUES_MAX + 50)]
+        first = asyncio.create_task(ahead.of("3600"))
+        await begun.wait()
+        rest = [asyncio.create_task(ahead.of(queue)) for queue in wanted for _ in range(2)]
+        await asyncio.sleep(0)
+        answered.set()
+        return [await first, *await asyncio.gather(*rest)]
+
+    dues = asyncio.run(run())
+    assert [len(queues) for queues in asked] == [1, QUEUES_MAX, 50]
+    assert dues[0].within(10_000) > dues[200].within(10_000)
+    assert not dues[200].is_over
+
+
+def test_what_can_not_be_asked_is_not_known() -> None:
+    broken: list[object] = []
+
+    async def ask_all(queues: Sequence[str]) -> list[float | None]:
+        raise ConnectionFailedError("away")
+
+    async def run() -> list[Due]:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: broken.append(context))
+        ahead = Ahead(ask_all)
+        dues = [await ahead.of("orders"), await ahead.of("orders")]
+        await asyncio.sleep(0)
+        gc.collect()
+        return dues
+
+    assert [due.within(5) for due in asyncio.run(run())] == [5, 5]
+    assert broken == []

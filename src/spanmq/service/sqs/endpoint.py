@@ -145,9 +145,18 @@ def _read(request: Request, body: bytes, *, is_json: bool) -> tuple[str, Values]
             raise SqsError("SerializationException", "The body is no JSON object.")
         return action, _with_blobs(values)
     try:
-        form = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1_000))
+        fields = [
+            field
+            for text in (request.url.query, body.decode())
+            for field in parse_qsl(text, keep_blank_values=True, max_num_fields=1_000)
+        ]
     except ValueError as error:
         raise SqsError("MalformedQueryString", "The body is no form.") from error
+    form = dict(fields)
+    if len(form) < len(fields):
+        names = [name for name, _ in fields]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise SqsError("MalformedQueryString", f"The parameter {twice[:80]!r} is there twice.")
     action = form.get("Action", "")
     _check_action(action)
     return action, query.parse(action, form)
@@ -160,7 +169,10 @@ def _check_action(action: str) -> None:
 
 def _with_blobs(values: Values) -> Values:
     """Read what is base64 in JSON: the binary values of attributes."""
-    for holder in (values, *(each for each in values.get("Entries") or () if isinstance(each, dict))):
+    entries = values.get("Entries")
+    for holder in (values, *(entries if isinstance(entries, list) else ())):
+        if not isinstance(holder, dict):
+            continue
         for name in ("MessageAttributes", "MessageSystemAttributes"):
             attributes = holder.get(name)
             for value in attributes.values() if isinstance(attributes, dict) else ():

@@ -38,6 +38,7 @@ COUNTED: Final = {
 }
 TOLD: Final = ("QueueArn", "CreatedTimestamp", "LastModifiedTimestamp")
 RECEIVES_MAX: Final = 1_000
+SOURCES_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +115,15 @@ def arn_of(queue: str, region: str) -> str:
 def read_redrive(text: str) -> Redrive:
     """Read a RedrivePolicy; raises an SqsError for what is none."""
     policy = _object("RedrivePolicy", text)
-    try:
-        receives_max = int(policy["maxReceiveCount"])
-        target = str(policy["deadLetterTargetArn"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise bad_attribute("RedrivePolicy", "it needs deadLetterTargetArn and maxReceiveCount") from error
-    if not 1 <= receives_max <= RECEIVES_MAX or len(policy) > 2:
-        raise bad_attribute("RedrivePolicy", "maxReceiveCount is of 1 to 1000, and nothing else is known")
-    return Redrive(name_of_arn(target), receives_max)
+    count, target = policy.get("maxReceiveCount"), policy.get("deadLetterTargetArn")
+    # A number, or its text: programs send both.
+    if isinstance(count, str) and re.fullmatch(r"[0-9]{1,9}", count):
+        count = int(count)
+    if type(count) is not int or not isinstance(target, str) or len(policy) > 2:
+        raise bad_attribute("RedrivePolicy", "it needs deadLetterTargetArn and maxReceiveCount, nothing else")
+    if not 1 <= count <= RECEIVES_MAX:
+        raise bad_attribute("RedrivePolicy", "maxReceiveCount is of 1 to 1000")
+    return Redrive(name_of_arn(target), count)
 
 
 def allows_redrive(text: str | None, source: str) -> bool:
@@ -182,12 +184,33 @@ def _policy(key: str, value: str) -> str | None:
     if key == "RedrivePolicy":
         read_redrive(value)
     else:
-        policy = _object(key, value)
-        if policy.get("redrivePermission") not in ("allowAll", "denyAll", "byQueue"):
-            raise bad_attribute(key, "redrivePermission is allowAll, denyAll or byQueue")
-        for arn in policy.get("sourceQueueArns", []):
-            name_of_arn(str(arn))
+        _check_allowed(key, _object(key, value))
     return value
+
+
+def _check_allowed(key: str, policy: dict[str, Any]) -> None:
+    permission, sources = policy.get("redrivePermission"), policy.get("sourceQueueArns")
+    if permission not in ("allowAll", "denyAll", "byQueue") or policy.keys() - {
+        "redrivePermission",
+        "sourceQueueArns",
+    }:
+        raise bad_attribute(key, "it is a redrivePermission (allowAll, denyAll, byQueue) and sourceQueueArns")
+    if permission != "byQueue":
+        if sources is not None:
+            raise bad_attribute(key, "sourceQueueArns go with byQueue")
+        return
+    if not isinstance(sources, list) or not 1 <= len(sources) <= SOURCES_MAX:
+        raise bad_attribute(key, f"byQueue wants 1 to {SOURCES_MAX} sourceQueueArns")
+    for arn in sources:
+        if not isinstance(arn, str) or not _ARN.fullmatch(arn):
+            raise bad_attribute(key, f"{str(arn)[:100]!r} is no ARN of a queue of this service")
+
+
+def check_together(attributes: Mapping[str, str | None]) -> None:
+    """Raise an SqsError for attributes that a queue can't have at once."""
+    is_by_group = attributes.get("FifoThroughputLimit") == "perMessageGroupId"
+    if is_by_group and attributes.get("DeduplicationScope") != "messageGroup":
+        raise bad_attribute("FifoThroughputLimit", "perMessageGroupId wants DeduplicationScope messageGroup")
 
 
 def _object(name: str, text: str) -> dict[str, Any]:

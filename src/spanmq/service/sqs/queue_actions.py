@@ -7,12 +7,14 @@ from typing import Any
 from spanmq.errors import QueueNotFoundError
 from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.queue import (
+    ACCOUNT,
     COUNTED,
     TOLD,
     QueueView,
     allows_redrive,
     check_attributes,
     check_name,
+    check_together,
     read_redrive,
 )
 from spanmq.service.sqs.refusal import SqsError, bad_attribute, bad_value, no_queue
@@ -29,6 +31,7 @@ async def create_queue(call: Call) -> dict[str, Any]:
     check_name(name)
     call.check("manage", name)
     kept = check_attributes(name, attributes, is_new=True)
+    check_together(kept)
     try:
         there = await call.queue("manage", name)
     except SqsError as fault:
@@ -51,6 +54,8 @@ async def create_queue(call: Call) -> dict[str, Any]:
 
 async def get_queue_url(call: Call) -> dict[str, Any]:
     """Give the URL of a queue."""
+    if call.values.get("QueueOwnerAWSAccountId", ACCOUNT) != ACCOUNT:
+        raise no_queue()
     queue = await call.queue("look", call.values["QueueName"])
     return {"QueueUrl": call.url_of(queue.name)}
 
@@ -98,6 +103,7 @@ async def set_queue_attributes(call: Call) -> dict[str, Any]:
     """Change attributes; those that are not named stay."""
     queue = await call.queue("manage")
     kept = check_attributes(queue.name, call.values["Attributes"], is_new=False)
+    check_together({**queue.known.attributes, **kept})
     await _check_redrive(call, queue.name, kept)
     async with call.backend.client.transaction() as client:
         if policy := _policy(queue.name, kept, is_new=False):

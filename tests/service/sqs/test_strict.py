@@ -1,0 +1,93 @@
+"""Whatever would have no effect here is refused, in either protocol, and nothing of it happens."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+from tests.service.sqs.conftest import Make
+from tests.service.sqs.test_queues import attributes, refused
+
+ARN = "arn:aws:sqs:x:000000000000:dead"
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"maxReceiveCount": 3.7, "deadLetterTargetArn": ARN},
+        {"maxReceiveCount": True, "deadLetterTargetArn": ARN},
+        {"maxReceiveCount": [], "deadLetterTargetArn": ARN},
+        {"maxReceiveCount": 3, "deadLetterTargetArn": [ARN]},
+        {"maxReceiveCount": 3, "deadLetterTargetArn": ARN, "odd": 1},
+        float("inf"),
+    ],
+    ids=str,
+)
+def test_redrive_policy_that_means_nothing_is_refused(sqs: Any, make: Make, policy: object) -> None:
+    text = json.dumps(policy).replace("Infinity", '{"maxReceiveCount": 1e999, "deadLetterTargetArn": ""}')
+    code = refused(sqs.set_queue_attributes, QueueUrl=make(), Attributes={"RedrivePolicy": text})
+    assert code.endswith("InvalidAttributeValue")
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"redrivePermission": "byQueue"},
+        {"redrivePermission": "byQueue", "sourceQueueArns": []},
+        {"redrivePermission": "byQueue", "sourceQueueArns": 5},
+        {"redrivePermission": "byQueue", "sourceQueueArns": ["x"]},
+        {"redrivePermission": "byQueue", "sourceQueueArns": [ARN] * 11},
+        {"redrivePermission": "allowAll", "sourceQueueArns": [ARN]},
+        {"redrivePermission": "denyAll", "odd": 1},
+        {"redrivePermission": ["denyAll"]},
+    ],
+    ids=str,
+)
+def test_redrive_allow_policy_that_means_nothing_is_refused(
+    sqs: Any, make: Make, policy: dict[str, Any]
+) -> None:
+    url = make()
+    given = {"RedriveAllowPolicy": json.dumps(policy)}
+    code = refused(sqs.set_queue_attributes, QueueUrl=url, Attributes=given)
+    assert code.endswith("InvalidAttributeValue")
+    assert "RedriveAllowPolicy" not in attributes(sqs, url)
+
+
+def test_queue_of_another_account_is_not_there(sqs: Any, make: Make) -> None:
+    name = make().rpartition("/")[2]
+    assert sqs.get_queue_url(QueueName=name, QueueOwnerAWSAccountId="000000000000")["QueueUrl"]
+    code = refused(sqs.get_queue_url, QueueName=name, QueueOwnerAWSAccountId="123456789012")
+    assert code.endswith(("QueueDoesNotExist", "NonExistentQueue"))
+
+
+def test_limit_of_groups_wants_their_own_deduplication(sqs: Any, make: Make) -> None:
+    url = make(fifo=True)
+    by_group = {"FifoThroughputLimit": "perMessageGroupId"}
+    code = refused(sqs.set_queue_attributes, QueueUrl=url, Attributes=by_group)
+    assert code.endswith("InvalidAttributeValue")
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={**by_group, "DeduplicationScope": "messageGroup"})
+    assert attributes(sqs, url)["FifoThroughputLimit"] == "perMessageGroupId"
+
+
+@pytest.mark.parametrize("entries", [5, {"a": 1}, "x", [5], None, True], ids=str)
+def test_entries_that_are_none_are_refused(http: httpx.Client, queue: str, entries: object) -> None:
+    values = {"QueueUrl": f"/{queue}", "Entries": entries}
+    answer = http.post("/", json=values, headers={"x-amz-target": "AmazonSQS.SendMessageBatch"})
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["__type"].startswith("com.amazonaws.sqs#")
+
+
+def test_field_that_comes_twice_is_refused(http: httpx.Client, queue: str) -> None:
+    fields = [("Action", "SendMessage"), ("QueueUrl", f"/{queue}"), ("MessageBody", "1")]
+    answer = http.post("/", content=urlencode([*fields, ("MessageBody", "2")]), headers=FORM)
+    assert (answer.status_code, "MessageBody" in answer.text) == (400, True)
+    # What stands in the URL is of the form, too.
+    form = urlencode([*fields, ("DelaySeconds", "0")])
+    answer = http.post("/?DelaySeconds=1", content=form, headers=FORM)
+    assert (answer.status_code, "DelaySeconds" in answer.text) == (400, True)
+    answer = http.post(f"/?{urlencode(fields[:1])}", content=urlencode(fields[1:]), headers=FORM)
+    assert answer.status_code == 200, answer.text

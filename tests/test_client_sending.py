@@ -35,6 +35,18 @@ def test_duplicate_gives_the_first_id(client: Client) -> None:
     assert client.send_batch("orders", [3, 4, 5], dedup_ids=["b", None, "NULL"]) == [3, 4, 2]
 
 
+def test_id_that_is_reused_for_something_else_is_refused(client: Client) -> None:
+    first = client.send("orders", 1, dedup_id="a", fingerprint="x")
+    assert client.send_batch("orders", [1], dedup_ids=["a"], fingerprint="x") == [first]
+    for send in (
+        lambda: client.send("orders", 2, dedup_id="a", fingerprint="y"),
+        lambda: client.send_batch("orders", [3, 4], dedup_ids=["b", "a"], fingerprint="y"),
+    ):
+        with pytest.raises(errors.DedupIdReusedError):
+            send()
+    assert [message.body for message in client.peek("orders")] == [1]
+
+
 def test_batch_of_many_calls_is_deduplicated_as_one(client: Client) -> None:
     ids = client.send_batch("orders", range(2_500), dedup_ids=(f"n{i % 1_200}" for i in range(2_500)))
     assert len(ids) == 2_500
@@ -61,6 +73,7 @@ def test_what_no_message_can_have_is_refused(client: Client) -> None:
         {"dedup_id": ""},
         {"dedup_id": "a\0"},
         {"dedup_id": "a", "dedup_for": 0},
+        {"fingerprint": "a"},
         {"ordered": 1},
     ):
         with pytest.raises(errors.InvalidArgumentError):

@@ -76,6 +76,10 @@ class QueueFullError(SpanmqError):
     """The queue holds as much as its policy allows (`max_backlog`); nothing was sent."""
 
 
+class DedupIdReusedError(SpanmqError):
+    """The dedup_id stands for something that was sent with another fingerprint; nothing was sent."""
+
+
 class InvalidPatternError(InvalidArgumentError):
     """A pattern that is no regular expression, or that could keep the server busy for ever."""
 
@@ -235,6 +239,7 @@ _CLASS_OF_SQLSTATE: Final[dict[str, type[SpanmqError]]] = {
     "MQ060": SubscriptionError,
     "MQ061": QueueBusyError,
     "MQ062": QueueFullError,
+    "MQ063": DedupIdReusedError,
     "22003": InvalidArgumentError,  # numeric_value_out_of_range
     "22008": InvalidArgumentError,  # datetime_field_overflow
     "2201W": InvalidArgumentError,  # invalid_row_count_in_limit_clause

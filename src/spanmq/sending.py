@@ -34,6 +34,7 @@ class Sending:
         max_attempts: int | None = None,
         dedup_id: str | None = None,
         dedup_for: Seconds = 300.0,
+        fingerprint: str | None = None,
         ordered: bool = False,
     ) -> int:
         """Send a message; give its id.
@@ -43,12 +44,13 @@ class Sending:
 
         Of higher `priority` (0 to 9) is what comes first. After `expires_in` seconds it is not delivered any
         more, after `max_attempts` deliveries it is a dead letter. A message with the `dedup_id` of one that
-        was sent within `dedup_for` seconds is not sent: the id given is that one's. `ordered` senders of one
-        group commit one after the other, so that its ids are in the order of commit.
+        was sent within `dedup_for` seconds is not sent: the id given is that one's. Raises DedupIdReusedError
+        if that one had another `fingerprint`. `ordered` senders of one group commit one after the other, so
+        that its ids are in the order of commit.
         """
         with tracing.sending("send", queue) as sending:
             encoded = self._codec.of(queue).encode(body), encode_headers(sending.one(headers), group)
-            options = SendOptions(priority, expires_in, max_attempts, dedup_for, ordered)
+            options = SendOptions(priority, expires_in, max_attempts, dedup_for, fingerprint, ordered)
             if dedup_id is not None or not options.is_plain:
                 dedup_ids = None if dedup_id is None else [dedup_id]
                 [message_id] = self._link.run(
@@ -70,6 +72,7 @@ class Sending:
         max_attempts: int | None = None,
         dedup_ids: Iterable[str | None] | None = None,
         dedup_for: Seconds = 300.0,
+        fingerprint: str | None = None,
         ordered: bool = False,
     ) -> list[int]:
         """Send any number of messages, all or none; give their ids in order.
@@ -81,7 +84,7 @@ class Sending:
         """
         with tracing.sending("send_batch", queue) as sending:
             encoded = batch.encode(self._codec.of(queue), bodies, sending.each(headers), group)
-            options = SendOptions(priority, expires_in, max_attempts, dedup_for, ordered)
+            options = SendOptions(priority, expires_in, max_attempts, dedup_for, fingerprint, ordered)
             if dedup_ids is not None or not options.is_plain:
                 chunks = batch.chunks(encoded)
                 message_ids = self._link.run_all(

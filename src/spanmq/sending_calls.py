@@ -21,13 +21,18 @@ class SendOptions:
     expires_in: Seconds | None
     max_attempts: int | None
     dedup_for: Seconds
+    fingerprint: str | None
     ordered: bool
 
     @property
     def is_plain(self) -> bool:
         """Tell whether PGMQ's send does it."""
         return (
-            self.priority == 0 and self.expires_in is None and self.max_attempts is None and not self.ordered
+            self.priority == 0
+            and self.expires_in is None
+            and self.max_attempts is None
+            and self.fingerprint is None
+            and not self.ordered
         )
 
 
@@ -57,6 +62,8 @@ def send_messages(
     if dedup_ids is not None:
         arguments.append(argument.texts("dedup_ids", dedup_ids))
         arguments.append(argument.seconds("dedup_for", options.dedup_for))
+    if options.fingerprint is not None:
+        arguments.append(argument.text("fingerprint", options.fingerprint))
     if options.ordered:
         arguments.append(argument.boolean("ordered", options.ordered))
     return Call("send_messages", tuple(arguments), numbers, queue, native=True)

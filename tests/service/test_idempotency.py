@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import pytest
 from tests.cli.program import ask
 from tests.service.running import Running, service, token
 
@@ -37,3 +38,69 @@ def test_requests_that_come_together_send_once(running: Running, orders: str) ->
         ids = set(threads.map(lambda _: sent(http, "k" * 200), range(24)))
     assert len(ids) == 1
     assert ask(orders, COUNT) == 1
+
+
+BATCH = [{"body": {"a": 1, "b": [1.5, "é"]}}, {"body": 2, "delay": 60}]
+
+
+def post(http: httpx.Client, path: str, given: object, key: str = "k") -> httpx.Response:
+    return http.post(f"{PATH}{path}", json=given, headers={"Idempotency-Key": key})
+
+
+def test_same_request_in_another_layout_is_the_same(running: Running, orders: str) -> None:
+    moment = "2030-01-01T00:00:00Z"
+    again = [
+        {"priority": 0, "body": {"b": [1.5, "é"], "a": 1}},
+        {"delay": 60.0, "body": 2},
+        {"body": 3, "delay": moment},
+    ]
+    with running.client() as http:
+        first = post(http, "/batch", {"messages": [*BATCH, {"delay": moment, "body": 3}]})
+        assert first.status_code == 201, first.text
+        assert post(http, "/batch", {"messages": again}).text == first.text
+    assert ask(orders, COUNT) == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "given"),
+    [
+        ("/batch", {"messages": [*BATCH, {"body": 3}]}),
+        ("/batch", {"messages": BATCH[:1]}),
+        ("/batch", {"messages": BATCH[::-1]}),
+        ("/batch", {"messages": [BATCH[0], {"body": 2}]}),
+        ("/batch", {"messages": [{"body": {"a": 1, "b": [1.5, "e"]}}, BATCH[1]]}),
+        ("/batch", {"messages": BATCH, "ordered": True}),
+        ("", BATCH[0]),
+    ],
+    ids=["longer", "shorter", "turned", "another option", "another body", "ordered", "single"],
+)
+def test_same_key_with_another_request_is_refused(
+    http: httpx.Client, service_database: str, queue: str, path: str, given: object
+) -> None:
+    url = f"/v1/queues/{queue}/messages"
+    headers = {"Idempotency-Key": "k"}
+    first = http.post(f"{url}/batch", json={"messages": BATCH}, headers=headers)
+    done = http.post(f"{url}{path}", json=given, headers=headers)
+    assert (done.status_code, done.json()["error"]["code"]) == (422, "idempotency_key_reused")
+    assert "hint" in done.json()["error"]
+    # The key still stands for the first, and another key for another request.
+    assert http.post(f"{url}/batch", json={"messages": BATCH}, headers=headers).text == first.text
+    assert ask(service_database, f"select count(*) from pgmq.q_{queue}") == 2
+    assert http.post(f"{url}{path}", json=given, headers={"Idempotency-Key": "l"}).status_code == 201
+
+
+def test_of_two_requests_that_come_together_one_is_refused(running: Running, orders: str) -> None:
+    with ThreadPoolExecutor(8) as threads, running.client() as http:
+        done = list(threads.map(lambda number: post(http, "", {"body": number % 2}), range(16)))
+    sent_once = {each.json()["message_id"] for each in done if each.status_code == 201}
+    refused = {each.json()["error"]["code"] for each in done if each.status_code != 201}
+    assert (len(sent_once), refused) == (1, {"idempotency_key_reused"})
+    assert ask(orders, COUNT) == 1
+
+
+def test_body_that_is_deep_has_a_fingerprint_or_is_refused(http: httpx.Client, queue: str) -> None:
+    headers = {"Idempotency-Key": "deep", "Content-Type": "application/json"}
+    for depth in (300, 100_000):
+        text = '{"body": ' + "[" * depth + "]" * depth + "}"
+        done = http.post(f"/v1/queues/{queue}/messages", content=text, headers=headers)
+        assert done.status_code in (201, 400), done.text

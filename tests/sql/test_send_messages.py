@@ -99,6 +99,8 @@ def test_headers_without_limits_stay_as_they_are(orders: Connection[Any]) -> Non
         "'{1}', dedup_ids => '{a}', dedup_for => 'NaN'",
         "'{1}', dedup_ids => '{a}', dedup_for => null",
         "'{1}', dedup_ids => '{a}', dedup_for => 1209601",
+        "'{1}', fingerprint => 'a'",
+        "'{1}', dedup_ids => '{a}', fingerprint => repeat('a', 513)",
     ],
 )
 def test_what_no_message_can_have_is_refused_and_changes_nothing(
@@ -159,6 +161,31 @@ def test_id_is_free_again_after_its_time(orders: Connection[Any]) -> None:
     later(orders, 1)
     assert send(orders, "'{3}', dedup_ids => '{a}', dedup_for => 60") == [2]
     assert send(orders, "'{4}', dedup_ids => '{a}'") == [2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_id_with_another_fingerprint_is_refused_and_changes_nothing(
+    connection: Connection[Any], kind: str
+) -> None:
+    connection.execute(f"select pgmq.{kind}('orders')".encode())
+    assert send(connection, "'{1,2}', dedup_ids => '{a,b}', fingerprint => 'x'") == [1, 2]
+    assert send(connection, "'{3,4}', dedup_ids => '{b,a}', fingerprint => 'x'") == [2, 1]
+    with pytest.raises(psycopg.errors.Error) as error, connection.transaction():
+        send(connection, "'{5,6,7}', dedup_ids => '{c,a,d}', fingerprint => 'y'")
+    assert error.value.sqlstate == "MQ063"
+    assert bodies(connection) == [(1, 1), (2, 2)]
+    # Who says nothing is not asked, and what is new has no fingerprint yet.
+    assert send(connection, "'{8,9}', dedup_ids => '{a,e}'")[0] == 1
+    send(connection, "'{10}', dedup_ids => '{e}', fingerprint => 'y'")
+    assert len(bodies(connection)) == 3
+
+
+def test_fingerprint_is_over_with_its_id(orders: Connection[Any]) -> None:
+    send(orders, "'{1}', dedup_ids => '{a}', dedup_for => 60, fingerprint => 'x'")
+    later(orders, 60)
+    send(orders, "'{2}', dedup_ids => '{a}', fingerprint => 'y'")
+    send(orders, "'{2}', dedup_ids => '{a}', fingerprint => 'y'")
+    assert bodies(orders) == [(1, 1), (2, 2)]
 
 
 def test_same_id_in_another_queue_is_no_duplicate(orders: Connection[Any]) -> None:

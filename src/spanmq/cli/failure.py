@@ -31,6 +31,7 @@ LABELS: Final[dict[type[errors.SpanmqError], str]] = {
     errors.SubscriptionError: "not with a subscription",
     errors.QueueBusyError: "the queue is busy",
     errors.QueueFullError: "the queue is full",
+    errors.DedupIdReusedError: "the dedup id stands for something else",
     errors.DeadLetterNotFoundError: "no such dead letter",
     errors.ScheduleNotFoundError: "no such schedule",
     errors.TokenNotFoundError: "no such token",

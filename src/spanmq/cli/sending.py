@@ -76,6 +76,12 @@ def send(
         ),
     ] = None,
     dedup_for: Annotated[float, typer.Option(help="Seconds for which a dedup id stands.")] = 300.0,
+    fingerprint: Annotated[
+        str | None,
+        typer.Option(
+            help="What it is sent as: refused under a dedup id that has another one.", show_default=False
+        ),
+    ] = None,
     ordered: Annotated[
         bool, typer.Option("--ordered", help="Commit after other ordered senders of the group.")
     ] = False,
@@ -99,6 +105,7 @@ def send(
         "expires_in": expires_in,
         "max_attempts": max_attempts,
         "dedup_for": dedup_for,
+        "fingerprint": fingerprint,
         "ordered": ordered,
     }
     if body is not None and body != "-":

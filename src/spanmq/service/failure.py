@@ -35,6 +35,7 @@ STATUS_OF: Final[dict[type[errors.SpanmqError], int]] = {
     errors.SubscriptionError: 409,
     errors.QueueBusyError: 503,
     errors.QueueFullError: 429,
+    errors.DedupIdReusedError: 422,
     errors.ReceiverSupersededError: 409,
     errors.MissingPrivilegeError: 403,
     errors.TransactionConflictError: 503,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import groupby
 from typing import Annotated, Any
@@ -12,10 +13,11 @@ from fastapi import APIRouter, Header
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from spanmq.errors import DedupIdReusedError
 from spanmq.service.access import Caller
 from spanmq.service.json_text import JsonText, reply
 from spanmq.service.parts import Behind, Delay, Given, MaySend, QueueName, Seconds, Text
-from spanmq.service.refusal import invalid
+from spanmq.service.refusal import Refusal, invalid
 from spanmq.service.straight import Straight
 
 routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Straight)
@@ -29,7 +31,8 @@ IdempotencyKey = Annotated[
     Header(
         min_length=1,
         max_length=200,
-        description="Within an hour, this token's request with the same key sends nothing: same ids.",
+        description="Within an hour, this token's request with the same key sends nothing: same ids. "
+        "Another request with that key is refused (422).",
     ),
 ]
 
@@ -67,6 +70,15 @@ class NewMessages(Given):
     ordered: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class KnownBy:
+    """By which ids messages are known again and for how long, and what request has these ids."""
+
+    ids: Sequence[str | None]
+    seconds: float
+    fingerprint: str | None = None
+
+
 class Sent(BaseModel):
     """The id of what was sent, or was sent before."""
 
@@ -88,20 +100,24 @@ async def send(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Send a message (SendMessage)."""
-    [dedup_id], dedup_for = _dedup(caller, [message], message.dedup_for, idempotency_key)
-    message_id = await backend.client.send(
-        queue,
-        message.body,
-        headers=message.headers,
-        group=message.group,
-        delay=message.delay,
-        priority=message.priority,
-        expires_in=message.expires_in,
-        max_attempts=message.max_attempts,
-        dedup_id=dedup_id,
-        dedup_for=dedup_for,
-        ordered=message.ordered,
-    )
+    known_by = _known_by(caller, message, [message], idempotency_key)
+    try:
+        message_id = await backend.client.send(
+            queue,
+            message.body,
+            headers=message.headers,
+            group=message.group,
+            delay=message.delay,
+            priority=message.priority,
+            expires_in=message.expires_in,
+            max_attempts=message.max_attempts,
+            dedup_id=known_by.ids[0],
+            dedup_for=known_by.seconds,
+            fingerprint=known_by.fingerprint,
+            ordered=message.ordered,
+        )
+    except DedupIdReusedError as error:
+        raise _reused() from error
     return reply(201, message_id=message_id)
 
 
@@ -114,23 +130,26 @@ async def send_batch(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Send messages, all or none."""
-    dedup_ids, dedup_for = _dedup(caller, batch.messages, batch.dedup_for, idempotency_key)
+    known_by = _known_by(caller, batch, batch.messages, idempotency_key)
     # Neighbours with equal options go together, so that the ids are in the order given.
-    numbered = list(zip(batch.messages, dedup_ids, strict=True))
+    numbered = list(zip(batch.messages, known_by.ids, strict=True))
     runs = [list(run) for _, run in groupby(numbered, key=lambda each: each[0].alike)]
-    if len(runs) == 1:
-        ids = await _send_alike(backend.client, queue, runs[0], dedup_for, batch.ordered)
-    else:
-        ids = []
-        async with backend.client.transaction() as client:
-            for run in runs:
-                ids += await _send_alike(client, queue, run, dedup_for, batch.ordered)
+    try:
+        if len(runs) == 1:
+            ids = await _send_alike(backend.client, queue, runs[0], known_by, batch.ordered)
+        else:
+            ids = []
+            async with backend.client.transaction() as client:
+                for run in runs:
+                    ids += await _send_alike(client, queue, run, known_by, batch.ordered)
+    except DedupIdReusedError as error:
+        raise _reused() from error
     written = ",".join([f'{{"message_id":{message_id}}}' for message_id in ids])
     return JsonText(f'{{"results":[{written}]}}', 201)
 
 
 async def _send_alike(
-    client: Any, queue: str, run: Sequence[tuple[NewMessage, str | None]], dedup_for: float, ordered: bool
+    client: Any, queue: str, run: Sequence[tuple[NewMessage, str | None]], known_by: KnownBy, ordered: bool
 ) -> list[int]:
     first = run[0][0]
     messages = [message for message, _ in run]
@@ -145,21 +164,45 @@ async def _send_alike(
         expires_in=first.expires_in,
         max_attempts=first.max_attempts,
         dedup_ids=dedup_ids if any(each is not None for each in dedup_ids) else None,
-        dedup_for=dedup_for,
+        dedup_for=known_by.seconds,
+        fingerprint=known_by.fingerprint,
         ordered=ordered,
     )
     return ids
 
 
-def _dedup(
-    caller: Caller, messages: Sequence[NewMessage], dedup_for: float, key: str | None
-) -> tuple[list[str | None], float]:
-    """Give the ids by which messages are known again, and for how long."""
+def _known_by(
+    caller: Caller, given: SingleMessage | NewMessages, messages: Sequence[NewMessage], key: str | None
+) -> KnownBy:
     if key is None:
-        return [message.dedup_id for message in messages], dedup_for
+        return KnownBy([message.dedup_id for message in messages], given.dedup_for)
     if any(message.dedup_id is not None for message in messages):
         raise invalid("an Idempotency-Key and a dedup_id can't go together")
     # Apart from the ids that senders give, and from other tokens' keys, of which nobody knows; one for each
     # message of a batch. A hash, for a name and a key may be longer together than an id may be.
     whose = sha256(json.dumps([caller.name, key]).encode()).hexdigest()
-    return [f"idempotency-key {number} {whose}" for number in range(len(messages))], IDEMPOTENT_SECONDS
+    ids = [f"idempotency-key {number} {whose}" for number in range(len(messages))]
+    return KnownBy(ids, IDEMPOTENT_SECONDS, _fingerprint(given))
+
+
+def _fingerprint(given: SingleMessage | NewMessages) -> str:
+    """Give a hash of what a request asks for: the same however its JSON is laid out."""
+    try:
+        text = json.dumps(given, default=_members, sort_keys=True)
+    except RecursionError as error:
+        raise invalid("the body is too deep") from error
+    return sha256(text.encode()).hexdigest()
+
+
+def _members(value: Any) -> Any:
+    # Not the model's own way to write itself, which goes less deep than JSON may.
+    return dict(value) if isinstance(value, BaseModel) else str(value)
+
+
+def _reused() -> Refusal:
+    return Refusal(
+        422,
+        "idempotency_key_reused",
+        "this Idempotency-Key was sent with another request; nothing was sent",
+        hint="Take a new key for a new request, and repeat a request as it was.",
+    )

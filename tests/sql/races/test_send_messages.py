@@ -37,6 +37,24 @@ def test_second_waits_for_the_first(race: Race, fate: str) -> None:
     assert race.left() == [second]
 
 
+@pytest.mark.parametrize("fate", ["commit", "rollback"])
+def test_second_with_another_fingerprint_is_refused_once_the_first_commits(race: Race, fate: str) -> None:
+    text = f"{ONCE.rstrip().removesuffix(')')}, fingerprint => %s)"
+    one, two = race.open(), race.open()
+    one.begin()
+    one.rows(text, race.queue, ["a"], ["a"], "x")
+    later = two.later(text, race.queue, ["b", "a"], ["b", "a"], "y")
+    assert later.waits()
+    one.end(fate)
+    if fate == "commit":
+        with pytest.raises(psycopg.Error) as error:
+            later.rows()
+        assert error.value.sqlstate == "MQ063"
+    else:
+        assert len(later.rows()) == 2
+    assert len(race.left()) == (1 if fate == "commit" else 2)
+
+
 def test_batches_in_opposite_order_do_not_deadlock(race: Race) -> None:
     holder, one, two = race.open(), race.open(), race.open()
     for each in (one, two):

@@ -3,8 +3,9 @@
 
 -- Draws ids for messages of which each has an id of its sender's, or null. ids: of the message itself (is_first), or of the one that
 -- was sent first under the same dedup_id. Waits for whoever has sent under one of them and not committed yet: if that one rolls
--- back, this one is the first. Raises 40001 where the snapshot of the transaction is too old to see the first.
-create or replace function spanmq.draw_once(this spanmq.queue, dedup_ids text[], dedup_for double precision)
+-- back, this one is the first. Raises 40001 where the snapshot of the transaction is too old to see the first, and MQ063 where what was
+-- sent first had another fingerprint.
+create or replace function spanmq.draw_once(this spanmq.queue, dedup_ids text[], dedup_for double precision, this_fingerprint text)
 returns table (ids bigint[], is_first boolean[])
 language plpgsql as $$
 declare
@@ -36,10 +37,10 @@ begin
     candidates := array(select c from unnest(candidates) c where dedup_ids[c] is not null);
     while candidates <> '{}' loop
         with entries as (
-            insert into spanmq.deduplication as d (queue_id, dedup_id, msg_id, until)
+            insert into spanmq.deduplication as d (queue_id, dedup_id, msg_id, until, fingerprint)
                 -- Everybody in one order: batches that have ids in common wait for each other, and don't deadlock.
-                select this.queue_id, dedup_ids[c], ids[c], expires_at from unnest(candidates) c order by dedup_ids[c] collate "C"
-                on conflict (queue_id, dedup_id) do update set msg_id = excluded.msg_id, until = excluded.until where d.until <= at_
+                select this.queue_id, dedup_ids[c], ids[c], expires_at, this_fingerprint from unnest(candidates) c order by dedup_ids[c] collate "C"
+                on conflict (queue_id, dedup_id) do update set msg_id = excluded.msg_id, until = excluded.until, fingerprint = excluded.fingerprint where d.until <= at_
                 returning d.dedup_id)
             select array_agg(e.dedup_id) into won from entries e;
         exit when cardinality(won) = cardinality(candidates);
@@ -56,6 +57,14 @@ begin
         end loop;
         candidates := array_remove(candidates, null);
     end loop;
+    -- Of all together, now that each is this sender's or was seen: whoever was first has committed.
+    if this_fingerprint is not null and exists (
+        select from unnest(dedup_ids) u (dedup_id) join spanmq.deduplication d on d.queue_id = this.queue_id and d.dedup_id = u.dedup_id
+        where d.fingerprint <> this_fingerprint)
+    then
+        raise exception 'this dedup_id stands for something else, with another fingerprint'
+            using errcode = 'MQ063', hint = 'Take a new id for what was not sent yet; repeat what was sent as it was.';
+    end if;
     ids := array(select ids[l] from unnest(leader) with ordinality u (l, position) order by position);
     return next;
 end $$;

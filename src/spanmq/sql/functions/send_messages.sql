@@ -9,15 +9,16 @@
 --   priority            0 to 9, higher first within what is visible
 --   max_attempts        1 to 1000; null: as the queue's policy says
 --   dedup_for           seconds, up to 14 days, for which a dedup_id stands for the message that was sent first under it
+--   fingerprint         what all of it is sent as, up to 512 bytes: a dedup_id that was sent with another one is refused. null: nobody looks
 --   ordered             senders of one group (header x-pgmq-group, or none, which is one too) commit one after the other, so that
 --                       ids are in the order of commit within it. Waits until an ordered sender of the same group has ended its
 --                       transaction. 256 locks stand for all groups of a queue: two groups may happen to share one.
--- Raises MQ002 for what no message can have, MQ062 for what a full queue does not take (duplicates count as others do), 42P01 and 42501
--- as send() does; then nothing has changed.
+-- Raises MQ002 for what no message can have, MQ062 for what a full queue does not take (duplicates count as others do), MQ063 for a dedup_id
+-- with another fingerprint, 42P01 and 42501 as send() does; then nothing has changed.
 create or replace function pgmq.send_messages(
     queue text, messages jsonb[], headers jsonb[] default null, delay double precision default 0, priority integer default 0,
     expires_in double precision default null, max_attempts integer default null, dedup_ids text[] default null,
-    dedup_for double precision default 300, ordered boolean default false
+    dedup_for double precision default 300, ordered boolean default false, fingerprint text default null
 ) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
@@ -33,7 +34,7 @@ declare
 begin
     perform spanmq.check_batch(messages, headers);
     perform spanmq.check_sending(delay, priority, expires_in, max_attempts, ordered);
-    perform spanmq.check_dedup_ids(dedup_ids, n, dedup_for);
+    perform spanmq.check_dedup_ids(dedup_ids, n, dedup_for, fingerprint);
     visible_at := case when delay > 0 then spanmq.after(delay, 'delay') end;
     if expires_in is not null or max_attempts is not null then
         expires_at := case when expires_in is not null then spanmq.after(expires_in, 'expires_in') end;
@@ -54,9 +55,9 @@ begin
         perform spanmq.append_and_publish(this, ids, messages, headers, sent_at, visible_at, priority);
     else
         if this.is_unlogged then
-            select d.ids, d.is_first into ids, is_first from spanmq.draw_once_unlogged(this, dedup_ids, dedup_for) d;
+            select d.ids, d.is_first into ids, is_first from spanmq.draw_once_unlogged(this, dedup_ids, dedup_for, fingerprint) d;
         else
-            select d.ids, d.is_first into ids, is_first from spanmq.draw_once(this, dedup_ids, dedup_for) d;
+            select d.ids, d.is_first into ids, is_first from spanmq.draw_once(this, dedup_ids, dedup_for, fingerprint) d;
         end if;
         sent_at := clock_timestamp();
         messages := array(select u.message from unnest(messages, is_first) with ordinality u (message, is_first, position)
@@ -158,9 +159,12 @@ begin
     end if;
 end $$;
 
-create or replace function spanmq.check_dedup_ids(dedup_ids text[], n int, dedup_for double precision) returns void
+create or replace function spanmq.check_dedup_ids(dedup_ids text[], n int, dedup_for double precision, fingerprint text) returns void
 language plpgsql immutable as $$
 begin
+    if fingerprint is not null and (dedup_ids is null or octet_length(fingerprint) > 512) then
+        raise exception 'a fingerprint needs dedup_ids, and has at most 512 bytes' using errcode = 'MQ002', hint = 'Use a hash of what is longer.';
+    end if;
     if dedup_ids is null then
         return;
     end if;

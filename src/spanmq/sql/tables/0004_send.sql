@@ -11,6 +11,8 @@ create table spanmq.deduplication (
     dedup_id text collate "C" not null,
     msg_id bigint not null,
     until timestamptz not null,
+    -- What the sender says that it is sent as: the same id again as something else is refused. Null: whatever comes is the same.
+    fingerprint text collate "C",
     primary key (queue_id, dedup_id)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create index deduplication_until on spanmq.deduplication (queue_id, until);

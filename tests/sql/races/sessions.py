@@ -177,15 +177,20 @@ class Race:
         return int(leases[0])
 
     def wait_for_other_databases(self) -> None:
-        """Return when nobody in another database, such as another test, looks further back than now.
+        """Return when nobody in another database, such as another test, looks further back than this one.
 
-        maintain() drops and rewrites nothing that any snapshot on the server may still see.
+        maintain() drops and rewrites nothing that any snapshot on the server may still see. What a session of
+        ours holds counts as now: of two tests that hold something, the elder does not wait for the younger.
         """
         now = self._server.execute("select pg_current_xact_id()::xid").fetchone()
         deadline = time.monotonic() + OTHERS_SECONDS
         while others := self._server.execute(
-            "select pid, datname, state, query from pg_stat_activity where datname <> current_database()"
-            " and greatest(age(backend_xmin), age(backend_xid)) > age(%s::text::xid)",
+            "with held as"
+            " (select *, greatest(age(backend_xmin), age(backend_xid)) as age from pg_stat_activity"
+            "  where pid <> pg_backend_pid())"
+            " select pid, datname, state, query from held where datname <> current_database()"
+            " and age > greatest(age(%s::text::xid),"
+            "                    (select max(age) from held where datname = current_database()))",
             now,
         ).fetchall():
             if time.monotonic() > deadline:

@@ -31,6 +31,7 @@ from spanmq.deliveries import Deliveries
 from spanmq.delivery_calls import by_lease
 from spanmq.encryption import Encryption, Unopened
 from spanmq.errors import InvalidArgumentError
+from spanmq.footing import check_footing
 from spanmq.grants import Grants
 from spanmq.health import Health
 from spanmq.insides import Insides
@@ -117,8 +118,7 @@ class Client(
         pooler: bool = False,
         on_connect: Callable[[Connection[Any]], Any] | None = None,
     ) -> None:
-        if sum(given is not None for given in (dsn, pool, connection)) != 1:
-            raise InvalidArgumentError("a client needs either a dsn, a pool or a connection")
+        check_footing(dsn, pool, connection, ConnectionPool)
         if pool_size < 1:
             raise InvalidArgumentError(f"pool_size must be at least 1, got {pool_size}")
         self._codec = Codec(encoder, decoder, encryption)

@@ -29,6 +29,7 @@ from spanmq.deliveries_async import AsyncDeliveries
 from spanmq.delivery_calls import by_lease
 from spanmq.encryption import Encryption, Unopened
 from spanmq.errors import InvalidArgumentError
+from spanmq.footing import check_footing
 from spanmq.grants_async import AsyncGrants
 from spanmq.health_async import AsyncHealth
 from spanmq.insides_async import AsyncInsides
@@ -115,8 +116,7 @@ class AsyncClient(
         pooler: bool = False,
         on_connect: Callable[[AsyncConnection[Any]], Any] | None = None,
     ) -> None:
-        if sum(given is not None for given in (dsn, pool, connection)) != 1:
-            raise InvalidArgumentError("a client needs either a dsn, a pool or a connection")
+        check_footing(dsn, pool, connection, AsyncConnectionPool)
         if pool_size < 1:
             raise InvalidArgumentError(f"pool_size must be at least 1, got {pool_size}")
         self._codec = Codec(encoder, decoder, encryption)

@@ -34,7 +34,14 @@ class Reason:
 def by_lease(messages: Message | Iterable[Message]) -> dict[tuple[str, int], list[int]]:
     """Give the ids of messages by queue and lease; raises InvalidArgumentError for one without a lease."""
     leases: dict[tuple[str, int], list[int]] = {}
-    for message in [messages] if isinstance(messages, Message) else messages:
+    if isinstance(messages, Message):
+        messages = [messages]
+    for message in messages if isinstance(messages, Iterable) else [messages]:
+        if not isinstance(message, Message):
+            raise InvalidArgumentError(
+                f"only messages that `receive` gave can be settled so, got {type(message).__name__}",
+                hint="ack_lease, nack_lease, reject_lease and release_lease take ids.",
+            )
         if message.lease_id is None:
             raise InvalidArgumentError(
                 f"message {message.message_id} was not received under a lease",

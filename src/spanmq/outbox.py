@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 from spanmq.call import PROBE, Call, Result, Rows, Shape, Style, is_missing_function, missing
 from spanmq.errors import InvalidArgumentError, NotPermittedError, SpanmqError, from_driver, lost
+from spanmq.footing import kind_of
 from spanmq.message import Flavour
 
 Parameters = dict[str, str | None]
@@ -113,12 +114,12 @@ def adapt(session: object) -> SessionLink:
     """Find the way to run a call on a session of SQLAlchemy or Django, or on any DB-API connection."""
     origins = _origins(session)
     if "asyncpg" in origins or _is_async(session):
-        raise InvalidArgumentError(f"{_name(session)} is asynchronous: give it to an AsyncClient")
+        raise InvalidArgumentError(f"{kind_of(session)} is asynchronous: give it to an AsyncClient")
     if "sqlalchemy" in origins:
         return SessionLink(session, partial(_fetch_sqlalchemy, session), Style.COLON)
     if callable(getattr(session, "cursor", None)):
         return SessionLink(session, partial(_fetch_cursor, session), Style.DBAPI)
-    raise InvalidArgumentError(f"{_name(session)} is no connection that a Client knows")
+    raise InvalidArgumentError(f"{kind_of(session)} is no connection that a Client knows")
 
 
 def adapt_async(session: object) -> AsyncSessionLink:
@@ -129,8 +130,8 @@ def adapt_async(session: object) -> AsyncSessionLink:
     if "sqlalchemy" in origins and _is_async(session):
         return AsyncSessionLink(session, partial(_fetch_sqlalchemy_async, session), Style.COLON)
     if "sqlalchemy" in origins or callable(getattr(session, "cursor", None)):
-        raise InvalidArgumentError(f"{_name(session)} is not asynchronous: give it to a Client")
-    raise InvalidArgumentError(f"{_name(session)} is no connection that an AsyncClient knows")
+        raise InvalidArgumentError(f"{kind_of(session)} is not asynchronous: give it to a Client")
+    raise InvalidArgumentError(f"{kind_of(session)} is no connection that an AsyncClient knows")
 
 
 def _fetch_sqlalchemy(session: Any, statement: str, parameters: Parameters) -> Sequence[Sequence[Any]]:
@@ -222,7 +223,3 @@ def _origins(session: object) -> set[str]:
 def _is_async(session: object) -> bool:
     # AsyncSession, AsyncConnection, async_scoped_session
     return any(base.__name__.lower().startswith("async") for base in type(session).__mro__)
-
-
-def _name(session: object) -> str:
-    return f"a {type(session).__module__}.{type(session).__qualname__}"

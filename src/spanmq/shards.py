@@ -34,7 +34,14 @@ class ShardedQueue:
 
     def __init__(self, queue: str, servers: Client | Mapping[str, Client]) -> None:
         self.queue = queue
-        self.servers = {"": servers} if isinstance(servers, Client) else dict(servers)
+        if isinstance(servers, Client):
+            servers = {"": servers}
+        if not isinstance(servers, Mapping) or not all(isinstance(each, Client) for each in servers.values()):
+            raise InvalidArgumentError(
+                f"a sharded queue needs a {Client.__name__}, or a mapping from servers to them",
+                queue=queue,
+            )
+        self.servers = dict(servers)
         if not self.servers:
             raise InvalidArgumentError("a sharded queue needs a server", queue=queue)
         self._map: ShardMap | None = None

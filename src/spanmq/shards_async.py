@@ -32,7 +32,16 @@ class AsyncShardedQueue:
 
     def __init__(self, queue: str, servers: AsyncClient | Mapping[str, AsyncClient]) -> None:
         self.queue = queue
-        self.servers = {"": servers} if isinstance(servers, AsyncClient) else dict(servers)
+        if isinstance(servers, AsyncClient):
+            servers = {"": servers}
+        if not isinstance(servers, Mapping) or not all(
+            isinstance(each, AsyncClient) for each in servers.values()
+        ):
+            raise InvalidArgumentError(
+                f"a sharded queue needs a {AsyncClient.__name__}, or a mapping from servers to them",
+                queue=queue,
+            )
+        self.servers = dict(servers)
         if not self.servers:
             raise InvalidArgumentError("a sharded queue needs a server", queue=queue)
         self._map: ShardMap | None = None

@@ -14,12 +14,25 @@ def main() -> None:
         # Here and not at the top: Ctrl-C during the imports is Ctrl-C too.
         from spanmq.cli.commands import program
 
-        app = program(sys.argv[1:])
+        program(sys.argv[1:])(prog_name="spanmq")
     except KeyboardInterrupt:
         sys.exit(130)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in ("typer", "rich"):
+    except ImportError as error:
+        missing = _missing(error)
+        if missing is None:
             raise
-        sys.stderr.write("spanmq: the command line is not installed\nhint: pip install 'spanmq[cli]'\n")
+        sys.stderr.write(missing)
         sys.exit(1)
-    app(prog_name="spanmq")
+
+
+def _missing(error: ImportError) -> str | None:
+    """Say what to install, if it is a package that no command can do without."""
+    if (error.name or "").partition(".")[0] in ("typer", "rich"):
+        return "spanmq: the command line is not installed\nhint: pip install 'spanmq[cli]'\n"
+    # psycopg says so in words only: it is there, and has neither its binary package nor the machine's libpq.
+    if "pq wrapper" in str(error) or "psycopg" in str(error):
+        return (
+            "spanmq: psycopg has no libpq to call\n"
+            "hint: pip install 'spanmq[binary]' brings it; so does the system's package (Debian: libpq5).\n"
+        )
+    return None

@@ -251,6 +251,9 @@ def migrate(
     Killed at any instant, it goes on with the same --checkpoint; what is sent twice then has the same id.
     """
     output = Output(as_json=as_json)
+    from spanmq.spark.session import require
+
+    require()
     from spanmq.spark.jobs.migrate import broker_named
     from spanmq.spark.jobs.migrate import migrate as run
 

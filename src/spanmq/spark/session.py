@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from spanmq.errors import PipelineNotAvailableError
@@ -16,6 +17,14 @@ from spanmq.spark.java import java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Modules, and what their packages are called. Java is looked for by java_home.
+PACKAGES: Final = {
+    "pyspark": "PySpark",
+    "pyarrow": "pyarrow",
+    "pandas": "pandas",
+    "adbc_driver_manager": "adbc-driver-manager",
+    "adbc_driver_postgresql": "adbc-driver-postgresql",
+}
 # What the source is better with. Not spark.sql.python.filterPushdown.enabled: with it Spark 4.3 keeps the
 # filters that were pushed down for one use of a frame for its next uses, and a frame without filters has too
 # few rows.
@@ -44,12 +53,9 @@ def session(
 
     Raises PipelineNotAvailableError where PySpark or Java is missing.
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise PipelineNotAvailableError(
-            "PySpark is not installed", hint="pip install 'spanmq[spark]' brings it."
-        ) from error
+    require()
+    from pyspark.sql import SparkSession
+
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
@@ -69,6 +75,15 @@ def session(
     for key, value in {**wanted, **(settings or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def require() -> None:
+    """Raise PipelineNotAvailableError where a package is missing that every job needs."""
+    for name, package in PACKAGES.items():
+        if find_spec(name) is None:
+            raise PipelineNotAvailableError(
+                f"{package} is not installed", hint="pip install 'spanmq[spark]' brings it."
+            )
 
 
 @contextmanager

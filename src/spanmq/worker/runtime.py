@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from spanmq import tracing
 from spanmq.errors import InvalidArgumentError
+from spanmq.footing import check_dsn
 from spanmq.shards import ShardedQueue
 from spanmq.shards_async import AsyncShardedQueue
 from spanmq.timeouts import with_timeouts
@@ -63,7 +64,7 @@ class Worker:
             raise InvalidArgumentError("shards are of a sharded queue: give a ShardedQueue")
         self.handler = look_at(handler, takes_batches=self.settings.in_batches)
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
-        self._dsn = None if dsn is None else self._address(dsn)
+        self._dsn = None if dsn is None else self._address(check_dsn(dsn))
         self._observers = tuple(observers)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Future[str] | None = None

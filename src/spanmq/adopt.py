@@ -84,8 +84,11 @@ def adopt(
         current = schema.fetch_state(connection, release)
         if current.holding not in UPSTREAM:
             raise SchemaMissingError(
-                f"there is no PGMQ to take over: the database holds {current.holding}",
-                hint="spanmq install makes an empty database ready." if current.version is None else None,
+                "there is no PGMQ to take over: the database holds "
+                + ("nothing of it" if current.version is None else f"spanmq {current.version}"),
+                hint="spanmq install makes an empty database ready."
+                if current.version is None
+                else "Nothing is to be done: queues that were PGMQ's are spanmq's now.",
                 sqlstate="MQ006",
             )
         schema.check_server(current)

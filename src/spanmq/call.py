@@ -171,7 +171,7 @@ def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
         )
     return SchemaMissingError(
         "this database holds neither spanmq nor PGMQ" if found else f"there is no pgmq.{function} here",
-        hint="client.install() or `spanmq install` puts the schema into this database.",
+        hint="spanmq install, or client.install(), puts the schema into this database.",
         function=function,
         queue=call.queue,
     )

@@ -34,9 +34,9 @@ class Reason:
 def by_lease(messages: Message | Iterable[Message]) -> dict[tuple[str, int], list[int]]:
     """Give the ids of messages by queue and lease; raises InvalidArgumentError for one without a lease."""
     leases: dict[tuple[str, int], list[int]] = {}
-    if isinstance(messages, Message):
-        messages = [messages]
-    for message in messages if isinstance(messages, Iterable) else [messages]:
+    # What a type checker would have told.
+    given: object = [messages] if isinstance(messages, Message) else messages
+    for message in given if isinstance(given, Iterable) else [given]:
         if not isinstance(message, Message):
             raise InvalidArgumentError(
                 f"only messages that `receive` gave can be settled so, got {type(message).__name__}",

@@ -276,7 +276,7 @@ _CLASS_OF_WORD: Final[tuple[tuple[str, str, type[SpanmqError]], ...]] = (
 )
 
 _HINTS: Final[dict[type[SpanmqError], str]] = {
-    SchemaMissingError: "client.install() or `spanmq install` puts the schema into this database.",
+    SchemaMissingError: "spanmq install, or client.install(), puts the schema into this database.",
     TransactionConflictError: "Roll the transaction back and run it again.",
     TransactionAbortedError: "Roll back, then repeat what you need.",
     ServerReadOnlyError: "Connect to the primary (target_session_attrs=read-write in the DSN).",

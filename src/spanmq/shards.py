@@ -34,14 +34,14 @@ class ShardedQueue:
 
     def __init__(self, queue: str, servers: Client | Mapping[str, Client]) -> None:
         self.queue = queue
-        if isinstance(servers, Client):
-            servers = {"": servers}
-        if not isinstance(servers, Mapping) or not all(isinstance(each, Client) for each in servers.values()):
+        given: object = {"": servers} if isinstance(servers, Client) else servers
+        clients = dict(given) if isinstance(given, Mapping) else {"": given}
+        if not all(isinstance(each, Client) for each in clients.values()):
             raise InvalidArgumentError(
                 f"a sharded queue needs a {Client.__name__}, or a mapping from servers to them",
                 queue=queue,
             )
-        self.servers = dict(servers)
+        self.servers: dict[str, Client] = clients
         if not self.servers:
             raise InvalidArgumentError("a sharded queue needs a server", queue=queue)
         self._map: ShardMap | None = None

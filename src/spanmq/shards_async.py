@@ -32,16 +32,14 @@ class AsyncShardedQueue:
 
     def __init__(self, queue: str, servers: AsyncClient | Mapping[str, AsyncClient]) -> None:
         self.queue = queue
-        if isinstance(servers, AsyncClient):
-            servers = {"": servers}
-        if not isinstance(servers, Mapping) or not all(
-            isinstance(each, AsyncClient) for each in servers.values()
-        ):
+        given: object = {"": servers} if isinstance(servers, AsyncClient) else servers
+        clients = dict(given) if isinstance(given, Mapping) else {"": given}
+        if not all(isinstance(each, AsyncClient) for each in clients.values()):
             raise InvalidArgumentError(
                 f"a sharded queue needs a {AsyncClient.__name__}, or a mapping from servers to them",
                 queue=queue,
             )
-        self.servers = dict(servers)
+        self.servers: dict[str, AsyncClient] = clients
         if not self.servers:
             raise InvalidArgumentError("a sharded queue needs a server", queue=queue)
         self._map: ShardMap | None = None

@@ -11,7 +11,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from tests.cli.program import PROGRAM, ask, do, environment, spanmq, started
 
-from spanmq import errors
+from spanmq import __version__, errors
 from spanmq.cli.failure import LABELS, describe
 
 
@@ -81,7 +81,14 @@ FAILURES = {
     ),
     "no budget": (["maintain", "--budget", "0"], "bad argument: budget must be at least 1", ""),
     "nobody announces": (["update-notify-insert", "orders", "--throttle", "1"], "bad argument: ", ""),
-    "no PGMQ to adopt": (["adopt"], "not installed: there is no PGMQ to take over", "spanmq install"),
+    "no PGMQ to adopt": (
+        ["adopt"],
+        f"not installed: there is no PGMQ to take over: the database holds spanmq {__version__}",
+        "Nothing is to be done",
+    ),
+    "no such schedule": (["pause-schedule", "nope"], "no such schedule: ", "spanmq list-schedules"),
+    "no such dead letter": (["redrive-message", "orders", "7"], "no such dead letter: ", "spanmq status"),
+    "no such token": (["tokens", "rotate", "nope"], "no such token: ", "spanmq tokens list"),
 }
 
 

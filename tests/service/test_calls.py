@@ -138,3 +138,12 @@ def test_unknown_queue_is_named_and_unknown_option_refused(calls: Calls) -> None
     done = calls.http.post(f"{calls.path}/messages", json={"body": 1, "dealy": 3})
     assert (done.status_code, done.json()["error"]["code"]) == (422, "invalid_request")
     assert "dealy" in done.json()["error"]["detail"]
+    assert "hint" not in done.json()["error"]
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain"])
+def test_body_that_does_not_say_it_is_json_is_told_so(calls: Calls, kind: str) -> None:
+    done = calls.http.post(f"{calls.path}/messages", content='{"body": 1}', headers={"Content-Type": kind})
+    assert (done.status_code, done.json()["error"]["code"]) == (422, "invalid_request")
+    assert done.json()["error"]["hint"] == "Send Content-Type: application/json."
+    assert calls.receive() == []

@@ -75,7 +75,9 @@ LABELS: Final[dict[type[errors.SpanmqError], str]] = {
 
 # Where the error's own hint speaks of SQL or Python, or where there is none.
 HINTS: Final[dict[type[errors.SpanmqError], str]] = {
-    errors.SchemaMissingError: "spanmq install puts the schema into this database.",
+    errors.DeadLetterNotFoundError: "spanmq status tells where a message is, spanmq dead-letters what waits.",
+    errors.ScheduleNotFoundError: "spanmq list-schedules shows what there is.",
+    errors.TokenNotFoundError: "spanmq tokens list shows what there is.",
     errors.QueueNotFoundError: "spanmq list-queues shows what there is, spanmq create-queue makes one.",
     errors.ConnectionFailedError: "Look at --dsn or SPANMQ_DSN, and whether the server runs.",
     errors.TransactionConflictError: "Run it again.",

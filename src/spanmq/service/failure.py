@@ -110,11 +110,16 @@ def handle(app: FastAPI) -> None:
         return answer(status, body, retry_after=RETRY_SECONDS if status in (429, 503) else None)
 
     @app.exception_handler(RequestValidationError)
-    async def of_validation(_: Request, error: RequestValidationError) -> Response:
+    async def of_validation(request: Request, error: RequestValidationError) -> Response:
         # Without the value: it may be a secret in the wrong place.
         problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:10]]
         detail = "; ".join(problems)
-        return answer(422, body_of("invalid_request", "the request is not as described", detail=detail))
+        # What curl -d calls a form is read as a text, of which the problems alone say nothing.
+        is_json = "json" in request.headers.get("content-type", "json")
+        hint = None if is_json else "Send Content-Type: application/json."
+        return answer(
+            422, body_of("invalid_request", "the request is not as described", detail=detail, hint=hint)
+        )
 
     @app.exception_handler(HTTPException)
     async def of_http(_: Request, error: HTTPException) -> Response:

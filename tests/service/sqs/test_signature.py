@@ -109,6 +109,9 @@ def test_what_is_not_signed_by_a_key_is_refused(keyed: Running, key: dict[str, s
         {**key, "access_key_id": "SPANMQ" + "A" * 14},
     ):
         assert signed(keyed.address, changed, body).status_code == 403
+    # What people write where they have no key yet is a key that nobody knows, and not a missing signature.
+    stranger = signed(keyed.address, {**key, "access_key_id": "my-key"}, body)
+    assert (stranger.status_code, "InvalidClientTokenId" in stranger.text) == (403, True)
 
 
 def test_keys_have_scopes_and_end(service_database: str, keyed: Running, make: Any) -> None:

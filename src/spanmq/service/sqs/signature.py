@@ -18,7 +18,7 @@ from spanmq.service.sqs.refusal import SqsError
 HASH: Final = "x-amz-content-sha256"
 SKEW: Final = timedelta(minutes=15)
 _HEADER: Final = re.compile(
-    r"AWS4-HMAC-SHA256 Credential=(?P<key>[A-Z0-9]+)/(?P<date>\d{8})/(?P<region>[\w-]+)/(?P<service>\w+)"
+    r"AWS4-HMAC-SHA256 Credential=(?P<key>[^/\s,]{1,128})/(?P<date>\d{8})/(?P<region>[\w-]+)/(?P<service>\w+)"
     r"/aws4_request, ?SignedHeaders=(?P<signed>[\w;-]+), ?Signature=(?P<signature>[0-9a-f]{64})"
 )
 

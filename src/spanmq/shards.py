@@ -35,7 +35,7 @@ class ShardedQueue:
     def __init__(self, queue: str, servers: Client | Mapping[str, Client]) -> None:
         self.queue = queue
         given: object = {"": servers} if isinstance(servers, Client) else servers
-        clients = dict(given) if isinstance(given, Mapping) else {"": given}
+        clients: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"": given}
         if not all(isinstance(each, Client) for each in clients.values()):
             raise InvalidArgumentError(
                 f"a sharded queue needs a {Client.__name__}, or a mapping from servers to them",

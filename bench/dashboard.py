@@ -1,7 +1,9 @@
 """Run it: `python -m bench.dashboard [--messages N] [--queues N] [--dsn DSN]`: what each page takes.
 
 Every message is a span by itself, as after as many single sends, and of a group, so that housekeeping does
-not join them meanwhile. Half of them wait in one queue. There are three days of statistics for each queue.
+not join them meanwhile. They are sent in batches over two connections, and their spans made by one statement
+between dropping and making the indexes: ten million take minutes so, singly hours. Half of them wait in one
+queue. There are three days of statistics for each queue.
 """
 
 from __future__ import annotations
@@ -10,11 +12,14 @@ import argparse
 import http.client
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from statistics import median, quantiles
 from time import perf_counter
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
+from psycopg import sql
 
 from bench.server import serving
 from bench.service import processor
@@ -105,48 +110,81 @@ def fill(dsn: str, queues: int, messages: int) -> None:
     """Make the queues: half of the messages in the first, the rest evenly in the others."""
     from spanmq import schema
 
+    first, *others = names = [f"queue_{number}" for number in range(queues)]
+    began = perf_counter()
+
+    def say(what: str) -> None:
+        print(f"{perf_counter() - began:6.1f} s: {what}", file=sys.stderr, flush=True)
+
     with psycopg.connect(dsn, autocommit=True) as connection:
         schema.install(connection)
         connection.execute("set synchronous_commit = off")
-        for number in range(queues):
-            name = f"queue_{number}"
-            count = messages // 2 if number == 0 else messages // 2 // max(queues - 1, 1)
+        for name in names:
             connection.execute("select pgmq.create(%s)", [name])
-            for first in range(0, count, BATCH):
-                send(connection, name, min(BATCH, count - first))
+        say(f"{queues} queues")
+        with ThreadPoolExecutor(2) as threads:
+            sent = [
+                threads.submit(send, dsn, [first], messages // 2),
+                threads.submit(send, dsn, others, messages // 2 // max(len(others), 1)),
+            ]
+            for each in sent:
+                each.result()
+        say("messages sent")
+        part(connection)
+        say("a span for each")
+        for name in names:
             hold(connection, name)
-            if number % 20 == 0:
-                print(f"{number} queues filled", file=sys.stderr, flush=True)
+        say("leases, failures, dead letters")
         remember(connection)
         connection.execute("vacuum analyze")
+        say("statistics; all is filled")
 
 
-def send(connection: psycopg.Connection[object], queue: str, count: int) -> None:
-    """Send messages, and make a span of each."""
+def send(dsn: str, queues: Sequence[str], count: int) -> None:
+    """Send so many messages to each queue."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("set synchronous_commit = off")
+        for queue in queues:
+            for first in range(0, count, BATCH):
+                connection.execute(
+                    "select count(*) from pgmq.send_batch(%s, array(select jsonb_build_object('number', i, "
+                    "'text', repeat('x', 100)) from generate_series(1, %s) i))",
+                    [queue, min(BATCH, count - first)],
+                )
+
+
+def part(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    """Make a span of each message, of all queues at once."""
+    found = connection.execute(
+        "select indexrelid::regclass::text, pg_get_indexdef(indexrelid) from pg_index "
+        "where indrelid = 'spanmq.span'::regclass and not indisprimary"
+    )
+    indexes: list[tuple[str, str]] = [(name, text) for name, text in found.fetchall()]
+    connection.execute("set maintenance_work_mem = '256MB'")
     with connection.transaction():
-        connection.execute(
-            "select count(*) from pgmq.send_batch(%s, array(select jsonb_build_object('number', i, 'text', "
-            "repeat('x', 100)) from generate_series(1, %s) i))",
-            [queue, count],
-        )
+        for name, _ in indexes:
+            connection.execute(sql.SQL("drop index {}").format(sql.Identifier(*name.split("."))))
         connection.execute(
             """
-            with whole as (
-                delete from spanmq.span s using spanmq.queue q
-                where s.queue_id = q.queue_id and q.name = %s and s.n > 1 returning s.*)
+            with whole as (delete from spanmq.span s where s.n > 1 returning s.queue_id, s.lo, s.n)
             insert into spanmq.span (queue_id, lo, n, state, group_hash, group_key)
             select w.queue_id, id, 1, 'r', hashtextextended(g.name, 0), g.name
             from whole w cross join lateral generate_series(w.lo, w.lo + w.n - 1) id
-            cross join lateral (select 'customer-' || id %% 10000 as name) g
-            """,
-            [queue],
+            cross join lateral (select 'customer-' || id % 10000 as name) g
+            """
         )
+        for _, text in indexes:
+            connection.execute(text.encode())
+    connection.execute("vacuum analyze spanmq.span")
 
 
 def hold(connection: psycopg.Connection[object], queue: str) -> None:
     """Let receivers hold a hundred leases, and a hundred messages have failed; as many are dead."""
-    for _ in range(100):
-        connection.execute("select count(*) from pgmq.receive(%s, 1, 3600)", [queue])
+    # With a number of its own each is a call of its own.
+    connection.execute(
+        "select count(*) from generate_series(1, 100) i cross join lateral pgmq.receive(%s, 1, 3600 + i)",
+        [queue],
+    )
     connection.execute(
         "select count(*) from pgmq.receive(%s, 100, 3600) r "
         "cross join lateral pgmq.nack(%s, r.lease_id, array[r.msg_id], 'a timeout', retry_in => 3600)",

@@ -6,12 +6,14 @@ import json
 import resource
 import signal
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+import psycopg
 import pytest
-from tests.cli.program import TIMEOUT, started
+from tests.cli.program import TIMEOUT, ask, started, wait_until
 from tests.service.running import service
 
 from spanmq.service import Settings
@@ -19,6 +21,20 @@ from spanmq.service import Settings
 USUAL = 1_024
 # A pipe takes 64 kB; each of these is a line of some eighty bytes.
 BAD_REQUESTS = 1_500
+BLOCKED = """
+    select count(*) from pg_stat_activity where datname = current_database()
+    and application_name = 'spanmq service' and wait_event_type = 'Lock'
+"""
+
+
+def is_refused(address: str) -> bool:
+    """Tell whether nobody listens there any more."""
+    place = urlsplit(address)
+    try:
+        socket.create_connection((place.hostname, place.port), timeout=TIMEOUT).close()
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 def test_service_may_open_as_many_files_as_its_limits_need(orders: str, tmp_path: Path) -> None:
@@ -34,6 +50,26 @@ def test_service_may_open_as_many_files_as_its_limits_need(orders: str, tmp_path
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert found >= wanted
+
+
+def test_request_under_way_is_finished_before_the_end(orders: str, tmp_path: Path) -> None:
+    text = "select pgmq.send_messages('orders', '{1}', ordered => true)"
+    given = {"body": 2, "ordered": True}
+    with (
+        service(orders, tmp_path) as running,
+        running.client() as client,
+        psycopg.connect(orders) as holder,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        holder.execute(text.encode())
+        asked = threads.submit(client.post, "/v1/queues/orders/messages", json=given)
+        wait_until(lambda: bool(ask(orders, BLOCKED)))
+        running.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: is_refused(running.address))
+        assert (asked.done(), running.process.poll()) == (False, None)
+        holder.commit()
+        assert asked.result(TIMEOUT).status_code == 201
+        assert running.process.wait(TIMEOUT) == 0
 
 
 def test_service_goes_on_when_nobody_reads_its_log(orders: str) -> None:

@@ -24,6 +24,7 @@ from spanmq import errors
 from spanmq.call import PROBE, Call, Result, Rows, Shape, Style, is_missing_function, missing
 from spanmq.concurrency import Lock
 from spanmq.message import Flavour
+from spanmq.unreadable_dsn import unreadable
 
 
 class Link(Protocol):
@@ -182,7 +183,7 @@ class PoolLink:
         except psycopg.OperationalError as error:
             raise errors.ConnectionFailedError(str(error).strip()) from error
         except psycopg.ProgrammingError as error:  # from the parser of DSNs
-            raise errors.InvalidArgumentError(f"the DSN can't be read: {error}") from error
+            raise unreadable(error) from None
         with connection:
             yield connection
 

@@ -22,6 +22,7 @@ from spanmq import errors
 from spanmq.call import PROBE, Call, Result, Rows, Shape, Style, is_missing_function, missing
 from spanmq.concurrency import AsyncLock
 from spanmq.message import Flavour
+from spanmq.unreadable_dsn import unreadable
 
 
 class AsyncLink(Protocol):
@@ -182,7 +183,7 @@ class AsyncPoolLink:
         except psycopg.OperationalError as error:
             raise errors.ConnectionFailedError(str(error).strip()) from error
         except psycopg.ProgrammingError as error:  # from the parser of DSNs
-            raise errors.InvalidArgumentError(f"the DSN can't be read: {error}") from error
+            raise unreadable(error) from None
         async with connection:
             yield connection
 

@@ -10,6 +10,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from spanmq.errors import InvalidArgumentError
+from spanmq.unreadable_dsn import unreadable
 
 # A peer that is gone without a word is noticed within a minute, not within libpq's two hours.
 KEEPALIVE: Final = {
@@ -47,7 +48,7 @@ def with_timeouts(dsn: str, timeouts: Timeouts | None, *, application_name: str)
     try:
         parts: dict[str, Any] = conninfo_to_dict(dsn)
     except psycopg.ProgrammingError as error:
-        raise InvalidArgumentError(f"the DSN can't be read: {error}") from error
+        raise unreadable(error) from None
     merged = {**KEEPALIVE, "application_name": application_name, **parts}
     if timeouts is not None:
         limits = {

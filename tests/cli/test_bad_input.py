@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import shlex
 import subprocess
+import traceback
 import uuid
 
 import pytest
 from psycopg.conninfo import make_conninfo
 from tests.cli.program import PROGRAM, ask, do, environment, spanmq, started
 
-from spanmq import __version__, errors
+from spanmq import Client, __version__, errors
 from spanmq.cli.failure import LABELS, describe
 
 
@@ -146,6 +147,26 @@ def test_dsn_that_is_none(database: str) -> None:
     for command in ("list-queues", "verify"):
         done = spanmq(command, "--dsn", "nonsense", dsn=database)
         assert (done.code, done.err.startswith("spanmq: bad argument: the DSN can't be read")) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgres:/shop:hunter2@db/shop",
+        "postgresql://shop:hunter2@[::1/shop",
+        "postgresql://shop:hunter%2@db/shop",
+        'postgres:/shop:a"hunter2@db/shop',
+        "postgresql://shop@db/shop?hunter2=1",
+    ],
+)
+def test_password_of_a_dsn_that_is_none_is_not_said(dsn: str) -> None:
+    for done in (spanmq("verify", dsn=dsn), spanmq("serve", "--port", "0", "--without-tokens", dsn=dsn)):
+        assert done.code == 1
+        assert "the DSN can't be read" in done.err
+        assert "hunter" not in done.out + done.err
+    with pytest.raises(errors.InvalidArgumentError) as raised, Client(dsn):
+        pass
+    assert "hunter" not in "".join(traceback.format_exception(raised.value))
 
 
 def test_database_without_the_schema(empty_database: str) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from spanmq.body import RawJson
 from spanmq.cli.failure import say
-from spanmq.errors import ConnectionFailedError, InvalidArgumentError
+from spanmq.errors import ConnectionFailedError
+from spanmq.unreadable_dsn import unreadable
 
 if TYPE_CHECKING:
     import psycopg
@@ -79,6 +80,6 @@ def connection(dsn: str | None) -> Iterator[psycopg.Connection[Any]]:
         except psycopg.OperationalError as error:
             raise ConnectionFailedError(str(error).strip()) from error
         except psycopg.ProgrammingError as error:
-            raise InvalidArgumentError(f"the DSN can't be read: {error}") from error
+            raise unreadable(error) from None
         with opened:
             yield opened

@@ -16,6 +16,7 @@ from spanmq import errors
 from spanmq.spark.column import Column
 from spanmq.spark.options import Options
 from spanmq.spark.sealed import opened
+from spanmq.unreadable_dsn import unreadable
 
 # Rows that a partition should have. They stream, so memory does not matter; a task costs a tenth of a second.
 ROWS_PER_PARTITION: Final = 250_000
@@ -54,7 +55,7 @@ def connect(dsn: str) -> psycopg.Connection[Any]:
     except psycopg.OperationalError as error:
         raise errors.ConnectionFailedError(str(error).strip()) from error
     except psycopg.ProgrammingError as error:
-        raise errors.InvalidArgumentError(f"the dsn can't be read: {error}") from error
+        raise unreadable(error) from None
 
 
 @contextlib.contextmanager

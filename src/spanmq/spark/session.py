@@ -37,6 +37,7 @@ SETTINGS: Final = {
     "spark.hadoop.parquet.column.statistics.enabled#body": "false",
 }
 LOCAL_SETTINGS: Final = {
+    "spark.python.daemon.module": "spanmq.spark.daemon",
     "spark.driver.memory": "512m",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

@@ -4,21 +4,33 @@
 -- on is skipped: it will be his. Raises MQ002 for more than 10,000.
 create or replace function spanmq.lock_chosen(this spanmq.queue, dead_letter_ids bigint[]) returns setof spanmq.dead_letter
 language plpgsql volatile as $$
+declare
+    runs bigint[];
 begin
     if cardinality(dead_letter_ids) > 10000 then
         raise exception 'there can be at most 10000 dead letters in a call, got: %', cardinality(dead_letter_ids)
             using errcode = 'MQ002', hint = 'Call it for each ten thousand.';
     end if;
     -- Of those that died together the row has the number from which theirs count on.
-    perform spanmq.write_dead_letters(this, array(
-        select d.dead_letter_id from spanmq.dead_run d
-        where d.queue_id = this.queue_id and d.dead_letter_id = any (array(select distinct id - id % 256 from unnest(dead_letter_ids) id))
-        order by d.lo for update skip locked));
+    runs := array(select distinct id - id % 256 from unnest(dead_letter_ids) id);
+    perform spanmq.write_chosen_runs(this, runs);
+    if exists (select from spanmq.dead_run d where d.queue_id = this.queue_id and d.dead_letter_id = any (runs)) then
+        -- What maintain() is writing will be nobody's.
+        perform spanmq.await_maintain();
+        perform spanmq.write_chosen_runs(this, runs);
+    end if;
     return query
         select d.* from spanmq.dead_letter d
         where d.dead_letter_id = any (dead_letter_ids) and d.queue_id = this.queue_id and d.redriven_at is null
         order by d.msg_id for update skip locked;
 end $$;
+
+create or replace function spanmq.write_chosen_runs(this spanmq.queue, runs bigint[]) returns bigint
+language sql volatile as $$
+    select spanmq.write_dead_letters(this, array(
+        select d.dead_letter_id from spanmq.dead_run d
+        where d.queue_id = this.queue_id and d.dead_letter_id = any (runs) order by d.lo for update skip locked))
+$$;
 
 -- Puts these dead letters back, as redrive() does, and returns how many: those that wait, each once, whoever else calls. Visible after
 -- `delay` seconds, or from then on `rate` a second. Raises 42P01 for an unknown queue, 42501 without the right to delete from it, MQ002.

@@ -49,6 +49,7 @@ declare
     found_ids bigint[] := '{}';
     n bigint := 0;
     last_id bigint := 0;
+    has_waited boolean := false;
 begin
     open fitting;
     loop
@@ -56,6 +57,12 @@ begin
         -- Rows of one block lie between each other.
         exit when together.lo is null or n >= qty and together.lo > last_id;
         perform from spanmq.dead_run r where r.dead_letter_id = together.dead_letter_id for update skip locked;
+        if not found and not has_waited then
+            -- What maintain() is writing will be nobody's.
+            perform spanmq.await_maintain();
+            has_waited := true;
+            perform from spanmq.dead_run r where r.dead_letter_id = together.dead_letter_id for update skip locked;
+        end if;
         continue when not found;
         found_ids := found_ids || together.dead_letter_id;
         n := n + case when payload is null then together.n else 1 end;

@@ -137,6 +137,17 @@ begin
     end loop;
 end $$;
 
+-- Waits until nobody keeps house, for three seconds at most: for who was skipped because of a row that maintain() holds.
+create or replace function spanmq.await_maintain() returns void
+language plpgsql set lock_timeout = '3s' as $$
+begin
+    -- Not to the end of the transaction: nobody could keep house meanwhile.
+    perform pg_advisory_lock_shared(spanmq.lock_key('maintain', 0));
+    perform pg_advisory_unlock_shared(spanmq.lock_key('maintain', 0));
+exception when lock_not_available then
+    return;
+end $$;
+
 -- What maintain() does for one queue. is_last: it holds a lock on a segment.
 create or replace function spanmq.tend(this spanmq.queue, drawn bigint) returns table (action text, detail text, is_last boolean)
 language plpgsql as $$

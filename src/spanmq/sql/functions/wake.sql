@@ -64,7 +64,7 @@ declare
     seconds double precision;
     found_all double precision[] := '{}';
 begin
-    foreach queue in array queues loop
+    foreach queue in array coalesce(queues, '{}') loop
         begin
             seconds := pgmq.look_ahead(queue);
         exception when undefined_table or insufficient_privilege or sqlstate 'MQ001' then

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import groupby
@@ -101,7 +102,7 @@ async def send(
 ) -> Response:
     """Send a message (SendMessage)."""
     known_by = _known_by(caller, message, [message], idempotency_key)
-    try:
+    with _refused_if_reused():
         message_id = await backend.client.send(
             queue,
             message.body,
@@ -116,8 +117,6 @@ async def send(
             fingerprint=known_by.fingerprint,
             ordered=message.ordered,
         )
-    except DedupIdReusedError as error:
-        raise _reused() from error
     return reply(201, message_id=message_id)
 
 
@@ -134,7 +133,7 @@ async def send_batch(
     # Neighbours with equal options go together, so that the ids are in the order given.
     numbered = list(zip(batch.messages, known_by.ids, strict=True))
     runs = [list(run) for _, run in groupby(numbered, key=lambda each: each[0].alike)]
-    try:
+    with _refused_if_reused():
         if len(runs) == 1:
             ids = await _send_alike(backend.client, queue, runs[0], known_by, batch.ordered)
         else:
@@ -142,8 +141,6 @@ async def send_batch(
             async with backend.client.transaction() as client:
                 for run in runs:
                     ids += await _send_alike(client, queue, run, known_by, batch.ordered)
-    except DedupIdReusedError as error:
-        raise _reused() from error
     written = ",".join([f'{{"message_id":{message_id}}}' for message_id in ids])
     return JsonText(f'{{"results":[{written}]}}', 201)
 
@@ -199,10 +196,14 @@ def _members(value: Any) -> Any:
     return dict(value) if isinstance(value, BaseModel) else str(value)
 
 
-def _reused() -> Refusal:
-    return Refusal(
-        422,
-        "idempotency_key_reused",
-        "this Idempotency-Key was sent with another request; nothing was sent",
-        hint="Take a new key for a new request, and repeat a request as it was.",
-    )
+@contextmanager
+def _refused_if_reused() -> Iterator[None]:
+    try:
+        yield
+    except DedupIdReusedError as error:
+        raise Refusal(
+            422,
+            "idempotency_key_reused",
+            "this Idempotency-Key was sent with another request; nothing was sent",
+            hint="Take a new key for a new request, and repeat a request as it was.",
+        ) from error

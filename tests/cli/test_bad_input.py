@@ -14,6 +14,7 @@ from tests.cli.program import PROGRAM, ask, do, environment, spanmq, started
 
 from spanmq import Client, __version__, errors
 from spanmq.cli.failure import LABELS, describe
+from spanmq.timeouts import with_timeouts
 
 
 def every_error() -> list[type[errors.SpanmqError]]:
@@ -166,6 +167,9 @@ def test_password_of_a_dsn_that_is_none_is_not_said(dsn: str) -> None:
         assert "hunter" not in done.out + done.err
     with pytest.raises(errors.InvalidArgumentError) as raised, Client(dsn):
         pass
+    assert "hunter" not in "".join(traceback.format_exception(raised.value))
+    with pytest.raises(errors.InvalidArgumentError) as raised:
+        with_timeouts(dsn, None, application_name="tests")
     assert "hunter" not in "".join(traceback.format_exception(raised.value))
 
 

@@ -95,10 +95,11 @@ def test_message_that_left_its_lease_by_itself_is_not_counted(orders: Orders) ->
 def test_queue_that_was_full_is_believed_so_for_a_moment_only(orders: Orders) -> None:
     limit(orders, 1)
     (only,) = orders.send(1)
+    clock = "select (extract(epoch from clock_timestamp()) * 1000)::float8"
+    before = orders.value(clock)
     refused(orders, ONE)
     until = orders.value("select -pg_sequence_last_value(room) from spanmq.queue")
-    now = orders.value("select extract(epoch from clock_timestamp()) * 1000")
-    assert now < until < float(now) + 5001
+    assert before < until < orders.value(clock) + 5001
     orders.rows("select pgmq.delete('orders', %s::bigint)", only)
     orders.rows("select setval(room, -1) from spanmq.queue")  # long ago
     orders.send(1)

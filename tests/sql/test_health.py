@@ -1,5 +1,6 @@
 """health(), statistics() and doctor() tell what is, at a price that does not grow with messages."""
 
+import re
 import time
 from typing import Any, LiteralString
 
@@ -266,7 +267,7 @@ def test_stuck_and_abandoned_leases_are_found(connection: Connection[Any]) -> No
     connection.execute("update spanmq.span set last_read_at = last_read_at - interval '61 minutes'")
     level, found = finding(connection, "leases")
     assert level == "warning"
-    assert "held for over an hour: jobs (01:01:0" in found
+    assert re.search(r"held for over an hour: jobs \(01:0\d:\d\d", found)
     connection.execute("update spanmq.span set vt = now() - interval '6 min', last_read_at = now()")
     _, found = finding(connection, "leases")
     assert "ran out, and nobody receives: jobs (1 messages), others (1 messages)" in found
@@ -288,7 +289,7 @@ def test_held_snapshot_is_named(database: str) -> None:
         holder.begin("repeatable read")
         holder.rows("select 1")
         ours = f"by process {holder.pid} (report), idle in transaction"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 100
         # Snapshots of all databases count: another test's may be the oldest, as long as that runs.
         while ours not in (found := finding(race.main.connection, "snapshots"))[1]:
             assert time.monotonic() < deadline, found

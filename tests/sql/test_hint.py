@@ -139,7 +139,7 @@ def test_hint_that_is_none_is_ignored(session: psycopg.Connection[tuple[object, 
     cases = {
         "good": (good, 50),
         "too old": (good, -1),
-        "in the future": (good, 70),
+        "in the future": (good, 3600),
         "three parts": (f"{LEFT} UNTIL 0", 50),
         "five parts": (f"{LEFT} UNTIL 0 0 0", 50),
         "an empty part": (f"{LEFT}  0 0", 50),

@@ -332,7 +332,7 @@ LETTER = (
 
 def receive_each(connection: Connection[Any], n: int) -> list[tuple[int, int]]:
     got: list[tuple[int, int]] = []
-    stop_at = monotonic() + 10
+    stop_at = monotonic() + 60
     # What comes back is found after half a second at most, where a look was slow: see hint.sql.
     while len(got) < n and monotonic() < stop_at:
         got += connection.execute("select lease_id, msg_id from pgmq.receive('orders')").fetchall()

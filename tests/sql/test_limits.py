@@ -385,9 +385,12 @@ def test_what_stands_before_a_dead_letter_of_its_group_goes_on(orders: Orders, d
 def test_maintain_goes_on_past_what_is_expired_and_in_work(orders: Orders) -> None:
     ids = expiring(orders, 1100)
     orders.rows("update spanmq.expiry set expires_at = clock_timestamp() + interval '1 hour'")
-    _, held = orders.receive(1050)
+    _, held = orders.receive(1050, 36_000)
     assert held == ids[:1050]
     orders.rows("update spanmq.expiry set expires_at = clock_timestamp() - interval '1 s'")
+    # What maintain() does, without an end to its second.
+    expire = "select spanmq.expire(q, clock_timestamp() + interval '1 hour', 1000) from spanmq.queue q"
+    assert orders.value(expire) == 50
     orders.rows("select pgmq.maintain()")
     assert orders.dead() == ids[1050:]
     assert orders.value("select count(*) from spanmq.expiry") == 1050

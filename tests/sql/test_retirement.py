@@ -171,7 +171,8 @@ def test_segment_that_the_queue_s_row_names_is_not_swapped(race: Race, is_copied
 
 @pytest.fixture(scope="module")
 def preparing_server() -> Iterator[embedded.TemporaryServer]:
-    settings = {"max_prepared_transactions": "5", "fsync": "off"}
+    # The snapshots of autovacuum would hold back what maintain() is to truncate.
+    settings = {"max_prepared_transactions": "5", "fsync": "off", "autovacuum": "off"}
     with embedded.temporary(settings=settings) as server:
         with psycopg.connect(server.dsn) as connection:
             schema.install(connection)

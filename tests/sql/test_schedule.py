@@ -54,7 +54,7 @@ def left(connection: Connection[Any]) -> Any:
 
 def test_what_is_due_is_sent_once(jobs: Connection[Any]) -> None:
     schedule(jobs, ', headers => \'{"x-pgmq-group": "g"}\'')
-    assert plan(jobs, -1, 60) is True
+    assert plan(jobs, -1, 3600) is True
     assert fire(jobs) == [("sent scheduled", "jobs", "tick")]
     assert fire(jobs) == []
     assert sent(jobs) == [({"a": 1}, {"x-pgmq-group": "g", "x-spanmq-schedule": "tick"})]
@@ -77,7 +77,7 @@ def test_message_names_the_time_that_it_is_for(jobs: Connection[Any]) -> None:
 
 def test_missed_times_give_one_message_together(jobs: Connection[Any]) -> None:
     schedule(jobs)
-    plan(jobs, -300, -200, -100, 60)
+    plan(jobs, -300, -200, -100, 3600)
     assert fire(jobs) == [("sent scheduled", "jobs", "tick, 2 missed")]
     assert len(sent(jobs)) == 1
     assert left(jobs) == 1
@@ -85,7 +85,7 @@ def test_missed_times_give_one_message_together(jobs: Connection[Any]) -> None:
 
 def test_missed_times_give_one_each_where_asked_for(jobs: Connection[Any]) -> None:
     schedule(jobs, ", catch_up => true")
-    plan(jobs, *(-i for i in range(1, 251)), 60)
+    plan(jobs, *(-i for i in range(1, 251)), 3600)
     counts = []
     while fire(jobs):
         counts.append(len(sent(jobs)))
@@ -97,7 +97,7 @@ def test_missed_times_give_one_each_where_asked_for(jobs: Connection[Any]) -> No
 
 def test_paused_schedule_lets_its_times_pass(jobs: Connection[Any]) -> None:
     schedule(jobs, ", catch_up => true")
-    plan(jobs, -5, 60)
+    plan(jobs, -5, 3600)
     jobs.execute("select pgmq.pause_schedule('tick')")
     assert fire(jobs) == []
     jobs.execute("select pgmq.resume_schedule('tick')")
@@ -107,7 +107,7 @@ def test_paused_schedule_lets_its_times_pass(jobs: Connection[Any]) -> None:
 
 def test_changed_text_forgets_the_times_and_the_same_keeps_them(jobs: Connection[Any]) -> None:
     schedule(jobs)
-    plan(jobs, -5, 60)
+    plan(jobs, -5, 3600)
     schedule(jobs, ", headers => '{\"b\": 2}'")
     assert left(jobs) == 2
     fire(jobs)
@@ -124,16 +124,18 @@ def test_schedules_want_times_until_they_have_enough(jobs: Connection[Any]) -> N
 
     schedule(jobs)
     assert wanting() == [("tick", True)]
-    plan(jobs, 60)
+    plan(jobs, 3600)
     assert wanting() == []
-    row = jobs.execute("select due_in between 50 and 60 from pgmq.upcoming_schedules() where name is null")
+    row = jobs.execute(
+        "select due_in between 3500 and 3600 from pgmq.upcoming_schedules() where name is null"
+    )
     assert row.fetchall() == [(True,)]
 
 
 def test_plan_that_came_too_late_is_ignored(jobs: Connection[Any]) -> None:
     schedule(jobs)
     [(until,)] = jobs.execute("select planned_until from spanmq.schedule").fetchall()
-    plan(jobs, 60)
+    plan(jobs, 3600)
     row = jobs.execute(
         "select pgmq.plan_schedule('tick', %s, array[now()], now() + interval '2 years')", [until]
     ).fetchone()

@@ -46,10 +46,10 @@ def test_what_a_message_asks_for_stands_with_it(orders: Connection[Any]) -> None
     [message_id] = send(
         orders,
         """array['1'::jsonb], array['{"x-pgmq-group": "a", "own": 1}'::jsonb],
-           delay => 60, priority => 7, expires_in => 120, max_attempts => 3""",
+           delay => 600, priority => 7, expires_in => 1200, max_attempts => 3""",
     )
     [(headers, expires_at, is_delayed)] = orders.execute(
-        "select headers, expires_at, q.vt > clock_timestamp() + interval '50 seconds'"
+        "select headers, expires_at, q.vt > clock_timestamp() + interval '500 seconds'"
         " from pgmq.q_orders q join spanmq.expiry e using (msg_id)"
     ).fetchall()
     assert message_id == 1
@@ -155,11 +155,11 @@ def test_message_that_is_gone_still_stands_for_its_id(orders: Connection[Any]) -
 
 
 def test_id_is_free_again_after_its_time(orders: Connection[Any]) -> None:
-    assert send(orders, "'{1}', dedup_ids => '{a}', dedup_for => 60") == [1]
-    later(orders, 59)
-    assert send(orders, "'{2}', dedup_ids => '{a}', dedup_for => 60") == [1]
-    later(orders, 1)
-    assert send(orders, "'{3}', dedup_ids => '{a}', dedup_for => 60") == [2]
+    assert send(orders, "'{1}', dedup_ids => '{a}', dedup_for => 1000") == [1]
+    later(orders, 900)
+    assert send(orders, "'{2}', dedup_ids => '{a}', dedup_for => 1000") == [1]
+    later(orders, 100)
+    assert send(orders, "'{3}', dedup_ids => '{a}', dedup_for => 1000") == [2]
     assert send(orders, "'{4}', dedup_ids => '{a}'") == [2]
 
 

@@ -258,7 +258,7 @@ def test_message_of_two_queues_is_not_repaired_for_one(race: Race) -> None:
 def test_who_waits_for_a_subscription_is_woken(race: Race) -> None:
     subscribe(race)
     waiter = race.open()
-    channel = waiter.value("select pgmq.await_messages('lake', 30)")
+    channel = waiter.value("select pgmq.await_messages('lake', 60)")
     waiter.rows(f'listen "{channel}"')
     for send in (
         "select pgmq.send('jobs', '1')",

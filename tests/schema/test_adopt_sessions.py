@@ -68,7 +68,7 @@ class Adopting(threading.Thread):
 def test_what_commits_while_we_wait_goes_over_and_who_waits_for_us_goes_on(
     upstream: Session, upstream_database: str
 ) -> None:
-    # The delete has a queue of its own: whoever reads beside it skips the rows that it holds, and finds none to refuse.
+    # The delete has a queue of its own: who reads beside it skips the rows that it holds, and finds none.
     for queue in ("aaa", "aab", "bbb"):
         upstream.execute("select pgmq.create(%s)", [queue])
     for queue in ("aaa", "aab"):

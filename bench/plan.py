@@ -26,6 +26,7 @@ class Plan:
     free_windows: int  # 0: no run without a snapshot
     manners: tuple[str, ...]  # how backlogs come about
     backlog: int
+    backoff: int
     invisible: int
     grouped: int
     groups: int
@@ -51,6 +52,7 @@ FULL = Plan(
     free_windows=6,
     manners=("batched", "leased", "delayed", "singles", "half-settled"),
     backlog=1_000_000,
+    backoff=1_000_000,
     invisible=400_000,
     grouped=50_000,
     groups=2_000,
@@ -77,6 +79,7 @@ QUICK = replace(
     held_window_seconds=3,
     free_windows=0,
     manners=("batched", "leased", "delayed"),
+    backoff=50_000,
     calls=5,
     skewed=40_000,
     bites=100_000,

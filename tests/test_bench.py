@@ -153,6 +153,12 @@ def test_quick_plan_measures_every_cycle_that_has_a_target() -> None:
     assert wanted <= cases
 
 
+def test_quick_plan_leaves_out_backlogs_that_take_minutes_to_make() -> None:
+    cases = {case for each in experiments(QUICK) for case in each.cases}
+    assert [case for case in cases if "singles" in case or "half-settled" in case] == []
+    assert QUICK.backoff < FULL.backoff / 10
+
+
 def test_quick_run_does_not_judge_a_snapshot_held_for_seconds() -> None:
     (summary,) = summarize(measured(HELD, NATIVE, 100))
     assert len(targets_of(summary, FULL)) == 2

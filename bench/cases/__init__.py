@@ -26,7 +26,7 @@ def experiments(plan: Plan) -> tuple[Experiment, ...]:
         *cycle.experiments(plan),
         *bites.experiments(),
         *grouped.experiments(plan),
-        *delivery.experiments(),
+        *delivery.experiments(plan),
         *ordered.experiments(plan),
         *held_back.experiments(),
         *subscription.experiments(),

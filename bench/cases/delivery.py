@@ -11,12 +11,18 @@ from statistics import median
 from bench import results
 from bench.contestants import LEASE_SECONDS, NATIVE, QUEUE, SPANMQ_DATABASE
 from bench.database import Database, Probe
+from bench.plan import Plan
 from bench.results import LATENCY, Measurement
 from bench.stage import Experiment, Stage
 
 BATCHES = (1, 1000)
-# How the messages came about: what a case's name ends with; whether they were sent singly, and half has gone.
-MANNERS = (("", False, False), ("/singles", True, False), ("/half-settled", True, True))
+# How the messages came about, as a plan calls it: what a case's name ends with; whether they were sent
+# singly, and half has gone.
+MANNERS = {
+    "batched": ("", False, False),
+    "singles": ("/singles", True, False),
+    "half-settled": ("/half-settled", True, True),
+}
 _HELD = f"'{QUEUE}', current_setting('bench.lease')::bigint, current_setting('bench.ids')::bigint[]"
 _REASON = "error => 'connection refused', error_class => 'ConnectionError', worker => 'bench'"
 # A category is named, as a worker names it; the rules are looked at only without one.
@@ -27,10 +33,11 @@ CALLS = {
 }
 
 
-def experiments() -> tuple[Experiment, ...]:
+def experiments(plan: Plan) -> tuple[Experiment, ...]:
+    manners = [manner for name, manner in MANNERS.items() if name in plan.manners]
     return (
-        *(_settle(batch, *manner) for batch in BATCHES for manner in MANNERS),
-        *(_receive(*manner) for manner in MANNERS),
+        *(_settle(batch, *manner) for batch in BATCHES for manner in manners),
+        *(_receive(*manner) for manner in manners),
     )
 
 
@@ -84,7 +91,7 @@ def _receive(manner: str, singly: bool, half: bool) -> Experiment:
                 # Singly sent they take a while: a quarter of them, and of those half in one manner.
                 _fill(
                     database,
-                    stage.plan.backlog // (4 if singly else 1) // (1 + half),
+                    stage.plan.backoff // (4 if singly else 1) // (1 + half),
                     1000,
                     singly=singly,
                     half=half,

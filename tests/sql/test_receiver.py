@@ -97,6 +97,18 @@ def test_older_incarnation_is_refused(client: Client, connection: Connection) ->
     fails(connection, "MQ051", lambda: old.ranges(0, 1))
 
 
+@pytest.mark.parametrize("incarnation", [1, None])
+def test_receiver_that_nobody_opened_takes_nothing(
+    client: Client, connection: Connection, incarnation: int | None
+) -> None:
+    client.send("orders", 1)
+    reader = Reader(connection)
+    reader.receiver, reader.incarnation = uuid.uuid4(), incarnation
+    fails(connection, "MQ051", lambda: reader.claim(0))
+    fails(connection, "MQ051", lambda: reader.ranges(0, 1))
+    assert len(client.receive("orders")) == 1
+
+
 def test_label_is_bound_to_one_checkpoint(client: Client, connection: Connection) -> None:
     client.send_batch("orders", range(3))
     first = Reader(connection, label="lake")

@@ -104,14 +104,32 @@ begin
                        array(select value::timestamptz from jsonb_array_elements_text(here -> 'starts')));
     end if;
     return format('(%s and not (%s > %s and (%s)%s))', visible, writer, oldest, open,
-                  (select string_agg(format(' or %s > %s and t.archived_at <= %L', writer, p -> 0, p ->> 1), '')
+                  -- A number, whatever the caller gave: this becomes a part of a statement.
+                  (select string_agg(format(' or %s > %s and t.archived_at <= %L', writer, (p ->> 0)::bigint, p ->> 1), '')
                    from jsonb_array_elements(here -> 'prepared') p));
+end $$;
+
+-- Raises MQ002 for what position_now() can't have given; what is in its parts their types say.
+create or replace function spanmq.check_position(given jsonb) returns void
+language plpgsql immutable as $$
+begin
+    if (given ->> 'seen' is null or given ->> 'since' is null or given ->> 'at' is null or not given ? 'starts'
+            or jsonb_typeof(given -> 'prepared') is distinct from 'array'
+            or jsonb_path_exists(given, 'strict $.prepared[*] ? (@.type() != "array" || @.size() != 2 || @[0].type() != "number" || @[1].type() != "string")')
+       ) is not false then
+        raise exception 'not the position of a stream: %', coalesce(left(given::text, 200), 'null')
+            using errcode = 'MQ002', hint = 'pgmq.archive_position gives positions.';
+    end if;
 end $$;
 
 -- The condition that a row `t` of an archive is seen from a position, and not from `base` (null: nothing is).
 create or replace function spanmq.between_positions(base jsonb, here jsonb) returns text
 language plpgsql stable as $$
 begin
+    perform spanmq.check_position(here);
+    if base is not null then
+        perform spanmq.check_position(base);
+    end if;
     if base is null then
         -- Rows of more than 2 billion transactions ago look like those to come.
         return format('(%s or t.archived_at < %L)', spanmq.seen_from(here), (here ->> 'since')::timestamptz - interval '30 days');

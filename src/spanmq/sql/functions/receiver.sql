@@ -59,7 +59,7 @@ declare
     found_one spanmq.receiver;
 begin
     select * into found_one from spanmq.receiver r where r.receiver_id = receiver and r.queue_id = this.queue_id for update;
-    if found_one.incarnation is distinct from lock_receiver.incarnation then
+    if not found or found_one.incarnation is distinct from lock_receiver.incarnation then
         raise exception 'this reader of queue % is no longer the receiver %: it was %', this.name, receiver,
                 case found_one.state when 'released' then 'released by hand' when 'adoptable' then 'given to another checkpoint'
                      else 'opened by another driver' end

@@ -37,7 +37,7 @@ begin
         if taken = n and not has_notes then
             return runs;
         end if;
-        if n = 1 and first_id is not null then
+        if n = 1 and first_id < 9223372036854775807 then
             return spanmq.take_out_rest(this_queue, int8multirange(int8range(first_id, first_id, '[]')), fence, runs);
         end if;
     end if;
@@ -48,7 +48,8 @@ end $$;
 create or replace function spanmq.take_out_some(this_queue int, msg_ids bigint[], fence bigint, runs spanmq.run[]) returns spanmq.run[]
 language plpgsql as $$
 declare
-    asked int8multirange := (select range_agg(int8range(id, id, '[]')) from unnest(msg_ids) id where id is not null);
+    -- No message has the last number that there is, nor can a range end behind it.
+    asked int8multirange := (select range_agg(int8range(id, id, '[]')) from unnest(msg_ids) id where id < 9223372036854775807);
     run spanmq.run;
     asked_left int8multirange;
     places tid[];

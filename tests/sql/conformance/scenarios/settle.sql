@@ -9,6 +9,10 @@ select pgmq.delete('orders', 99);
 select pgmq.delete('orders', 0);
 select pgmq.delete('orders', -1);
 select pgmq.delete('orders', null::bigint);
+select pgmq.delete('orders', 9223372036854775807);
+select pgmq.delete('orders', -9223372036854775808);
+select pgmq.archive('orders', 9223372036854775807);
+select * from pgmq.set_vt('orders', 9223372036854775807, 5);
 select msg_id from pgmq.q_orders;
 
 -- scenario: delete many messages
@@ -23,6 +27,7 @@ select * from pgmq.delete('orders', '{}'::bigint[]);
 select * from pgmq.delete('orders', null::bigint[]);
 select * from pgmq.delete('orders', array[10, 9]);
 select * from pgmq.delete('orders', array[-5, 0, 1000000000000]);
+select * from pgmq.delete('orders', array[9223372036854775806, 9223372036854775807, 7]);
 select msg_id from pgmq.q_orders;
 
 -- scenario: archive one message

@@ -1,0 +1,112 @@
+"""Positions of streams over archives are values that a caller gives: read as such, and never as SQL."""
+
+import json
+from typing import Any
+
+import pytest
+from psycopg import Connection
+from psycopg.errors import Error
+
+CALLS = {
+    "archive_piece": "select * from pgmq.archive_piece('orders', {base}, {here}, 0, 10)",
+    "archive_ranges": "select * from pgmq.archive_ranges('orders', {base}, {here}, 0, 100, 10)",
+}
+# What of them says when something happened, as archive_position() gives it.
+POSITION = {"seen": "10:12:10", "since": "2020-01-01", "at": "2020-01-02", "starts": [], "prepared": []}
+REFUSED = ("MQ002", "22P02", "22007", "22023")
+
+
+@pytest.fixture
+def orders(connection: Connection[Any]) -> Connection[Any]:
+    connection.execute("select pgmq.create('orders'), pgmq.send('orders', '1')")
+    connection.execute("select pgmq.archive('orders', 1)")
+    return connection
+
+
+def literal(position: object) -> str:
+    return "null" if position is None else f"$position${json.dumps(position)}$position$"
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_what_an_archive_holds_lies_before_its_position(orders: Connection[Any], call: str) -> None:
+    here = "(select here from pgmq.archive_position('orders'))"
+    found = orders.execute(CALLS[call].format(base="null", here=here).encode()).fetchall()
+    # It is not committed: no position is behind it.
+    assert [row for row in found if row[1]] == []
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_position_with_prepared_transactions_is_one(orders: Connection[Any], call: str) -> None:
+    here = POSITION | {"starts": None, "prepared": [[11, "2020-01-01 10:00:00+00"], [10, "2020-01-02"]]}
+    for base in ("null", literal(here)):
+        orders.execute(CALLS[call].format(base=base, here=literal(here)).encode())
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None,
+        {},
+        [],
+        7,
+        "here",
+        *(
+            {name: value for name, value in POSITION.items() if name != left_out}
+            for left_out in ("seen", "since")
+        ),
+        POSITION | {"seen": None},
+        POSITION | {"seen": "nothing"},
+        POSITION | {"since": "soon"},
+        POSITION | {"at": None},
+        POSITION | {"starts": {}},
+        POSITION | {"starts": ["soon"]},
+        POSITION | {"prepared": {}},
+        POSITION | {"prepared": [7]},
+        POSITION | {"prepared": [["7 or true", "2020-01-01"]]},
+        POSITION | {"prepared": [[{}, "2020-01-01"]]},
+        POSITION | {"prepared": [[7]]},
+    ],
+    ids=str,
+)
+def test_position_that_is_none_is_refused(orders: Connection[Any], call: str, wrong: object) -> None:
+    places = [{"base": "null", "here": literal(wrong)}]
+    if wrong is not None:
+        places.append({"base": literal(wrong), "here": literal(POSITION)})
+    for given in places:
+        with pytest.raises(Error) as raised, orders.transaction():
+            orders.execute(CALLS[call].format(**given).encode())
+        assert raised.value.sqlstate in REFUSED, raised.value
+
+
+# In JSON a quotation mark is escaped by a backslash: in SQL that ends a name whose last letter this is. What
+# follows fits into the statement that the call makes: ends its condition, and hides the rest.
+HIDDEN = {
+    "archive_piece": 'mine".f())))) else 0 end from (select 0::bigint as last_id, 10::bigint as n) p -- ',
+    "archive_ranges": 'mine".f())))) p group by p.part -- ',
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_position_is_no_sql(orders: Connection[Any], call: str) -> None:
+    orders.execute("create role spanmq_test_reader")
+    orders.execute("grant usage on schema pgmq to spanmq_test_reader")
+    orders.execute("grant select on pgmq.a_orders to spanmq_test_reader")
+    orders.execute('create schema "mine\\" authorization spanmq_test_reader')
+    orders.execute('grant usage on schema "mine\\" to public')
+    orders.execute("create sequence public.ran")
+    orders.execute("grant all on sequence public.ran to public")
+    here = POSITION | {
+        "seen": "10:2000000000:10",
+        "at": "infinity",
+        "prepared": [[HIDDEN[call], "2020-01-01"]],
+    }
+    query = CALLS[call].format(base="null", here=literal(here)).encode()
+    orders.execute("set local role spanmq_test_reader")
+    orders.execute(
+        'create function "mine\\".f() returns bigint language sql volatile as'
+        " $$ select nextval('public.ran') $$"
+    )
+    with pytest.raises(Error, match="not the position of a stream"), orders.transaction():
+        orders.execute(query)
+    assert orders.execute("select is_called from public.ran").fetchone() == (False,)

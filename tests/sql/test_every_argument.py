@@ -1,0 +1,114 @@
+"""Every function of the interface, each of its arguments wrong in turn: an error that says so, or no harm.
+
+An error of PostgreSQL's own from the depths (a syntax error in a statement of ours, a null in a column, a
+cast) is none that a caller can act on, and a sign that what was given went further than it should have.
+"""
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from spanmq.errors import ServerError, from_server
+
+FUNCTIONS = """
+select p.proname, coalesce(p.proargnames[1:p.pronargs], '{}'),
+       array(select format_type(t, null) from unnest(p.proargtypes) with ordinality u (t, i) order by i)
+from pg_proc p
+where p.pronamespace = 'pgmq'::regnamespace and p.prorettype <> 'trigger'::regtype
+order by p.oid::regprocedure::text
+"""
+HOSTILE = """'x"''); drop table pgmq.a_orders; --'"""
+WRONG = {
+    "text": ("null", "''", HOSTILE, "'nope'", "repeat('é', 40)", r"E'\\'"),
+    "integer": ("null", "-1", "0", "2147483647", "-2147483648"),
+    "bigint": ("null", "-1", "0", "9223372036854775807", "-9223372036854775808"),
+    "double precision": ("null", "-1", "'nan'", "'infinity'", "'-infinity'", "1e300"),
+    "jsonb": ("null", "'null'", "'{}'", "'[]'", "'1'", '\'{"a": {"b": []}}\''),
+    "boolean": ("null",),
+    "timestamp with time zone": ("null", "'infinity'", "'-infinity'", "'4713-01-01 BC'", "'294276-01-01'"),
+    "uuid": ("null",),
+    "int8multirange": ("null", "'{}'", "'{(,)}'"),
+}
+RIGHT = {
+    "text": "'orders'",
+    "integer": "1",
+    "bigint": "1",
+    "double precision": "1",
+    "jsonb": "'{}'",
+    "boolean": "false",
+    "timestamp with time zone": "now()",
+    "uuid": "'00000000-0000-0000-0000-000000000001'",
+    "int8multirange": "'{[1,2)}'",
+}
+# Where another value than that of the type is the right one.
+RIGHT_NAMED = {
+    "max_poll_seconds": "0",
+    "time_zone": "'UTC'",
+    "cron": "'0 0 1 1 *'",
+    "category": "'BUSINESS'",
+    "table_name": "'orders'",
+    "of_table": "'archive'",
+    "here": "(select here from pgmq.archive_position('orders'))",
+    "base": "(select here from pgmq.archive_position('orders'))",
+    "verb": "'send'",
+    "role": "current_user::text",
+    "lease_id": "(select max(lease_id) from spanmq.span)",
+}
+LONGEST = {"max_poll_seconds": "0", "poll_interval_ms": "1"}
+
+
+def wrong_values(name: str, kind: str) -> list[str]:
+    if name in LONGEST:
+        return ["null", "-1"]
+    if not kind.endswith("[]"):
+        return list(WRONG[kind])
+    one = kind.removesuffix("[]")
+    return ["null", "'{}'", "'{null}'", f"array[{RIGHT[one]}, null, {RIGHT[one]}]"] + [
+        f"array[{each}]" for each in WRONG[one] if each != "null"
+    ]
+
+
+def right_value(name: str, kind: str) -> str:
+    if kind.endswith("[]"):
+        return f"array[{RIGHT[kind.removesuffix('[]')]}]"
+    return RIGHT_NAMED.get(name, RIGHT[kind])
+
+
+def calls(function: str, names: list[str], kinds: list[str]) -> list[str]:
+    given = list(zip(names, kinds, strict=True))
+    every = []
+    for place, (name, kind) in enumerate(given):
+        for wrong in wrong_values(name, kind):
+            values = [wrong if i == place else right_value(*each) for i, each in enumerate(given)]
+            typed = ", ".join(f"({value})::{kind}" for value, kind in zip(values, kinds, strict=True))
+            every.append(f"select * from pgmq.{function}({typed})")
+    return every
+
+
+@pytest.fixture
+def orders(database: str) -> Any:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("select pgmq.create('orders')")
+        connection.execute(
+            "select pgmq.send_batch('orders', array_fill('1'::jsonb, array[9]),"
+            ' array_fill(\'{"x-pgmq-group": "a"}\'::jsonb, array[9]))'
+        )
+        connection.execute("select pgmq.receive('orders', 3, 600), pgmq.archive('orders', 9)")
+        connection.execute("set statement_timeout = '20s'")
+        yield connection
+
+
+def test_every_wrong_argument_is_a_typed_error_or_harmless(orders: psycopg.Connection[Any]) -> None:
+    functions = orders.execute(FUNCTIONS.encode()).fetchall()
+    assert len(functions) > 150
+    problems = []
+    for call in [call for function in functions for call in calls(*function)]:
+        try:
+            with orders.transaction(force_rollback=True):
+                orders.execute(call.encode())
+        except psycopg.Error as error:
+            sqlstate = error.sqlstate or ""
+            if type(from_server(sqlstate, error.diag.message_primary or "")) is ServerError:
+                problems.append(f"{call}: {sqlstate} {error.diag.message_primary}")
+    assert not problems, "\n".join(problems)

@@ -169,4 +169,3 @@ def test_cancelled_call_changes_nothing_and_the_client_goes_on(orders: str) -> N
                 assert ask(orders, "select count(*) from business") == 0
 
     asyncio.run(scenario())
-

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -120,12 +122,19 @@ def drained(url: str, name: str) -> list[tuple[str, Any, Any]]:
 
 
 def free_ports(n: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(n)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
+    """Give ports that nobody has, below those that the kernel gives to whoever connects to something.
+
+    One of the latter might be taken before the node has it, or while it is dead.
+    """
+    ports: list[int] = []
+    while len(ports) < n:
+        port = random.randrange(12_000, 32_000)
+        with socket.socket() as tried:
+            # As servers do: what is left of a closed connection is in nobody's way.
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(OSError):
+                tried.bind(("127.0.0.1", port))
+                ports.append(port)
     return ports
 
 

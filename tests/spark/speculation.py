@@ -15,7 +15,6 @@ from typing import Final
 
 import pyarrow
 import pyspark
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 from tests.spark.cluster import EXECUTOR, HOSTS
@@ -181,15 +180,7 @@ def stream(spark: SparkSession, given: dict[str, str]) -> None:
     frame = reader.option("minPartitions", PARTITIONS).load().select("body")
     checkpoint = f"{given['folder']}/checkpoint"
     writer = frame.writeStream.format("slow").options(**given).option("checkpointLocation", checkpoint)
-    while True:
-        try:
-            writer.trigger(availableNow=True).start().awaitTermination()
-        except StreamingQueryException as error:
-            # Spark gives the process of a stream's reader ten seconds to start, on however busy a machine.
-            if "failed to connect back" not in str(error):
-                raise
-        else:
-            return
+    writer.trigger(availableNow=True).start().awaitTermination()
 
 
 def await_first(folder: Path) -> None:

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.spark.faltering import BATCH, KILLS, FalteringBroker
 from tests.spark.rabbit import Rabbit, declare, drained, rabbit
 from typer.testing import CliRunner
 
 from spanmq.cli.app import app
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, PipelineError, QueueNotFoundError
-from spanmq.spark.brokers.amqp import AmqpBroker
-from spanmq.spark.jobs.migrate import MigrateReport, broker_named, migrate
+from spanmq.spark.brokers.amqp import WINDOW, AmqpBroker
+from spanmq.spark.jobs.migrate import TASKS, MigrateReport, broker_named, migrate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,24 +113,39 @@ def test_messages_that_are_sent_meanwhile_and_those_in_work_are_told_apart(
 
 
 @pytest.mark.slow
-def test_broker_killed_in_mid_drain_is_waited_for(client: Client, run: Run, rabbit: Rabbit) -> None:
+def test_broker_killed_in_mid_drain_is_waited_for(
+    client: Client, run: Run, rabbit: Rabbit, tmp_path: Path
+) -> None:
     # Of its own: the fixture's would be deleted over a connection that the kill ends.
-    broker = AmqpBroker(url=rabbit.url, routing_key=declare(rabbit.url, f"killed-{uuid.uuid4().hex[:8]}"))
+    name = declare(rabbit.url, f"killed-{uuid.uuid4().hex[:8]}")
+    # It may start slowly.
+    broker = FalteringBroker(url=rabbit.url, routing_key=name, patience=400, folder=tmp_path)
     client.send_batch("orders", range(20_000))
+    is_over = threading.Event()
     kills = 0
 
-    def killer(sent: int) -> None:
+    def kill() -> None:
         nonlocal kills
-        if sent > 2_000 * (kills + 1) and kills < 2:
+        for number in range(len(KILLS)):
+            while not (tmp_path / f"hit-{number}").exists():
+                if is_over.wait(0.02):
+                    return
             rabbit.kill()
             kills += 1
+            (tmp_path / f"dead-{number}").touch()
             rabbit.start()
 
-    done = run(broker=broker, batch=2_000, progress=killer)
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        done = run(broker=broker, batch=BATCH)
+    finally:
+        is_over.set()
+        killer.join()
     assert kills == 2
     assert (done.sent, done.left) == (20_000, 0)
     doubled = audit(arrived(broker), {i + 1: i for i in range(20_000)})
-    assert doubled <= 4 * 1_000 * kills
+    assert doubled <= TASKS * WINDOW * kills
 
 
 def test_dry_run_counts_and_moves_nothing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -27,6 +28,15 @@ def test_folder_into_which_others_can_write_is_not_taken(temporary: Path) -> Non
     squatted.chmod(0o777)
     (squatted / "python").write_text("#!/bin/sh\nexit 1\n")
     assert private_folder("spanmq-python") != squatted
+
+
+def test_folder_of_another_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Made by this user under the name of the next one.
+    user = os.getuid() + 1
+    monkeypatch.setattr(os, "getuid", lambda: user)
+    folder = private_folder("spanmq-python")
+    assert folder.name != f"spanmq-python-{user}"
+    assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_link_to_elsewhere_is_not_followed(temporary: Path) -> None:

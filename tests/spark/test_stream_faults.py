@@ -9,14 +9,13 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 from tests.spark.conftest import Batch
-from tests.spark.test_stream import failure, lake, once, run
+from tests.spark.test_stream import SECONDS, failure, lake, once, run, start, wait_until
 
 from spanmq import embedded, schema
 from spanmq.client import Client
@@ -25,25 +24,6 @@ from spanmq.testing import FAST_AND_FORGETFUL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-# A machine that is busy starts Spark's workers slowly.
-pytestmark = pytest.mark.timeout(900)
-SECONDS = 600
-
-
-def start(frame: DataFrame, folder: Path, checkpoint: str = "checkpoint") -> Any:
-    """Start a stream that runs until it is stopped."""
-    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(folder / checkpoint))
-    return writer.start(str(folder / "lake"))
-
-
-def wait_until(is_so: Callable[[], bool], *queries: Any) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not is_so():
-        for query in queries:
-            assert query.isActive, query.exception()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def claim(client: Client, database: str, settled: int, quantity: int) -> None:
@@ -58,11 +38,14 @@ def claim(client: Client, database: str, settled: int, quantity: int) -> None:
 
 
 def pausing(frame: DataFrame, folder: Path) -> DataFrame:
-    """Let tasks stop before they give their first rows, until there is a file `go`."""
+    """Let tasks stop before they give their first rows, until there is a file `go`; each makes `hit-TASK`."""
+    from pyspark import TaskContext
 
     def pause(batches: Any) -> Any:
         for batch in batches:
-            (folder / "hit").touch()
+            task = TaskContext.get()
+            assert task is not None
+            (folder / f"hit-{task.partitionId()}").touch()
             while not (folder / "go").exists():
                 time.sleep(0.02)
             yield batch
@@ -146,7 +129,7 @@ def test_release_while_tasks_run_loses_nothing(
 ) -> None:
     client.send_batch("orders", range(10))
     query = start(pausing(stream(receiver="lake"), tmp_path), tmp_path)
-    wait_until((tmp_path / "hit").exists, query)
+    wait_until((tmp_path / "hit-0").exists, query)
     assert client.release_receiver("orders", "lake") == 10
     (tmp_path / "go").touch()
     text = failure(lambda: query.awaitTermination(SECONDS))
@@ -224,7 +207,8 @@ def test_server_that_crashes_in_mid_batch_loses_and_doubles_nothing(
             writer = frame().writeStream.format("parquet").trigger(availableNow=True)
             writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
             query = writer.start(str(tmp_path / "lake"))
-            wait_until((tmp_path / "hit").exists, query)
+            # Both tasks that run at a time: one that had no connection yet would try four times in vain.
+            wait_until(lambda: len(list(tmp_path.glob("hit-*"))) == 2, query)
             server.kill()
             server.restart()
             (tmp_path / "go").touch()
@@ -267,7 +251,7 @@ def test_two_streams_and_a_worker_share_what_eight_late_senders_commit(
     def work() -> None:
         with Client(database, maintain_interval=None) as worker:
             while not is_over.is_set():
-                for message in (messages := worker.receive("orders", 7)):
+                for message in (messages := worker.receive("orders", 7, lease=3600)):
                     worked[message.body] += 1
                 if messages:
                     worker.ack(messages)
@@ -278,6 +262,11 @@ def test_two_streams_and_a_worker_share_what_eight_late_senders_commit(
     queries = [start(stream(maxOffsetsPerTrigger=200), folder) for folder in folders]
     try:
         wait_until(lambda: len(client.list_receivers("orders")) == 2, *queries)
+        # These the streams have, before there is a worker; of the rest it is chance who is faster.
+        ours = range(900_000, 900_400)
+        client.send_batch("orders", ours)
+        committed.update(ours)
+        wait_until(lambda: client.metrics("orders").length == 0, *queries)
         senders = [threading.Thread(target=send, args=(number,)) for number in range(8)]
         worker = threading.Thread(target=work)
         for thread in [*senders, worker]:
@@ -294,6 +283,5 @@ def test_two_streams_and_a_worker_share_what_eight_late_senders_commit(
             query.stop()
     streamed = [lake(spark, folder) for folder in folders]
     assert streamed[0] + streamed[1] + worked == committed
-    # Which of the two is faster is chance.
-    assert any(streamed)
-    assert len(committed) > 500
+    assert sum(streamed[0][body] + streamed[1][body] for body in ours) == 400
+    assert len(committed) > 900

@@ -2,6 +2,7 @@
 
 Spark puts the zip of PySpark first in their path. Python keeps nothing that it compiles out of a zip, so each
 process, also that of every stream, would compile it all again: 1.1 s of processor time, where 0.25 s will do.
+That of a stream, for which Spark waits only ten seconds, connects before it imports PySpark.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import sys
 import zlib
 
+from spanmq.spark.connect_first import SOCKET
 from spanmq.spark.program import private_folder, write_program
 
 
@@ -25,6 +27,8 @@ def python() -> str:
         "#!/bin/sh\nset -f\nIFS=:\nkept=\n"
         "for each in $PYTHONPATH; do case $each in */pyspark/python/lib/*.zip) ;; "
         '*) kept="$kept${kept:+:}$each" ;; esac; done\n'
+        # Of a daemon, which has as long as it likes, Spark asks a folder for sockets, not one socket.
+        f'if [ -n "${SOCKET}" ] && [ "$1" = -m ]; then shift; set -- -m spanmq.spark.connect_first "$@"; fi\n'
         f'PYTHONPATH=$kept exec "{sys.executable}" "$@"\n'
     )
     write_program(program, text)

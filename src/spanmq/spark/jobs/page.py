@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -30,7 +31,7 @@ text { font-size: 11px; fill: #5a6472 }
 
 
 def write_page(path: Path, found: PipelineReport) -> None:
-    """Write the page."""
+    """Write the page: whole, or it stays what it was."""
     parts = ["<h1>What the queues did</h1>", _table(found.queues)]
     for queue in sorted({row["queue"] for row in (*found.queues, *found.failures)}):
         parts.append(f"<h2>{html.escape(queue)}</h2>")
@@ -56,13 +57,20 @@ def write_page(path: Path, found: PipelineReport) -> None:
         if deaths:
             parts += ["<h3>Dead letters, all so far</h3>", _lines(deaths, ("total", "high"))]
     body = "\n".join(parts)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
+    text = (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width"><title>spanmq report</title>'
-        f"<style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n",
-        "utf-8",
+        f"<style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n"
     )
+    if path.exists() and not path.is_file():
+        # Such as a pipe: nothing to put another file in place of.
+        path.write_text(text, "utf-8")
+        return
+    target = path.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
+    draft.write_text(text, "utf-8")
+    draft.replace(target)
 
 
 def _table(rows: Sequence[Row], *, leave_out: tuple[str, ...] = ()) -> str:

@@ -1,0 +1,42 @@
+"""The page of a report is whole at any instant, whoever is killed as it is written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from spanmq.spark.jobs.page import write_page
+from spanmq.spark.jobs.report import PipelineReport
+
+FOUND = PipelineReport([{"queue": "orders", "messages": 7}], [], [], [], [], [], 60.0, 0.1, None)
+
+
+def test_reader_of_the_last_page_goes_on_with_it(tmp_path: Path) -> None:
+    page = tmp_path / "reports" / "page.html"
+    write_page(page, FOUND)
+    # A page that is written over is for a while less than a page: a kill would leave it so.
+    with page.open(encoding="utf-8") as reader:
+        write_page(page, FOUND)
+        assert reader.read().endswith("</html>\n")
+        assert os.fstat(reader.fileno()).st_nlink == 0
+    assert list(page.parent.iterdir()) == [page]
+
+
+def test_link_to_a_page_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "newest.html").symlink_to("page.html")
+    write_page(tmp_path / "newest.html", FOUND)
+    assert (tmp_path / "newest.html").readlink() == Path("page.html")
+    assert "orders" in (tmp_path / "page.html").read_text("utf-8")
+
+
+def test_page_goes_into_a_pipe_too(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    # A page is less than a pipe holds.
+    write_page(Path(f"/dev/fd/{writing}"), FOUND)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as reader:
+        assert reader.read().endswith("</html>\n")

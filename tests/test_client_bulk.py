@@ -200,7 +200,7 @@ def test_copy_notifies(client: Client, observer: Connection, copied: list[int]) 
     observer.execute('listen "pgmq.q_orders.INSERT"')
     client.send_batch("orders", range(LARGE))
     assert copied == [LARGE]
-    assert len(list(observer.notifies(timeout=5, stop_after=1))) == 1
+    assert len(list(observer.notifies(timeout=60, stop_after=1))) == 1
 
 
 def test_asynchronous_client_copies(database: str) -> None:

@@ -58,7 +58,7 @@ def terminate(observer: Connection, pid: int) -> None:
 
 def until(observer: Connection, query: sql.Composed) -> None:
     """Return as soon as a query gives true."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         observer.execute("select pg_stat_clear_snapshot()")
         row = observer.execute(query).fetchone()
@@ -66,6 +66,17 @@ def until(observer: Connection, query: sql.Composed) -> None:
             return
         time.sleep(0.005)
     raise AssertionError(query.as_string(observer))
+
+
+def connected(client: Client) -> Client:
+    """Return when its pool has connected, which takes longer than its timeout where the machine is busy."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            client.list_queues()
+            return client
+        except ConnectionFailedError:
+            assert time.monotonic() < deadline
 
 
 # Given for all sessions of this database but the observer's own.
@@ -115,7 +126,8 @@ def test_server_that_can_not_be_reached_is_reported_at_once_with_its_reason(
         client.send("orders", 1)
     with pytest.raises(ConnectionFailedError), client:
         pass
-    assert time.monotonic() - started < 10
+    # The pool's own timeout is 30 seconds.
+    assert time.monotonic() - started < 25
 
 
 def test_closed_client_says_so(client: Client) -> None:
@@ -141,7 +153,7 @@ def test_first_calls_of_many_threads_open_one_pool(database: str, client: Client
 def test_exhausted_pool_is_reported_after_the_timeout(database: str) -> None:
     with (
         Client(database, pool_size=1, timeout=0.05, maintain_interval=None) as client,
-        client.transaction(),
+        connected(client).transaction(),
         pytest.raises(ConnectionFailedError, match="pool"),
     ):
         client.list_queues()
@@ -164,7 +176,7 @@ def test_client_only_borrows_from_a_pool(database: str, client: Client) -> None:
 
 def test_pool_of_one_can_wait(database: str, client: Client) -> None:
     with ConnectionPool(database, min_size=1, max_size=1) as pool:
-        assert Client(pool=pool, timeout=5).receive("orders", wait=0.05) == []
+        assert Client(pool=pool, timeout=60).receive("orders", wait=0.05) == []
 
 
 # Transactions.
@@ -410,7 +422,7 @@ def test_server_that_went_away_is_reported_and_found_again(
         psycopg.connect(spanmq_server, autocommit=True) as observer,
         Client(database, pool_size=1, timeout=0.2, maintain_interval=None) as impatient,
     ):
-        impatient.send("orders", 1)
+        connected(impatient).send("orders", 1)
         client.close()
         with impatient.transaction() as transaction:
             pid = transaction.connection.info.backend_pid
@@ -420,14 +432,7 @@ def test_server_that_went_away_is_reported_and_found_again(
         with pytest.raises((ConnectionFailedError, ConnectionLostError)):
             impatient.metrics("orders")
         observer.execute(sql.SQL("alter database {} with allow_connections true").format(name))
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                assert impatient.metrics("orders").length == 1
-            except ConnectionFailedError:
-                assert time.monotonic() < deadline
-                continue
-            break
+        assert connected(impatient).metrics("orders").length == 1
 
 
 # Programs that end.
@@ -452,7 +457,7 @@ def test_program_that_forgets_to_close_its_client_ends_quietly(database: str, cl
         "client.receive('orders', wait=0.2)\n",
         database,
     )
-    assert process.communicate(timeout=30) == ("", "")
+    assert process.communicate(timeout=90) == ("", "")
     assert process.returncode == 0
 
 
@@ -471,7 +476,7 @@ def test_interrupted_wait_ends_at_once_and_takes_nothing(
     assert process.stdout.readline() == "waiting\n"
     until(observer, sql.SQL("select count(*) > 0 ") + OTHERS + sql.SQL(" and query like '%receive%'"))
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=90)
     assert errors.rstrip().endswith("KeyboardInterrupt")
     client.send("orders", 1)
     assert len(client.receive("orders")) == 1

@@ -17,6 +17,7 @@ from psycopg.conninfo import make_conninfo
 
 from spanmq import errors
 from spanmq.client import Client
+from spanmq.testing import wait_until_waiting
 
 
 @pytest.fixture(params=["database", "upstream_database"])
@@ -241,24 +242,25 @@ def test_timeout_of_the_server_is_a_cancelled_statement(native: Client, database
     assert native.metrics("orders").length == 0
 
 
-def test_deadlock_is_a_conflict(native: Client) -> None:
-    ready, locked = Event(), Event()
+def test_deadlock_is_a_conflict(native: Client, database: str) -> None:
+    ready = Event()
 
-    def lose() -> None:
+    def lose(winner: int) -> None:
         with native.transaction() as loser:
             loser.connection.execute("set local deadlock_timeout = '10ms'")
             loser.connection.execute("select pg_advisory_xact_lock(2)")
             ready.set()
-            assert locked.wait(20)
+            # Who waits looks for a deadlock once: by then the other one must be waiting.
+            with psycopg.connect(database, autocommit=True) as observer:
+                wait_until_waiting(observer, winner, timeout=60)
             loser.send("orders", 1)
 
     with ThreadPoolExecutor() as threads, native.transaction() as winner:
         # Only the other one looks for deadlocks in time.
         winner.connection.execute("set local deadlock_timeout = '1h'")
         winner.connection.execute("lock table spanmq.queue in access exclusive mode")
-        losing = threads.submit(lose)
-        assert ready.wait(20)
-        locked.set()
+        losing = threads.submit(lose, winner.connection.info.backend_pid)
+        assert ready.wait(60)
         winner.connection.execute("select pg_advisory_xact_lock(2)")
         with pytest.raises(errors.TransactionConflictError, match="deadlock"):
             losing.result()

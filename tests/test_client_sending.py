@@ -86,7 +86,7 @@ def test_delay_may_be_a_moment(client: Client) -> None:
     client.send("orders", 1, delay=at, priority=1)
     client.send("orders", 2, delay=datetime.now(UTC) - timedelta(minutes=5), priority=1)
     late, soon = client.peek("orders")
-    assert abs(late.leased_until - at) < timedelta(seconds=1)
+    assert abs(late.leased_until - at) < timedelta(minutes=1)
     assert soon.leased_until == soon.enqueued_at
 
 

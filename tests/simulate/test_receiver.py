@@ -66,6 +66,7 @@ class Place:
 def place(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     """Nobody looks by the clock here, and no ack goes by it: what happens was announced, or asked for."""
     monkeypatch.setattr(engine_spanmq, "POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(engine_spanmq, "POLL_SECONDS_MAX", 3600.0)
     monkeypatch.setattr(settlement, "GATHER_SECONDS", 3600.0)
     opened = Place(database, tmp_path)
     try:
@@ -243,11 +244,9 @@ def test_retry_is_taken_when_it_falls_due(database: str, tmp_path: Path, place: 
     first, second = place.worker(), place.worker()
     [message] = first.take()
     waiter = waiting(second, first)
-    begun = time.monotonic()
     assert first.fail(message, category="TRANSIENT") == "retrying"
-    # Else it would be found after nine seconds at the soonest.
+    # Else it would not be found within the hour.
     assert waiter.join() == [1]
-    assert time.monotonic() - begun < 7
 
 
 def test_who_has_never_been_idle_has_not_said_that_it_waits(place: Place, database: str) -> None:
@@ -291,10 +290,10 @@ def test_idle_worker_asks_less_than_once_a_second(
         receiver.wait()
     monkeypatch.setattr(psycopg.Cursor, "execute", noted)
     begun = time.monotonic()
-    while time.monotonic() - begun < 6:
+    while time.monotonic() - begun < 6 or len(statements) < 2:
         assert receiver.take() == []
         receiver.wait()
     seconds = time.monotonic() - begun
-    assert 2 <= len(statements) <= seconds, statements
+    assert len(statements) <= seconds, statements
     assert receiver.idle_polls == receiver.polls
     place.close()

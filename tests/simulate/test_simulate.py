@@ -128,7 +128,7 @@ def test_poison_that_kills_its_workers_is_given_up_and_takes_no_other_with_it(
 ) -> None:
     found = report(
         *["-fill-db", 60, "--keys", 5, "--poison", 0.05, "--poison-kills", "--max-attempts", 2],
-        *["--lease", 0.5, "--batch", 4],
+        *["--lease", 1, "--batch", 4],
         dsn=database,
         folder=tmp_path,
     )
@@ -177,7 +177,7 @@ def test_broken_engine_is_found_out(database: str, tmp_path: Path, claim: str, o
     # Where the program is started, as the classic tool has it.
     (tmp_path / "next_msg.sql").write_text(claim)
     found = report(
-        *["--engine", "polling", "-fill-db", 60, "-workers", 6, "--patience", 1, "--duration", 4],
+        *["--engine", "polling", "-fill-db", 60, "-workers", 6, "--duration", 4],
         dsn=database,
         folder=tmp_path,
         code=1,
@@ -188,8 +188,8 @@ def test_broken_engine_is_found_out(database: str, tmp_path: Path, claim: str, o
 
 @pytest.mark.slow
 def test_messages_of_one_time_block_their_key_for_ever(database: str, tmp_path: Path) -> None:
-    ties = ["-fill-db", 30, "--same-time", "--patience", 3, "--idle-sleep", 0.2]
-    found = report("--engine", "polling", *ties, dsn=database, folder=tmp_path, code=1)
+    ties = ["-fill-db", 30, "--same-time", "--idle-sleep", 0.2]
+    found = report("--engine", "polling", *ties, "--patience", 3, dsn=database, folder=tmp_path, code=1)
     assert (found["ending"], found["handled"]) == ("stalled", 0)
     assert set(objections(found)) == {"no key stood still"}
     assert len(objections(found)["no key stood still"]) == 6
@@ -237,7 +237,7 @@ def test_interrupted_run_is_audited_and_leaves_nothing(database: str, tmp_path: 
 @pytest.mark.slow
 def test_comparison_runs_all_engines_twice(database: str, tmp_path: Path) -> None:
     done = simulate(
-        *["--compare", "-fill-db", 60, "-workers", 3, "--duration", 5, "--plot", "a.png"],
+        *["--compare", "-fill-db", 60, "-workers", 3, "--duration", 100, "--plot", "a.png"],
         dsn=database,
         folder=tmp_path,
     )

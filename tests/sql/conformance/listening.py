@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 
 SENTINEL = "listening_done"
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
 
 Connection = psycopg.Connection[Any]
 

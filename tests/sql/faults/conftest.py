@@ -13,7 +13,7 @@ import pytest
 
 Connection = psycopg.Connection[Any]
 # What waits longer waits for ever. It is the time limit of statements that ought to wait for nobody.
-WAIT_SECONDS = 20
+WAIT_SECONDS = 60
 
 
 class System:

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import psycopg
 
-WAIT_SECONDS = 20.0
-LOCK_SECONDS = 40
+WAIT_SECONDS = 60.0
+LOCK_SECONDS = 90
 OTHERS_SECONDS = 60.0
 POLL_SECONDS = 0.002
 

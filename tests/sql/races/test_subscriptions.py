@@ -6,7 +6,7 @@ from functools import partial
 import psycopg
 import pytest
 from psycopg import sql
-from tests.sql.races.sessions import Race, Session, side_by_side
+from tests.sql.races.sessions import WAIT_SECONDS, Race, Session, side_by_side
 from tests.sql.test_segments import FIRST_ID, SIZE, did, maintain, make_queue, send_past, tables
 
 CREATE = "select pgmq.create_subscription('lake', 'jobs')"
@@ -198,15 +198,20 @@ def test_nobody_misses_a_message_while_subscriptions_come_and_go(race: Race) -> 
     sent: list[tuple[int, list[int]]] = []
     made: list[str] = []
     stop = threading.Event()
+    sends = threading.Semaphore(0)
 
     def send(session: Session, way: str) -> None:
         while not stop.is_set():
             there = len(made)
             sent.append((there, session.column(SENDS[way])))
+            sends.release()
 
     def come_and_go(session: Session) -> None:
         try:
             for number in range(8):
+                # Whoever is quicker: there are sends before each change.
+                for _ in SENDS:
+                    assert sends.acquire(timeout=WAIT_SECONDS)
                 session.rows(f"select pgmq.create_subscription('s{number}', 'jobs')")
                 made.append(f"s{number}")
                 session.rows(
@@ -221,7 +226,6 @@ def test_nobody_misses_a_message_while_subscriptions_come_and_go(race: Race) -> 
         partial(come_and_go, race.open()),
         finally_do=stop.set,
     )
-    assert len(sent) > 20
     for number, name in enumerate(made):
         got = set(ids_in(race, name))
         for there, ids in sent:

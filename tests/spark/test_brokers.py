@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# For what a server on this machine does, however busy that is.
+SECONDS = 100
+
+
 def message(n: int, **changed: Any) -> Outgoing:
     fields = {"body": f'{{"n": {n}}}', "headers": '{"trace": "a", "list": [1]}', "group": f"g{n % 3}"}
     return Outgoing(
@@ -40,7 +44,7 @@ def servers() -> Iterator[str]:
     kafka = pytest.importorskip("confluent_kafka")
     settings = {"test.mock.num.brokers": "1", "bootstrap.servers": "none", "log_level": "0"}
     cluster = kafka.Producer(settings)
-    found = cluster.list_topics(timeout=10).brokers.values()
+    found = cluster.list_topics(timeout=SECONDS).brokers.values()
     yield ",".join(f"{each.host}:{each.port}" for each in found)
     del cluster
 
@@ -50,12 +54,12 @@ def consumed(servers: str, topic: str, n: int) -> list[Any]:
 
     consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "test"})
     # Not by joining the group, which takes three seconds.
-    partitions = consumer.list_topics(topic, 20).topics[topic].partitions
+    partitions = consumer.list_topics(topic, SECONDS).topics[topic].partitions
     first = confluent_kafka.OFFSET_BEGINNING
     consumer.assign([confluent_kafka.TopicPartition(topic, each, first) for each in partitions])
     found: list[Any] = []
     while len(found) < n:
-        more = consumer.consume(n, 20)
+        more = consumer.consume(n - len(found), SECONDS)
         assert more, f"{len(found)} of {n} arrived"
         found += more
     consumer.close()
@@ -66,7 +70,7 @@ def test_queue_is_drained_into_kafka(
     client: Client, spark: SparkSession, servers: str, database: str, tmp_path: Path
 ) -> None:
     client.send_batch("orders", range(300), group=[f"g{i % 7}" for i in range(300)])
-    broker = KafkaBroker(servers=servers, topic="orders", patience=20)
+    broker = KafkaBroker(servers=servers, topic="orders", patience=SECONDS)
     done = migrate(spark, database, "orders", broker, tmp_path / "checkpoint", batch=100)
     assert (done.sent, done.left) == (300, 0)
     found = consumed(servers, "orders", 300)

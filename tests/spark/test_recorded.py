@@ -96,9 +96,9 @@ def test_run_is_heard_of_while_it_goes_on(orders: str, monkeypatch: pytest.Monke
 
     watcher = threading.Thread(target=look, daemon=True)
     watcher.start()
-    job(lambda: is_heard.wait(30))(None, orders, "orders", "old.parquet")
+    job(lambda: is_heard.wait(100))(None, orders, "orders", "old.parquet")
     assert is_heard.is_set()
-    watcher.join(30)
+    watcher.join(100)
 
 
 def test_jobs_are_noted(orders: str, spark: Any) -> None:

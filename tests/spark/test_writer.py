@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -12,12 +13,12 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from spanmq.client import Client
-from spanmq.errors import PipelineError, WriteClosedError
+from spanmq.errors import InvalidArgumentError, PipelineError, WriteClosedError
 
 pytest.importorskip("pyspark")
 
 from spanmq.spark.options import Options, read_options
-from spanmq.spark.writer import StreamWriter, close, for_queue, publish, write_rows
+from spanmq.spark.writer import StreamWriter, check_columns, close, for_queue, publish, write_rows
 
 BODIES = [str(i) for i in range(100)]
 
@@ -45,6 +46,15 @@ def test_of_two_attempts_of_a_task_one_is_seen(client: Client, options: Options,
     assert client.metrics("orders").length == 100
     with psycopg.connect(database) as connection:
         assert connection.execute("select count(*) from spanmq.bulk_block").fetchone() == (0,)
+
+
+def test_tasks_without_rows_hinder_nobody(client: Client, options: Options) -> None:
+    without = write_rows(options, "write:1", 0, iter([]))
+    with_rows = write_rows(options, "write:1", 0, batches())
+    # A filter may leave a task nothing, also the first.
+    assert publish(options, "write:1", 0, [without, None, with_rows, without]) == 100
+    assert publish(options, "write:2", 0, [without]) == 0
+    assert client.metrics("orders").length == 100
 
 
 def test_attempt_that_comes_after_all_is_published_writes_nothing(client: Client, options: Options) -> None:
@@ -81,6 +91,43 @@ def test_role_that_may_only_send_writes(client: Client, database: str) -> None:
         finally:
             connection.execute(f"drop owned by {name}".encode())
             connection.execute(f"drop role {name}".encode())
+
+
+def test_option_names_the_column_of_the_group(client: Client, database: str) -> None:
+    options = read_options({"dsn": database, "queue": "orders", "group": "customer"})
+    rows = {"body": ["1", "2", "3"], "customer": ["a", None, "b"], "headers": [None, None, '{"trace": 1}']}
+    written = write_rows(options, "write:1", 0, iter([pyarrow.RecordBatch.from_pydict(rows)]))
+    publish(options, "write:1", 0, [written])
+    found = {each.body: (each.group, each.headers) for each in client.receive("orders", 10)}
+    assert (found[1][0], found[2], found[3][0]) == ("a", (None, None), "b")
+    assert found[3][1] == {"trace": 1, "x-pgmq-group": "b"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "group", "text"),
+    [
+        # What is not the group would be left out without a word.
+        (["body", "group"], "customer", "option group names the column 'customer'"),
+        (
+            ["body", "custommer"],
+            "customer",
+            "names the column 'customer'.*Did you mean custommer",
+        ),
+        (["body", "customer", "group"], "customer", "body, headers and customer: it has no column 'group'"),
+        (["body", "customer"], None, "body, headers and group: it has no column 'customer'"),
+        (["customer"], "customer", "the column body is missing"),
+    ],
+)
+def test_columns_that_would_be_lost_are_refused(
+    database: str, columns: list[str], group: str | None, text: str
+) -> None:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    more = {"group": group} if group else {}
+    options = read_options({"dsn": database, "queue": "orders", **more})
+    with pytest.raises(InvalidArgumentError) as caught:
+        check_columns(options, StructType([StructField(name, StringType()) for name in columns]))
+    assert re.search(text, f"{caught.value} {caught.value.hint}", re.DOTALL)
 
 
 def test_write_that_was_given_up_is_never_seen(client: Client, options: Options) -> None:

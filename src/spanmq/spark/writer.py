@@ -6,6 +6,7 @@ into tasks, finds its epoch published and sends nothing.
 
 from __future__ import annotations
 
+import difflib
 import json
 import time
 import uuid
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
 # Rows of one reservation: what a task holds in memory.
 CHUNK: Final = 20_000
-COLUMNS: Final = ("body", "headers", "group")
+# Beside these the group.
+COLUMNS: Final = ("body", "headers")
 
 
 @dataclass
@@ -120,12 +122,18 @@ def for_queue(options: Options) -> Options:
 def check_columns(options: Options, schema: StructType) -> None:
     """Refuse a data frame whose columns can't be messages; raises InvalidArgumentError."""
     names = {field.name: field.dataType for field in schema}
-    allowed = {*COLUMNS, options.group} - {None}
-    unknown = sorted(set(names) - {str(name) for name in allowed})
+    group = options.group or "group"
+    if options.group is not None and group not in names:
+        near = difflib.get_close_matches(group, set(names) - set(COLUMNS), n=1)
+        raise errors.InvalidArgumentError(
+            f"the option group names the column {group!r}, which the data frame does not have",
+            hint=f"Did you mean {near[0]}?" if near else f"It has {', '.join(names)}.",
+        )
+    unknown = sorted(set(names) - {*COLUMNS, group})
     if "body" not in names or unknown:
         what = f"it has no column {unknown[0]!r}" if unknown else "the column body is missing"
         raise errors.InvalidArgumentError(
-            f"a message has the columns body, headers and group: {what}",
+            f"a message has the columns {', '.join(COLUMNS)} and {group}: {what}",
             hint="Make a body of the others: to_json(struct(…)) as body.",
         )
     for name, kind in names.items():

@@ -36,6 +36,8 @@ FAST_AND_FORGETFUL = {
 # What is waited for comes at once, but for a machine that stalls.
 WAIT_SECONDS = 60.0
 POLL_SECONDS = 0.005
+# On a busy machine a session may not get the processor for a while.
+END_SECONDS = 60.0
 
 Connection = psycopg.Connection[Any]
 
@@ -147,6 +149,11 @@ def new_database(server: str, *, template: str | None = None) -> Iterator[str]:
         yield name
     finally:
         with psycopg.connect(server, autocommit=True) as connection:
+            # By force the server ends sessions, too, but waits for no longer than five seconds.
+            connection.execute(
+                "select pg_terminate_backend(pid, %s) from pg_stat_activity where datname = %s",
+                [round(END_SECONDS * 1000), name],
+            )
             connection.execute(
                 sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name))
             )

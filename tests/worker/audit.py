@@ -22,6 +22,7 @@ class Log:
 
     stories: dict[int, Story]
     seams: list[str]
+    extensions: int = 0
 
     @property
     def acked(self) -> set[int]:
@@ -37,18 +38,21 @@ def read(path: Path) -> Log:
     """Read a log; a line that a kill cut off is no line."""
     stories: dict[int, Story] = defaultdict(Story)
     seams = []
+    extensions = 0
     lines = path.read_text().split("\n")[:-1] if path.exists() else []
     for line in lines:
         kind, *words = line.split()
         if kind == "seam":
             seams.append(words[0])
+        elif kind == "extended":
+            extensions += 1
         elif kind == "handled":
             stories[int(words[0])].is_handled = True
         elif kind == "begun":
             stories[int(words[0])].deliveries.append((int(words[1]), float(words[2])))
         elif kind == "settled":
             stories[int(words[0])].outcomes.append((int(words[1]), words[2]))
-    return Log(stories, seams)
+    return Log(stories, seams, extensions)
 
 
 def faults(log: Log, sent: list[int], *, lease: float) -> list[str]:

@@ -1,7 +1,8 @@
 """A worker in a process of its own, for tests that kill it or set its clock: `program.py DSN LOG …`.
 
-Each delivery is written to the log before and after it is handled, each outcome when it is known. With a
-seam the process writes its name there and kills itself at its n-th event.
+Each delivery is written to the log before and after it is handled, each outcome when it is known, each
+extension of a lease. With a seam the process writes its name there and kills itself at its n-th event; the
+seam `begun`, in a handler, it writes and stands still there until it is told to go on.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import datetime
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 
@@ -38,13 +40,18 @@ def main() -> None:
     parser.add_argument("--work-ms", type=float, default=0.0)
     parser.add_argument("--table", action="store_true", help="write to the table shipped, with the ack")
     parser.add_argument("--clock", type=float, default=0.0)
+    parser.add_argument("--share", type=float, help="extend leases of which this share is over")
+    parser.add_argument("--until", help="handle for as long as there is no such file")
     options = parser.parse_args()
     if options.clock:
         shift_clock(options.clock)
 
     from spanmq import Message, Worker
-    from spanmq.worker.event import Event, MessageSettled, WorkerStarted, name_of
+    from spanmq.worker import heartbeat
+    from spanmq.worker.event import Event, LeaseExtended, MessageSettled, WorkerStarted, name_of
 
+    if options.share is not None:
+        heartbeat.SHARE = options.share  # type: ignore[misc]
     log = os.open(options.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def write(*words: object) -> None:
@@ -57,10 +64,13 @@ def main() -> None:
         seen += name == options.seam
         if name == options.seam and seen == options.count:
             write("seam", name)
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGSTOP if name == "begun" else signal.SIGKILL)
 
     def handle(message: Message) -> None:
         write("begun", message.message_id, message.attempt, message.leased_until.timestamp())
+        at_seam("begun")
+        while options.until and not Path(options.until).exists():
+            time.sleep(0.01)
         if options.work_ms:
             time.sleep(options.work_ms / 1000)
         write("handled", message.message_id)
@@ -74,6 +84,8 @@ def main() -> None:
         at_seam(name_of(event))
         if isinstance(event, MessageSettled):
             write("settled", event.message_id, event.attempt, event.outcome)
+        elif isinstance(event, LeaseExtended):
+            write("extended")
         elif isinstance(event, WorkerStarted):
             write("started")
 

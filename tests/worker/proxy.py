@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Literal
 
 Mode = Literal["pass", "stall", "drop"]
+WAIT_SECONDS = 60.0
 
 
 class Proxy:
@@ -39,7 +40,7 @@ class Proxy:
                 for writer in tuple(self._writers):
                     writer.transport.abort()
 
-        asyncio.run_coroutine_threadsafe(change(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(change(), self._loop).result(WAIT_SECONDS)
 
     async def _serve(self, ready: threading.Event, end: asyncio.Event) -> None:
         server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
@@ -84,13 +85,13 @@ def proxying(socket: str) -> Iterator[Proxy]:
     ready, end = threading.Event(), asyncio.Event()
     thread = threading.Thread(target=proxy._loop.run_until_complete, args=(proxy._serve(ready, end),))
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(WAIT_SECONDS)
     try:
         yield proxy
     finally:
         proxy.set("pass")
         proxy._loop.call_soon_threadsafe(end.set)
-        thread.join(10)
+        thread.join(WAIT_SECONDS)
         for task in asyncio.all_tasks(proxy._loop):
             task.cancel()
         proxy._loop.run_until_complete(asyncio.sleep(0.01))

@@ -12,7 +12,7 @@ from spanmq.worker import Worker
 from spanmq.worker.event import Event, MessageSettled, WorkerStarted
 from spanmq.worker.loop import new_event_loop
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 
 Kind = TypeVar("Kind")
 

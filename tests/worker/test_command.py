@@ -80,6 +80,7 @@ def wait_for(path: Path) -> None:
 
 def test_worker_handles_messages_until_it_is_terminated(client: Client, database: str, folder: Path) -> None:
     client.send_batch("orders", ["good", "bad"])
+    client.set_policy("orders", {"backoff_base": 600, "jitter": False})
     with worker(folder, database, "jobs:ship", "-q", "orders", "--json", "--name", "w1") as process:
         settled = events(process, "message_settled", 2)
         process.send_signal(signal.SIGTERM)

@@ -10,10 +10,14 @@ from tests.worker.running import working
 from spanmq import Client, Message, Retry
 from spanmq.worker.event import MessageHandled
 
-# Without looking ahead, the looks of an idle worker come after 0.012, 0.13, 1.3, 13 and 43 s.
-POLL_SECONDS = 30.0
+# Who does not look ahead looks twice, and then not within the test.
+POLL_SECONDS = 3_600.0
 DUE_SECONDS = 2.0
-LATE_SECONDS = 8.0
+
+
+@pytest.fixture(autouse=True)
+def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spanmq.worker.intake.GROWTH", 1e6)
 
 
 def test_delayed_message_is_handled_when_it_falls_due(client: Client, database: str) -> None:
@@ -21,7 +25,7 @@ def test_delayed_message_is_handled_when_it_falls_due(client: Client, database: 
     client.send("orders", 1, delay=DUE_SECONDS)
     with working(database, lambda message: None, poll_interval=POLL_SECONDS) as record:
         record.wait(MessageHandled)
-    assert DUE_SECONDS - 0.1 < time.monotonic() - begun < LATE_SECONDS
+    assert time.monotonic() - begun > DUE_SECONDS - 0.1
 
 
 @pytest.mark.parametrize("is_delayed", [True, False])
@@ -43,4 +47,4 @@ def test_what_falls_due_soon_is_announced_to_the_idle(
         record.wait(MessageHandled, 2 if is_delayed else 3)
         seconds = time.monotonic() - begun
     assert attempts == [1, 1] if is_delayed else [1, 1, 2]
-    assert DUE_SECONDS - 0.1 < seconds < LATE_SECONDS
+    assert seconds > DUE_SECONDS - 0.1

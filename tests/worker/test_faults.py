@@ -59,8 +59,7 @@ class Handled:
 
 
 def send_in_order(client: Client, count: int) -> list[int]:
-    """Send messages of forty groups, whose order is to be kept."""
-    client.set_policy("orders", {"ordered": True})
+    """Send messages of forty groups."""
     return client.send_batch("orders", range(count), group=[f"g{number % 40}" for number in range(count)])
 
 
@@ -83,8 +82,16 @@ def faults(record: Record, handled: Handled, sent: list[int]) -> list[str]:
     return found
 
 
-def wait_for_more(record: Record, messages: int) -> None:
-    record.wait(MessageHandled, len(record.of(MessageHandled)) + messages)
+def wait_until_settled(record: Record, sent: list[int]) -> None:
+    """Wait until the worker knows of each message that it is done: perhaps later than the queue is empty."""
+    done: set[int] = set()
+
+    def is_another(event: MessageSettled) -> bool:
+        is_new = event.outcome in DONE and event.message_id not in done
+        done.update([event.message_id] if is_new else [])
+        return is_new
+
+    record.wait(MessageSettled, len(sent), where=is_another)
 
 
 def wait_until_empty(client: Client) -> None:
@@ -95,12 +102,13 @@ def wait_until_empty(client: Client) -> None:
 
 
 def test_worker_goes_on_when_its_sessions_are_terminated(client: Client, database: str) -> None:
-    sent = client.send_batch("orders", range(2_000))
+    sent: list[int] = []
     handled, chosen = Handled(), random.Random(1)
     terminated = 0
     with psycopg.connect(database, autocommit=True) as other, working(database, handled, lease=1.0) as record:
-        while len(record.of(MessageHandled)) < 1_800:
-            wait_for_more(record, 50)
+        for _ in range(20):
+            sent += client.send_batch("orders", range(100))
+            record.wait(MessageHandled, len(sent) - 50)
             sessions = other.execute(
                 "select pid from pg_stat_activity"
                 " where datname = current_database() and application_name = 'spanmq worker'"
@@ -110,6 +118,7 @@ def test_worker_goes_on_when_its_sessions_are_terminated(client: Client, databas
                     other.execute("select pg_terminate_backend(%s)", [pid])
                     terminated += 1
         wait_until_empty(client)
+        wait_until_settled(record, sent)
     assert terminated > 10
     assert record.of(ConnectionRestored)
     assert faults(record, handled, sent) == []
@@ -119,25 +128,23 @@ def test_writes_with_the_ack_are_there_once_though_sessions_are_terminated(
     client: Client, database: str
 ) -> None:
     sent = client.send_batch("orders", range(400))
+    last_words = {50, 120, 190, 260, 330}
 
     async def handle(message: Message, connection: psycopg.AsyncConnection[Any]) -> None:
         await connection.execute("insert into shipped values (%s)", [message.message_id])
         await asyncio.sleep(0.002)
+        if message.body in last_words:
+            # Its own session too, in the middle of its transaction.
+            last_words.remove(message.body)
+            terminate_all(other)
 
     with psycopg.connect(database, autocommit=True) as other:
         other.execute("create table shipped (number int)")
         with working(database, handle, lease=1.0) as record:
-            for number in range(1, 6):
-                record.wait(MessageHandled, 60 * number)
-                other.execute(
-                    "select pg_terminate_backend(pid) from pg_stat_activity"
-                    " where datname = current_database() and application_name = 'spanmq worker'"
-                )
             wait_until_empty(client)
+            record.wait(MessageSettled, 5, where=lambda event: event.outcome in UNDONE)
         found = other.execute("select number from shipped order by number").fetchall()
     assert [number for (number,) in found] == sent
-    # The sessions of handlers were hit in the middle of their transactions.
-    assert record.of(MessageSettled, lambda event: event.outcome in UNDONE)
 
 
 def terminate_all(other: psycopg.Connection[Any]) -> None:
@@ -155,6 +162,7 @@ def terminate_all(other: psycopg.Connection[Any]) -> None:
 
 
 def test_every_session_is_terminated_at_once_again_and_again(client: Client, database: str) -> None:
+    client.set_policy("orders", {"ordered": True})
     sent = send_in_order(client, 600)
     handled = Handled()
     with psycopg.connect(database, autocommit=True) as other, working(database, handled, lease=1.0) as record:
@@ -162,6 +170,7 @@ def test_every_session_is_terminated_at_once_again_and_again(client: Client, dat
             record.wait(MessageHandled, 100 * number)
             terminate_all(other)
         wait_until_empty(client)
+        wait_until_settled(record, sent)
     assert faults(record, handled, sent) == []
 
 
@@ -172,12 +181,19 @@ def test_worker_survives_restarts_of_the_database() -> None:
         with Client(server.dsn, maintain_interval=None) as client:
             client.install()
             client.create_queue("orders")
-            # So many that it is never idle when the server goes.
-            sent = send_in_order(client, 12_000)
+            client.set_policy("orders", {"ordered": True})
+        sent: list[int] = []
         handled = Handled()
         with working(server.dsn, handled, lease=3.0, concurrency=4) as record:
+
+            def send_more() -> None:
+                # So many that it is hardly ever idle when the server goes.
+                with Client(server.dsn, maintain_interval=None) as client:
+                    sent.extend(send_in_order(client, 2_000))
+                record.wait(MessageHandled, len(sent) - 1_800)
+
             for how in ("fast", "immediate", "kill"):
-                wait_for_more(record, 200)
+                send_more()
                 if how == "immediate":
                     postmaster = server.postmaster_id()
                     assert postmaster is not None
@@ -187,9 +203,10 @@ def test_worker_survives_restarts_of_the_database() -> None:
                     server.kill()
                 server.restart()  # one that runs is stopped first, "fast"
                 # Perhaps without ConnectionBroken: between two calls a pool reconnects without a word.
-                wait_for_more(record, 200)
+                send_more()
             with Client(server.dsn, maintain_interval=None) as client:
                 wait_until_empty(client)
+            wait_until_settled(record, sent)
         assert faults(record, handled, sent) == []
 
 
@@ -212,21 +229,25 @@ def test_worker_survives_a_cut_network(client: Client, database: str, mode: Mode
     socket, parts = socket_of(database)
     if not socket.startswith("/"):
         pytest.skip("the server is not reached through a unix socket")
-    sent = send_in_order(client, 1_000)
+    client.set_policy("orders", {"ordered": True})
+    sent: list[int] = []
     handled = Handled()
     with proxying(socket) as proxy:
         dsn = make_conninfo(**{**parts, "host": "127.0.0.1", "port": proxy.port})
         with working(dsn, handled, lease=3.0, concurrency=4, patience=0.5) as record:
-            for number in (1, 2):
-                wait_for_more(record, 100)
+            for _ in range(2):
+                sent += send_in_order(client, 500)
+                record.wait(MessageHandled, len(sent) - 400)
                 before = proxy.connections
                 proxy.set(mode)
                 # It notices, and its next tries meet the same.
-                record.wait(ConnectionBroken, number)
+                record.wait(ConnectionBroken, len(record.of(ConnectionBroken)) + 1)
                 assert proxy.connections > before
+                restored = len(record.of(ConnectionRestored))
                 proxy.set("pass")
-                record.wait(ConnectionRestored, number)
+                record.wait(ConnectionRestored, restored + 1)
             wait_until_empty(client)
+            wait_until_settled(record, sent)
     assert faults(record, handled, sent) == []
 
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,20 +37,16 @@ def process(dsn: str, log: Path, *options: object) -> Iterator[subprocess.Popen[
         started.wait()
 
 
-def wait_until_acked(log: Path, wanted: int, worker: subprocess.Popen[bytes]) -> None:
+def wait_until(is_so: Callable[[], object], worker: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
-    while len(audit.read(log).acked) < wanted:
+    while not is_so():
         assert worker.poll() is None, "the worker ended"
-        assert time.monotonic() < deadline, f"{len(audit.read(log).acked)} of {wanted} are acked"
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
 def wait_until_empty(client: Client, worker: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while client.metrics("orders").length:
-        assert worker.poll() is None, "the worker ended"
-        assert time.monotonic() < deadline, client.metrics("orders")
-        time.sleep(0.01)
+    wait_until(lambda: not client.metrics("orders").length, worker)
 
 
 @pytest.mark.slow
@@ -97,12 +93,14 @@ def test_what_a_handler_writes_with_the_ack_is_there_once_whatever_is_killed(
 def test_clock_of_the_worker_does_not_matter(
     client: Client, database: str, tmp_path: Path, hours: int
 ) -> None:
-    log = tmp_path / "log"
+    log, end = tmp_path / "log", tmp_path / "end"
     sent = client.send_batch("orders", range(4))
-    # The handlers take three leases, so that each depends on being extended in time.
-    options = ("--clock", hours * 3600, "--lease", LEASE_SECONDS, "--work-ms", 3 * LEASE_SECONDS * 1000)
+    # By a clock that is wrong, leases would be over at once, or far too long to be extended by now.
+    options = ("--clock", hours * 3600, "--lease", WAIT_SECONDS, "--share", 1 / 600, "--until", end)
     with process(database, log, *options) as worker:
-        wait_until_acked(log, 4, worker)
+        wait_until(lambda: audit.read(log).extensions >= 4, worker)
+        end.touch()
+        wait_until(lambda: len(audit.read(log).acked) == 4, worker)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(WAIT_SECONDS) == 0
     stories = audit.read(log).stories

@@ -199,16 +199,10 @@ def test_server_that_is_away_holds_up_no_other(orders: ShardedQueue, dsns: dict[
             record.wait(ShardJoined)
             proxy.set("pass")
             record.wait(ConnectionRestored)
-            acked_there = {
-                event.message_id
-                for event in record.wait(
-                    MessageSettled,
-                    len(sent) - ours,
-                    where=lambda e: e.queue == "orders_1" and e.outcome in ("acked", "unknown"),
-                )
-            }
-    assert len(acked_there) == len(sent) - ours
-    assert orders.metrics().length == 0
+            # One whose ack nobody answered may have come again: it is told of twice.
+            wait_until(lambda: not orders.metrics().length, [])
+    done = record.of(MessageSettled, lambda event: event.outcome in ("acked", "unknown"))
+    assert {(event.queue, event.message_id) for event in done} == set(sent)
 
 
 def test_what_makes_no_sense_is_refused(orders: ShardedQueue, dsns: dict[str, str]) -> None:

@@ -1,0 +1,75 @@
+"""A worker whose handlers fail for want of something: it stops receiving, tries, and goes on."""
+
+from __future__ import annotations
+
+from tests.worker.running import Record, Running, working
+
+from spanmq import Client, Message, Worker
+from spanmq.worker.breaker import BreakerPolicy
+from spanmq.worker.event import BreakerClosed, BreakerOpened, BreakerTried, MessageHandled, MessageSettled
+
+
+def test_breaker_stops_receiving_and_closes_after_a_good_trial(client: Client, database: str) -> None:
+    client.send_batch("orders", range(40))
+    is_down = True
+
+    async def handle(message: Message) -> None:
+        if is_down:
+            raise ConnectionRefusedError
+
+    policy = BreakerPolicy(window=5, pause=0.05, pause_max=0.1)
+    with working(database, handle, concurrency=5, breaker=policy) as record:
+        record.wait(BreakerOpened, 2)  # the first trial failed too
+        tried = len(record.of(BreakerTried))
+        failed = len(record.of(MessageHandled))
+        assert failed <= 15 + tried, "messages went on failing while the breaker was open"
+        is_down = False
+        record.wait(BreakerClosed)
+        record.wait(MessageSettled, where=lambda event: event.outcome == "acked")
+
+
+def test_breaker_is_the_worker_s_own_and_the_other_goes_on(client: Client, database: str) -> None:
+    """One machine of two has lost its way to the service: what it gives back, the other handles."""
+    client.set_policy("orders", {"backoff_base": 0.01})
+
+    async def cut_off(message: Message) -> None:
+        raise ConnectionRefusedError("no route")
+
+    async def well(message: Message) -> None: ...
+
+    policy = BreakerPolicy(window=4, pause=60.0)
+    record = Record()
+    broken = Running(
+        Worker("orders", cut_off, dsn=database, observers=[record], concurrency=2, breaker=policy), record
+    )
+    sent = client.send_batch("orders", range(40))
+    [opened] = record.wait(BreakerOpened)
+    assert (opened.queue, opened.failures, opened.messages, opened.error) == ("orders", 4, 4, "no route")
+    assert broken.worker.breakers() == {"orders": "open"}
+    with working(database, well, breaker=policy, poll_interval=0.05) as other:
+        other.wait(MessageSettled, len(sent), where=lambda event: event.outcome == "acked")
+        assert other.of(BreakerOpened) == []
+    # It took no more than what its slots had when it opened.
+    assert len(record.of(MessageHandled)) <= 4 + 2
+    broken.stop()
+    assert broken.worker.breakers() == {}
+    assert client.metrics("orders").length == 0
+
+
+def test_breakers_are_told_for_each_queue(client: Client, database: str) -> None:
+    client.create_queue("events")
+    client.send_batch("orders", range(5))
+    record = Record()
+
+    async def handle(message: Message) -> None:
+        if message.queue == "orders":
+            raise ConnectionRefusedError
+
+    policy = BreakerPolicy(window=5, pause=60.0)
+    worker = Worker(["orders", "events"], handle, dsn=database, observers=[record], breaker=policy)
+    running = Running(worker, record)
+    record.wait(BreakerOpened)
+    assert worker.breakers() == {"orders": "open", "events": "closed"}
+    client.send("events", 1)
+    record.wait(MessageSettled, where=lambda event: event.queue == "events" and event.outcome == "acked")
+    running.stop()

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from psycopg.conninfo import make_conninfo
 from tests.cli.program import PROGRAM, environment, records
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,11 @@ class Running:
         """End it as a failing machine would."""
         self.process.kill()
         self.process.wait(TIMEOUT)
+
+
+def patient(dsn: str) -> str:
+    """Give a DSN whose sessions wait for locks as long as the test holds them."""
+    return make_conninfo(dsn, options="-c lock_timeout=0 -c statement_timeout=0")
 
 
 @contextmanager

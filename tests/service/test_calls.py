@@ -88,7 +88,7 @@ def test_released_message_is_there_at_once_as_the_same_attempt(calls: Calls) -> 
 
 def test_extended_message_is_held_longer(calls: Calls, service_database: str, queue: str) -> None:
     calls.send(1)
-    messages = calls.receive(lease=5)
+    messages = calls.receive(lease=60)
     assert calls.settle("extend", messages, seconds=500) == ["extended"]
     assert ask(service_database, f"select vt > clock_timestamp() + interval '400 s' from pgmq.q_{queue}")
     calls.settle("ack", messages)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.program import do
 from tests.service.route_table import APP, ROUTES
-from tests.service.running import Running, service
+from tests.service.running import Running, patient, service
 
 SECONDS = 40
 
@@ -42,7 +42,7 @@ def test_no_request_that_the_description_allows_or_forbids_breaks_the_service(
 ) -> None:
     do(orders, "select pgmq.create('0')")
     # Nobody waits: a poll of twenty seconds tells nothing more.
-    with service(orders, tmp_path, "--wait-max", 0.01) as running:
+    with service(patient(orders), tmp_path, "--wait-max", 0.01, "--pool-timeout", 60) as running:
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "schemathesis.cli", "run", f"{running.address}/openapi.json"),

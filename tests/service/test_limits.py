@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from urllib.parse import urlsplit
@@ -20,17 +19,24 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(scope="module")
 def strict(service_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A service with little patience."""
+    """A service that takes short bodies only."""
     do(service_database, "select pgmq.create('orders')")
-    options = ("--body-bytes-max", 10_000, "--read-timeout", 0.5)
-    with service(service_database, tmp_path_factory.mktemp("strict"), *options) as started:
+    with service(service_database, tmp_path_factory.mktemp("strict"), "--body-bytes-max", 10_000) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def hasty(service_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A service with little patience: in no other test of it may the client be slow."""
+    with service(service_database, tmp_path_factory.mktemp("hasty"), "--read-timeout", 0.5) as started:
         yield started
 
 
 def dial(running: Running) -> socket.socket:
     place = urlsplit(running.address)
     connection = socket.create_connection((place.hostname, place.port))
-    connection.settimeout(30)
+    # Shorter than what a service waits that has not been told otherwise.
+    connection.settimeout(15)
     return connection
 
 
@@ -62,24 +68,28 @@ def test_body_that_is_announced_too_large_is_refused_unread(strict: Running) -> 
         assert rest(connection).startswith(b"HTTP/1.1 413 ")
 
 
-def test_body_that_comes_too_slowly_is_cut_off(strict: Running) -> None:
-    with dial(strict) as connection:
-        connection.sendall(f'{HEAD}Content-Length: 100\r\nConnection: close\r\n\r\n{{"b'.encode())
-        assert b" 408 " in rest(connection).split(b"\r\n")[0]
+def test_body_that_comes_too_slowly_is_cut_off(hasty: Running) -> None:
+    said = b""
+    # Whose headers were late already is told nothing: on a busy machine that may be us.
+    while not said:
+        with dial(hasty) as connection, suppress(OSError):
+            connection.sendall(f'{HEAD}Content-Length: 100\r\nConnection: close\r\n\r\n{{"b'.encode())
+            said = rest(connection)
+    assert b" 408 " in said.split(b"\r\n")[0]
 
 
 @pytest.mark.parametrize("said", [b"", b"POST /v1/queues/orders/messages HTTP/1.1\r\nHost: x\r\nX-A: "])
-def test_headers_that_do_not_come_are_not_waited_for(strict: Running, said: bytes) -> None:
-    began = time.monotonic()
-    with dial(strict) as connection:
-        connection.sendall(said)
+def test_headers_that_do_not_come_are_not_waited_for(hasty: Running, said: bytes) -> None:
+    with dial(hasty) as connection:
+        with suppress(OSError):  # too late for these
+            connection.sendall(said)
         assert rest(connection) == b""
-    assert time.monotonic() - began < 20
 
 
-def test_headers_that_come_byte_by_byte_gain_no_time(strict: Running) -> None:
-    with dial(strict) as connection:
-        connection.sendall(b"GET /health/live HTTP/1.1\r\nX-Slow: ")
+def test_headers_that_come_byte_by_byte_gain_no_time(hasty: Running) -> None:
+    with dial(hasty) as connection:
+        with suppress(OSError):
+            connection.sendall(b"GET /health/live HTTP/1.1\r\nX-Slow: ")
         connection.settimeout(0.05)
         for _ in range(400):
             try:

@@ -14,7 +14,7 @@ import httpx
 import psycopg
 import pytest
 from tests.cli.program import TIMEOUT, ask, started, wait_until
-from tests.service.running import service
+from tests.service.running import patient, service
 
 from spanmq.service import Settings
 
@@ -23,7 +23,7 @@ USUAL = 1_024
 BAD_REQUESTS = 1_500
 BLOCKED = """
     select count(*) from pg_stat_activity where datname = current_database()
-    and application_name = 'spanmq service' and wait_event_type = 'Lock'
+    and application_name = 'spanmq service' and wait_event_type = 'Lock' and query ~ 'pgmq.send'
 """
 
 
@@ -56,7 +56,7 @@ def test_request_under_way_is_finished_before_the_end(orders: str, tmp_path: Pat
     text = "select pgmq.send_messages('orders', '{1}', ordered => true)"
     given = {"body": 2, "ordered": True}
     with (
-        service(orders, tmp_path) as running,
+        service(patient(orders), tmp_path, "--grace", 600) as running,
         running.client() as client,
         psycopg.connect(orders) as holder,
         ThreadPoolExecutor(1) as threads,

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from fastapi.routing import APIRoute
 from tests.cli.program import ask, wait_until
-from tests.service.running import Running, service, token
+from tests.service.running import Running, patient, service, token
 from tests.service.sqs.conftest import client_of
 
 from spanmq.client import Client
@@ -49,7 +49,7 @@ def test_every_route_looks_at_the_token_before_the_body() -> None:
 def test_body_of_who_may_not_send_is_not_awaited(guarded: Running, orders: str, kind: str) -> None:
     secret = token(orders, "looks", verbs="look") if kind == "token" else "spanmq_none"
     address = urlsplit(guarded.address)
-    with socket.create_connection((address.hostname or "", address.port or 0), timeout=10) as connection:
+    with socket.create_connection((address.hostname or "", address.port or 0), timeout=60) as connection:
         connection.sendall(
             b"POST /v1/queues/orders/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             b"Content-Length: 1000\r\nAuthorization: Bearer " + secret.encode() + b"\r\n\r\n"
@@ -62,7 +62,7 @@ def test_body_of_who_may_not_send_is_not_awaited(guarded: Running, orders: str, 
 
 def test_body_under_an_unknown_key_is_not_awaited(guarded: Running) -> None:
     address = urlsplit(guarded.address)
-    with socket.create_connection((address.hostname or "", address.port or 0), timeout=10) as connection:
+    with socket.create_connection((address.hostname or "", address.port or 0), timeout=60) as connection:
         connection.sendall(
             b"POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: AmazonSQS.ListQueues\r\n"
             b"Content-Length: 1000\r\n\r\n"
@@ -147,7 +147,7 @@ def test_who_was_on_his_way_to_wait_when_his_token_ended_does_not(
     secret, watcher, looker = (token(orders, name) for name in ("mine", "watcher", "looker"))
     with (
         Client(orders, maintain_interval=None) as client,
-        service(orders, tmp_path, *LONG, "--wait-max", 3600, tokens=True) as running,
+        service(patient(orders), tmp_path, *LONG, "--wait-max", 3600, tokens=True) as running,
         running.client(secret) as mine,
         running.client(watcher) as watching,
         running.client(looker) as other,
@@ -166,8 +166,9 @@ def test_who_was_on_his_way_to_wait_when_his_token_ended_does_not(
             sqs = client_of(running.address, key)
             url = f"{running.address}/000000000000/orders"
             poll = pool.submit(sqs.receive_message, QueueUrl=url, WaitTimeSeconds=20)
+        # Not who keeps house: that waits for the same lock.
         stuck = "select count(*) = 1 from pg_stat_activity where datname = current_database()"
-        wait_until(lambda: ask(orders, f"{stuck} and wait_event_type = 'Lock'"))
+        wait_until(lambda: ask(orders, f"{stuck} and wait_event_type = 'Lock' and query ~ 'pgmq.receive'"))
         client.revoke_token("watcher")
         # The service has heard of it.
         wait_until(lambda: watching.get("/v1/queues").status_code == 401)

@@ -17,7 +17,7 @@ import httpx
 import psycopg
 import pytest
 from tests.cli.program import ask, do, wait_until
-from tests.service.running import Running, service
+from tests.service.running import TIMEOUT, Running, service
 
 from spanmq.client import Client
 from spanmq.client_async import AsyncClient
@@ -30,6 +30,18 @@ ON_THE_SERVICE = (
 )
 
 
+# Longer than a test may take.
+WAIT_SECONDS = 600
+WAIT_MAX = ("--wait-max", WAIT_SECONDS)
+
+
+@pytest.fixture
+def running(orders: str, tmp_path: Path) -> Iterator[Running]:
+    """A service that lets requests wait for long."""
+    with service(orders, tmp_path, *WAIT_MAX) as started:
+        yield started
+
+
 def waiting(running: Running) -> int:
     with running.client() as client:
         found = re.search(r"^spanmq_requests_waiting (\d+)", client.get("/metrics").text, re.MULTILINE)
@@ -40,7 +52,7 @@ def waiting(running: Running) -> int:
 @contextmanager
 def waiters(running: Running, count: int, **options: object) -> Iterator[list[Future[httpx.Response]]]:
     """Let so many clients wait, and go on when they do."""
-    given = {"wait": 20, **options}
+    given = {"wait": WAIT_SECONDS, **options}
     with ThreadPoolExecutor(count) as threads, running.client(limits=httpx.Limits()) as client:
         asked = [threads.submit(client.post, "/v1/queues/orders/receive", json=given) for _ in range(count)]
         wait_until(lambda: waiting(running) == count)
@@ -48,7 +60,7 @@ def waiters(running: Running, count: int, **options: object) -> Iterator[list[Fu
 
 
 def received(future: Future[httpx.Response]) -> list[dict[str, Any]]:
-    done = future.result(30)
+    done = future.result(TIMEOUT)
     assert done.status_code == 200, done.text
     return list(done.json()["messages"])
 
@@ -61,7 +73,7 @@ def test_waiters_are_served_each_with_its_own_message(running: Running, orders: 
 
 
 def test_who_waits_holds_no_connection(orders: str, tmp_path: Path) -> None:
-    with service(orders, tmp_path, "--pool-size", 1) as running, waiters(running, 40) as asked:
+    with service(orders, tmp_path, *WAIT_MAX, "--pool-size", 1) as running, waiters(running, 40) as asked:
         # One of the pool, one that listens; others may be about to end.
         wait_until(lambda: ask(orders, f"select count(*) {ON_THE_SERVICE}") <= 3, running.process)
         with running.client() as client:
@@ -75,13 +87,13 @@ def test_waiter_is_answered_with_nothing_at_its_time(running: Running) -> None:
     with running.client() as client:
         done = client.post("/v1/queues/orders/receive", json={"wait": 0.05})
         assert (done.status_code, done.json()) == (200, {"messages": []})
-        done = client.post("/v1/queues/orders/receive", json={"wait": 21})
+        done = client.post("/v1/queues/orders/receive", json={"wait": WAIT_SECONDS + 1})
         assert (done.status_code, done.json()["error"]["code"]) == (400, "invalid_argument")
 
 
 def test_waiter_that_hung_up_gets_nothing(running: Running, orders: str) -> None:
     place = urlsplit(running.address)
-    body = b'{"wait": 20, "lease": 3600}'
+    body = b'{"wait": 600, "lease": 3600}'
     head = f"POST /v1/queues/orders/receive HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
     with socket.create_connection((place.hostname, place.port)) as connection:
         connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
@@ -124,19 +136,22 @@ def test_message_taken_for_who_just_left_is_given_back(orders: str, how: str) ->
 def test_waiters_of_a_queue_that_is_dropped_are_told(running: Running, orders: str) -> None:
     with waiters(running, 2) as asked:
         do(orders, "select pgmq.drop_queue('orders')")
-        done = [future.result(30) for future in asked]
+        done = [future.result(TIMEOUT) for future in asked]
     assert [each.json()["error"]["code"] for each in done] == ["queue_not_found"] * 2
 
 
 def test_stop_answers_who_waits_and_ends_well(orders: str, tmp_path: Path) -> None:
-    # Who is still at work after the grace is cut off, and waiters would wait for longer.
-    with service(orders, tmp_path, "--grace", 8) as running, waiters(running, 5) as asked:
+    # Waiters would wait for as long as there is grace.
+    with (
+        service(orders, tmp_path, *WAIT_MAX, "--grace", WAIT_SECONDS) as running,
+        waiters(running, 5) as asked,
+    ):
         assert running.stop() == 0
         assert [received(future) for future in asked] == [[]] * 5
 
 
 def test_more_waiters_than_the_limit_are_sent_away(orders: str, tmp_path: Path) -> None:
-    with service(orders, tmp_path, "--waiting-max", 2) as running, waiters(running, 2):
+    with service(orders, tmp_path, *WAIT_MAX, "--waiting-max", 2) as running, waiters(running, 2):
         with running.client() as client:
             done = client.post("/v1/queues/orders/receive", json={"wait": 20})
             assert (done.status_code, done.json()["error"]["code"]) == (503, "too_many_waiting")
@@ -157,15 +172,18 @@ def test_kill_with_waiting_clients_loses_nothing(orders: str, tmp_path: Path) ->
                     sent.set()
 
     seen: set[int] = set()
-    with service(orders, tmp_path) as running, waiters(running, 20, lease=1, quantity=5) as asked:
+    with (
+        service(orders, tmp_path, *WAIT_MAX) as running,
+        waiters(running, 20, lease=1, quantity=5) as asked,
+    ):
         sender = threading.Thread(target=send)
         sender.start()
-        assert sent.wait(30)
+        assert sent.wait(TIMEOUT)
         running.kill()
         sender.join()
         for future in asked:
             # Some were answered before the kill; what they got is not acked, and comes again.
-            error = future.exception(30)
+            error = future.exception(TIMEOUT)
             assert error is None or isinstance(error, httpx.TransportError)
     with service(orders, tmp_path) as again, again.client() as client, Client(orders) as keeper:
         while keeper.metrics("orders").length:

@@ -23,7 +23,7 @@ def client_of(address: str, key: dict[str, str]) -> Any:
         region_name="eu-central-1",
         aws_access_key_id=key["access_key_id"],
         aws_secret_access_key=key["secret_access_key"],
-        config=Config(retries={"max_attempts": 0}, connect_timeout=5, read_timeout=30, proxies={}),
+        config=Config(retries={"max_attempts": 0}, connect_timeout=60, read_timeout=60, proxies={}),
     )
 
 

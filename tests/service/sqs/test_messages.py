@@ -124,7 +124,7 @@ def test_a_long_poll_ends_with_the_message(sqs: Any, make: Make) -> None:
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(bodies, sqs, url, WaitTimeSeconds=20)
         sqs.send_message(QueueUrl=url, MessageBody="awaited")
-        assert waiting.result(15) == ["awaited"]
+        assert waiting.result(60) == ["awaited"]
     assert bodies(sqs, url, WaitTimeSeconds=1) == []
 
 

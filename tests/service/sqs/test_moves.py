@@ -58,8 +58,8 @@ def test_task_of_a_service_that_was_killed_is_gone_on_with(
 ) -> None:
     sqs = client_of(first.address, ANYBODY)
     _, _, arn = stage(sqs)
-    start(sqs, arn, MaxNumberOfMessagesPerSecond=10)
-    wait_until(lambda: len(bodies(database, "back")) >= 10)
+    start(sqs, arn, MaxNumberOfMessagesPerSecond=1)
+    wait_until(lambda: len(bodies(database, "back")) >= 1)
     first.kill()
     moved = len(bodies(database, "back"))
     assert moved < MESSAGES

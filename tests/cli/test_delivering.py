@@ -34,7 +34,7 @@ def test_received_messages_are_given_back_through_pipes(filled: str) -> None:
 
 
 def test_lease_is_named_and_held(filled: str) -> None:
-    lease_id = records("receive", "orders", "-n", 5, dsn=filled)[0]["lease_id"]
+    lease_id = records("receive", "orders", "-n", 5, "--lease", 600, dsn=filled)[0]["lease_id"]
     assert records("extend", "orders", lease_id, 600, dsn=filled) == [{"held": 5}]
     assert records("nack-lease", "orders", lease_id, 1, "--category", "PERMANENT", dsn=filled) == [
         {"message_id": 1, "outcome": "dead"}
@@ -48,7 +48,7 @@ def test_lease_is_named_and_held(filled: str) -> None:
 
 
 def test_bad_words_are_refused(filled: str) -> None:
-    lease_id = records("receive", "orders", dsn=filled)[0]["lease_id"]
+    lease_id = records("receive", "orders", "--lease", 600, dsn=filled)[0]["lease_id"]
     done = spanmq("nack-lease", "orders", lease_id, 1, "--category", "BAD", dsn=filled)
     assert (done.code, "there is no category" in done.err) == (1, True)
     assert spanmq("extend", "orders", lease_id, "--", -5, dsn=filled).code != 0

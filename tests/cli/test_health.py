@@ -9,7 +9,7 @@ from tests.cli.program import do, finish, on_terminal, records, spanmq, started
 
 
 def test_health_is_told(orders: str) -> None:
-    do(orders, "select pgmq.send_batch('orders', array['1', '2']::jsonb[]), pgmq.receive('orders')")
+    do(orders, "select pgmq.send_batch('orders', array['1', '2']::jsonb[]), pgmq.receive('orders', 1, 600)")
     [told] = records("health", dsn=orders)
     expected = {"queue": "orders", "backlog": 2, "visible": 1, "in_flight": 1, "is_paused": False}
     assert {name: told[name] for name in expected} == expected

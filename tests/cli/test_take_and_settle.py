@@ -36,7 +36,7 @@ def test_received_messages_are_acked_through_a_pipe(filled: str) -> None:
 
 
 def test_ack_is_refused_for_what_the_lease_no_longer_holds(filled: str) -> None:
-    received = records("receive", "orders", "-n", 2, dsn=filled)
+    received = records("receive", "orders", "-n", 2, "--lease", 600, dsn=filled)
     lease_id = received[0]["lease_id"]
     do(filled, "select pgmq.set_vt('orders', 1, 0)")
     assert records("ack-lease", "orders", lease_id, 1, 2, dsn=filled) == [
@@ -79,7 +79,7 @@ def test_peek_looks_after_an_id_and_takes_nothing(filled: str) -> None:
 
 
 def test_ids_are_settled_one_way_or_another(filled: str) -> None:
-    records("receive", "orders", dsn=filled)  # holds message 1
+    records("receive", "orders", "--lease", 600, dsn=filled)  # holds message 1
     assert records("cancel", "orders", 1, 2, 9, dsn=filled) == [
         {"message_id": 1, "outcome": "processing"},
         {"message_id": 2, "outcome": "cancelled"},

@@ -60,7 +60,13 @@ class Browser:
     def click(self, selector: str) -> None:
         """Click an element, and wait for the page that it leads to."""
         page = self.find("html")
-        self.find(selector).click()
+
+        def press() -> bool:
+            self.find(selector).click()
+            return True
+
+        # Where a page is live, what was found may have just been replaced.
+        self.wait(press)
         self.wait(lambda: self._is_stale(page))
 
     def wait(self, condition: Any) -> Any:

@@ -79,8 +79,14 @@ def test_list_and_charts_show_what_the_token_may_look_at(
     assert "mail" not in page
     assert visitor.get("/chart", of="rates", queue="invoices").status_code == 403
     assert visitor.get("/figures", queue="invoices").status_code == 403
-    mine = visitor.get("/figures", span="6h").text
-    assert mine == visitor.get("/figures", span="6h", queue="").text
+
+    def figures(**query: str) -> str:
+        return visitor.get("/figures", span="6h", **query).text
+
+    # They differ when a step, or a sample, has just ended.
+    while (mine := figures()) != (named := figures(queue="")) and figures() != mine:
+        pass
+    assert mine == named
     visitor.http.cookies.clear()
     visitor.sign_in(tokens["look", "*"])
     assert visitor.get("/figures", span="6h").text != mine

@@ -22,6 +22,7 @@ from spanmq import embedded
 from spanmq.embedded import binaries, keeper
 from spanmq.embedded.folder import ServerFolder, environment
 
+WAIT_SECONDS = 60
 IS_ROOT = os.geteuid() == 0
 NOBODY = pwd.getpwnam("nobody").pw_uid
 needs_root = pytest.mark.skipif(not IS_ROOT, reason="becomes other users, so it must be root")
@@ -97,7 +98,7 @@ def is_stopped(folder: Path) -> bool:
 
 
 def wait_until_stopped(folder: Path) -> bool:
-    return keeper.wait_until(lambda: is_stopped(folder), 20)
+    return keeper.wait_until(lambda: is_stopped(folder), WAIT_SECONDS)
 
 
 def ask(dsn: str, query: str) -> Any:
@@ -133,7 +134,7 @@ def kill_postmaster(folder: Path) -> None:
     postmaster = keeper.postmaster_of(place.data, place.tag)
     assert postmaster is not None
     os.kill(postmaster, signal.SIGKILL)
-    assert keeper.wait_until(lambda: keeper.command_of(postmaster) == "", 10)
+    assert keeper.wait_until(lambda: keeper.command_of(postmaster) == "", WAIT_SECONDS)
 
 
 def all_processes() -> list[int]:
@@ -166,7 +167,7 @@ def foreign_server(folder: Path) -> Iterator[None]:
     )
     try:
         pid_file = folder / "data/postmaster.pid"
-        assert keeper.wait_until(lambda: pid_file.exists() and "ready" in pid_file.read_text(), 20)
+        assert keeper.wait_until(lambda: pid_file.exists() and "ready" in pid_file.read_text(), WAIT_SECONDS)
         yield
     finally:
         process.send_signal(signal.SIGQUIT)

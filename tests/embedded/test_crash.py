@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from tests.embedded.processes import (
     HOLDER,
+    WAIT_SECONDS,
     ask,
     kill_postmaster,
     start_python,
@@ -49,7 +50,7 @@ def test_session_that_computes_on_after_its_postmaster_does_not_block_the_next_s
         # This loop never looks at its postmaster; asked for asynchronously, so that we can go on.
         connection.pgconn.send_query(b"do $$ begin loop end loop; end $$")
         pid = connection.info.backend_pid
-        assert keeper.wait_until(lambda: state(first.dsn, pid) == "active", 10)
+        assert keeper.wait_until(lambda: state(first.dsn, pid) == "active", WAIT_SECONDS)
         kill_postmaster(folder)
         with embedded.start(folder) as second:
             assert ask(second.dsn, "select 1") == 1
@@ -73,8 +74,10 @@ def test_number_of_a_dead_postmaster_may_belong_to_another_process(name: str) ->
 
 @pytest.mark.crash
 def test_interrupted_first_start_leaves_nothing_in_the_way(folder: Path) -> None:
-    process = start_python(HOLDER, str(folder))
-    assert keeper.wait_until(lambda: any(folder.glob("data.new-*/global")), 20)
+    # However late the interrupt comes, the folder has not got its name by then.
+    never = "import pathlib, signal\npathlib.Path.rename = lambda *_: signal.pause()\n"
+    process = start_python(never + HOLDER, str(folder))
+    assert keeper.wait_until(lambda: any(folder.glob("data.new-*/global")), WAIT_SECONDS)
     process.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in process.communicate()[1]
     assert wait_until_stopped(folder)

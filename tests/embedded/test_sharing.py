@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.embedded.processes import (
     HOLDER,
+    WAIT_SECONDS,
     Holder,
     all_processes,
     ask,
@@ -89,7 +90,7 @@ def test_killed_users_temporary_server_goes_with_its_folder() -> None:
     assert (folder / "data").exists()
     process.kill()
     process.communicate()
-    assert keeper.wait_until(lambda: not folder.exists(), 20)
+    assert keeper.wait_until(lambda: not folder.exists(), WAIT_SECONDS)
 
 
 @pytest.mark.crash

@@ -1,9 +1,12 @@
 """Segments on their way out, against late spans, prepared transactions and copied names."""
 
+import struct
 from collections.abc import Iterator
+from contextlib import closing
 
 import psycopg
 import pytest
+from tests.cli.program import wait_until
 from tests.sql.model.invariants import broken_invariants
 from tests.sql.races.sessions import Race
 from tests.sql.test_segments import (
@@ -234,6 +237,27 @@ def test_prepared_transaction_holds_the_horizon_back(prepared: Race) -> None:
     prepared.main.rows("select pg_current_xact_id()")
     assert prepared.main.value("select spanmq.horizon()::text::bigint") <= number
     prepared.main.rows("commit prepared 'other'")
+    assert prepared.main.value("select spanmq.horizon()::text::bigint") > number
+
+
+def test_slot_of_a_standby_holds_the_horizon_back(prepared: Race) -> None:
+    # A standby whose readers look back tells so, and the slot remembers it when the standby has gone.
+    number = prepared.main.value("select pg_current_xact_id()::text::bigint")
+    prepared.main.rows("select pg_create_physical_replication_slot('standby')")
+    place = prepared.main.value("select pg_current_wal_flush_lsn()::text")
+    try:
+        # Who replicates has the connection to itself: to close it is all that can be done with it.
+        with closing(psycopg.connect(prepared.dsn, replication="true", autocommit=True)) as standby:
+            standby.pgconn.exec_(f"START_REPLICATION SLOT standby PHYSICAL {place}".encode())
+            standby.pgconn.put_copy_data(b"h" + struct.pack("!qIIII", 0, number, 0, 0, 0))
+            standby.pgconn.flush()
+            noted = "select xmin::text::bigint from pg_replication_slots"
+            wait_until(lambda: prepared.main.value(noted) == number)
+        wait_until(lambda: not prepared.main.value("select active from pg_replication_slots"))
+        prepared.main.rows("select pg_current_xact_id()")
+        assert prepared.main.value("select spanmq.horizon()::text::bigint") <= number
+    finally:
+        prepared.main.rows("select pg_drop_replication_slot('standby')")
     assert prepared.main.value("select spanmq.horizon()::text::bigint") > number
 
 

@@ -274,6 +274,20 @@ def test_maintain_does_not_wait(race: Race) -> None:
     assert "lock_timeout=20ms" in race.main.value(patience)
 
 
+def test_maintain_waits_20_ms_for_a_lock_whatever_its_session_says(race: Race) -> None:
+    assert race.main.value("show lock_timeout") == "40s"
+    race.main.rows("alter function spanmq.lock_log(text, text) rename to lock_log_now")
+    race.main.rows("create table public.waits (longest text)")
+    race.main.rows(
+        "create function spanmq.lock_log(log_name text, mode text) returns boolean language plpgsql as $$ begin"
+        " insert into public.waits values (current_setting('lock_timeout'));"
+        " return spanmq.lock_log_now(log_name, mode); end $$"
+    )
+    delete(race, send_past(race, 3 * SIZE))
+    maintain(race)
+    assert race.main.rows("select distinct longest from public.waits") == [("20ms",)]
+
+
 def test_ten_that_maintain_at_once_do_it_once(race: Race) -> None:
     delete(race, send_past(race, 5 * SIZE))
 

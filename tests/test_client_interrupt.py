@@ -1,4 +1,7 @@
-"""Ctrl-C, and a task that is cancelled, in the middle of a call: nothing was done, and the client goes on."""
+"""Ctrl-C, a task that is cancelled, a connection that breaks, in the middle of a call.
+
+Nothing was done, or it is said that nobody knows; and the client goes on.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.cli.program import ask, wait_until
+from tests.cli.program import ask, finish, started, wait_until
 
 from spanmq.client import Client
 from spanmq.client_async import AsyncClient
+from spanmq.errors import ConnectionLostError
 from spanmq.message import Message
 
 # Two calls' worth in one transaction, and enough for COPY.
@@ -169,3 +173,49 @@ def test_cancelled_call_changes_nothing_and_the_client_goes_on(orders: str) -> N
                 assert ask(orders, "select count(*) from business") == 0
 
     asyncio.run(scenario())
+
+
+TERMINATE = (
+    "select pg_terminate_backend(pid, 20000) from pg_stat_activity"
+    " where datname = current_database() and wait_event_type = 'Lock' and pid <> pg_backend_pid()"
+)
+
+
+def test_call_on_a_connection_that_breaks_is_of_unknown_outcome_and_the_client_goes_on(orders: str) -> None:
+    async def scenario() -> None:
+        async with AsyncClient(orders, pool_size=1, maintain_interval=None) as client:
+            held = await client.receive("orders", 4, lease=3600)
+            for name in CALLS:
+                with spans_locked(orders) as blocker:
+                    before = state(blocker)
+                    task = asyncio.ensure_future(call(client, name, held))
+                    await asyncio.to_thread(wait_until, lambda: ask(orders, BLOCKED) == 1)
+                    assert ask(orders, TERMINATE)
+                    with pytest.raises(ConnectionLostError, match=r"pgmq\.\w+ .*is unknown\n?.*hint: Look"):
+                        await task
+                    # Nobody knew; in truth the server had not done it.
+                    assert state(blocker) == before, name
+                assert await client.status("orders", 1) == "processing"
+                assert ask(orders, "select count(*) from business") == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["send", "orders", "1"], ["receive", "orders"], ["delete", "orders", "1"], ["purge", "orders", "--yes"]],
+    ids=" ".join,
+)
+def test_command_on_a_connection_that_breaks_says_that_it_does_not_know(
+    orders: str, command: list[str]
+) -> None:
+    with spans_locked(orders) as blocker:
+        before = state(blocker)
+        with started(*command, dsn=orders) as process:
+            wait_until(lambda: ask(orders, BLOCKED) == 1, process)
+            assert ask(orders, TERMINATE)
+            done = finish(process)
+        assert state(blocker) == before
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("spanmq: connection lost: the connection was lost during pgmq.")
+    assert "is unknown\nhint: Look before you repeat a send" in done.err

@@ -8,16 +8,18 @@ from psycopg import Connection
 KINDS = ("create", "create_unlogged", "create_partitioned")
 # Whatever makes something to be kept for a queue.
 LIFE = (
-    "select pgmq.set_policy('orders', '{\"max_backlog\": 1000, \"rate_limit\": 1000, \"max_attempts\": 3}')",
+    'select pgmq.set_policy(\'orders\', \'{"max_backlog": 1000, "rate_limit": 1000, "max_attempts": 3}\')',
     "select pgmq.enable_notify_insert('orders')",
     "select pgmq.bind_topic('a.*', 'orders')",
     "select pgmq.schedule('daily', 'orders', '0 0 * * *', '1')",
     "select pgmq.set_category_rule('mine', 'BUSINESS', error => 'boom', queue => 'orders')",
     "select pgmq.set_category_policy('orders', 'DEPENDENCY', '{\"max_attempts\": 2}')",
     "select pgmq.await_messages('orders')",
-    "select pgmq.send_messages('orders', array['1', '2']::jsonb[], priority => 7, dedup_ids => array['a', 'b'])",
-    "select pgmq.send_batch('orders', array_fill('1'::jsonb, array[40]),"
-    ' array_fill(\'{"x-pgmq-group": "a"}\'::jsonb, array[40]))',
+    "select pgmq.send_messages('orders', array['1']::jsonb[], priority => 7, dedup_ids => array['a'])",
+    (
+        "select pgmq.send_batch('orders', array_fill('1'::jsonb, array[40]),"
+        ' array_fill(\'{"x-pgmq-group": "a"}\'::jsonb, array[40]))'
+    ),
     "select pgmq.nack('orders', lease_id, array[msg_id], 'timeout') from pgmq.receive('orders', 3)",
     "select pgmq.reject('orders', lease_id, array[msg_id], 'boom') from pgmq.receive('orders', 3)",
     "select pgmq.delete('orders', min(msg_id)) from pgmq.receive('orders', 9)",
@@ -35,7 +37,10 @@ select a.attrelid::regclass::text, a.attname from pg_attribute a join pg_class c
 where c.relnamespace = 'spanmq'::regnamespace and c.relkind = 'r' and a.attname in ('queue_id', 'log_id')
     and a.atttypid = 'int'::regtype
 """
-RELATIONS = "select oid::regclass::text from pg_class where relnamespace in ('spanmq'::regnamespace, 'pgmq'::regnamespace)"
+RELATIONS = (
+    "select oid::regclass::text from pg_class"
+    " where relnamespace in ('spanmq'::regnamespace, 'pgmq'::regnamespace)"
+)
 
 
 def column(connection: Connection[Any], query: str) -> list[Any]:

@@ -279,8 +279,8 @@ def test_maintain_waits_20_ms_for_a_lock_whatever_its_session_says(race: Race) -
     race.main.rows("alter function spanmq.lock_log(text, text) rename to lock_log_now")
     race.main.rows("create table public.waits (longest text)")
     race.main.rows(
-        "create function spanmq.lock_log(log_name text, mode text) returns boolean language plpgsql as $$ begin"
-        " insert into public.waits values (current_setting('lock_timeout'));"
+        "create function spanmq.lock_log(log_name text, mode text) returns boolean language plpgsql as"
+        " $$ begin insert into public.waits values (current_setting('lock_timeout'));"
         " return spanmq.lock_log_now(log_name, mode); end $$"
     )
     delete(race, send_past(race, 3 * SIZE))

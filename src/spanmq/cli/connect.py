@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     import psycopg
 
     from spanmq.client import Client
+
+# Without a handler of somebody's Python writes warnings to stderr. What a pool has to say of a connection
+# that broke, the error that follows says better.
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 
 @contextmanager

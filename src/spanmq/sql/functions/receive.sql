@@ -126,7 +126,8 @@ declare
     runs spanmq.run[];
     n int;
 begin
-    if slots = 1 then
+    -- A lease that no time can hold goes the long way, where it is refused.
+    if slots = 1 and (lease between -3e9 and 3e9) is not false then
         if qty = 1 then
             one := spanmq.lease_one(queue, lease_id, until, at_);
             if one.enqueued_at is not null then

@@ -142,6 +142,19 @@ def test_a_retry_does_not_hold_a_group_that_has_no_order(jobs: Connection[Any]) 
     assert receive(jobs, 5) == ids[2:3]
 
 
+@pytest.mark.parametrize("quantity", [1, 2, 8])
+def test_a_delayed_message_hides_none_of_a_group_that_has_no_order(
+    jobs: Connection[Any], quantity: int
+) -> None:
+    change(jobs, '{"max_in_flight_per_group": 9}')
+    ids = send(jobs, 9, "'a'")
+    jobs.execute("select pgmq.set_vt('jobs', %s::bigint[], 60)", [ids[:2]])
+    # By turn and by age: every claim in a row.
+    got = [receive(jobs, quantity) for _ in range(8)]
+    assert sorted(each for some in got for each in some) == ids[2:]
+    assert all(got[:7] if quantity == 1 else got[: 7 // quantity])
+
+
 def test_an_ordered_group_has_a_limit_too(jobs: Connection[Any]) -> None:
     ids = send(jobs, 6, "'a'")
     change(jobs, '{"max_in_flight_per_group": 2, "ordered": true}')

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 from psycopg.types.json import Jsonb
 from tests.sql.model.governed import ENDLESS, Governed, Policy
 from tests.sql.model.invariants import broken_invariants
-from tests.sql.model.test_model import headers_of, jsonb, said
+from tests.sql.model.test_model import headers_of, jsonb, open_session, said
 from tests.sql.races.sessions import Race
 
 # As in test_model.py.
@@ -43,7 +43,7 @@ class Program(RuleBasedStateMachine):
         super().__init__()
         Program.count += 1
         self.race = Race(dsn, f"{kind}_{Program.count}", kind)
-        self.session = self.race.open()
+        self.session = open_session(self.race)
         self.model = Governed(policy=policy)
         self.committed = self.model.copy()
         self.in_transaction = False

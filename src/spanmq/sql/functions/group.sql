@@ -275,6 +275,8 @@ begin
                 (select * from spanmq.span s
                     where s.queue_id = this_queue and s.group_hash = f.hash and s.group_hash is not null
                       and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0
+                      -- What is delayed ends a run where there is order; where there is none it must not take the place of what stands behind it.
+                      and (mode <> 'free' or s.state = 'r' or s.vt <= at_)
                     order by s.lo limit greatest(f.want, 0))
                 union all
                 (select * from spanmq.span s

@@ -16,21 +16,34 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
 @pytest.mark.parametrize(
-    "policy",
+    "text",
     [
-        {"maxReceiveCount": 3.7, "deadLetterTargetArn": ARN},
-        {"maxReceiveCount": True, "deadLetterTargetArn": ARN},
-        {"maxReceiveCount": [], "deadLetterTargetArn": ARN},
-        {"maxReceiveCount": 3, "deadLetterTargetArn": [ARN]},
-        {"maxReceiveCount": 3, "deadLetterTargetArn": ARN, "odd": 1},
-        float("inf"),
+        '{"maxReceiveCount": 3.7, "deadLetterTargetArn": ARN}',
+        '{"maxReceiveCount": true, "deadLetterTargetArn": ARN}',
+        '{"maxReceiveCount": [], "deadLetterTargetArn": ARN}',
+        '{"maxReceiveCount": "three", "deadLetterTargetArn": ARN}',
+        '{"maxReceiveCount": 0, "deadLetterTargetArn": ARN}',
+        '{"maxReceiveCount": 1001, "deadLetterTargetArn": ARN}',
+        '{"maxReceiveCount": 1e999, "deadLetterTargetArn": ARN}',
+        '{"maxReceiveCount": 3, "deadLetterTargetArn": [ARN]}',
+        '{"maxReceiveCount": 3, "deadLetterTargetArn": ARN, "odd": 1}',
+        '{"maxReceiveCount": 3}',
+        "[3, ARN]",
+        "{",
     ],
-    ids=str,
 )
-def test_redrive_policy_that_means_nothing_is_refused(sqs: Any, make: Make, policy: object) -> None:
-    text = json.dumps(policy).replace("Infinity", '{"maxReceiveCount": 1e999, "deadLetterTargetArn": ""}')
-    code = refused(sqs.set_queue_attributes, QueueUrl=make(), Attributes={"RedrivePolicy": text})
+def test_redrive_policy_that_means_nothing_is_refused(sqs: Any, make: Make, text: str) -> None:
+    # A queue that is there: nothing but the policy's form is wrong.
+    arn = json.dumps(attributes(sqs, make("dead"))["QueueArn"])
+    url = make()
+    given = {"RedrivePolicy": text.replace("ARN", arn)}
+    code = refused(sqs.set_queue_attributes, QueueUrl=url, Attributes=given)
     assert code.endswith("InvalidAttributeValue")
+    assert "RedrivePolicy" not in attributes(sqs, url)
+    for count in ("3", '"3"'):
+        means = f'{{"maxReceiveCount": {count}, "deadLetterTargetArn": {arn}}}'
+        sqs.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": means})
+        assert attributes(sqs, url)["RedrivePolicy"] == means
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from pyspark.sql.types import StructType
 from spanmq import errors
 from spanmq.spark import rows
 from spanmq.spark.column import STREAM, chosen
-from spanmq.spark.options import Options
+from spanmq.spark.options import STARTS, Options
 from spanmq.spark.reader import RangePartition, queue_named
 
 VERSION: Final = 1
@@ -53,6 +53,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wrong = {each.name for each in chosen(options)} - {each.name for each in STREAM}
         if wrong:
             raise errors.InvalidArgumentError(f"a stream has no column {', '.join(sorted(wrong))}")
+        if options.starts_at != STARTS[0]:
+            # Who meant to leave out what waits would get all of it.
+            raise errors.InvalidArgumentError(
+                "the option startingOffsets is for streams over an archive",
+                hint="One over a queue begins with what waits: purge it, or make a subscription.",
+            )
         self._options = options
         self._schema = schema
         self._connection: psycopg.Connection[Any] | None = None

@@ -27,6 +27,7 @@ class Plan:
     manners: tuple[str, ...]  # how backlogs come about
     backlog: int
     backoff: int
+    beside: bool  # also our own cases beside each other: failing, ordering, limiting, following, waking
     invisible: int
     grouped: int
     groups: int
@@ -53,6 +54,7 @@ FULL = Plan(
     manners=("batched", "leased", "delayed", "singles", "half-settled"),
     backlog=1_000_000,
     backoff=1_000_000,
+    beside=True,
     invisible=400_000,
     grouped=50_000,
     groups=2_000,
@@ -76,14 +78,13 @@ QUICK = replace(
     client_cycles=(),
     sends=((1, 1), (100, 1)),
     held_windows=3,
-    held_window_seconds=3,
+    held_window_seconds=2,
     free_windows=0,
     manners=("batched", "leased", "delayed"),
-    backoff=50_000,
-    calls=5,
-    skewed=40_000,
-    bites=100_000,
-    bites_seconds=2,
+    beside=False,
+    calls=3,
+    bites=50_000,
+    bites_seconds=1,
 )
 
 

@@ -26,14 +26,21 @@ def experiments(plan: Plan) -> tuple[Experiment, ...]:
         *cycle.experiments(plan),
         *bites.experiments(),
         *grouped.experiments(plan),
+        *(beside_each_other(plan) if plan.beside else ()),
+        *invisible.experiments(plan),
+        *backlog.experiments(plan),
+        *snapshot.experiments(plan),
+    )
+
+
+def beside_each_other(plan: Plan) -> tuple[Experiment, ...]:
+    """Give those in which only our own calls compete."""
+    return (
         *delivery.experiments(plan),
         *ordered.experiments(plan),
         *held_back.experiments(),
         *subscription.experiments(),
-        *invisible.experiments(plan),
-        *backlog.experiments(plan),
         *wake.experiments(plan),
-        *snapshot.experiments(plan),
     )
 
 

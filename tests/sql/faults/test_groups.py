@@ -1,5 +1,6 @@
 """W9, W10: ordered groups that are not ordered, and locks that hold what nobody took."""
 
+import pytest
 from tests.sql.faults.conftest import Connection, System, column, one
 
 GROUPS = 50
@@ -55,3 +56,19 @@ def test_w10_a_reader_locks_only_the_groups_that_it_takes(system: System, sessio
     # PGMQ takes a lock for each group that there is, and no other reader gets any. The locks of the whole
     # server are limited: with 30,000 groups the read fails.
     assert (locks, taken) == ((GROUPS, []) if system.is_upstream else (1, [2, 3]))
+
+
+def test_w10_a_call_locks_at_most_500_groups(system: System, session: Connection) -> None:
+    if system.is_upstream:
+        pytest.skip("it locks every group that there is: see above")
+    session.execute("select pgmq.create('orders')")
+    session.execute(
+        "select count(*) from pgmq.send_batch('orders', array_fill('1'::jsonb, array[600]),"
+        " array(select jsonb_build_object('x-pgmq-group', n) from generate_series(1, 600) n))"
+    )
+    locks = "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid() and granted"
+    for read in ("read_grouped", "read_grouped_rr", "read_grouped_head"):
+        with session.transaction(force_rollback=True):
+            taken = one(session, f"select count(*) from pgmq.{read}('orders', 100, 600)")
+            assert (taken, one(session, locks)) == (500, 500)
+            assert one(session, f"select count(*) from pgmq.{read}('orders', 100, 600)") == 100

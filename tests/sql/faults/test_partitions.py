@@ -2,7 +2,7 @@
 
 import psycopg
 import pytest
-from tests.sql.faults.conftest import Connection, System, column, one
+from tests.sql.faults.conftest import Connection, System, column, one, pages_touched
 
 
 def maintain(session: Connection) -> list[str]:
@@ -39,6 +39,30 @@ def test_w19_retention_never_takes_what_was_not_read(system: System, session: Co
     maintain(session)
     assert one(session, "select queue_length from pgmq.metrics('orders')") == 2900
     assert one(session, "select count(*) from pgmq.read('orders', 100, 5000)") == 2900
+
+
+def test_w19_a_settlement_touches_one_part_of_the_queue(system: System, session: Connection) -> None:
+    if system.is_upstream:
+        pytest.skip(
+            "needs pg_partman; there a delete looks into every partition of a queue that is cut by time"
+        )
+    session.execute("select pgmq.create_partitioned('orders', '256', '256')")
+
+    def cost(parts: int) -> list[int]:
+        for _ in range(parts):
+            session.execute(
+                "select count(*) from pgmq.send_batch('orders', array_fill('1'::jsonb, array[256]))"
+            )
+        return [
+            pages_touched(session, f"select pgmq.{call}")
+            for call in ("delete('orders', 16900)", "archive('orders', 16900)", "set_vt('orders', 16900, 5)")
+        ]
+
+    # Behind the first part, which is larger; after it those of 256.
+    session.execute("select setval('pgmq.q_orders_msg_id_seq', 16383)")
+    session.execute("select count(*) from pgmq.send_batch('orders', array_fill('1'::jsonb, array[4]))")
+    few = cost(4)
+    assert max(after - before for before, after in zip(few, cost(30), strict=True)) < 5, few
 
 
 def test_w20_an_archive_is_kept_as_long_as_one_says(system: System, session: Connection) -> None:

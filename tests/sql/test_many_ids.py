@@ -1,0 +1,54 @@
+"""Ten thousand ids that don't follow each other: a call costs by their number, not by its square."""
+
+import re
+from typing import Any
+
+import psycopg
+import pytest
+
+CALLS = (
+    "select count(*) from pgmq.delete('jobs', %s)",
+    "select count(*) from pgmq.archive('jobs', %s)",
+    "select count(*) from pgmq.set_vt('jobs', %s, 60)",
+    "select count(*) from pgmq.cancel('jobs', %s)",
+)
+FEW, TIMES = 500, 20
+# A multirange that is built by adding one id after the other makes it TIMES² times the work.
+LINEAR = TIMES * 5
+TAKEN = re.compile(r"([\d.]+) s user, ([\d.]+) s system, [\d.]+ s elapsed")
+
+
+@pytest.fixture
+def session(database: str) -> Any:
+    with psycopg.connect(database, autocommit=True) as opened:
+        opened.execute("select pgmq.create('jobs')")
+        opened.execute(
+            "select count(*) from pgmq.send_batch('jobs', array_fill('1'::jsonb, array[%s]))",
+            [2 * FEW * TIMES],
+        )
+        yield opened
+
+
+def processor_seconds(session: psycopg.Connection[Any], call: str, ids: list[int]) -> float:
+    """Give the server's own processor time for a call, the least of two: load leaves it alone."""
+    told: list[str] = []
+    session.add_notice_handler(lambda diagnostic: told.append(diagnostic.message_detail or ""))
+    seconds = []
+    for _ in range(2):
+        with session.transaction(force_rollback=True):
+            session.execute("set local client_min_messages = log")
+            session.execute("set local log_statement_stats = on")
+            told.clear()
+            assert session.execute(call.encode(), [ids]).fetchone() == (len(ids),)
+            session.execute("set local log_statement_stats = off")
+        seconds.append(
+            sum(float(user) + float(system) for each in told for user, system in TAKEN.findall(each))
+        )
+    return min(seconds)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_settlement_of_many_ids_is_linear(session: psycopg.Connection[Any], call: str) -> None:
+    few = processor_seconds(session, call, list(range(1, 2 * FEW, 2)))
+    many = processor_seconds(session, call, list(range(1, 2 * FEW * TIMES, 2)))
+    assert 0 < many < LINEAR * few, (few, many)

@@ -107,6 +107,18 @@ def test_what_all_has_left_and_nobody_has_swept_blocks_no_group(orders: Connecti
     assert [*column(orders, RECEIVE, 1), *column(orders, RECEIVE, 1)] == ids[2:]
 
 
+@pytest.mark.parametrize("claim", [*CLAIMS, "select msg_id from pgmq.read_grouped('orders', 30, %s)"])
+def test_what_came_back_is_given_though_a_delayed_message_stands_behind_it(
+    orders: Connection[Any], claim: str
+) -> None:
+    ids = send(orders, "aaa")
+    orders.execute("select pgmq.set_vt('orders', %s::bigint[], 3600)", [ids[1:]])
+    # Its lease has run out.
+    assert column(orders, "select msg_id from pgmq.receive('orders', 1, -1)") == ids[:1]
+    assert column(orders, claim, 10) == ids[:1]
+    assert column(orders, claim, 10) == []
+
+
 def test_what_a_claim_has_taken_it_does_not_take_again(orders: Connection[Any]) -> None:
     ids = send(orders, "a" + 30 * "b")
     assert column(orders, "select msg_id from pgmq.receive('orders', 20, 0)") == ids[:20]

@@ -95,8 +95,14 @@ begin
                               where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
                                 and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1
                                 and s.vt > at_ and spanmq.holds_any(s) limit 1) then true
-                        -- A delayed message stands first: the group gives nothing, and must not hide the next one.
-                        when (select s.state = 'w' and s.vt > at_ from spanmq.span s
+                        -- A delayed message stands first: the group gives nothing, and must not hide the next one. What was delivered and came
+                        -- back stands before it.
+                        when (select s.state = 'w' and s.vt > at_
+                                     and (select true from spanmq.span b
+                                          where b.queue_id = this_queue and b.group_hash = c.hash and b.group_hash is not null
+                                            and case when b.state = 'l' or b.state = 'w' and b.attempts > 0 then 1 else 0 end = 1
+                                            and b.lo < s.lo limit 1) is null
+                              from spanmq.span s
                               where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
                                 and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0
                               order by s.lo limit 1) then true

@@ -161,3 +161,17 @@ def test_hint_that_is_none_is_ignored(session: psycopg.Connection[tuple[object, 
 def test_hint_beyond_all_messages_hides_none(session: psycopg.Connection[tuple[object, ...]]) -> None:
     for claim in CLAIMS:
         assert begins_at(session, claim, f"{'9' * 15} UNTIL 0 0", 50) == FIRST, claim
+
+
+@pytest.mark.parametrize(
+    ("took", "seconds"), [("0.4 ms", 0.5), ("25 ms", 0.5), ("100 ms", 2.0), ("1 hour", 60.0)]
+)
+def test_next_look_from_the_left_comes_in_twenty_times_what_it_takes(
+    connection: psycopg.Connection[tuple[object, ...]], took: str, seconds: float
+) -> None:
+    """So who starves waits half a second, or 20 looks, and a minute at most."""
+    clock = "select spanmq.hint_ms(clock_timestamp())"
+    queries = (clock, f"select spanmq.hint_until('{took}')", clock)
+    rows = [connection.execute(each.encode()).fetchone() for each in queries]
+    before, until, after = (int(str(row[0])) / 1000 for row in rows if row is not None)
+    assert before + seconds - 0.002 <= until <= after + seconds + 0.002

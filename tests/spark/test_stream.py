@@ -225,6 +225,7 @@ def test_checkpoint_of_another_queue_is_refused(client: Client, stream: Batch, t
         ({"columns": "message_id, leased_until"}, "a stream has no column leased_until"),
         ({"queue": "ord*"}, "must name one queue, got 'ord*'"),
         ({"startingOffsets": "latest"}, "the option startingOffsets is for streams over an archive"),
+        ({"table": "archive", "receiver": "lake"}, "the option receiver is for streams over a queue"),
     ],
 )
 def test_bad_option_of_a_stream_is_named(

@@ -275,7 +275,7 @@ def test_maintain_does_not_wait(race: Race) -> None:
 
 
 def test_maintain_waits_20_ms_for_a_lock_whatever_its_session_says(race: Race) -> None:
-    assert race.main.value("show lock_timeout") == "40s"
+    race.main.rows("set lock_timeout = '40s'")
     race.main.rows("alter function spanmq.lock_log(text, text) rename to lock_log_now")
     race.main.rows("create table public.waits (longest text)")
     race.main.rows(

@@ -46,6 +46,11 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what an archive gets."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
+        if options.receiver is not None:
+            raise errors.InvalidArgumentError(
+                "the option receiver is for streams over a queue",
+                hint="One over an archive takes nothing: its place is in its checkpoint alone.",
+            )
         self._options = options
         self._schema = schema
         self._connection: psycopg.Connection[Any] | None = None

@@ -15,6 +15,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from spanmq.spark.interpreter import python
+
 
 @pytest.fixture
 def folder() -> Iterator[str]:
@@ -24,9 +26,19 @@ def folder() -> Iterator[str]:
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="it waits for a process of another")
-def test_task_that_ends_before_python_has_flushed_is_not_told(folder: str) -> None:
+@pytest.mark.parametrize("whose", ["a task's", "a plan's"])
+def test_who_ends_before_python_has_flushed_is_not_told(
+    folder: str, whose: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    # Spark lets the module be named for tasks only.
+    asked = (
+        [sys.executable, "-m", "spanmq.spark.daemon", "pyspark.worker"]
+        if whose == "a task's"
+        else [python(), "-m", "pyspark.daemon", "pyspark.sql.worker.create_data_source"]
+    )
     with subprocess.Popen(
-        [sys.executable, "-m", "spanmq.spark.daemon", "pyspark.worker"],
+        asked,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

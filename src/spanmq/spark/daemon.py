@@ -1,7 +1,8 @@
 """PySpark's daemon, which forks a Python process for each task, without a word where a task ended early.
 
 When a task fails, the JVM may have closed its end before Python's last flush: PySpark prints a stack then,
-beside the error that the job tells anyway. Spark runs this module as `spark.python.daemon.module`.
+beside the error that the job tells anyway. So it does where the JVM has what it asked a data source for
+before Python has ended. Spark runs this module as `spark.python.daemon.module`, and see interpreter.py.
 """
 
 from __future__ import annotations

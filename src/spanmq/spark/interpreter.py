@@ -2,7 +2,8 @@
 
 Spark puts the zip of PySpark first in their path. Python keeps nothing that it compiles out of a zip, so each
 process, also that of every stream, would compile it all again: 1.1 s of processor time, where 0.25 s will do.
-That of a stream, for which Spark waits only ten seconds, connects before it imports PySpark.
+That of a stream, for which Spark waits only ten seconds, connects before it imports PySpark. Those that plan
+for a data source come from a daemon that no setting names: it is ours, too (daemon.py).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ def python() -> str:
         '*) kept="$kept${kept:+:}$each" ;; esac; done\n'
         # Of a daemon, which has as long as it likes, Spark asks a folder for sockets, not one socket.
         f'if [ -n "${SOCKET}" ] && [ "$1" = -m ]; then shift; set -- -m spanmq.spark.connect_first "$@"; fi\n'
+        'if [ "$1 $2" = "-m pyspark.daemon" ]; then shift 2; set -- -m spanmq.spark.daemon "$@"; fi\n'
         f'PYTHONPATH=$kept exec "{sys.executable}" "$@"\n'
     )
     write_program(program, text)

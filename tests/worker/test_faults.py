@@ -8,7 +8,6 @@ import random
 import signal
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,6 +18,7 @@ from tests.worker.proxy import Mode, proxying
 from tests.worker.running import Record, working
 
 from spanmq import Client, Message, embedded
+from spanmq.simulate.server import stat_of
 from spanmq.worker.event import ConnectionBroken, ConnectionRestored, MessageHandled, MessageSettled
 
 # What an earlier delivery of a message may have come to, if there was a later one.
@@ -212,9 +212,8 @@ def test_worker_survives_restarts_of_the_database() -> None:
 
 def wait_until_gone(process: int) -> None:
     deadline = time.monotonic() + 30
-    while Path(f"/proc/{process}").exists() and time.monotonic() < deadline:
-        if "Z" in Path(f"/proc/{process}/stat").read_text().split(")")[-1].split()[0]:
-            return
+    # Its parent may not have looked yet (Z); and it may go between the opening of a file and its reading.
+    while stat_of(str(process))[:1] not in ([], ["Z"]) and time.monotonic() < deadline:
         time.sleep(0.01)
 
 

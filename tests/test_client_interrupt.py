@@ -9,7 +9,7 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -152,27 +152,33 @@ def test_interrupted_call_changes_nothing_and_the_client_goes_on(orders: str) ->
         assert process.wait(30) == 0
 
 
+def each_call_is_ended(dsn: str, end: Callable[[asyncio.Task[Any]], Awaitable[None]]) -> None:
+    """Begin each call, end it where it waits in the server: nothing was done, and the client goes on."""
+
+    async def scenario() -> None:
+        async with AsyncClient(dsn, pool_size=1, maintain_interval=None) as client:
+            held = await client.receive("orders", 4, lease=3600)
+            for name in CALLS:
+                with spans_locked(dsn) as blocker:
+                    before = state(blocker)
+                    task = asyncio.ensure_future(call(client, name, held))
+                    await asyncio.to_thread(wait_until, lambda: ask(dsn, BLOCKED) == 1)
+                    await end(task)
+                    assert ask(dsn, BLOCKED) == 0
+                    assert state(blocker) == before, name
+                assert await client.status("orders", 1) == "processing"
+                assert ask(dsn, "select count(*) from business") == 0
+
+    asyncio.run(scenario())
+
+
 def test_cancelled_call_changes_nothing_and_the_client_goes_on(orders: str) -> None:
-    async def cancelled(made: Awaitable[Any], name: str) -> None:
-        task = asyncio.ensure_future(made)
-        await asyncio.to_thread(wait_until, lambda: ask(orders, BLOCKED) == 1)
+    async def cancel(task: asyncio.Task[Any]) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    async def scenario() -> None:
-        async with AsyncClient(orders, pool_size=1, maintain_interval=None) as client:
-            held = await client.receive("orders", 4, lease=3600)
-            for name in CALLS:
-                with spans_locked(orders) as blocker:
-                    before = state(blocker)
-                    await cancelled(call(client, name, held), name)
-                    assert ask(orders, BLOCKED) == 0
-                    assert state(blocker) == before, name
-                assert await client.status("orders", 1) == "processing"
-                assert ask(orders, "select count(*) from business") == 0
-
-    asyncio.run(scenario())
+    each_call_is_ended(orders, cancel)
 
 
 TERMINATE = (
@@ -182,23 +188,13 @@ TERMINATE = (
 
 
 def test_call_on_a_connection_that_breaks_is_of_unknown_outcome_and_the_client_goes_on(orders: str) -> None:
-    async def scenario() -> None:
-        async with AsyncClient(orders, pool_size=1, maintain_interval=None) as client:
-            held = await client.receive("orders", 4, lease=3600)
-            for name in CALLS:
-                with spans_locked(orders) as blocker:
-                    before = state(blocker)
-                    task = asyncio.ensure_future(call(client, name, held))
-                    await asyncio.to_thread(wait_until, lambda: ask(orders, BLOCKED) == 1)
-                    assert ask(orders, TERMINATE)
-                    with pytest.raises(ConnectionLostError, match=r"pgmq\.\w+ .*is unknown\n?.*hint: Look"):
-                        await task
-                    # Nobody knew; in truth the server had not done it.
-                    assert state(blocker) == before, name
-                assert await client.status("orders", 1) == "processing"
-                assert ask(orders, "select count(*) from business") == 0
+    # Nobody knows; in truth the server has not done it.
+    async def break_connection(task: asyncio.Task[Any]) -> None:
+        assert ask(orders, TERMINATE)
+        with pytest.raises(ConnectionLostError, match=r"pgmq\.\w+ .*is unknown\n?.*hint: Look"):
+            await task
 
-    asyncio.run(scenario())
+    each_call_is_ended(orders, break_connection)
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,8 @@ soak-worker: setup
 bench-pipeline: setup
 	$(RUN) -m bench.pipeline $(ARGS)
 
-# Every seam three times, where `make test` kills one driver at a few, and two million messages instead of three thousand.
+# Every seam three times, where `make test` kills one driver at a few, and two million messages instead of three thousand;
+# a seam that is passed once (what is published, or committed, stays so) once.
 MESSAGES ?= 2000000
 KILLS ?= 3
 soak-spark: setup

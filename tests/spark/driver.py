@@ -12,47 +12,57 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
 import pyarrow
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructType
 
 from pyspark_spanmq import DefaultSource
 from spanmq.spark import rows
 from spanmq.spark.brokers.amqp import AmqpBroker
 from spanmq.spark.brokers.outgoing import Outgoing
-from spanmq.spark.jobs import dead_letters, delta
+from spanmq.spark.jobs import dead_letters, delta, manifest
 from spanmq.spark.jobs import export as export_module
+from spanmq.spark.jobs.backfill import BackfillReport
+from spanmq.spark.jobs.backfill import backfill as run_backfill
 from spanmq.spark.jobs.migrate import MigrateReport
 from spanmq.spark.jobs.migrate import migrate as run_migrate
 from spanmq.spark.options import Options, read_options
 from spanmq.spark.reader import RangePartition
 from spanmq.spark.session import adopt, java_options, session
 from spanmq.spark.stream import Offset, StreamReader
-from spanmq.spark.writer import Writer, Written
+from spanmq.spark.writer import CHUNK, StreamWriter, Writer, Written
 
 # In the order in which a batch passes them.
 STREAM_SEAMS: Final = ("claimed", "planned", "reading", "written", "committed", "settled")
 SEND_SEAMS: Final = ("copying", "copied", "published")
-EXPORT_SEAMS: Final = ("verified", "files in place", "committed")
+# Delta is committed before the manifest is written; of Parquet files the manifest is the commit.
+EXPORT_SEAMS: Final = ("written", "verified", "files in place", "committed", "named")
 MIGRATE_SEAMS: Final = ("publishing", "half confirmed", "all confirmed")
+CHUNK_SEAMS: Final = ("begun", "done")
 NO_SEAM: Final = ""
+SEAM_OPTIONS: Final = ("seam", "folder", "after")
 HIT: Final = "hit"
+GROUPS: Final = 5
 
 
 @dataclass(frozen=True)
 class Act:
-    """What a driver does until it comes to the seam. `batch` are messages; `url` and `target` a broker's."""
+    """What a driver does until it comes to the seam. `batch` are messages; `url` and `target` a broker's.
+
+    The seams of a migration are those of the batch with the message that follows message `after`; of dead
+    letters, of the transaction that follows on so many; of a stream that sends, of the epoch of this number.
+    """
 
     what: str
     dsn: str
     folder: Path
     seam: str
     batch: int = 100
+    after: int = 0
     url: str = ""
     target: str = ""
 
@@ -115,7 +125,7 @@ class StoppingWriter(Writer):
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
         """Stop in the middle of a task."""
-        return super().write(self._stopping(iterator))
+        return super().write(stopping(iterator, self._stop))
 
     def commit(self, messages: Sequence[Written | None]) -> None:  # type: ignore[override]
         """Stop before all is published, and after it."""
@@ -123,14 +133,41 @@ class StoppingWriter(Writer):
         super().commit(messages)
         self._stop.at("published")
 
-    def _stopping(self, iterator: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        for batch in iterator:
-            yield batch
-            self._stop.at("copying")
+
+class StoppingStreamWriter(StreamWriter):
+    """The writer of epochs, with seams in one of them."""
+
+    def __init__(self, options: Options, schema: StructType, stop: Stop, epoch: int) -> None:
+        super().__init__(options, schema)
+        self._stop, self._epoch = stop, epoch
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
+        """Stop in the middle of a task."""
+        _, epoch = self._identity()
+        return super().write(stopping(iterator, self._stop) if epoch == self._epoch else iterator)
+
+    def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
+        """Stop before the epoch is published, and after it: Spark has not heard of it then."""
+        if batchId == self._epoch:
+            self._stop.at("copied")
+        super().commit(messages, batchId)
+        if batchId == self._epoch:
+            self._stop.at("published")
+
+
+def stopping(iterator: Iterator[pyarrow.RecordBatch], stop: Stop) -> Iterator[pyarrow.RecordBatch]:
+    """Give the batches of a task, and stop when some of its rows lie in the log, if it has so many."""
+    passed = 0
+    for batch in iterator:
+        yield batch
+        passed += batch.num_rows
+        if passed > CHUNK:
+            stop.at("copying")
+    stop.at("copying")
 
 
 class StoppingSource(DefaultSource):
-    """The source, with seams; the options `seam` and `folder` are not its own."""
+    """The source, with seams; the options `seam`, `folder` and `after` are not its own."""
 
     @classmethod
     def name(cls) -> str:
@@ -151,8 +188,14 @@ class StoppingSource(DefaultSource):
         """Give the writer that stops."""
         return StoppingWriter(read_options(self._own()), schema, self._stop())
 
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StoppingStreamWriter:  # noqa: N802
+        """Give the writer of epochs that stops."""
+        return StoppingStreamWriter(
+            read_options(self._own()), schema, self._stop(), int(self.options["after"])
+        )
+
     def _own(self) -> Mapping[str, str]:
-        return {key: value for key, value in self.options.items() if key.lower() not in ("seam", "folder")}
+        return {key: value for key, value in self.options.items() if key.lower() not in SEAM_OPTIONS}
 
     def _stop(self) -> Stop:
         return Stop(self.options["seam"], Path(self.options["folder"]))
@@ -161,9 +204,13 @@ class StoppingSource(DefaultSource):
 def named(given: Any, act: Act) -> Any:
     """Name the source of a reader or writer: the one with seams, or the user's."""
     given = given.option("dsn", act.dsn).option("queue", "orders")
-    if act.seam == NO_SEAM:
-        return given.format("spanmq")
-    return given.format("stopping").option("seam", act.seam).option("folder", str(act.folder))
+    return given.format("spanmq") if act.seam == NO_SEAM else with_seam(given.format("stopping"), act)
+
+
+def with_seam(given: Any, act: Act) -> Any:
+    """Tell a source with seams its own."""
+    values = (act.seam, str(act.folder), act.after)
+    return given.options(**dict(zip(SEAM_OPTIONS, values, strict=True)))
 
 
 def stream(spark: SparkSession, act: Act) -> None:
@@ -189,10 +236,45 @@ def send(spark: SparkSession, act: Act) -> None:
     writer.option("writerId", "load").mode("append").save()
 
 
-def export(spark: SparkSession, act: Act) -> export_module.ExportReport:
-    """Export the archive into a Delta table in the folder `lake`."""
+def relay(spark: SparkSession, act: Act) -> None:
+    """Send the same by a stream, a file in each epoch."""
+    adopt(spark)
+    reader = spark.readStream.schema("body string").option("maxFilesPerTrigger", 1)
+    writer = named(reader.parquet(str(act.folder / "bodies")).writeStream, act)
+    writer = writer.option("checkpointLocation", str(act.folder / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def backfill(spark: SparkSession, act: Act) -> BackfillReport:
+    """Send the same by the job, each group in its order. With a seam it is the only act of its driver."""
+    of = DataFrameWriter.format
+
+    def format_of(writer: DataFrameWriter, name: str) -> DataFrameWriter:
+        return of(writer, name) if act.seam == NO_SEAM else with_seam(of(writer, "stopping"), act)
+
+    order = "cast(get_json_object(body, '$.order') as long)"
+    with patch.object(DataFrameWriter, "format", format_of):
+        return run_backfill(
+            spark,
+            act.dsn,
+            "orders",
+            str(act.folder / "bodies"),
+            job_id="load",
+            body="body",
+            group=f"{order} % {GROUPS}",
+            order=order,
+        )
+
+
+def export(spark: SparkSession, act: Act, kind: str = "delta") -> export_module.ExportReport:
+    """Export the archive into a table in the folder `lake`."""
     stop = Stop(act.seam, act.folder)
-    verify, commit = export_module._verify, delta.commit
+    tally, verify, commit = export_module._tally, export_module._verify, delta.commit
+    write_manifest, note_export = manifest.write_manifest, rows.note_export
+
+    def tallying(written: DataFrame) -> tuple[int, int]:
+        stop.at("written")
+        return tally(written)
 
     def verifying(*given: Any) -> None:
         verify(*given)
@@ -203,8 +285,28 @@ def export(spark: SparkSession, act: Act) -> export_module.ExportReport:
         commit(*given)
         stop.at("committed")
 
-    with patch.object(export_module, "_verify", verifying), patch.object(delta, "commit", committing):
-        return export_module.export(spark, act.dsn, "orders", act.folder / "lake", format="delta")
+    def naming(*given: Any, **named: Any) -> None:
+        if kind != "delta":
+            stop.at("files in place")
+        write_manifest(*given, **named)
+
+    def noting(*given: Any) -> None:
+        stop.at("named")
+        note_export(*given)
+
+    with (
+        patch.object(export_module, "_tally", tallying),
+        patch.object(export_module, "_verify", verifying),
+        patch.object(delta, "commit", committing),
+        patch.object(export_module, "write_manifest", naming),
+        patch.object(rows, "note_export", noting),
+    ):
+        return export_module.export(spark, act.dsn, "orders", act.folder / "lake", format=kind)
+
+
+def export_parquet(spark: SparkSession, act: Act) -> export_module.ExportReport:
+    """Export the archive into Parquet files."""
+    return export(spark, act, "parquet")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,9 +314,13 @@ class StoppingBroker(AmqpBroker):
     """A broker with seams."""
 
     stop: Stop
+    after: int
 
     def publish(self, messages: Sequence[Outgoing]) -> None:
         """Stop before, between and after two halves."""
+        if messages[-1].message_id <= self.after:
+            super().publish(messages)
+            return
         half = len(messages) // 2
         self.stop.at("publishing")
         super().publish(messages[:half])
@@ -225,28 +331,39 @@ class StoppingBroker(AmqpBroker):
 
 def migrate(spark: SparkSession, act: Act) -> MigrateReport:
     """Send what waits to a broker."""
-    broker = StoppingBroker(url=act.url, routing_key=act.target, stop=Stop(act.seam, act.folder))
+    stop = Stop(act.seam, act.folder)
+    broker = StoppingBroker(url=act.url, routing_key=act.target, stop=stop, after=act.after)
     checkpoint = act.folder / "checkpoint"
     return run_migrate(spark, act.dsn, "orders", broker, checkpoint, batch=act.batch, tasks=1)
 
 
-def redrive(spark: SparkSession, act: Act) -> dead_letters.DeadLettersReport:
-    """Put all dead letters back, `batch` in a transaction; stop when the second ones are."""
-    stop, calls = Stop(act.seam, act.folder), count(1)
-    redrive_chosen = rows.redrive_chosen
+def redrive(
+    spark: SparkSession, act: Act, do: dead_letters.Act = "redrive"
+) -> dead_letters.DeadLettersReport:
+    """Put all dead letters back, `batch` in a transaction."""
+    stop, name = Stop(act.seam, act.folder), f"{do}_chosen"
+    call, sizes = getattr(rows, name), [0]
 
-    def redriving(*given: Any) -> int:
-        done = redrive_chosen(*given)
-        if next(calls) == 2:
-            stop.at("redriven")
-        return done
+    def calling(*given: Any) -> int:
+        if sum(sizes) >= act.after:
+            stop.at("begun")
+        sizes.append(call(*given))
+        if sum(sizes) > act.after:
+            stop.at("done")
+        return sizes[-1]
 
-    with patch.object(rows, "redrive_chosen", redriving), patch.object(dead_letters, "CHUNK", act.batch):
-        return dead_letters.dead_letters(spark, act.dsn, "orders", act="redrive", all_causes=True, delay=0)
+    with patch.object(rows, name, calling), patch.object(dead_letters, "CHUNK", act.batch):
+        return dead_letters.dead_letters(spark, act.dsn, "orders", act=do, all_causes=True, delay=0)
+
+
+def discard(spark: SparkSession, act: Act) -> dead_letters.DeadLettersReport:
+    """Delete all dead letters, `batch` in a transaction."""
+    return redrive(spark, act, "discard")
 
 
 ACTS: Final[dict[str, Callable[[SparkSession, Act], object]]] = {
-    each.__name__: each for each in (stream, send, export, migrate, redrive)
+    each.__name__: each
+    for each in (stream, send, relay, backfill, export, export_parquet, migrate, redrive, discard)
 }
 
 

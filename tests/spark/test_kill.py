@@ -1,7 +1,7 @@
-"""A driver that does six things at once, killed with SIGKILL; what became of each is audited without Spark.
+"""A driver that does seven things at once, killed with SIGKILL; a reader other than Spark audits each.
 
-A driver takes long to start, so one is killed here, at one seam of each kind. `make soak-spark` takes all
-seams, one by one, those of streams and writes several times, each with two million messages.
+A driver takes long to start, so one is killed here, at one seam of each kind. `make soak-spark` kills each
+at all its seams, one after the other on the same two million messages, and audits what is there at the end.
 """
 
 from __future__ import annotations
@@ -13,10 +13,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from tests.spark.driver import EXPORT_SEAMS, MIGRATE_SEAMS, SEND_SEAMS, STREAM_SEAMS
+from tests.spark.driver import CHUNK_SEAMS, EXPORT_SEAMS, MIGRATE_SEAMS, SEND_SEAMS, STREAM_SEAMS
 from tests.spark.kill import kill
 from tests.spark.rabbit import is_installed, rabbit
-from tests.spark.scene import AUDITS, MESSAGES, Scene, prepared, to_broker
+from tests.spark.scene import (
+    AUDITS,
+    FILES,
+    MESSAGES,
+    OF_JOBS,
+    Scene,
+    assert_acted,
+    assert_relayed,
+    deaths,
+    killed_in_letters,
+    killed_in_migration,
+    prepared,
+    to_broker,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +44,8 @@ CHOSEN: Final[tuple[tuple[str, str], ...]] = (
     ("send", "copied"),
     ("export", "committed"),
     ("migrate", "half confirmed"),
-    ("redrive", "redriven"),
+    ("redrive", "done"),
+    ("relay", "published"),
 )
 Prepare = Callable[[str, str], Scene]
 
@@ -75,24 +89,13 @@ def test_killed_driver_loses_and_doubles_nothing(
     AUDITS[what](spark, killed[what, seam])
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(120 + 4 * SECONDS)
-@pytest.mark.parametrize(
-    ("what", "seam"),
-    [("export", seam) for seam in EXPORT_SEAMS]
-    + [("migrate", seam) for seam in MIGRATE_SEAMS]
-    + [("redrive", "redriven")],
-)
-def test_killed_job_loses_and_doubles_nothing(
-    prepare: Prepare, spark: SparkSession, what: str, seam: str
-) -> None:
-    scene = prepare(what, seam)
-    kill([scene.act], seconds=SECONDS)
-    AUDITS[what](spark, scene)
+def limit(kills: int) -> pytest.MarkDecorator:
+    """Give a test the time for so many kills, for preparing it all and for its audit."""
+    return pytest.mark.timeout(120 + SECONDS * (kills + 3))
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(120 + 2 * SECONDS * len(STREAM_SEAMS) * KILLS)
+@limit(KILLS * len(STREAM_SEAMS))
 def test_stream_killed_at_all_its_seams_delivers_each_message_once(
     prepare: Prepare, spark: SparkSession
 ) -> None:
@@ -104,13 +107,73 @@ def test_stream_killed_at_all_its_seams_delivers_each_message_once(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(120 + 2 * SECONDS * len(SEND_SEAMS) * KILLS)
+@limit(KILLS * len(SEND_SEAMS))
+@pytest.mark.parametrize("what", ["send", "backfill"])
 def test_send_killed_at_all_its_seams_is_seen_as_a_whole_and_once(
-    prepare: Prepare, spark: SparkSession
+    prepare: Prepare, spark: SparkSession, what: str
 ) -> None:
-    scene = prepare("send", "")
+    scene = prepare(what, "")
     for seam in SEND_SEAMS[:-1] * KILLS:
         kill([replace(scene.act, seam=seam)], seconds=SECONDS)
         assert scene.client.metrics("orders").length == 0
     kill([replace(scene.act, seam="published")], seconds=SECONDS)
-    AUDITS["send"](spark, replace(scene, act=replace(scene.act, seam="published")))
+    AUDITS[what](spark, replace(scene, act=replace(scene.act, seam="published")))
+
+
+@pytest.mark.soak
+@limit(KILLS * len(SEND_SEAMS) + 1)
+def test_stream_that_sends_killed_at_all_its_seams_sends_each_epoch_once(
+    prepare: Prepare, spark: SparkSession
+) -> None:
+    scene = prepare("relay", "")
+    assert KILLS < FILES
+    # Each epoch at each seam; of the last kill's epoch the next run finds the one before in Spark's log.
+    seams = [(seam, epoch) for epoch in range(KILLS) for seam in SEND_SEAMS]
+    for seam, epoch in [*seams, (SEND_SEAMS[0], KILLS)]:
+        scene = replace(scene, act=replace(scene.act, seam=seam, after=epoch))
+        kill([scene.act], seconds=SECONDS)
+        assert_relayed(scene)
+    AUDITS["relay"](spark, scene)
+
+
+@pytest.mark.soak
+@limit(KILLS * len(EXPORT_SEAMS))
+@pytest.mark.parametrize("what", ["export", "export_parquet"])
+def test_export_killed_at_all_its_seams_has_each_row_once(
+    prepare: Prepare, spark: SparkSession, what: str
+) -> None:
+    scene = prepare(what, "")
+    final = ("committed", "named") if what == "export" else ("named",)
+    for seam in [*EXPORT_SEAMS[:3] * KILLS, *final]:
+        scene = replace(scene, act=replace(scene.act, seam=seam))
+        kill([scene.act], seconds=SECONDS)
+    AUDITS[what](spark, scene)
+
+
+@pytest.mark.soak
+@limit(KILLS * len(MIGRATE_SEAMS))
+def test_migration_killed_at_all_its_seams_loses_nothing(prepare: Prepare, spark: SparkSession) -> None:
+    scene = prepare("migrate", "")
+    kills = KILLS * len(MIGRATE_SEAMS)
+    for number, seam in enumerate(MIGRATE_SEAMS * KILLS):
+        scene = replace(scene, act=replace(scene.act, seam=seam, after=number * OF_JOBS // kills))
+        kill([scene.act], seconds=SECONDS)
+        scene = killed_in_migration(scene)
+    AUDITS["migrate"](spark, scene)
+
+
+@pytest.mark.soak
+@limit(KILLS * len(CHUNK_SEAMS))
+@pytest.mark.parametrize("what", ["redrive", "discard"])
+def test_dead_letters_killed_at_all_seams_are_acted_on_once(
+    prepare: Prepare, spark: SparkSession, what: str
+) -> None:
+    scene = prepare(what, "")
+    for seam in CHUNK_SEAMS * KILLS:
+        # Of what a run has before it, for each begins anew.
+        after = deaths() // (len(CHUNK_SEAMS) * KILLS + 1)
+        scene = replace(scene, act=replace(scene.act, seam=seam, after=after))
+        kill([scene.act], seconds=SECONDS)
+        scene = killed_in_letters(scene)
+        assert_acted(scene)
+    AUDITS[what](spark, scene)

@@ -41,6 +41,25 @@ def test_mirror_gets_every_message_while_workers_take_theirs(
     assert client.metrics("orders").length == 50
 
 
+def test_what_was_sent_is_counted_over_more_batches_than_spark_remembers(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    client.send_batch("orders", range(60))
+    told: list[int] = []
+    name = "spark.sql.streaming.numRecentProgressUpdates"
+    spark.conf.set(name, "1")
+    try:
+        target = SparkFormat(name="noop")
+        done = migrate(
+            spark, database, "orders", target, tmp_path / "checkpoint", batch=5, progress=told.append
+        )
+    finally:
+        spark.conf.unset(name)
+    assert (done.sent, done.left) == (60, 0)
+    assert told == sorted(told)
+    assert told[-1] == 60
+
+
 def test_format_that_there_is_not_moves_nothing(
     client: Client, spark: SparkSession, database: str, tmp_path: Path
 ) -> None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from spanmq.spark.row_count import RowCount
+
 BROKERS: Final = ("amqp", "kafka", "sqs")
 # The label under which the queue knows this receiver: a second checkpoint under it is refused.
 RECEIVER: Final = "migrate"
@@ -113,6 +115,8 @@ def migrate(
     whether it would take messages, and counts. Raises PipelineError where the broker does not answer, refuses
     or has no such target.
     """
+    from spanmq.spark.row_count import RowCount
+
     began = time.monotonic()
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
@@ -123,9 +127,9 @@ def migrate(
     # comes: what is visible and can't be had stands behind others of its group.
     more = 1
     while not dry_run and (visible or sent == 0) and more:
-        with clear_errors():
+        with clear_errors(), RowCount(spark) as count:
             query = _start(spark, dsn, queue, broker, checkpoint, follow=follow, batch=batch, tasks=tasks)
-            more = _watch(query, sent, progress)
+            more = _watch(query, count, sent, progress)
         sent += more
         with rows.connected(dsn) as server:
             _, visible = rows.waiting(server, queue)
@@ -174,17 +178,15 @@ def _start(
     return (writer if follow else writer.trigger(availableNow=True)).start()
 
 
-def _watch(query: StreamingQuery, base: int, progress: Progress | None) -> int:
+def _watch(query: StreamingQuery, count: RowCount, base: int, progress: Progress | None) -> int:
     """Wait for the end of a stream, and give how many messages it sent; an interruption stops it."""
-    counts: dict[int, int] = {}
     try:
-        is_over = False
-        while not is_over:
-            is_over = bool(query.awaitTermination(LOOK_SECONDS))
-            # It keeps the last hundred only.
-            counts |= {each["batchId"]: each["numInputRows"] for each in query.recentProgress}
+        while not query.awaitTermination(LOOK_SECONDS):
             if progress is not None:
-                progress(base + sum(counts.values()))
+                progress(base + count.so_far(query))
     finally:
         query.stop()
-    return sum(counts.values())
+    sent = count.whole(query)
+    if progress is not None:
+        progress(base + sent)
+    return sent

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 
 from spanmq import errors
+from spanmq.body import RawJson
 from spanmq.client import Client
 from spanmq.client_async import AsyncClient
 
@@ -105,6 +107,32 @@ def test_asynchronous_client_knows_them_too(database: str) -> None:
             return [first, *await client.send_batch("orders", [1, 2], dedup_ids=["a", "b"], ordered=True)]
 
     assert asyncio.run(run()) == [1, 1, 2]
+
+
+# More than a call carries, and too few for COPY. The last is refused by the server, or by the client.
+SPLIT = 1_500
+
+
+@pytest.mark.parametrize("last", [RawJson("{no json}"), object()], ids=["server", "client"])
+def test_batch_of_several_calls_of_which_the_last_is_refused_sends_nothing(
+    client: Client, database: str, last: object
+) -> None:
+    bodies = [*range(SPLIT), last]
+    with pytest.raises(errors.InvalidBodyError):
+        client.send_batch("orders", bodies)
+    with psycopg.connect(database, autocommit=True) as connection, pytest.raises(errors.InvalidBodyError):
+        Client(connection=connection).send_batch("orders", bodies)
+
+    async def run() -> None:
+        async with AsyncClient(database, maintain_interval=None) as asynchronous:
+            with pytest.raises(errors.InvalidBodyError):
+                await asynchronous.send_batch("orders", bodies)
+        async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
+            with pytest.raises(errors.InvalidBodyError):
+                await AsyncClient(connection=connection).send_batch("orders", bodies)
+
+    asyncio.run(run())
+    assert client.metrics("orders").length == 0
 
 
 def test_upstream_pgmq_goes_on_with_plain_sends(upstream_database: str) -> None:

@@ -53,7 +53,7 @@ def test_position_with_prepared_transactions_is_one(orders: Connection[Any], cal
         "here",
         *(
             {name: value for name, value in POSITION.items() if name != left_out}
-            for left_out in ("seen", "since")
+            for left_out in POSITION
         ),
         POSITION | {"seen": None},
         POSITION | {"seen": "nothing"},
@@ -66,6 +66,8 @@ def test_position_with_prepared_transactions_is_one(orders: Connection[Any], cal
         POSITION | {"prepared": [["7 or true", "2020-01-01"]]},
         POSITION | {"prepared": [[{}, "2020-01-01"]]},
         POSITION | {"prepared": [[7]]},
+        POSITION | {"prepared": [[7, None]]},
+        POSITION | {"prepared": [[7.5, "2020-01-01"]]},
     ],
     ids=str,
 )

@@ -52,3 +52,29 @@ def test_settlement_of_many_ids_is_linear(session: psycopg.Connection[Any], call
     few = processor_seconds(session, call, list(range(1, 2 * FEW, 2)))
     many = processor_seconds(session, call, list(range(1, 2 * FEW * TIMES, 2)))
     assert 0 < many < LINEAR * few, (few, many)
+
+
+def test_to_cancel_what_is_free_looks_for_nothing_again(database: str) -> None:
+    # Each in a span of its own: to find out where one of them is may take a look at all that share its block.
+    with psycopg.connect(database, autocommit=True) as session:
+        session.execute("select pgmq.create('jobs')")
+        session.execute(
+            "select count(*) from pgmq.send_batch('jobs', array_fill('1'::jsonb, array[2000]),"
+            " array(select jsonb_build_object('x-pgmq-group', n) from generate_series(1, 2000) n))"
+        )
+        every_other = "array(select generate_series(1, 2000, 2)::bigint)"
+        deletes, cancels = (
+            pages(session, f"select count(*) from pgmq.{verb}('jobs', {every_other})")
+            for verb in ("delete", "cancel")
+        )
+    assert 0 < cancels < 1.15 * deletes, (deletes, cancels)
+
+
+def pages(session: psycopg.Connection[Any], call: str) -> int:
+    """Give how many pages a call touches that is made a second time, and undo it."""
+    for _ in range(2):
+        with session.transaction(force_rollback=True):
+            row = session.execute(f"explain (analyze, buffers, format json) {call}".encode()).fetchone()
+    assert row is not None
+    plan = row[0][0]["Plan"]
+    return int(plan["Shared Hit Blocks"]) + int(plan["Shared Read Blocks"])

@@ -243,6 +243,7 @@ declare
     this spanmq.queue := spanmq.find_queue(queue, 'delete');
     runs spanmq.run[];
     cancelled int8multirange;
+    others bigint[];
     known bigint[];
 begin
     -- Fence 0: only from spans that no lease holds.
@@ -250,7 +251,11 @@ begin
     cancelled := coalesce(spanmq.ids_of_runs(runs), '{}');
     -- For status(): these are not completed.
     perform spanmq.note_failure(this.queue_id, runs, clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq.reason);
-    execute format('select array_agg(q.msg_id) from %s q where q.msg_id = any ($1)', this.queue_view) into known using msg_ids;
+    -- To find out where a message is costs more than to take it: only for those that were not to be had.
+    others := array(select id from unnest(msg_ids) id where not id <@ cancelled);
+    if others <> '{}' then
+        execute format('select array_agg(q.msg_id) from %s q where q.msg_id = any ($1)', this.queue_view) into known using others;
+    end if;
     return query
         select distinct id, case when id <@ cancelled then 'cancelled' when id = any (known) then 'processing' else 'unknown' end
         from unnest(msg_ids) id where id is not null order by id;

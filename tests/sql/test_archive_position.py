@@ -51,10 +51,7 @@ def test_position_with_prepared_transactions_is_one(orders: Connection[Any], cal
         [],
         7,
         "here",
-        *(
-            {name: value for name, value in POSITION.items() if name != left_out}
-            for left_out in POSITION
-        ),
+        *({name: value for name, value in POSITION.items() if name != left_out} for left_out in POSITION),
         POSITION | {"seen": None},
         POSITION | {"seen": "nothing"},
         POSITION | {"since": "soon"},

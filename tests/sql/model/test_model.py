@@ -345,9 +345,9 @@ class Program(RuleBasedStateMachine):
         archived = session.rows(f"select msg_id, read_ct, message from pgmq.a_{self.race.queue}")
         dead = session.rows(
             "select msg_id, attempts, message, (select array_agg(f.outcome) from pgmq.failures(%s, msg_id) f)"
-            " from spanmq.dead_letter where queue_id = %s and redriven_at is null",
+            " from pgmq.dead_letters_between(%s, 1, 9223372036854775807) where redriven_at is null",
             self.race.queue,
-            self.race.queue_id,
+            self.race.queue,
         )
         return [sorted(rows, key=lambda row: row[0]) for rows in (queued, archived, dead)]
 
@@ -355,8 +355,9 @@ class Program(RuleBasedStateMachine):
         """Take over what a call dead-lettered; tell whether there was any."""
         return self.model.bury_expired(
             self.session.column(
-                "select msg_id from spanmq.dead_letter where queue_id = %s and redriven_at is null",
-                self.race.queue_id,
+                "select msg_id from pgmq.dead_letters_between(%s, 1, 9223372036854775807)"
+                " where redriven_at is null",
+                self.race.queue,
             )
         )
 

@@ -216,9 +216,9 @@ class Program(RuleBasedStateMachine):
         )
         dead = session.rows(
             "select msg_id, attempts, message, (select array_agg(f.outcome) from pgmq.failures(%s, msg_id) f)"
-            " from spanmq.dead_letter where queue_id = %s and redriven_at is null",
+            " from pgmq.dead_letters_between(%s, 1, 9223372036854775807) where redriven_at is null",
             self.race.queue,
-            self.race.queue_id,
+            self.race.queue,
         )
         return [sorted(rows, key=lambda row: row[0]) for rows in (queued, nothing, dead)]
 

@@ -8,6 +8,7 @@ from psycopg import Connection
 from tests.sql.faults.conftest import pages_touched
 
 SINGLES = 20_000
+MANY = 60_000
 
 
 @pytest.fixture
@@ -61,15 +62,116 @@ def test_joined_spans_lie_side_by_side(session: Connection[Any]) -> None:
 
 
 def test_metrics_after_joining_touch_few_pages(session: Connection[Any]) -> None:
-    store_singles(session, SINGLES)
     count = "select queue_length, queue_visible_length from pgmq.metrics('orders')"
+    # Plans made for an empty table stay.
+    assert session.execute(count).fetchone() == (0, 0)
+    store_singles(session, MANY)
     session.execute("select * from pgmq.send('orders', '{}')")
-    counted = session.execute(count).fetchone()
+    assert session.execute(count).fetchone() == (MANY + 1, MANY + 1)
     join_all(session)
     session.execute("vacuum spanmq.span")
-    assert session.execute(count).fetchone() == counted == (SINGLES + 1, SINGLES + 1)
-    # One of the index a block, for its pages keep a key of each block, and few of the table.
-    assert pages_touched(session, count) < 2 * SINGLES / 256
+    assert session.execute(count).fetchone() == (MANY + 1, MANY + 1)
+    # The key keeps a page for each of the 234 blocks: with a look at each they were 267, now 67.
+    assert pages_touched(session, count) < 150
+
+
+def test_metrics_after_half_was_settled_touch_few_pages(session: Connection[Any]) -> None:
+    # Half of each block has gone, and its span was written where there was room: the next is on another page.
+    blocks = 300
+    session.execute("select setval(q.ids, %s) from spanmq.queue q", [256 * blocks + 2048])
+    session.execute(
+        "insert into spanmq.span (queue_id, lo, n, state, ids)"
+        " select q.queue_id, 256 * b, 128, 'r',"
+        "   (select range_agg(int8range(256 * b + p, 256 * b + p + 2)) from generate_series(0, 252, 4) p)"
+        " from spanmq.queue q, generate_series(1, %s) b order by b %% 20, b",
+        [blocks],
+    )
+    count = "select queue_length, queue_visible_length from pgmq.metrics('orders')"
+    while session.execute("select * from pgmq.maintain()").fetchall():
+        pass
+    session.execute("vacuum spanmq.span")
+    assert session.execute(count).fetchone() == (128 * blocks, 128 * blocks)
+    # With a page for each span they were 326, now 92.
+    assert pages_touched(session, count) < 150
+
+
+# How the messages of a joined queue of 12,000 are changed, step by step; each by one kind of call.
+CHANGES = (
+    "select * from pgmq.set_vt('orders', 5000, 3600)",
+    "select pgmq.delete('orders', 5001::bigint)",
+    "select pgmq.delete('orders', array(select generate_series(8192, 12000, 300)))",
+    "select * from pgmq.read('orders', 3600, 10)",
+    "select pgmq.delete('orders', 2::bigint)",
+    "select * from pgmq.read('orders', 0, 300)",
+    "select pgmq.archive('orders', array[4, 12000]::bigint[])",
+    "select * from pgmq.send('orders', '1')",
+    "select * from pgmq.send_batch('orders', array_fill('1'::jsonb, array[3000]))",
+    "select * from pgmq.send('orders', '1', '{\"x-pgmq-group\": \"a\"}'::jsonb)",
+    "select * from pgmq.send('orders', '1', 3600)",
+    "select pgmq.send_messages('orders', array_fill('1'::jsonb, array[300]), priority => 5)",
+    "select * from pgmq.receive('orders', 300, 3600)",
+    "select * from pgmq.pop('orders', 5000)",
+)
+
+
+@pytest.mark.parametrize("kind", ["create", "create_unlogged"])
+def test_metrics_of_joined_spans_are_exact(database: str, kind: str) -> None:
+    with psycopg.connect(database, autocommit=True) as session:
+        suffix = "_unlogged" if kind == "create_unlogged" else ""
+        spans = f"spanmq.span{suffix}"
+        session.execute(f"select pgmq.{kind}('orders')".encode())
+        session.execute("select pgmq.send_batch('orders', array_fill('1'::jsonb, array[12000]))")
+        session.execute(
+            f"with whole as (delete from {spans} returning queue_id, lo, n)"
+            f" insert into {spans} (queue_id, lo, n, state)"
+            " select w.queue_id, w.lo + i, 1, 'r' from whole w, generate_series(0, w.n - 1) i".encode()
+        )
+        assert counted(session, suffix) == shown(session) == (12000, 12000, 1, 12000)
+        assert joined_blocks(session, spans) == 0
+        joining = f"select spanmq.join_spans{suffix}(q.queue_id, 0, 1 << 30) from spanmq.queue q"
+        session.execute(joining.encode())
+        assert joined_blocks(session, spans) == 12000 // 256 - 1
+        # 4,096 to 8,191 is what is counted as a whole.
+        assert counted(session, suffix) == shown(session) == (12000, 12000, 1, 12000)
+        for change in CHANGES:
+            session.execute(change.encode())
+            assert counted(session, suffix) == shown(session), change
+        assert joined_blocks(session, spans) < 12000 // 256 - 20, "what was taken is none any more"
+
+
+def counted(session: Connection[Any], suffix: str) -> Any:
+    """What metrics counts, in the queue `orders`."""
+    query = (
+        "select m.queue_length, m.queue_visible_length, c.oldest_id, c.newest_id"
+        " from pgmq.metrics('orders') m, spanmq.queue q,"
+        f" spanmq.count_messages{suffix}(q.queue_id, clock_timestamp()) c"
+    )
+    return session.execute(query.encode()).fetchone()
+
+
+def shown(session: Connection[Any]) -> Any:
+    """The same of its messages one by one."""
+    return session.execute(
+        "select count(*), count(*) filter (where vt <= clock_timestamp()), min(msg_id), max(msg_id)"
+        " from pgmq.q_orders"
+    ).fetchone()
+
+
+def joined_blocks(session: Connection[Any], spans: str) -> int:
+    """Count the spans that metrics takes for all of their block."""
+    query = f"select count(*) from {spans} where state = 'r' and is_joined and n = 256"
+    row = session.execute(query.encode()).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_sends_and_claims_join_nothing(session: Connection[Any]) -> None:
+    # Else each would pay for an entry in an index that only metrics reads.
+    session.execute("select pgmq.send_batch('orders', array_fill('1'::jsonb, array[3000]))")
+    assert joined_blocks(session, "spanmq.span") == 0
+    session.execute("select * from pgmq.receive('orders', 100)")
+    session.execute("select * from pgmq.read('orders', 0, 700)")
+    assert session.execute("select count(*) from spanmq.span where is_joined").fetchone() == (0,)
 
 
 def test_spans_with_gaps_are_joined_as_they_are(session: Connection[Any]) -> None:

@@ -40,6 +40,5 @@ end $$;
 create or replace function spanmq.count_backlog(this_queue int) returns bigint
 language plpgsql as $$
 begin
-    return (select coalesce(sum(s.n), 0) from spanmq.span s where s.queue_id = this_queue)
-           - (select count(*) from spanmq.settled x where x.queue_id = this_queue);
+    return (select c.total from spanmq.count_messages(this_queue, clock_timestamp()) c);
 end $$;

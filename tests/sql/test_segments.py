@@ -476,3 +476,19 @@ def test_claim_across_two_segments_that_are_not_the_newest_gives_all(race: Race,
     ids = [id_ for _ in range(3) for id_ in send_past(race)]
     assert race.main.value("select log_lo from spanmq.queue where name = 'jobs'") > ids[400]
     assert race.main.column(f"select msg_id from {call}") == ids[:400]
+
+
+@pytest.mark.parametrize("call", ["pgmq.read('jobs', 30, 20)", "pgmq.receive('jobs', 20)"])
+def test_claim_across_the_end_of_the_segment_that_the_queue_names_gives_all(race: Race, call: str) -> None:
+    send_past(race, 1)
+    last = race.main.value("select log_hi from spanmq.queue where name = 'jobs'")
+    other = race.open()
+    # A sender that can't have the queue's row at once does not note the segment that it has come to.
+    other.begin()
+    other.rows("select from spanmq.queue where name = 'jobs' for no key update")
+    ids = send_past(race, 2 * SIZE)
+    other.commit()
+    assert race.main.value("select log_hi from spanmq.queue where name = 'jobs'") == last
+    across = list(range(last - 9, last + 11))
+    delete(race, [each for each in [ids[0] - 1, *ids] if each not in across])
+    assert race.main.column(f"select msg_id from {call}") == across

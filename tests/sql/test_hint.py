@@ -7,12 +7,25 @@ import pytest
 
 SENT = 1300
 SETTLED = 1200
+GROUPED_CLAIMS = (
+    "select * from pgmq.read_grouped_head('jobs', 30, 1)",
+    "select * from pgmq.read_grouped_head('jobs', 30, 10)",
+    "select * from pgmq.read_grouped('jobs', 30, 10)",
+    "select * from pgmq.read_grouped_rr('jobs', 30, 10)",
+)
 CLAIMS = (
     "select * from pgmq.receive('jobs')",
     "select * from pgmq.receive('jobs', 10)",
     "select * from pgmq.read('jobs', 30, 1)",
     "select * from pgmq.read('jobs', 30, 10)",
+    *GROUPED_CLAIMS,
 )
+POLICIES = ('{"ordered": true}', '{"max_in_flight_per_group": 2}')
+# So many groups that those that are left have one message each.
+SEND = """
+select count(id) from generate_series(1, %s) n,
+    pgmq.send('jobs', to_jsonb(n), jsonb_build_object('x-pgmq-group', mod(n, 200)::text)) id
+"""
 FEW_ENTRIES = 200
 PASSED = "select pg_stat_get_xact_tuples_returned(%s::regclass)"
 SET_HINT = """
@@ -33,9 +46,7 @@ def session(database: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
         opened.execute("select pgmq.drop_queue('jobs'), pgmq.create('jobs')")
         holder.execute("begin isolation level repeatable read")
         holder.execute("select 1")
-        opened.execute(
-            "select count(id) from generate_series(1, %s) n, pgmq.send('jobs', to_jsonb(n)) id", [SENT]
-        )
+        opened.execute(SEND, [SENT])
         opened.execute(
             "select pgmq.ack('jobs', max(lease_id), array_agg(msg_id)) from pgmq.receive('jobs', %s)",
             [SETTLED],
@@ -75,6 +86,32 @@ def test_no_claim_passes_the_leases_of_what_was_settled(
 
 
 @pytest.mark.parametrize("quantity", [1, 10])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_claims_of_groups_along_a_hint_pass_no_dead_entries(
+    session: psycopg.Connection[tuple[object, ...]], policy: str, quantity: int
+) -> None:
+    claim = f"select * from pgmq.receive('jobs', {quantity})"
+    session.execute("select pgmq.set_policy('jobs', %s::jsonb)", [policy])
+    assert entries_passed(session, claim) >= SETTLED
+    session.execute(SET_HINT, [SETTLED - 50])
+    assert entries_passed(session, claim) < FEW_ENTRIES
+
+
+@pytest.mark.parametrize("quantity", [1, 10])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_claims_of_groups_go_round_no_ring_where_the_oldest_are_all(
+    session: psycopg.Connection[tuple[object, ...]], policy: str, quantity: int
+) -> None:
+    session.execute("select pgmq.set_policy('jobs', %s::jsonb)", [policy])
+    session.execute(
+        "select pgmq.delete('jobs', array_agg(id)) from generate_series(%s::bigint, %s) id",
+        [SETTLED + quantity + 1, SENT],
+    )
+    claim = f"select * from pgmq.receive('jobs', {quantity})"
+    assert entries_passed(session, claim, "span_group") < SETTLED / 2
+
+
+@pytest.mark.parametrize("quantity", [1, 10])
 def test_hint_moves_on_with_the_claims(
     session: psycopg.Connection[tuple[object, ...]], quantity: int
 ) -> None:
@@ -93,9 +130,7 @@ def test_look_that_was_slow_starts_a_hint(
     session: psycopg.Connection[tuple[object, ...]], quantity: int
 ) -> None:
     dead = 8000
-    session.execute(
-        "select count(id) from generate_series(1, %s) n, pgmq.send('jobs', to_jsonb(n)) id", [dead]
-    )
+    session.execute(SEND, [dead])
     settled = session.execute(
         "select count(*) from (select max(lease_id) lease, array_agg(msg_id) ids"
         " from pgmq.receive('jobs', %s)) r, pgmq.ack('jobs', lease, ids)",
@@ -161,6 +196,36 @@ def test_hint_that_is_none_is_ignored(session: psycopg.Connection[tuple[object, 
 def test_hint_beyond_all_messages_hides_none(session: psycopg.Connection[tuple[object, ...]]) -> None:
     for claim in CLAIMS:
         assert begins_at(session, claim, f"{'9' * 15} UNTIL 0 0", 50) == FIRST, claim
+
+
+def test_head_of_a_group_comes_first_also_from_left_of_a_hint(
+    session: psycopg.Connection[tuple[object, ...]],
+) -> None:
+    session.execute(
+        "select pgmq.send('jobs', '1', jsonb_build_object('x-pgmq-group', mod(%s, 200)::text))", [FIRST]
+    )
+    for claim in GROUPED_CLAIMS:
+        assert begins_at(session, claim, f"{SENT + 1} UNTIL 0 0", 50) == FIRST, claim
+
+
+def test_look_that_was_slow_passes_by_nothing_that_fell_due(
+    session: psycopg.Connection[tuple[object, ...]],
+) -> None:
+    due = SENT - SETTLED
+    for _ in range(200):  # each leaves as many dead entries
+        session.execute("select count(*) from pgmq.read('jobs', 0, %s)", [due])
+    session.execute("select pgmq.delete('jobs', array_agg(msg_id)) from pgmq.read('jobs', 0, %s)", [due])
+    session.execute(SEND, [due])
+    returned = session.execute("select msg_id from pgmq.read_grouped_rr('jobs', 0, 3)").fetchall()
+    taken = [
+        session.execute("select msg_id from pgmq.read_grouped_rr('jobs', 30, 1)").fetchone() for _ in returned
+    ]
+    assert taken == returned
+    hint = session.execute(
+        "select split_part(current_setting('spanmq.hint_' || queue_id), ' ', 4)"
+        " from spanmq.queue where name = 'jobs'"
+    ).fetchone()
+    assert hint not in {("",), ("0",)}
 
 
 @pytest.mark.parametrize(

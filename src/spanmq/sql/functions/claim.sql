@@ -159,27 +159,46 @@ begin
 end $$;
 
 -- A look was slow: because of dead entries, or because the machine was busy? Looks once more from the left, and starts a hint if it is
--- slow again. One that there is moves.
+-- slow again. One that there is moves: to first_lo, the first ready span; where the caller did not look for it (null), this does.
 create or replace function spanmq.start_hint(this_queue int, hint spanmq.hint, first_lo bigint, first_due timestamptz) returns spanmq.hint
 language plpgsql as $$
 declare
     started_at timestamptz := clock_timestamp();
     due_took interval;
     took interval;
+    found_lo bigint;
 begin
     if hint.due_until is null then
         perform from spanmq.span s where s.queue_id = this_queue and s.state <> 'r' and s.vt <= first_due order by s.queue_id, s.vt limit 1;
     end if;
     due_took := clock_timestamp() - started_at;
     started_at := clock_timestamp();
-    if hint.ready_until is null then
-        perform from spanmq.span s where s.queue_id = this_queue and s.state = 'r' order by s.queue_id, s.lo limit 1;
+    if hint.ready_until is null or first_lo is null then
+        select s.lo into found_lo from spanmq.span s
+            where s.queue_id = this_queue and s.state = 'r' and s.lo >= hint.ready_from order by s.queue_id, s.lo limit 1;
     end if;
     took := clock_timestamp() - started_at;
     if hint.ready_until is null and not spanmq.is_slow(greatest(due_took, took)) then
         return hint;
     end if;
-    return spanmq.set_hint(this_queue, hint, first_lo, took, first_due, due_took);
+    return spanmq.set_hint(this_queue, hint, coalesce(first_lo, found_lo), took, first_due, due_took);
+end $$;
+
+-- As much for claims of groups: `took` is how long the look for the oldest spans took, first_lo the first message that it found, perhaps of
+-- a span that fell due. Those are not all taken, so none of them may be passed by.
+create or replace function spanmq.follow_hint(this_queue int, hint spanmq.hint, first_lo bigint, took interval, at_ timestamptz) returns spanmq.hint
+language plpgsql as $$
+declare
+    due_at timestamptz;
+begin
+    if spanmq.is_slow(took) and (hint.ready_until is null or hint.due_until is null) then
+        select s.vt into due_at from spanmq.span s
+            where s.queue_id = this_queue and s.state <> 'r' and s.vt >= hint.due_from and s.vt <= at_ order by s.queue_id, s.vt limit 1;
+        return spanmq.start_hint(this_queue, hint, null, least(due_at, at_));
+    elsif hint.ready_until is not null and first_lo > hint.ready_from + 100 then
+        return spanmq.set_hint(this_queue, hint, first_lo, null, hint.due_from, null);
+    end if;
+    return hint;
 end $$;
 
 -- Puts back what a claim left of a span: all but its first `taken` messages (`head`, when it has gaps).

@@ -22,6 +22,7 @@ create or replace function spanmq.claim_groups(
 ) returns spanmq.run[]
 language plpgsql as $$
 declare
+    candidates refcursor;
     candidate record;
     runs spanmq.run[] := '{}';
     missing int := quantity;
@@ -42,6 +43,10 @@ declare
     is_odd boolean;
     turn bigint;
     n_looked int;
+    by_turn boolean;
+    hint spanmq.hint := spanmq.get_hint(this_queue, at_);
+    is_hinted boolean := hint.ready_until is not null or hint.due_until is not null;
+    started_at timestamptz;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'grouped reads need READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
@@ -56,10 +61,13 @@ begin
     turn := begun_at;
     -- Where groups have no order, three claims of four go by their age alone, if nothing stands against it: those take half of the time.
     if mode = 'free' and quantity > 1 and not is_odd then
-        runs := spanmq.claim_oldest(this_queue, quantity, lease, until, at_, slots, most_in_flight);
+        runs := spanmq.claim_oldest(this_queue, quantity, lease, until, at_, slots, most_in_flight, hint);
         missing := quantity - spanmq.count_runs(runs);
-        if missing = 0 or not exists (select from spanmq.span s where s.queue_id = this_queue and s.state = 'r')
-                          and not exists (select from spanmq.span s where s.queue_id = this_queue and s.state <> 'r' and s.vt <= at_) then
+        if missing = 0
+           or (runs <> '{}' or not is_hinted)
+              and not exists (select from spanmq.span s where s.queue_id = this_queue and s.state = 'r' and s.lo >= hint.ready_from)
+              and not exists (select from spanmq.span s
+                              where s.queue_id = this_queue and s.state <> 'r' and s.vt <= at_ and s.vt >= hint.due_from) then
             perform spanmq.set_turn(this_queue, begun_at, random() < 1 / 3.0);
             return runs;
         end if;
@@ -75,103 +83,121 @@ begin
         wants := '{}';
         room := missing;
         n_looked := 0;
-        for candidate in
-            select c.*,
-                   -- One look a group, and only for groups that come so far: `exists` could be planned as a look for all that are blocked.
-                   case when mode = 'free'
-                        -- The state only as a filter: as a condition it would let the planner look at all leased spans, for each group. Counted
-                        -- exactly only where the spans as they are make it too many. By turn come groups of which all is in work, too.
-                        then (select sum(s.n) filter (where s.state = 'l' and s.vt > at_) from spanmq.span s
-                              where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
-                                and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1) >= most_in_flight
-                             and (select sum(spanmq.count_left(s)) filter (where s.state = 'l' and s.vt > at_) from spanmq.span s
+        is_cut_short := false;
+        -- The groups of the oldest spans; then, where these are not all that there is, those whose turn it is.
+        foreach by_turn in array case when with_left then array[false, true] else array[true] end loop
+            exit when by_turn and not there_is_more;
+            started_at := clock_timestamp();
+            -- Fetched one by one: a step round the ring may pass many dead entries.
+            open candidates for
+                select c.*,
+                       -- One look a group, and only for groups that come so far: `exists` could be planned as a look for all that are blocked.
+                       case when mode = 'free'
+                            -- The state only as a filter: as a condition it would let the planner look at all leased spans, for each group. Counted
+                            -- exactly only where the spans as they are make it too many. By turn come groups of which all is in work, too.
+                            then (select sum(s.n) filter (where s.state = 'l' and s.vt > at_) from spanmq.span s
                                   where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
                                     and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1) >= most_in_flight
-                             or c.by_turn
-                             and (select true from spanmq.span s
+                                 and (select sum(spanmq.count_left(s)) filter (where s.state = 'l' and s.vt > at_) from spanmq.span s
+                                      where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
+                                        and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1) >= most_in_flight
+                                 or by_turn
+                                 and (select true from spanmq.span s
+                                      where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
+                                        and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0 limit 1) is null
+                            when (select true from spanmq.span s
                                   where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
-                                    and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0 limit 1) is null
-                        when (select true from spanmq.span s
-                              where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
-                                and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1
-                                and s.vt > at_ and spanmq.holds_any(s) limit 1) then true
-                        -- A delayed message stands first: the group gives nothing, and must not hide the next one. What was delivered and came
-                        -- back stands before it.
-                        when (select s.state = 'w' and s.vt > at_
-                                     and (select true from spanmq.span b
-                                          where b.queue_id = this_queue and b.group_hash = c.hash and b.group_hash is not null
-                                            and case when b.state = 'l' or b.state = 'w' and b.attempts > 0 then 1 else 0 end = 1
-                                            and b.lo < s.lo limit 1) is null
-                              from spanmq.span s
-                              where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
-                                and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0
-                              order by s.lo limit 1) then true
-                        when c.hash is null
-                        then (select true from spanmq.span s
-                              where s.queue_id = this_queue and s.state <> 'r' and s.vt > at_ and s.group_hash is null and s.attempts > 0
-                                and spanmq.holds_any(s) limit 1)
-                        else (select true from spanmq.blocked_group b where b.queue_id = this_queue and b.group_hash = c.hash
-                                -- The row may be of one that buried while the policy was taken back.
-                                and (select p.dead_letter_blocks_group from spanmq.policy p where p.queue_id = b.queue_id) limit 1)
-                   end as is_blocked
-            from (
-                (select s.group_hash as hash, sum(s.n) as n, sum(count(*)) over () as n_spans,
-                        sum(sum(s.n)) over () as n_messages, false as by_turn
-                    from (
-                        (select s.group_hash, s.n, s.lo from spanmq.span s where s.queue_id = this_queue and s.state = 'r'
-                            order by s.lo limit n_left)
-                        union all
-                        (select s.group_hash, s.n, s.lo from spanmq.span s where s.queue_id = this_queue and s.state <> 'r' and s.vt <= at_
-                            order by s.vt limit n_left)) s
-                    where with_left
-                    group by s.group_hash order by min(s.lo))
-                union all
-                (with recursive ring (hash, n, place, wrapped) as (
-                    select turn, 0, 0, turn < begun_at
+                                    and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1
+                                    and s.vt > at_ and spanmq.holds_any(s) limit 1) then true
+                            -- A delayed message stands first: the group gives nothing, and must not hide the next one. What was delivered and came
+                            -- back stands before it.
+                            when (select s.state = 'w' and s.vt > at_
+                                         and (select true from spanmq.span b
+                                              where b.queue_id = this_queue and b.group_hash = c.hash and b.group_hash is not null
+                                                and case when b.state = 'l' or b.state = 'w' and b.attempts > 0 then 1 else 0 end = 1
+                                                and b.lo < s.lo limit 1) is null
+                                  from spanmq.span s
+                                  where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
+                                    and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0
+                                  order by s.lo limit 1) then true
+                            when c.hash is null
+                            then (select true from spanmq.span s
+                                  where s.queue_id = this_queue and s.state <> 'r' and s.vt > at_ and s.group_hash is null and s.attempts > 0
+                                    and spanmq.holds_any(s) limit 1)
+                            else (select true from spanmq.blocked_group b where b.queue_id = this_queue and b.group_hash = c.hash
+                                    -- The row may be of one that buried while the policy was taken back.
+                                    and (select p.dead_letter_blocks_group from spanmq.policy p where p.queue_id = b.queue_id) limit 1)
+                       end as is_blocked
+                from (
+                    (select s.group_hash as hash, sum(s.n) as n, sum(count(*)) over () as n_spans,
+                            sum(sum(s.n)) over () as n_messages, min(s.lo) as lo
+                        from (
+                            (select s.group_hash, s.n, s.lo from spanmq.span s
+                                where s.queue_id = this_queue and s.state = 'r' and s.lo >= hint.ready_from
+                                order by s.lo limit n_left)
+                            union all
+                            (select s.group_hash, s.n, s.lo from spanmq.span s
+                                where s.queue_id = this_queue and s.state <> 'r' and s.vt <= at_ and s.vt >= hint.due_from
+                                order by s.vt limit n_left)) s
+                        where not by_turn
+                        group by s.group_hash order by min(s.lo))
                     union all
-                    -- One step at a time, of whatever length the group behind it.
-                    select coalesce(next.hash, first.hash), coalesce(next.n, first.n), r.place + 1, r.wrapped or next.hash is null
-                    from ring r
-                    left join lateral (
-                        select s.group_hash as hash, s.n from spanmq.span s
-                        where s.queue_id = this_queue and s.group_hash > r.hash and s.group_hash is not null
-                        order by s.queue_id, s.group_hash limit 1) next on true
-                    left join lateral (
-                        select s.group_hash as hash, s.n from spanmq.span s
-                        where next.hash is null and not r.wrapped and s.queue_id = this_queue and s.group_hash is not null
-                        order by s.queue_id, s.group_hash limit 1) first on true
-                    where r.place < 500 and not (r.wrapped and coalesce(next.hash > begun_at, true))
-                )
-                select r.hash, r.n, null, null, true from ring r where r.place > 0 and r.hash is not null)
-                offset 0) c
-        loop
-            if candidate.by_turn then
-                -- All that is ready was among the oldest spans.
-                exit when not there_is_more;
-                turn := candidate.hash;
-                n_looked := n_looked + 1;
-            elsif candidate.n_spans < n_left and (mode not in ('fair', 'free') or candidate.n_messages <= quantity) then
-                room_left := room;
-            else
-                there_is_more := true;
-                continue when room_left <= 0;
-            end if;
-            continue when candidate.is_blocked or coalesce(candidate.hash, 0) = any (tried);
-            tried := tried || coalesce(candidate.hash, 0);
-            -- Locks are held to commit, and their number is bounded for the whole server: only for groups that are about to be taken.
-            continue when not pg_try_advisory_xact_lock(hashint8extended(coalesce(candidate.hash, 0), this_queue));
-            share := least(candidate.n, most, room);
-            if not candidate.by_turn then
-                share := least(share, room_left);
-                room_left := room_left - share;
-            end if;
-            if mode = 'rr' then
-                share := 1;
-            end if;
-            room := room - share;
-            hashes := hashes || candidate.hash;
-            wants := wants || case when mode in ('rr', 'fill') then least(missing, most_in_flight) else share end;
-            exit when room <= 0 or cardinality(hashes) + cardinality(taken_hashes) >= 500;
+                    (with recursive ring (hash, n, place, wrapped) as (
+                        select turn, 0, 0, turn < begun_at where by_turn
+                        union all
+                        -- One step at a time, of whatever length the group behind it.
+                        select coalesce(next.hash, first.hash), coalesce(next.n, first.n), r.place + 1, r.wrapped or next.hash is null
+                        from ring r
+                        left join lateral (
+                            select s.group_hash as hash, s.n from spanmq.span s
+                            where s.queue_id = this_queue and s.group_hash > r.hash and s.group_hash is not null
+                            order by s.queue_id, s.group_hash limit 1) next on true
+                        left join lateral (
+                            select s.group_hash as hash, s.n from spanmq.span s
+                            where next.hash is null and not r.wrapped and s.queue_id = this_queue and s.group_hash is not null
+                            order by s.queue_id, s.group_hash limit 1) first on true
+                        where r.place < 500 and not (r.wrapped and coalesce(next.hash > begun_at, true))
+                    )
+                    select r.hash, r.n, null, null, null from ring r where r.place > 0 and r.hash is not null)
+                    offset 0) c;
+            loop
+                fetch candidates into candidate;
+                exit when not found;
+                if by_turn then
+                    turn := candidate.hash;
+                    n_looked := n_looked + 1;
+                else
+                    if started_at is not null then
+                        hint := spanmq.follow_hint(this_queue, hint, candidate.lo, clock_timestamp() - started_at, at_);
+                        started_at := null;
+                    end if;
+                    if candidate.n_spans < n_left and (mode not in ('fair', 'free') or candidate.n_messages <= quantity) then
+                        room_left := room;
+                    else
+                        there_is_more := true;
+                        exit when room_left <= 0;
+                    end if;
+                end if;
+                continue when candidate.is_blocked or coalesce(candidate.hash, 0) = any (tried);
+                tried := tried || coalesce(candidate.hash, 0);
+                -- Locks are held to commit, and their number is bounded for the whole server: only for groups that are about to be taken.
+                continue when not pg_try_advisory_xact_lock(hashint8extended(coalesce(candidate.hash, 0), this_queue));
+                share := least(candidate.n, most, room);
+                if not by_turn then
+                    share := least(share, room_left);
+                    room_left := room_left - share;
+                end if;
+                if mode = 'rr' then
+                    share := 1;
+                end if;
+                room := room - share;
+                hashes := hashes || candidate.hash;
+                wants := wants || case when mode in ('rr', 'fill') then least(missing, most_in_flight) else share end;
+                is_cut_short := room <= 0 or cardinality(hashes) + cardinality(taken_hashes) >= 500;
+                exit when is_cut_short;
+            end loop;
+            close candidates;
+            exit when is_cut_short;
         end loop;
         is_cut_short := room <= 0;
         if hashes <> '{}' then
@@ -199,6 +225,13 @@ begin
     end if;
     if there_is_more then
         perform spanmq.set_turn(this_queue, turn, is_odd <> (quantity = 1 or mode = 'free'));
+    end if;
+    if runs = '{}' and is_hinted then
+        -- Found nothing along the hint: looks again from the left.
+        perform spanmq.forget_hint(this_queue);
+        return spanmq.claim_groups(this_queue, quantity, lease, until, at_, slots, mode, most_in_flight);
+    elsif until <= at_ then
+        perform spanmq.forget_hint(this_queue);
     end if;
     return runs;
 end $$;

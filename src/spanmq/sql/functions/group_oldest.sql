@@ -5,7 +5,7 @@
 -- none, where more has to be looked at, which it leaves to claim_groups(): something fell due, messages have no group, a dead letter blocks one,
 -- others are at the groups, or these are full. Locks the groups that it takes, to the end of the transaction; never waits.
 create or replace function spanmq.claim_oldest(
-    this_queue int, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, most_in_flight int
+    this_queue int, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, most_in_flight int, hint spanmq.hint
 ) returns spanmq.run[]
 language plpgsql as $$
 declare
@@ -20,8 +20,9 @@ begin
     for candidate in
         select s.group_hash as hash, sum(s.n) as n
         from (select s.group_hash, s.n, s.lo from spanmq.span s
-              where s.queue_id = this_queue and s.state = 'r'
-                and not exists (select from spanmq.span d where d.queue_id = this_queue and d.state <> 'r' and d.vt <= at_)
+              where s.queue_id = this_queue and s.state = 'r' and s.lo >= hint.ready_from
+                and not exists (select from spanmq.span d
+                                where d.queue_id = this_queue and d.state <> 'r' and d.vt <= at_ and d.vt >= hint.due_from)
                 and not exists (select from spanmq.blocked_group b where b.queue_id = this_queue)
               order by s.queue_id, s.lo limit 32 + 2 * least(quantity, 1000)) s
         where s.group_hash is not null

@@ -79,6 +79,10 @@ declare
     hash bigint;
     this spanmq.span;
     logged spanmq.logged;
+    hint spanmq.hint;
+    from_lo bigint := 0;
+    due_from timestamptz := timestamptz '-infinity';
+    started_at timestamptz;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         return null;
@@ -87,12 +91,18 @@ begin
         from spanmq.queue q
         where q.folded_name = lower(queue_name) and not q.is_unlogged and q.is_plain and q.max_attempts is null
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
+    if current_setting('spanmq.hints', true) <> '' then
+        hint := spanmq.get_hint(this_queue, at_);
+        from_lo := hint.ready_from;
+        due_from := hint.due_from;
+    end if;
+    started_at := clock_timestamp();
     -- Only among the oldest spans: what stands behind blocked groups must cost nothing. case keeps the order: a group is locked only
     -- when it is about to be taken. Messages without a group are one too, which is left to claim_groups().
     select o.group_hash into hash
         from (select s.group_hash, s.lo from spanmq.span s
-              where s.queue_id = this_queue and s.state = 'r'
-                and not exists (select from spanmq.span d where d.queue_id = this_queue and d.state <> 'r' and d.vt <= at_)
+              where s.queue_id = this_queue and s.state = 'r' and s.lo >= from_lo
+                and not exists (select from spanmq.span d where d.queue_id = this_queue and d.state <> 'r' and d.vt <= at_ and d.vt >= due_from)
               order by s.queue_id, s.lo limit 34) o
         where case when o.group_hash is null then true
                    -- One look a group: `exists` could be planned as a look for all that are blocked.
@@ -109,6 +119,8 @@ begin
         order by o.lo limit 1;
     if hash is null then
         return null;
+    elsif spanmq.is_slow(clock_timestamp() - started_at) or hint.ready_until is not null and random() < 0.03 then
+        perform spanmq.start_hint(this_queue, coalesce(hint, spanmq.no_hint()), null, at_);
     end if;
     -- A new statement, begun under the lock. Its head and no other: `skip locked` on the look for it would skip a locked head.
     select s.* into this
@@ -132,6 +144,9 @@ begin
     update spanmq.span s
         set lease_id = lease, state = 'l', n = 1, ids = null, attempts = this.attempts + 1, vt = until, last_read_at = at_
         where s.queue_id = this_queue and s.lo = this.lo and s.lease_id = 0;
+    if until <= at_ then
+        perform spanmq.forget_hint(this_queue);
+    end if;
     if lane is not null and this.lo between log_lo and log_hi then
         logged := spanmq.fetch_by_lane(lane, this.lo);
     else

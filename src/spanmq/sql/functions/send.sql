@@ -39,6 +39,7 @@ declare
     lane int;
     sent_at timestamptz;
     id bigint;
+    group_key text;
     now_ms bigint;
 begin
     select q.queue_id, q.is_unlogged, q.notify_ms, q.waiting, q.woken, q.has_subscriptions, q.log_name, q.log_lo, q.log_hi, q.lane,
@@ -67,6 +68,10 @@ begin
     end if;
     if headers is null and visible_at is null and is_simple then
         insert into spanmq.span (queue_id, lo, n, state) values (this_queue, id, 1, 'r');
+    elsif is_simple then
+        group_key := spanmq.group_of(headers);
+        insert into spanmq.span (queue_id, lo, n, state, vt, group_hash, group_key)
+            values (this_queue, id, 1, case when visible_at > sent_at then 'w' else 'r' end, visible_at, hashtextextended(group_key, 0), group_key);
     elsif headers is null and visible_at is null and not unlogged then
         insert into spanmq.span (queue_id, lo, n, state) select q.queue_id, id, 1, 'r' from spanmq.queues_of(this_queue) q;
     else

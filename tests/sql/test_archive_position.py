@@ -28,14 +28,6 @@ def literal(position: object) -> str:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_what_an_archive_holds_lies_before_its_position(orders: Connection[Any], call: str) -> None:
-    here = "(select here from pgmq.archive_position('orders'))"
-    found = orders.execute(CALLS[call].format(base="null", here=here).encode()).fetchall()
-    # It is not committed: no position is behind it.
-    assert [row for row in found if row[1]] == []
-
-
-@pytest.mark.parametrize("call", CALLS)
 def test_position_with_prepared_transactions_is_one(orders: Connection[Any], call: str) -> None:
     here = POSITION | {"starts": None, "prepared": [[11, "2020-01-01 10:00:00+00"], [10, "2020-01-02"]]}
     for base in ("null", literal(here)):

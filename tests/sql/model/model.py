@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 DEFAULT_GROUP = "_default_fifo_group"
+NOBODY = 0  # a lease of which nobody knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,13 @@ class Model:
         if exact:
             assert list(ids) == possible[: len(ids)], "a claim returns the oldest messages"
         return [self.messages[message_id] for message_id in ids]
+
+    def disown(self, ids: Sequence[int]) -> None:
+        """Take what stands behind these in order from the leases that ran out and held them."""
+        taken = {(self.messages[each].group, self.messages[each].lease) for each in ids}
+        for message_id, message in self.messages.items():
+            if message.lease is not None and message.visible and (message.group, message.lease) in taken:
+                self.messages[message_id] = replace(message, lease=NOBODY)
 
     def lease(self, ids: Sequence[int], lease: int, *, visible: bool) -> None:
         for message_id in ids:

@@ -173,6 +173,7 @@ class Program(RuleBasedStateMachine):
         met_expired = self.buries_expired()
         self.model.claim_grouped(ids, quantity, mode=mode, short=met_expired)
         assert rows == [(message_id, self.model.messages[message_id].read_ct + 1) for message_id in ids]
+        self.model.disown(ids)
         self.model.lease(ids, -1, visible=vt <= 0)
 
     @rule(data=st.data(), archive=st.booleans(), by_view=st.booleans())

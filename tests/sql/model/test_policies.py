@@ -116,6 +116,8 @@ class Program(RuleBasedStateMachine):
         messages = [self.model.messages[each] for each in ids]
         assert [row[2:] for row in rows] == [(each.read_ct + 1, each.group, each.body) for each in messages]
         if rows:
+            if self.model.policy.ordered:
+                self.model.disown(ids)
             self.model.lease(ids, rows[0][1], visible=lease <= 0)
         self.tokens -= len(ids)
 
@@ -206,7 +208,7 @@ class Program(RuleBasedStateMachine):
 
     def leases(self) -> list[int]:
         """Return the leases that hold something."""
-        return sorted({each.lease for each in self.model.messages.values() if each.lease is not None})
+        return sorted({each.lease for each in self.model.messages.values() if each.lease})
 
     def shown(self, session: Any) -> list[Any]:
         """Return what the view, the archive and the dead letters show, as `said` says it."""

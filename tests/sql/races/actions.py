@@ -36,6 +36,7 @@ class Action:
     asks: Asks
     text: str
     places: tuple[int, int] = (0, MESSAGES)
+    in_order: bool = False  # who held the messages behind what it takes holds them no more
 
     def asked(self, ids: Sequence[int]) -> list[int]:
         """Return the ids it asks for."""
@@ -125,7 +126,11 @@ ACTIONS = {
             "read matching", Effect.TAKEN, Asks.ANY, "select msg_id from pgmq.read(%(queue)s, 30, 2, '3')"
         ),
         Action(
-            "read grouped", Effect.TAKEN, Asks.ANY, "select msg_id from pgmq.read_grouped(%(queue)s, 30, 3)"
+            "read grouped",
+            Effect.TAKEN,
+            Asks.ANY,
+            "select msg_id from pgmq.read_grouped(%(queue)s, 30, 3)",
+            in_order=True,
         ),
         Action("pop", Effect.SETTLED, Asks.ANY, "select msg_id from pgmq.pop(%(queue)s, 2)"),
         Action("purge", Effect.SETTLED, Asks.ALL, "select pgmq.purge_queue(%(queue)s)"),

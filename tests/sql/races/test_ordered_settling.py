@@ -7,6 +7,7 @@ from tests.sql.model.invariants import broken_invariants
 from tests.sql.races.sessions import Race, Session
 
 NACK = "select outcome from pgmq.nack('jobs', %s, array[%s], 'x', null, 3600)"
+SEND = "pgmq.send_batch('jobs', array_fill('1'::jsonb, array[6]), array_fill(%s::jsonb, array[6]))"
 ACK = "select outcome from pgmq.ack('jobs', %s, array[%s])"
 
 
@@ -55,3 +56,32 @@ def test_nack_meets_an_open_ack_of_a_follower(race: Race) -> None:
     assert race.main.rows("select msg_id from pgmq.receive('jobs', 9)") == [], "it waits for the first"
     race.main.rows("select pgmq.set_vt('jobs', %s::bigint, 0)", ids[0])
     assert race.main.column("select msg_id from pgmq.receive('jobs', 9)") == [ids[0], ids[1], ids[3]]
+
+
+@pytest.mark.parametrize("singly", [False, True])
+@pytest.mark.parametrize("group", ["blue", None])
+@pytest.mark.parametrize("max_attempts", [None, 5])
+def test_who_overslept_settles_nothing_behind_what_another_has(
+    race: Race, max_attempts: int | None, group: str | None, singly: bool
+) -> None:
+    race.main.rows(
+        "select pgmq.set_policy('jobs', jsonb_build_object('max_attempts', %s::int))", max_attempts
+    )
+    headers = f'{{"x-pgmq-group": "{group}"}}' if group else None
+    call = "pgmq.send('jobs', '1', %s::jsonb)" if singly else SEND
+    ids = [each for _ in range(6 if singly else 1) for each in race.main.column(f"select {call}", headers)]
+    overslept = race.main.value("select max(lease_id) from pgmq.receive('jobs', 6, -1)")
+    assert race.main.value("select pgmq.delete('jobs', %s::bigint)", ids[1])
+    taken = race.main.rows("select msg_id, lease_id from pgmq.receive('jobs', 1)")
+    assert [each for each, _ in taken] == ids[:1]
+    for call in ("ack('jobs', %s, %s)", "nack('jobs', %s, %s)", "reject('jobs', %s, %s)"):
+        rows = race.main.rows(f"select msg_id, outcome from pgmq.{call}", overslept, ids)
+        assert rows == [(each, "stale") for each in ids], call
+    assert race.main.value("select pgmq.extend('jobs', %s, 60)", overslept) == 0
+    assert race.main.rows(ACK, taken[0][1], ids[0]) == [("acked",)]
+    seen: list[int] = []
+    while rows := race.main.rows("select msg_id, lease_id from pgmq.receive('jobs', 6)"):
+        seen += [each for each, _ in rows]
+        race.main.rows("select pgmq.ack('jobs', %s, %s)", rows[0][1], [each for each, _ in rows])
+    assert seen == ids[2:], "and each of them is delivered once more, in order"
+    assert race.main.value("select count(*) from spanmq.settled") == 0

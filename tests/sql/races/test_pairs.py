@@ -74,6 +74,8 @@ def must_find(second: Action, first: Done, stage: Stage, state: str) -> set[int]
         asked = set()
     if second.asks is Asks.IDS:
         return asked
+    if second.asks is Asks.IDS_OF_LEASE and first.action.in_order and first.ids:
+        return set()
     if second.asks is Asks.IDS_OF_LEASE:
         # Whatever else was done to them: they have left the lease.
         return asked - (set(first.ids) - first.with_effect(Effect.HELD))

@@ -141,6 +141,34 @@ begin
             set ids = spanmq.ids_of(s.lo, s.n, s.ids) + excluded.ids, n = s.n + excluded.n;
 end $$;
 
+-- Of the leases that ran out and of which these runs are: gives what they still hold of the same groups to leases that nobody knows. Else whoever
+-- overslept could yet settle what stands behind a message that another has in work. Leaves alone what another settles this instant.
+create or replace function spanmq.disown_rest(this_queue int, runs spanmq.run[], at_ timestamptz) returns void
+language plpgsql as $$
+declare
+    late record;
+    this_lo bigint;
+    this spanmq.span;
+begin
+    for late in
+        select l.*, spanmq.new_lease(at_) as new_lease
+        from (select distinct r.group_hash, r.lease_id from unnest(runs) r where r.lease_id <> 0) l
+    loop
+        for this_lo in
+            select s.lo from spanmq.span s
+            where s.queue_id = this_queue and s.lease_id = late.lease_id and s.state = 'l' and s.vt <= at_
+              and s.group_hash is not distinct from late.group_hash
+            order by s.lo
+        loop
+            this := spanmq.lock_visible(this_queue, this_lo, late.lease_id, at_);
+            if this.n > 0 then
+                update spanmq.span s set lease_id = late.new_lease
+                    where s.queue_id = this_queue and s.lo = this_lo and s.lease_id = late.lease_id;
+            end if;
+        end loop;
+    end loop;
+end $$;
+
 -- Up to 100 leased spans that ran out with at least so many attempts, as runs; they may hold messages that have left them. Only looks.
 create or replace function spanmq.late_runs(this_queue int, at_ timestamptz, least_attempts int) returns spanmq.run[]
 language plpgsql as $$

@@ -20,6 +20,7 @@ begin
         runs := spanmq.screen(this, runs, lease, until, at_, mode);
         exit when runs <> '{}';
     end loop;
+    perform spanmq.disown(this, runs, at_, mode);
     return runs;
 end $$;
 

@@ -34,7 +34,24 @@ begin
     if policy.rate_limit is not null and spanmq.count_runs(runs) < quantity then
         perform spanmq.take_tokens(this.queue_id, spanmq.count_runs(runs) - quantity, policy.rate_limit, policy.rate_burst);
     end if;
+    if this.max_attempts is null and not this.uses_limits then
+        -- Else claim_screened() does, when it has given back what it does not deliver.
+        perform spanmq.disown(this, runs, at_, nullif(mode, 'free'));
+    end if;
     return runs;
+end $$;
+
+-- Where there is order (the policy's, or a grouped read's), takes from whoever overslept what stands behind the messages of such a claim.
+create or replace function spanmq.disown(this spanmq.queue, runs spanmq.run[], at_ timestamptz, mode text) returns void
+language plpgsql as $$
+begin
+    if exists (select from unnest(runs) r where r.lease_id <> 0) and (mode is not null or (spanmq.policy_of(this.queue_id)).ordered) then
+        if this.is_unlogged then
+            perform spanmq.disown_rest_unlogged(this.queue_id, runs, at_);
+        else
+            perform spanmq.disown_rest(this.queue_id, runs, at_);
+        end if;
+    end if;
 end $$;
 
 -- Dispatches such a claim: of groups, of those that match, by priority, or of any.

@@ -174,6 +174,15 @@ def test_sends_and_claims_join_nothing(session: Connection[Any]) -> None:
     assert session.execute("select count(*) from spanmq.span where is_joined").fetchone() == (0,)
 
 
+def test_blocks_of_few_spans_are_counted_by_the_key(session: Connection[Any]) -> None:
+    for _ in range(8):
+        session.execute("select pgmq.send_batch('orders', array_fill('1'::jsonb, array[500]))")
+    before = session.execute("select count(*) from spanmq.span").fetchone()
+    assert before is not None
+    assert join_all(session) < int(before[0])
+    assert joined_blocks(session, "spanmq.span") == 0
+
+
 def test_spans_with_gaps_are_joined_as_they_are(session: Connection[Any]) -> None:
     session.execute("select pgmq.send('orders', to_jsonb(n)) from generate_series(1, 40) n")
     session.execute("select pgmq.delete('orders', id) from generate_series(10, 20) id")

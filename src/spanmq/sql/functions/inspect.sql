@@ -140,11 +140,13 @@ begin
         delete from spanmq.span s where s.ctid = any (places)
         returning s.lo, s.n, s.ids),
     blocks as (
-        select range_agg(piece) as ids from gone g, unnest(spanmq.ids_of(g.lo, g.n, g.ids)) piece group by g.lo / 256),
+        select range_agg(piece) as ids, count(*) as pieces from gone g, unnest(spanmq.ids_of(g.lo, g.n, g.ids)) piece group by g.lo / 256),
     joined as (
+        -- Marked only where so many went that pages of the key were left all but empty. Of batches two or three go in a block: counted by the
+        -- key those cost less.
         insert into spanmq.span (queue_id, lo, n, state, ids, is_joined)
-        select this_queue, lower(b.ids), b.n, 'r', spanmq.run_ids(b.ids), nullif(b.n = 256, false)
-            from (select ids, spanmq.count_ids(ids) as n from blocks) b order by lower(b.ids)
+        select this_queue, lower(b.ids), b.n, 'r', spanmq.run_ids(b.ids), nullif(b.n = 256 and b.pieces > 8, false)
+            from (select ids, pieces, spanmq.count_ids(ids) as n from blocks) b order by lower(b.ids)
         returning lo)
     select (select count(*) from gone), (select count(*) from joined) into before, after;
     return before - after;

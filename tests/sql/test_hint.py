@@ -208,6 +208,24 @@ def test_head_of_a_group_comes_first_also_from_left_of_a_hint(
         assert begins_at(session, claim, f"{SENT + 1} UNTIL 0 0", 50) == FIRST, claim
 
 
+def test_what_a_claim_of_groups_gives_back_at_once_is_left_of_no_hint(
+    session: psycopg.Connection[tuple[object, ...]],
+) -> None:
+    session.execute("select pgmq.set_policy('jobs', %s::jsonb)", [POLICIES[1]])
+    by_age = "select set_config('spanmq.turn_' || queue_id, '0', false) from spanmq.queue"
+    due = "spanmq.hint_ms(clock_timestamp())"
+    row = session.execute(f"select {due}".encode()).fetchone()
+    assert row is not None
+    session.execute(FORGED, [f"{FIRST} UNTIL {row[0]} UNTIL", 50])
+    claim = "select msg_id from pgmq.receive('jobs', 10, %s)"
+    session.execute(by_age)
+    given_back = session.execute(claim, [-1]).fetchall()
+    assert len(given_back) == 10
+    # Half of this one go to the oldest, whatever the turn.
+    again = session.execute(claim, [60]).fetchall()
+    assert min(again) == min(given_back)
+
+
 def test_look_that_was_slow_passes_by_nothing_that_fell_due(
     session: psycopg.Connection[tuple[object, ...]],
 ) -> None:

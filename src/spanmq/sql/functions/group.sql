@@ -69,6 +69,9 @@ begin
               and not exists (select from spanmq.span s
                               where s.queue_id = this_queue and s.state <> 'r' and s.vt <= at_ and s.vt >= hint.due_from) then
             perform spanmq.set_turn(this_queue, begun_at, random() < 1 / 3.0);
+            if until <= at_ then
+                perform spanmq.forget_hint(this_queue);
+            end if;
             return runs;
         end if;
         select coalesce(array_agg(g.hash), '{}'), coalesce(array_agg(g.n), '{}') into taken_hashes, taken_wants

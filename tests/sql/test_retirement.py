@@ -96,6 +96,57 @@ def test_segment_into_which_a_late_message_came_is_noted_anew(race: Race) -> Non
     assert state_of(race, late) is None
 
 
+@pytest.mark.parametrize("writes_before", [True, False])
+def test_late_message_that_came_and_went_is_kept_for_who_saw_it(race: Race, writes_before: bool) -> None:
+    sender, reader = race.open(), race.open()
+    sender.begin()
+    # As a sender does that has drawn its id and is not further yet: it holds nothing but its number.
+    late = sender.value("select nextval(ids) from spanmq.queue where pg_current_xact_id() is not null")
+    log_name = race.main.value("select spanmq.log_of(%s, %s, %s)", race.queue_id, late, late)
+
+    def write() -> None:
+        sender.rows(f"insert into spanmq.{log_name} values (%s, now(), '1')", late)
+        sender.rows(
+            "insert into spanmq.span (queue_id, lo, n, state) values (%s, %s, 1, 'r')", race.queue_id, late
+        )
+
+    if writes_before:
+        write()
+    delete(race, send_past(race, 3 * SIZE))
+    maintain(race)
+    if not writes_before:
+        write()
+    sender.commit()
+    reader.begin("repeatable read")
+    reader.rows("select 1")
+    delete(race, [late])
+    maintain(race)
+    assert reader.column("select msg_id from pgmq.q_jobs where msg_id = %s", late) == [late]
+    reader.commit()
+    maintain(race)
+    assert state_of(race, late) is None
+
+
+def test_redriven_message_that_came_and_went_is_kept_for_who_saw_it(race: Race) -> None:
+    redriver, reader = race.open(), race.open()
+    (dead,) = send_past(race, 1)
+    race.main.rows(
+        "select t.* from pgmq.receive('jobs') r, pgmq.reject('jobs', r.lease_id, array[r.msg_id], 'bad') t"
+    )
+    ids = send_past(race)
+    maintain(race)  # notes that the ids have passed the segment
+    redriver.begin()
+    redriver.rows("select * from pgmq.redrive('jobs')")
+    delete(race, ids)
+    maintain(race)
+    redriver.commit()
+    reader.begin("repeatable read")
+    reader.rows("select 1")
+    delete(race, [dead])
+    maintain(race)
+    assert reader.column("select msg_id from pgmq.q_jobs where msg_id = %s", dead) == [dead]
+
+
 @pytest.mark.parametrize(
     "call",
     [

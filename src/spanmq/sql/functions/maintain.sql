@@ -36,6 +36,20 @@ begin
     return greatest(oldest, 3)::text::xid8;
 end $$;
 
+-- The oldest transaction of this database that may still write, prepared ones too: who has drawn ids has a number.
+create or replace function spanmq.oldest_writer() returns xid8
+language plpgsql volatile as $$
+declare
+    current_id bigint := pg_current_xact_id()::text::bigint;
+    oldest bigint;
+begin
+    perform pg_stat_clear_snapshot();
+    -- In this order, a statement each: who prepares is a prepared transaction first, and then none of a session any more.
+    oldest := (select min(spanmq.full_id(a.backend_xid, current_id)) from pg_stat_activity a where a.datname = current_database());
+    return least(current_id, oldest, (select min(spanmq.full_id(p.transaction, current_id)) from pg_prepared_xacts p
+                                      where p.database = current_database()))::text::xid8;
+end $$;
+
 create or replace function spanmq.has_span_of(this spanmq.queue, first_id bigint, last_id bigint) returns boolean
 language plpgsql as $$
 begin
@@ -199,6 +213,8 @@ create or replace function spanmq.tidy(this spanmq.queue) returns table (action 
 language plpgsql as $$
 declare
     drawn bigint := coalesce(pg_sequence_last_value(this.ids), 0);
+    joined_to bigint;
+    first_lo bigint;
     from_id bigint;
     to_id bigint;
     n bigint;
@@ -220,10 +236,17 @@ begin
         return next;
     end if;
     -- Not the first blocks, where receivers are, nor the last, where senders are.
-    select u.joined_to into from_id from spanmq.upkeep u where u.queue_id = this.queue_id;
-    from_id := greatest(from_id, spanmq.first_ready(this) + 1024) / 256 * 256;
+    select u.joined_to into joined_to from spanmq.upkeep u where u.queue_id = this.queue_id;
+    first_lo := spanmq.first_ready(this, joined_to - 1024);
+    from_id := greatest(joined_to, first_lo + 1024) / 256 * 256;
     to_id := least(from_id + 65536, drawn - 1024) / 256 * 256;
-    if to_id > from_id then
+    if first_lo is null or to_id <= from_id then
+        -- Nothing to join. Under a snapshot held elsewhere dead entries pile up where nothing is: the next look begins behind them.
+        to_id := least(coalesce(first_lo, drawn), drawn - 1024) / 256 * 256;
+        if to_id > coalesce(joined_to, 0) + 16384 then
+            insert into spanmq.upkeep values (this.queue_id, to_id) on conflict (queue_id) do update set joined_to = excluded.joined_to;
+        end if;
+    else
         if this.is_unlogged then
             n := spanmq.join_spans_unlogged(this.queue_id, from_id, to_id - 1);
         else
@@ -244,13 +267,17 @@ begin
     end if;
 end $$;
 
-create or replace function spanmq.first_ready(this spanmq.queue) returns bigint
+-- The first ready span from an id on (null: of all).
+create or replace function spanmq.first_ready(this spanmq.queue, from_id bigint) returns bigint
 language plpgsql stable as $$
 begin
+    from_id := coalesce(from_id, 0);
     if this.is_unlogged then
-        return (select s.lo from spanmq.span_unlogged s where s.queue_id = this.queue_id and s.state = 'r' order by s.queue_id, s.lo limit 1);
+        return (select s.lo from spanmq.span_unlogged s where s.queue_id = this.queue_id and s.state = 'r' and s.lo >= from_id
+                order by s.queue_id, s.lo limit 1);
     end if;
-    return (select s.lo from spanmq.span s where s.queue_id = this.queue_id and s.state = 'r' order by s.queue_id, s.lo limit 1);
+    return (select s.lo from spanmq.span s where s.queue_id = this.queue_id and s.state = 'r' and s.lo >= from_id
+            order by s.queue_id, s.lo limit 1);
 end $$;
 
 -- Takes the first segment of a queue that can go one step further on its way out, and says which step.
@@ -259,6 +286,7 @@ language plpgsql as $$
 declare
     segment spanmq.segment;
     horizon xid8;
+    oldest_writer xid8;
     has_span boolean;
 begin
     for segment in select * from spanmq.segment s where s.queue_id = this.queue_id and s.hi < drawn order by s.lo loop
@@ -279,7 +307,12 @@ begin
             return next;
             return;
         end if;
-        has_span := spanmq.is_needed(this, segment.lo, segment.hi);
+        oldest_writer := coalesce(oldest_writer, spanmq.oldest_writer());
+        -- Who drew ids of it, and has a number from before it was passed, may be about to publish.
+        continue when segment.settled_at_xid is null and segment.passed_at_xid > oldest_writer;
+        -- While a snapshot is held elsewhere the note can't be below the horizon, and a look would pass all that died in the segment.
+        -- Nothing comes into it but by redrive(), which takes the note away.
+        has_span := (segment.settled_at_xid >= horizon) is not true and spanmq.is_needed(this, segment.lo, segment.hi);
         if segment.old_name is not null and segment.swapped_at_xid < horizon and not spanmq.has_lane(segment.old_name)
             and spanmq.lock_log(segment.old_name, 'access exclusive')
         then
@@ -289,9 +322,12 @@ begin
             return next;
             return;
         elsif has_span and segment.settled_at_xid is not null then
-            -- A sender that had drawn its ids before has committed since.
+            -- Nobody brings one without taking the note away, it was said: should it be wrong, nothing is lost.
             update spanmq.segment s set settled_at_xid = null where s.queue_id = this.queue_id and s.lo = segment.lo;
         elsif not has_span and segment.settled_at_xid is null then
+            -- Who brings old messages back into it has a lock on it. A look in a new statement, when there is none, sees what they brought.
+            continue when not spanmq.lock_log(segment.log_name, 'share');
+            continue when spanmq.is_needed(this, segment.lo, segment.hi);
             update spanmq.segment s set settled_at_xid = pg_current_xact_id() where s.queue_id = this.queue_id and s.lo = segment.lo;
         elsif not has_span and segment.settled_at_xid < horizon and segment.old_name is null and segment.copy_name is null then
             continue when not spanmq.truncate_segment(this, segment);

@@ -12,7 +12,7 @@ from tests.schema.upstream import Session, fill, messages, one, rows
 
 from spanmq import schema
 from spanmq.adopt import adopt
-from spanmq.errors import MissingPrivilegeError
+from spanmq.errors import AdoptionRefusedError, MissingPrivilegeError
 
 
 @pytest.fixture
@@ -146,3 +146,24 @@ def test_monitoring_sees_what_it_saw(upstream: Session) -> None:
     assert one(upstream, watched) == [True, True, True]
     adopt(upstream)
     assert one(upstream, watched) == [True, True, True]
+
+
+def test_nobody_s_trigger_runs_with_the_rights_of_the_schema_s_owner(upstream: Session, role: str) -> None:
+    fill(upstream, "orders")
+    grant(upstream, "grant trigger, select on pgmq.a_orders", role)
+    upstream.execute(
+        sql.SQL(
+            "create function public.theirs() returns trigger language plpgsql as 'begin return new; end';"
+            " alter function public.theirs() owner to {};"
+            " create trigger theirs before insert on pgmq.a_orders"
+            " for each row execute function public.theirs()"
+        ).format(sql.Identifier(role))
+    )
+    with pytest.raises(AdoptionRefusedError, match="trigger theirs on"):
+        adopt(upstream)
+    upstream.execute("alter function public.theirs() owner to current_user")
+    adopt(upstream)
+    upstream.execute("select pgmq.archive('orders', 1)")
+    for privilege, is_there in (("select", True), ("trigger", False)):
+        query = "select has_table_privilege(%s, 'pgmq.a_orders', %s)"
+        assert one(upstream, query, role, privilege) is is_there

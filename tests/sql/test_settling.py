@@ -340,6 +340,9 @@ def test_empty_and_unknown_ids(orders: Orders) -> None:
         (-1, "stale"),
         (3, "stale"),
     ]
+    ends = [-(2**63), 2**63 - 1]
+    for name in ("ack", "nack", "release"):
+        assert orders.settle(name, 5, ends) == dict.fromkeys(ends, "stale")
     for call in ("nack('no', 1, array[1])", "extend('no', 1, 1)", "status('no', 1)", "pause('no')"):
         with pytest.raises(psycopg.errors.UndefinedTable), orders.connection.transaction():
             orders.rows(f"select pgmq.{call}")

@@ -11,6 +11,11 @@ select format('trigger %I on %s', t.tgname, q.source), 'a view has no such trigg
 from spanmq_adopt.queue q join pg_trigger t on t.tgrelid = q.source
 where not t.tgisinternal and t.tgname <> 'trigger_notify_queue_insert_listeners'
 union all
+select format('trigger %I on %s', t.tgname, q.archive),
+    format('%s, which is %I''s, would run with the rights of %I: drop it', p.oid::regprocedure, pg_get_userbyid(p.proowner), current_user)
+from spanmq_adopt.queue q join pg_trigger t on t.tgrelid = q.archive join pg_proc p on p.oid = t.tgfoid
+where not t.tgisinternal and not pg_has_role(p.proowner, current_user, 'usage')
+union all
 select format('column %I of %s', a.attname, q.source), 'messages have no columns of yours: drop it'
 from spanmq_adopt.queue q join pg_attribute a on a.attrelid = q.source
 where a.attnum > 0 and not a.attisdropped

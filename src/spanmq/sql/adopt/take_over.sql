@@ -41,8 +41,17 @@ begin
 
         -- Who owned the table could do everything with the queue, and still can.
         if not pg_has_role(this.owner, current_user, 'usage') then
-            execute format('grant all on %s, %s, %s to %I with grant option', ours.queue_view, ours.archive, ours.ids, this.owner);
+            execute format('grant all on %s, %s to %I with grant option', ours.queue_view, ours.ids, this.owner);
+            execute format('grant %s on %s to %I with grant option', spanmq.archive_privileges(), ours.archive, this.owner);
         end if;
+        -- From now on a trigger there would run with the rights of the schema's owner.
+        for allowed in
+            select distinct case when g.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(g.grantee)) end as role
+            from pg_class c, aclexplode(c.relacl) g
+            where c.oid = this.archive and g.grantee <> c.relowner and g.privilege_type = 'TRIGGER'
+        loop
+            execute format('revoke trigger on %s from %s cascade', this.archive, allowed.role);
+        end loop;
         for allowed in
             select lower(g.privilege_type) as privilege, case when g.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(g.grantee)) end as role,
                    case when g.is_grantable then ' with grant option' else '' end as option

@@ -60,6 +60,38 @@ language sql stable as $$
         or pg_catalog.has_table_privilege(spanmq.caller(), archive, 'select')
 $$;
 
+-- The table that bears the archive's name: it counts, as in PGMQ, where one was renamed and another made. Null where it was dropped.
+create or replace function spanmq.archive_of(this spanmq.queue) returns regclass
+language sql stable as $$
+    select pg_catalog.to_regclass(pg_catalog.format('pgmq.%I', 'a_' operator(pg_catalog.||) this.folded_name))
+$$;
+
+create or replace function spanmq.raise_no_archive(this spanmq.queue) returns void
+language plpgsql as $$
+begin
+    raise exception 'relation "pgmq.a_%" does not exist', this.folded_name
+        using errcode = '42P01', hint = format('Make it again: select pgmq.create(%L)', this.name);
+end $$;
+
+-- Raises 42501 for a table that is to be an archive and has an owner below the schema's: its triggers would run with our rights.
+create or replace function spanmq.check_archive(archive regclass) returns void
+language plpgsql stable as $$
+declare
+    its_owner oid := (select c.relowner from pg_catalog.pg_class c where c.oid = archive);
+begin
+    if not pg_has_role(its_owner, current_user, 'usage') then
+        raise exception '% can''t be the archive: it is %''s', archive, pg_get_userbyid(its_owner)
+            using errcode = '42501', hint = format('alter table %s owner to %I, or drop or rename it.', archive, current_user);
+    end if;
+end $$;
+
+-- What who makes or manages a queue may do with its archive: everything but triggers. Our functions write there with the rights of
+-- the schema's owner, and so would whatever a trigger calls.
+create or replace function spanmq.archive_privileges() returns text
+language sql immutable as $$
+    select 'select, insert, update, delete, truncate, references'
+$$;
+
 create or replace function spanmq.may_see_queue(queue_name text) returns boolean
 language sql stable as $$
     select exists (select from spanmq.queue q where q.folded_name operator(pg_catalog.=) pg_catalog.lower(queue_name) and spanmq.may_see(q.queue_view, q.archive))
@@ -122,3 +154,11 @@ create or replace function spanmq.lock_key(thing text, queue_id int) returns big
 language sql immutable as $$
     select pg_catalog.hashtextextended('spanmq.' || thing || '.' || queue_id, 0)
 $$;
+
+-- For views over spanmq.queue that stand where PGMQ has tables: a row that is changed there is a queue that is half gone.
+create or replace function spanmq.refuse_change() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    raise exception '% of % is not possible: it shows what the functions do', tg_op, tg_table_name
+        using errcode = 'MQ004', hint = 'Call ' || tg_argv[0] || '.';
+end $$;

@@ -7,7 +7,8 @@ declare
     known spanmq.archive_gone;
     gone record;
 begin
-    if this.retention_count is null and this.retention_interval is null then
+    -- One that was renamed is its owner's to prune.
+    if this.retention_count is null and this.retention_interval is null or spanmq.archive_of(this) is distinct from this.archive then
         return 0;
     end if;
     known := spanmq.known_gone(this.queue_id);

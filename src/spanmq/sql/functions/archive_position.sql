@@ -149,6 +149,10 @@ begin
     if not found or not spanmq.may_see(this.queue_view, this.archive) then
         perform spanmq.raise_not_found(queue, 'select');
     end if;
+    this.archive := spanmq.archive_of(this);
+    if this.archive is null then
+        perform spanmq.raise_no_archive(this);
+    end if;
     if not has_table_privilege(spanmq.caller(), this.archive, 'select') then
         raise exception 'permission denied for the archive of queue %', this.name
             using errcode = '42501', hint = format('grant select on %s to %I', this.archive, spanmq.caller());

@@ -59,8 +59,8 @@ begin
     execute format('grant usage on schema pgmq to %I', role);
     execute format('grant %s on %s to %I %s', spanmq.privileges_of(verb), this.queue_view, role,
                    case verb when 'manage' then 'with grant option' end);
-    if verb = 'manage' then
-        execute format('grant all on %s to %I with grant option', this.archive, role);
+    if verb = 'manage' and spanmq.archive_of(this) is not null then
+        execute format('grant %s on %s to %I with grant option', spanmq.archive_privileges(), spanmq.archive_of(this), role);
     end if;
 end $$;
 
@@ -72,8 +72,8 @@ declare
     this spanmq.queue := spanmq.find_granted(role, queue, verb);
 begin
     execute format('revoke %s on %s from %I cascade', spanmq.privileges_of(verb), this.queue_view, role);
-    if verb = 'manage' then
-        execute format('revoke all on %s from %I cascade', this.archive, role);
+    if verb = 'manage' and spanmq.archive_of(this) is not null then
+        execute format('revoke all on %s from %I cascade', spanmq.archive_of(this), role);
     end if;
     return not has_table_privilege(role, this.queue_view,
         case verb when 'manage' then 'insert, update, delete, select, truncate, trigger' else spanmq.privileges_of(verb) end);

@@ -301,10 +301,19 @@ $$;
 -- Copies the messages of runs into the archive. Their ids are kept.
 create or replace function spanmq.copy_to_archive(this spanmq.queue, runs spanmq.run[]) returns void
 language plpgsql as $$
+declare
+    place regclass := spanmq.archive_of(this);
 begin
+    if place is distinct from this.archive then
+        if place is null then
+            perform spanmq.raise_no_archive(this);
+        end if;
+        perform spanmq.check_archive(place);
+        update spanmq.queue q set archive = place where q.queue_id = this.queue_id;
+    end if;
     execute format('insert into %s (msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers)'
                    ' select msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers'
-                   ' from spanmq.fetch($1, $2, 0, null, null, true)', this.archive)
+                   ' from spanmq.fetch($1, $2, 0, null, null, true)', place)
         using this.queue_id, runs;
 end $$;
 

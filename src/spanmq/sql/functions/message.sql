@@ -185,7 +185,7 @@ begin
             return next;
             return;
         end if;
-    elsif msg_ids[asked] - msg_ids[1] = asked - 1 then
+    elsif greatest(msg_ids[asked], 0) - greatest(msg_ids[1], 0) = asked - 1 then
         -- As take_out() begins, where they are whole spans.
         with gone as (
             delete from spanmq.span s using spanmq.queue q
@@ -193,7 +193,7 @@ begin
                   and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete')
                   and s.queue_id = q.queue_id and s.lo >= msg_ids[1] and s.lo <= msg_ids[asked] and s.lo + s.n - 1 <= msg_ids[asked]
                   and s.ids is null and s.lease_id = ack.lease_id and s.lease_id > 0
-                  and msg_ids = array(select generate_series(msg_ids[1], msg_ids[asked]))
+                  and msg_ids = array(select generate_series(greatest(msg_ids[1], 0), greatest(msg_ids[asked], 0)))
                 returning s.queue_id, s.n,
                           (s.lo, s.n, s.ids, s.attempts, s.lease_id, s.vt, s.last_read_at, s.group_hash, s.group_key, s.priority)::spanmq.run as run)
             select min(g.queue_id), sum(g.n), array_agg(g.run order by (g.run).lo) into this_queue, taken, runs from gone g;

@@ -30,6 +30,9 @@ begin
     select * into this from spanmq.queue q where q.folded_name = lower(queue_name);
     if found then
         raise notice 'queue "%" already exists, skipping', this.name using errcode = '42P07';
+        if spanmq.archive_of(this) is null then
+            perform spanmq.make_archive('a_' || this.folded_name);
+        end if;
         return this;
     end if;
     return spanmq.make_queue(queue_name, partitioned, unlogged, null);
@@ -52,12 +55,7 @@ begin
         execute format('create %s table spanmq.log_%s (msg_id bigint not null, enqueued_at timestamptz not null, message jsonb, headers jsonb)',
                        case when unlogged then 'unlogged' end, this.queue_id);
     end if;
-    execute format('create table if not exists pgmq.%I (msg_id bigint primary key, read_ct int not null default 0,'
-                   ' enqueued_at timestamptz not null default now(), last_read_at timestamptz,'
-                   ' archived_at timestamptz not null default now(), vt timestamptz not null, message jsonb, headers jsonb)', a_name);
-    -- BRIN: the archive only grows at its end, so an index of a few pages finds a time, and costs an ack next to nothing.
-    execute format('create index if not exists %I on pgmq.%I using brin (archived_at) with (autosummarize = on)',
-                   a_name || '_archived_at_idx', a_name);
+    perform spanmq.make_archive(a_name);
     execute spanmq.view_text(q_name, this.queue_id, unlogged);
     this.ids := coalesce(parent.ids, to_regclass(format('pgmq.%I', q_name || '_msg_id_seq')));
     insert into spanmq.queue (queue_id, name, is_partitioned, is_unlogged, ids, ids_filenode, queue_view, archive, is_subscription, uses_priority,
@@ -73,9 +71,23 @@ begin
         perform spanmq.create_segment(this.queue_id, 1, this.segment_size, true);
     end if;
     if not pg_has_role(spanmq.caller(), current_user, 'usage') then
-        execute format('grant all on pgmq.%I, pgmq.%I to %I with grant option', q_name, a_name, spanmq.caller());
+        execute format('grant all on pgmq.%I to %I with grant option', q_name, spanmq.caller());
+        execute format('grant %s on pgmq.%I to %I with grant option', spanmq.archive_privileges(), a_name, spanmq.caller());
     end if;
     return this;
+end $$;
+
+-- Makes the table of an archive, or takes the one that is there. Raises 42501 where that one isn't ours: we would run its triggers.
+create or replace function spanmq.make_archive(a_name text) returns void
+language plpgsql as $$
+begin
+    execute format('create table if not exists pgmq.%I (msg_id bigint primary key, read_ct int not null default 0,'
+                   ' enqueued_at timestamptz not null default now(), last_read_at timestamptz,'
+                   ' archived_at timestamptz not null default now(), vt timestamptz not null, message jsonb, headers jsonb)', a_name);
+    perform spanmq.check_archive(format('pgmq.%I', a_name)::regclass);
+    -- BRIN: the archive only grows at its end, so an index of a few pages finds a time, and costs an ack next to nothing.
+    execute format('create index if not exists %I on pgmq.%I using brin (archived_at) with (autosummarize = on)',
+                   a_name || '_archived_at_idx', a_name);
 end $$;
 
 -- The view of a queue: each unsettled message with its true read_ct and vt. Look-ups by msg_id go through the log's key, scans
@@ -206,6 +218,7 @@ create or replace function pgmq.drop_queue(queue_name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq.queue;
+    left_over regclass;
     log_name text;
 begin
     perform pgmq.acquire_queue_lock(queue_name);
@@ -217,10 +230,13 @@ begin
     this := spanmq.find_queue(queue_name, 'delete with grant option');
     perform spanmq.check_unsubscribed(this);
     execute format('drop view %s', this.queue_view);
-    execute format('drop table %s', this.archive);
-    if to_regclass(format('pgmq.%I', pgmq.format_table_name(this.name, 'a') || '_old')) is not null then
-        -- What PGMQ's convert_archive_partitioned had left behind, in a queue that was adopted.
-        execute format('drop table pgmq.%I', pgmq.format_table_name(this.name, 'a') || '_old');
+    if spanmq.archive_of(this) is not null then
+        execute format('drop table %s', spanmq.archive_of(this));
+    end if;
+    left_over := to_regclass(format('pgmq.%I', 'a_' || this.folded_name || '_old'));
+    -- What PGMQ's convert_archive_partitioned had left behind, in a queue that was adopted. Not the archive of a queue of that name.
+    if left_over is not null and not exists (select from spanmq.queue q where spanmq.archive_of(q) = left_over) then
+        execute format('drop table %s', left_over);
     end if;
     if not this.is_subscription then
         -- First all of it at once: else somebody makes a segment that the list below lacks.
@@ -268,6 +284,9 @@ begin
     perform pgmq.drop_queue(queue_name);
     return true;
 end $$;
+
+create or replace trigger spanmq_change instead of insert or update or delete on pgmq.meta
+    for each row execute function spanmq.refuse_change('pgmq.create or pgmq.drop_queue');
 
 -- The queues on which the caller has a right.
 create or replace function pgmq.list_queues() returns setof pgmq.queue_record

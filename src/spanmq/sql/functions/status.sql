@@ -36,7 +36,9 @@ begin
        or exists (select from spanmq.dead_runs_of(this.queue_id, id)) then
         return 'dead';
     end if;
-    execute format('select exists (select from %s a where a.msg_id = $1)', this.archive) into is_there using id;
+    if spanmq.archive_of(this) is not null then
+        execute format('select exists (select from %s a where a.msg_id = $1)', spanmq.archive_of(this)) into is_there using id;
+    end if;
     if is_there then
         return 'completed';
     end if;

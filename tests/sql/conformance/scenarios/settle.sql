@@ -149,3 +149,59 @@ select count(*), sum(msg_id), sum(read_ct) from pgmq.q_orders;
 select count(*), sum(msg_id), sum(read_ct), sum(message::text::int) from pgmq.a_orders;
 select queue_length, queue_visible_length, total_messages from pgmq.metrics('orders');
 select pgmq.purge_queue('orders');
+
+-- scenario: ids as far apart as numbers go
+select pgmq.create('orders');
+select count(*) from pgmq.send_batch('orders', array(select to_jsonb(n) from generate_series(1, 9) n));
+select * from pgmq.delete('orders', array[-9223372036854775808, 9223372036854775807]);
+select * from pgmq.archive('orders', array[-9223372036854775808, 9223372036854775807]);
+select * from pgmq.set_vt('orders', array[-9223372036854775808, 9223372036854775807], 5);
+select * from pgmq.delete('orders', array[-1, 0, 1]);
+select * from pgmq.delete('orders', array[null, null]::bigint[]);
+select * from pgmq.delete('orders', array[null, 2, 3]);
+select * from pgmq.delete('orders', array[4, null]);
+select * from pgmq.delete('orders', array[-5, 5]);
+select msg_id from pgmq.q_orders;
+
+-- scenario: plans are made for parallel workers
+select pgmq.create('orders');
+select count(*) from pgmq.send_batch('orders', array(select to_jsonb(n) from generate_series(1, 9) n));
+set debug_parallel_query = on;
+select * from pgmq.delete('orders', array[-5, 0, 1000000000000]);
+select * from pgmq.delete('orders', array[1, 2, 3]);
+select msg_id from pgmq.q_orders;
+
+-- scenario: an archive that was dropped is made again, and goes with its queue or not
+select pgmq.create('orders');
+select count(*) from pgmq.send_batch('orders', array['1', '2', '3']::jsonb[]);
+drop table pgmq.a_orders;
+select pgmq.archive('orders', 1);
+select msg_id from pgmq.q_orders;
+select pgmq.delete('orders', 1);
+select pgmq.create('orders');
+select pgmq.archive('orders', 2);
+select msg_id from pgmq.a_orders;
+drop table pgmq.a_orders;
+select pgmq.drop_queue('orders');
+select * from pgmq.list_queues();
+
+-- scenario: an archive that was renamed is kept, and another of its name goes on
+select pgmq.create('orders');
+select count(*) from pgmq.send_batch('orders', array['1', '2', '3']::jsonb[]);
+select pgmq.archive('orders', 1);
+alter table pgmq.a_orders rename to a_2026;
+create table pgmq.a_orders (like pgmq.a_2026 including all);
+select pgmq.archive('orders', 2);
+select msg_id from pgmq.a_orders;
+select msg_id from pgmq.a_2026;
+select pgmq.drop_queue('orders');
+select msg_id from pgmq.a_2026;
+drop table pgmq.a_2026;
+
+-- scenario: queues whose names differ by _old
+select pgmq.create('orders');
+select pgmq.create('orders_old');
+select pgmq.send('orders_old', '1');
+select pgmq.archive('orders_old', 1);
+select pgmq.drop_queue('orders');
+select msg_id from pgmq.a_orders_old;

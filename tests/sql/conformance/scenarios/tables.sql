@@ -78,3 +78,28 @@ insert into pgmq.q_orders (vt, message) values (now(), '3');
 -- upstream: nothing
 -- here: error 42809: "q_orders" is not a table
 truncate pgmq.q_orders;
+
+-- scenario: the tables of queues and throttles are views, which only the functions change
+select pgmq.create('orders');
+select pgmq.enable_notify_insert('orders', 100);
+-- differs: the row is the queue itself
+-- upstream: nothing
+-- here: error MQ004: INSERT of meta is not possible: it shows what the functions do
+insert into pgmq.meta (queue_name, is_partitioned, is_unlogged) values ('others', false, false);
+-- differs: the row is the queue itself
+-- upstream: nothing
+-- here: error MQ004: UPDATE of notify_insert_throttle is not possible: it shows what the functions do
+update pgmq.notify_insert_throttle set throttle_interval_ms = 5;
+-- differs: the row is the queue itself
+-- upstream: nothing
+-- here: error MQ004: DELETE of notify_insert_throttle is not possible: it shows what the functions do
+delete from pgmq.notify_insert_throttle;
+-- differs: the row is the queue itself
+-- upstream: nothing
+-- here: error MQ004: UPDATE of meta is not possible: it shows what the functions do
+update pgmq.meta set is_unlogged = true where queue_name = 'orders';
+-- differs: the row is the queue itself
+-- upstream: nothing
+-- here: error MQ004: DELETE of meta is not possible: it shows what the functions do
+delete from pgmq.meta where queue_name = 'orders';
+select pgmq.send('orders', '1');

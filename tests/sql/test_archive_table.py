@@ -1,0 +1,96 @@
+"""The archive is a table that its owner may drop, rename and make again. Who has less runs nothing by it."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+
+MAKER = "spanmq_test_maker"
+TABLE = (
+    "create table pgmq.a_jobs (msg_id bigint primary key, read_ct int, enqueued_at timestamptz,"
+    " last_read_at timestamptz, archived_at timestamptz default now(), vt timestamptz, message jsonb,"
+    " headers jsonb)"
+)
+TRIGGER = "create trigger mine before insert on pgmq.a_jobs execute function pgmq.notify_queue_listeners()"
+
+
+def one(connection: Connection[Any], query: str) -> Any:
+    row = connection.execute(query.encode()).fetchone()
+    assert row is not None
+    return row[0]
+
+
+@pytest.fixture
+def maker(connection: Connection[Any]) -> Connection[Any]:
+    """A session in the role of somebody who may make queues, and no more."""
+    connection.execute(f"create role {MAKER}; grant usage, create on schema pgmq to {MAKER}".encode())
+    connection.execute(f"set local role {MAKER}".encode())
+    return connection
+
+
+def refused(connection: Connection[Any], statement: str) -> str:
+    with pytest.raises(psycopg.Error) as raised, connection.transaction():
+        connection.execute(statement.encode())
+    return raised.value.sqlstate or ""
+
+
+def test_who_makes_a_queue_puts_no_trigger_on_its_archive(maker: Connection[Any]) -> None:
+    maker.execute("select pgmq.create('jobs')")
+    # It would run with the rights of the schema's owner, whoever archives.
+    assert refused(maker, TRIGGER) == "42501"
+    maker.execute("select pgmq.send('jobs', '1'), pgmq.archive('jobs', 1)")
+    maker.execute("update pgmq.a_jobs set message = '2'; delete from pgmq.a_jobs; truncate pgmq.a_jobs")
+
+
+def test_who_manages_a_queue_puts_no_trigger_on_its_archive(connection: Connection[Any]) -> None:
+    connection.execute(f"create role {MAKER}; select pgmq.create('jobs')".encode())
+    connection.execute("select pgmq.grant_queue(%s, 'jobs', 'manage')", [MAKER])
+    connection.execute(f"set local role {MAKER}".encode())
+    assert refused(connection, TRIGGER) == "42501"
+    connection.execute("update pgmq.a_jobs set message = '2'; delete from pgmq.a_jobs; truncate pgmq.a_jobs")
+
+
+def test_table_of_somebody_else_becomes_no_archive(maker: Connection[Any]) -> None:
+    maker.execute(TABLE.encode())
+    assert refused(maker, "select pgmq.create('jobs')") == "42501"
+    maker.execute("reset role")
+    assert refused(maker, "select pgmq.create('jobs')") == "42501"
+    maker.execute("alter table pgmq.a_jobs owner to current_user; select pgmq.create('jobs')")
+
+
+def test_table_of_somebody_else_takes_no_archive_s_place(maker: Connection[Any]) -> None:
+    maker.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
+    maker.execute("reset role; alter table pgmq.a_jobs rename to a_kept")
+    maker.execute(f"set local role {MAKER}".encode())
+    maker.execute(TABLE.encode())
+    assert refused(maker, "select pgmq.archive('jobs', 1)") == "42501"
+    assert one(maker, "select count(*) from pgmq.q_jobs") == 1
+
+
+def test_without_an_archive_all_else_goes_on(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1'), pgmq.archive('jobs', 1)")
+    connection.execute("select pgmq.convert_archive_partitioned('jobs', retention_interval => '1')")
+    connection.execute("drop table pgmq.a_jobs")
+    assert one(connection, "select pgmq.send('jobs', '2')") == 2
+    assert refused(connection, "select pgmq.archive('jobs', 2)") == "42P01"
+    assert refused(connection, "select pgmq.peek_archive('jobs')") == "42P01"
+    for call in ("maintain()", "health()", "storage('jobs')", "list_queues()", "status('jobs', 1)"):
+        connection.execute(f"select pgmq.{call}".encode())
+    connection.execute("select pgmq.grant_queue('pg_monitor', 'jobs', 'manage')")
+    connection.execute("select pgmq.revoke_queue('pg_monitor', 'jobs', 'manage')")
+    assert one(connection, "select pgmq.drop_queue('jobs')") is True
+
+
+def test_renamed_archive_is_not_pruned(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('jobs')")
+    connection.execute("select pgmq.send_batch('jobs', array['1', '2', '3']::jsonb[])")
+    connection.execute("select pgmq.archive('jobs', 1)")
+    connection.execute("select pgmq.convert_archive_partitioned('jobs', retention_interval => '1')")
+    connection.execute("alter table pgmq.a_jobs rename to a_kept")
+    connection.execute("select pgmq.maintain()")
+    assert one(connection, "select count(*) from pgmq.a_kept") == 1
+    connection.execute("create table pgmq.a_jobs (like pgmq.a_kept including all)")
+    connection.execute("select pgmq.archive('jobs', 3)")
+    assert one(connection, "select array_agg(msg_id) from pgmq.peek_archive('jobs')") == [3]
+    assert one(connection, "select pgmq.status('jobs', 3)") == "completed"

@@ -1,4 +1,8 @@
-"""The program as a user runs it: in a process of its own, in a pipe or on a terminal."""
+"""The program as a user runs it: in a process of its own, in a pipe or on a terminal.
+
+In pipes it is forked from a Python that has imported it already. Who has to see it start from nothing runs
+PROGRAM: on the terminal, as the documentation shows it, without a package, with closed streams.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+from tests.cli.forked import Forked
 
 PROGRAM = [sys.executable, "-m", "spanmq.cli"]
 # Makes its stderr the terminal of its session, so that Ctrl-C is a key there, and becomes another program.
@@ -57,11 +62,17 @@ def spanmq(
 ) -> Done:
     """Run it to its end, in pipes."""
     given = stdin.encode() if isinstance(stdin, str) else stdin
-    command = [*PROGRAM, *(each if isinstance(each, bytes) else str(each) for each in arguments)]
-    done = subprocess.run(
-        command, input=given, capture_output=True, env=environment(dsn, more), timeout=TIMEOUT, check=False
+    process = Forked(
+        [each if isinstance(each, bytes) else str(each) for each in arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(dsn, more),
     )
-    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+    try:
+        return finish(process, given)
+    finally:
+        process.kill()
 
 
 def records(*arguments: str | bytes | int, dsn: str, stdin: str | bytes = "") -> list[dict[str, Any]]:
@@ -74,8 +85,8 @@ def records(*arguments: str | bytes | int, dsn: str, stdin: str | bytes = "") ->
 @contextmanager
 def started(*arguments: str | int, dsn: str | None) -> Iterator[subprocess.Popen[bytes]]:
     """Start it, with pipes to all three streams; whatever happens, it is gone afterwards."""
-    process = subprocess.Popen(
-        [*PROGRAM, *map(str, arguments)],
+    process = Forked(
+        [*map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -88,9 +99,9 @@ def started(*arguments: str | int, dsn: str | None) -> Iterator[subprocess.Popen
         process.communicate()
 
 
-def finish(process: subprocess.Popen[bytes]) -> Done:
+def finish(process: subprocess.Popen[bytes], stdin: bytes | None = None) -> Done:
     """Wait for its end."""
-    out, err = process.communicate(timeout=TIMEOUT)
+    out, err = process.communicate(stdin, timeout=TIMEOUT)
     return Done(process.returncode, out.decode(), err.decode())
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import httpx
 from psycopg.conninfo import make_conninfo
-from tests.cli.program import PROGRAM, environment, records
+from tests.cli.forked import Forked
+from tests.cli.program import environment, records
 
 TIMEOUT = 60.0
 
@@ -55,8 +56,8 @@ def service(
     chosen = () if tokens else ("--without-tokens",)
     log = folder / "service.log"
     with log.open("ab") as errors:
-        process = subprocess.Popen(
-            [*PROGRAM, "serve", "--port", "0", "--json", *chosen, *map(str, options)],
+        process = Forked(
+            ["serve", "--port", "0", "--json", *chosen, *map(str, options)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -8,21 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.cli.program import PROGRAM, TIMEOUT, Done, environment
+from tests.cli.forked import Forked
+from tests.cli.program import Done, environment, finish
 
 
 def simulate(*arguments: object, dsn: str | None, folder: Path) -> Done:
     """Run it to its end."""
-    done = subprocess.run(
-        [*PROGRAM, "simulate", *map(str, arguments)],
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        env=environment(dsn),
-        cwd=folder,
-        timeout=TIMEOUT,
-        check=False,
-    )
-    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+    with started(*arguments, dsn=dsn, folder=folder) as process:
+        return finish(process)
 
 
 def report(*arguments: object, dsn: str, folder: Path, code: int = 0) -> dict[str, Any]:
@@ -39,10 +32,10 @@ def objections(found: dict[str, Any]) -> dict[str, list[str]]:
 
 
 @contextmanager
-def started(*arguments: object, dsn: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def started(*arguments: object, dsn: str | None, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start it; whatever happens, it is gone afterwards."""
-    process = subprocess.Popen(
-        [*PROGRAM, "simulate", *map(str, arguments)],
+    process = Forked(
+        ["simulate", *map(str, arguments)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

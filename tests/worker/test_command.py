@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.program import PROGRAM, TIMEOUT, Done, environment, finish
+from tests.cli.forked import Forked
+from tests.cli.program import TIMEOUT, Done, environment, finish
 
 from spanmq import Client
 
@@ -40,8 +41,8 @@ def folder(tmp_path: Path) -> Path:
 
 @contextmanager
 def worker(folder: Path, dsn: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(
-        [*PROGRAM, "worker", *map(str, arguments)],
+    process = Forked(
+        ["worker", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(dsn),

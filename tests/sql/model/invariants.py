@@ -37,6 +37,11 @@ select 'n counts the ids', format('queue %s span %s: n %s of %s', s.queue_id, s.
 from spans s
 where s.n <> spanmq.count_ids(s.all_ids) or isempty(s.all_ids)
 union all
+select 'what metrics counts by an index is n',
+    format('queue %s span %s: n %s, counted as %s', s.queue_id, s.lo, s.n, s.joined_n)
+from spans s
+where s.state = 'r' and s.joined_n <> s.n
+union all
 select 'lo is the first id, of a leased span not after it',
     format('queue %s span %s lease %s: %s', s.queue_id, s.lo, s.lease_id, s.all_ids)
 from spans s

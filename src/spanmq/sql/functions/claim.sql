@@ -153,7 +153,7 @@ begin
     delete from spanmq.span s where s.ctid = any (places);
     if wanted < this.n then
         perform spanmq.put_rest((this.queue_id, this.lo, this.lease_id, this.n, this.attempts, this.state, this.vt, this.last_read_at,
-                                 this.ids, this.group_hash, this.group_key, this.priority, this.is_joined)::spanmq.span, wanted, head);
+                                 this.ids, this.group_hash, this.group_key, this.priority, null)::spanmq.span, wanted, head);
     end if;
     return runs || run;
 end $$;

@@ -3,39 +3,54 @@
 -- young (maintain() joins neighbours).
 
 -- How many messages there are, how many of them visible at this time, and the lowest and the highest id; ids are null where there is no span.
--- In one statement, so of one moment. A joined span of 256 messages is all that its block has, since each message is in one span. So
--- 4,096 ids whose sixteen blocks are such spans are counted without a look into the key, of which each page kept one entry when those
--- were joined that had filled it. What lies between is counted by the key: so a block that isn't whole costs a look at fifteen others.
+-- In one statement, so of one moment. What maintain() joined is counted by its own index, which has the numbers, where nothing else can be among
+-- it: since each message is in one span, where the spans hold every id (so it needs no look into the key, of which each page kept one entry when
+-- those were joined that had filled it), and where the key has no entry but theirs. That is asked of all of them, or else of every 4,096 ids. What
+-- is left is counted by the key.
 create or replace function spanmq.count_messages(this_queue int, at_ timestamptz, out total bigint, out visible bigint, out oldest_id bigint, out newest_id bigint)
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 begin
-    with whole as materialized (
-        select j.lo & -4096 as lo
+    with joined as not materialized (
         -- In the order of the index that holds nothing else, or a plan made for a young table would look for them in another.
-        from (select s.lo from spanmq.span s
-              where s.queue_id = this_queue and s.state = 'r' and s.priority is null and s.is_joined and s.n = 256
-              order by s.queue_id, s.priority desc, s.lo) j
-        group by 1 having count(*) = 16),
+        select s.lo, s.joined_n from spanmq.span s
+        where s.queue_id = this_queue and s.state = 'r' and s.priority is null and s.joined_n is not null
+        order by s.queue_id, s.priority desc, s.lo),
+    whole as materialized (
+        select w.first_lo, w.last_lo, w.first_lo & -256 as from_id, (w.last_lo | 255) + 1 as to_id, w.n,
+               w.n = (w.last_lo | 255) + 1 - (w.first_lo & -256)
+               -- Not where most are whole: the key may lie on as many pages as there are spans.
+               or w.n < 192 * w.spans and w.spans = (select count(*) from spanmq.span s
+                    where s.queue_id = this_queue and s.lo between w.first_lo & -256 and w.last_lo | 255) as is_alone
+        from (select min(j.lo) as first_lo, max(j.lo) as last_lo, count(*) as spans, sum(j.joined_n) as n from joined j) w),
+    runs as materialized (
+        select w.* from whole w where w.is_alone
+        union all
+        select c.first_lo, c.last_lo, c.from_id, c.from_id + 4096, c.n, true
+        from (select j.lo & -4096 as from_id, min(j.lo) as first_lo, max(j.lo) as last_lo, count(*) as spans, sum(j.joined_n) as n
+              from joined j group by 1) c
+        where (select not w.is_alone from whole w)
+          and (c.n = 4096 or c.spans = (select count(*) from spanmq.span s
+                where s.queue_id = this_queue and s.lo >= c.from_id and s.lo < c.from_id + 4096))),
     gaps as (
-        select lag(b.lo, 1, -4096) over (order by b.lo) + 4096 as first_lo, b.lo - 1 as last_lo
-        from (select w.lo from whole w union all select 9223372036854775807) b)
-    select 4096 * w.chunks + r.n - x.noted, 4096 * w.chunks + r.n - r.hidden - x.noted_due,
+        select lag(r.to_id, 1, 0) over (order by r.from_id) as from_id, r.from_id - 1 as to_id
+        from (select r.from_id, r.to_id from runs r union all select 9223372036854775807, null) r)
+    select w.n + r.n - x.noted, w.n + r.n - r.hidden - x.noted_due,
            -- The lowest id may be over its span's lo, where that is leased; the newest may stand in any span of the last block.
            (select min(coalesce(lower(s.ids), s.lo)) from spanmq.span s
             where s.queue_id = this_queue and s.lo between e.first_lo and e.first_lo | 255),
            (select max(coalesce(upper(s.ids), s.lo + s.n)) - 1 from spanmq.span s
             where s.queue_id = this_queue and s.lo between e.last_lo / 256 * 256 and e.last_lo)
         into total, visible, oldest_id, newest_id
-        from (select count(*) as chunks, min(lo) as first_lo, max(lo) + 3840 as last_lo from whole) w
+        from (select coalesce(sum(n), 0) as n, min(first_lo) as first_lo, max(last_lo) as last_lo from runs) w
         cross join (
             select coalesce(sum(o.n), 0) as n, coalesce(sum(o.hidden), 0) as hidden, min(o.first_lo) as first_lo, max(o.last_lo) as last_lo
             from gaps g
             -- Of a ready span vt is past: so one comparison a span tells what is hidden, which is what a million messages cost here.
             cross join lateral (
                 select sum(s.n) as n, sum(s.n) filter (where s.vt > at_) as hidden, min(s.lo) as first_lo, max(s.lo) as last_lo
-                from spanmq.span s where s.queue_id = this_queue and s.lo between g.first_lo and g.last_lo) o
-            where g.first_lo <= g.last_lo) r
+                from spanmq.span s where s.queue_id = this_queue and s.lo between g.from_id and g.to_id) o
+            where g.from_id <= g.to_id) r
         cross join (
             select count(*) as noted, count(*) filter (where exists (
                     select from spanmq.span s where s.queue_id = this_queue and s.lo between x.msg_id - x.msg_id % 256 and x.msg_id
@@ -111,8 +126,8 @@ begin
     return n;
 end $$;
 
--- Joins ready spans that were never delivered, of no group, within the blocks from first_id to last_id, where a block has
--- many, and writes those with gaps anew. Skips what others hold. Returns how many spans fewer there are.
+-- Writes ready spans that were never delivered, of no group, within the blocks from first_id to last_id, anew: those of a block as one, in
+-- order, with their number in the index by which count_messages() counts. Skips what others hold. Returns how many spans fewer there are.
 create or replace function spanmq.join_spans(this_queue int, first_id bigint, last_id bigint) returns bigint
 language plpgsql as $$
 declare
@@ -121,15 +136,13 @@ declare
     after bigint;
 begin
     with locked as (
-        select s.ctid as place, s.lo, s.ids is not null as has_grown from spanmq.span s
+        select s.ctid as place, s.lo, s.joined_n is null as is_new from spanmq.span s
         where s.queue_id = this_queue and s.state = 'r' and s.lo between first_id and last_id
           and s.lease_id = 0 and s.attempts = 0 and s.vt is null and s.last_read_at is null and s.group_hash is null and s.priority is null
-          and s.n < 256
         order by s.lo for update skip locked)
     select array_agg(c.place) into places
-        from (select l.place, l.has_grown, count(*) over (partition by l.lo / 256) as spans from locked l) c
-        -- One that single settlements made gaps in was written where there was room, and is long: the next to it may be anywhere.
-        where c.spans > 1 or c.has_grown;
+        from (select l.place, l.is_new, count(*) over (partition by l.lo / 256) as spans from locked l) c
+        where c.spans > 1 or c.is_new;
     if places is null then
         return 0;
     end if;
@@ -140,13 +153,11 @@ begin
         delete from spanmq.span s where s.ctid = any (places)
         returning s.lo, s.n, s.ids),
     blocks as (
-        select range_agg(piece) as ids, count(*) as pieces from gone g, unnest(spanmq.ids_of(g.lo, g.n, g.ids)) piece group by g.lo / 256),
+        select range_agg(piece) as ids from gone g, unnest(spanmq.ids_of(g.lo, g.n, g.ids)) piece group by g.lo / 256),
     joined as (
-        -- Marked only where so many went that pages of the key were left all but empty. Of batches two or three go in a block: counted by the
-        -- key those cost less.
-        insert into spanmq.span (queue_id, lo, n, state, ids, is_joined)
-        select this_queue, lower(b.ids), b.n, 'r', spanmq.run_ids(b.ids), nullif(b.n = 256 and b.pieces > 8, false)
-            from (select ids, pieces, spanmq.count_ids(ids) as n from blocks) b order by lower(b.ids)
+        insert into spanmq.span (queue_id, lo, n, state, ids, joined_n)
+        select this_queue, lower(b.ids), b.n, 'r', spanmq.run_ids(b.ids), b.n
+            from (select ids, spanmq.count_ids(ids) as n from blocks) b order by lower(b.ids)
         returning lo)
     select (select count(*) from gone), (select count(*) from joined) into before, after;
     return before - after;

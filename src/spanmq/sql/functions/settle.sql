@@ -239,7 +239,7 @@ begin
     elsif lease <> 0 or lower(rest) = this_lo then
         -- A leased span that shrank to one message keeps its ids, so that take_out() does not take it for one without notes.
         update spanmq.span s
-            set n = spanmq.count_ids(rest),
+            set n = spanmq.count_ids(rest), joined_n = null,
                 ids = case when int8multirange(int8range(this_lo, upper(rest))) <> rest or lease <> 0 and upper(rest) - this_lo = 1 then rest end
             where s.queue_id = this_queue and s.lo = this_lo and s.lease_id = lease;
     else

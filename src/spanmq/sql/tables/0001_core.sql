@@ -78,7 +78,7 @@ create table spanmq.span (
     group_hash bigint,                     -- hashtextextended(group_key, 0): an index entry of fixed length
     group_key text,
     priority smallint,                     -- null: 0, the lowest
-    is_joined boolean,                     -- maintain() made it of others, and it was all that its block has; else null
+    joined_n smallint,                     -- n, of a ready span that maintain() wrote and nobody has changed since; else null, or past
     primary key (queue_id, lo, lease_id)
 ) with (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create index span_ready on spanmq.span (queue_id, lo) where state = 'r';
@@ -89,10 +89,11 @@ create index span_group on spanmq.span (queue_id, group_hash, (case when state =
     where group_hash is not null;
 -- By lease: what a heartbeat extends, and what is in flight.
 create index span_lease on spanmq.span (queue_id, lease_id) where state = 'l';
--- By priority, highest first; and, at null, whole blocks that maintain() joined, by which count_messages() goes. One index for two
--- questions, since every statement that writes opens them all. No send, claim or settlement makes an entry of the second kind. Without
--- n: an update of a column that stands in a predicate makes an entry in every index.
-create index span_priority on spanmq.span (queue_id, priority desc, lo) where state = 'r' and (priority > 0 or is_joined);
+-- By priority, highest first; and, at null, what maintain() joined, which count_messages() counts in the index alone. One index for two
+-- questions, since every statement that writes opens them all. No send or claim makes an entry of the second kind, nor does a settlement:
+-- the first in such a span takes it out, and writes an entry of it in the others. Not n itself: then each would.
+create index span_priority on spanmq.span (queue_id, priority desc, lo) include (joined_n)
+    where state = 'r' and (priority > 0 or joined_n is not null);
 
 -- A message that left a leased span one by one. Such a row, and not a change of the span, lets deletes of different
 -- messages of one lease go on without waiting for each other. It goes when its span goes.

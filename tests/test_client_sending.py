@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import psycopg
 import pytest
@@ -142,3 +142,15 @@ def test_upstream_pgmq_goes_on_with_plain_sends(upstream_database: str) -> None:
         assert client.send_batch("orders", [1, 2]) == [2, 3]
         with pytest.raises(errors.NotSupportedByUpstreamError):
             client.send("orders", 1, priority=1)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))),
+        datetime.min.replace(tzinfo=timezone(timedelta(hours=5))),
+    ],
+)
+def test_moment_beyond_the_years_that_python_knows_is_refused(client: Client, moment: datetime) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match="delay is out of range"):
+        client.send("orders", 1, delay=moment)

@@ -395,3 +395,7 @@ def test_no_file_names_a_path_or_a_registry_of_the_machine_it_was_written_on() -
 def test_sql_files_belong_to_the_package() -> None:
     assert [path for path in (ROOT / "src").rglob("*.sql") if PACKAGE / "sql" not in path.parents] == []
     assert (PACKAGE / "py.typed").exists()
+
+
+def test_sql_is_ascii_for_a_database_of_any_encoding() -> None:
+    assert [str(path) for path in (PACKAGE / "sql").rglob("*.sql") if not path.read_bytes().isascii()] == []

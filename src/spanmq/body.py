@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time
+from decimal import Decimal
 from enum import Enum
 from typing import Any, Final
 from uuid import UUID
@@ -71,9 +72,20 @@ _json_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators
 _json_decoder = json.JSONDecoder()
 
 
+# The same for numbers of more digits than Python reads (4,300), of which PostgreSQL keeps 131,072: a Decimal
+# knows no such bound. Apart, because it calls Python for each number.
+_long_number_decoder = json.JSONDecoder(parse_int=lambda digits: int(Decimal(digits)))
+
+
 def read_json(raw: bytes) -> Any:
-    """Read JSON as PostgreSQL prints it; raises ValueError for what is none."""
-    return _json_decoder.raw_decode(raw.decode())[0]
+    """Read JSON as PostgreSQL prints it; raises ValueError for what is none, RecursionError if deep."""
+    text = raw.decode()
+    try:
+        return _json_decoder.raw_decode(text)[0]
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        return _long_number_decoder.raw_decode(text)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +121,7 @@ class Codec:
         return _checked(self.encryption.seal(text, self.place), "sealed body")
 
     def decode(self, raw: bytes | None) -> object:
-        """Give the body that was sent; SQL's null gives None, one that does not open an Unopened."""
+        """Give the body that was sent; SQL's null gives None, what can't be read an Unopened."""
         if raw is None:
             return None
         if self.encryption is not None and self.place is not None:
@@ -117,7 +129,10 @@ class Codec:
             if isinstance(opened, Unopened):
                 return opened
             raw = opened
-        value = read_json(raw) if self.decoder is None else self.decoder(raw)
+        try:
+            value = read_json(raw) if self.decoder is None else self.decoder(raw)
+        except Exception as error:  # noqa: BLE001, a decoder may raise anything; the others must come through
+            return unread(raw, "body", error)
         if type(value) is dict and len(value) == 1 and isinstance(envelope := value.get(BYTES_KEY), str):
             try:
                 return base64.b64decode(envelope, validate=True)
@@ -127,9 +142,12 @@ class Codec:
 
     def _text(self, body: object) -> str:
         if isinstance(body, RawJson):
+            if not isinstance(body.text, str | bytes):
+                raise TypeError(f"RawJson takes str or bytes, got {type(body.text).__qualname__}")
             return body.text if isinstance(body.text, str) else body.text.decode()
         if isinstance(body, bytes | bytearray | memoryview):
-            return f'{{"{BYTES_KEY}":"{base64.b64encode(body).decode()}"}}'
+            # bytes(): a memoryview may have gaps
+            return f'{{"{BYTES_KEY}":"{base64.b64encode(bytes(body)).decode()}"}}'
         if isinstance(body, Mapping) and len(body) == 1 and isinstance(body.get(BYTES_KEY), str):
             raise ValueError(f"a text under the single key {BYTES_KEY!r} is the envelope of bytes")
         if self.encoder is None:
@@ -138,6 +156,13 @@ class Codec:
             body = plain(body)
         encoded = self.encoder(body)
         return encoded if isinstance(encoded, str) else bytes(encoded).decode()
+
+
+def unread(raw: bytes, what: str, error: Exception) -> Unopened:
+    """Give what stands for a body when it, or its headers, can't be read."""
+    reason = InvalidBodyError(f"the {what} can't be decoded: {error}")
+    reason.__cause__ = error
+    return Unopened(raw.decode(errors="replace"), reason)
 
 
 def encode_headers(headers: Headers | None, group: str | None) -> str | None:
@@ -159,12 +184,15 @@ def encode_headers(headers: Headers | None, group: str | None) -> str | None:
     return _checked(text, "headers")
 
 
+# Headers know no bytes.
+_AS_BYTES: Final = {"body": "Send it as bytes: they come back unchanged."}
+
+
 def _checked(text: str, what: str) -> str:
     """Refuse what PostgreSQL would refuse less clearly, or only after hundreds of megabytes."""
     if "\0" in text or ("\\u0000" in text and _ESCAPED_NUL.search(text)):
         raise InvalidBodyError(
-            f"the {what} holds the character NUL, which PostgreSQL can't store",
-            hint="Send it as bytes: they come back unchanged.",
+            f"the character NUL in the {what} is one that PostgreSQL can't store", hint=_AS_BYTES.get(what)
         )
     # The number of bytes matters only near the limit or when a character may have no encoding.
     if len(text) * 4 > BODY_BYTES_MAX or not text.isascii():
@@ -172,8 +200,7 @@ def _checked(text: str, what: str) -> str:
             size = len(text.encode())
         except UnicodeEncodeError as error:
             raise InvalidBodyError(
-                f"the {what} holds a surrogate without its other half, which is no character",
-                hint="Send it as bytes: they come back unchanged.",
+                f"a surrogate without its other half in the {what} is no character", hint=_AS_BYTES.get(what)
             ) from error
         if size > BODY_BYTES_MAX:
             raise BodyTooLargeError(

@@ -215,6 +215,8 @@ def bigint(name: str, value: int) -> Argument:
 
 def bigints(name: str, values: int | Iterable[int]) -> Argument:
     """Pass an array of bigints; one number is an array of one."""
+    if isinstance(values, str | bytes | bytearray | memoryview):  # whose elements may be numbers
+        raise InvalidArgumentError(f"{name} must be integers, got {type(values).__qualname__}")
     try:
         numbers = iter([values] if isinstance(values, int) else values)
     except TypeError as error:
@@ -288,7 +290,11 @@ def moment(name: str, value: Delay) -> Argument:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise InvalidArgumentError(f"{name} must be a datetime with a time zone, got {value!r}")
-        return Argument(name, value.astimezone(UTC).isoformat(), "cast({} as timestamptz)")
+        try:
+            at = value.astimezone(UTC)
+        except OverflowError as error:  # within hours of the first or the last year that Python knows
+            raise InvalidArgumentError(f"{name} is out of range, got {value}") from error
+        return Argument(name, at.isoformat(), "cast({} as timestamptz)")
     whole, microseconds = divmod(duration(name, value), timedelta(seconds=1))
     # As a clock face: PostgreSQL 14 reads no count beyond 32 bits, and a day may have 23 hours.
     face = f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}.{microseconds.microseconds:06}"

@@ -130,7 +130,12 @@ class AsyncClient(
                 dsn,
                 min_size=1,
                 max_size=pool_size,
-                kwargs={"autocommit": True, **({"prepare_threshold": None} if pooler else {})},
+                kwargs={
+                    "autocommit": True,
+                    # JSON is: a database, or PGCLIENTENCODING, may say otherwise.
+                    "client_encoding": "utf8",
+                    **({"prepare_threshold": None} if pooler else {}),
+                },
                 check=check_alive,
                 configure=on_connect,
                 open=False,
@@ -282,7 +287,9 @@ class AsyncClient(
         transaction settles: a handler that acks the lot takes one, fifty concurrent handlers take fifty.
         """
         messages = await self._take(calls.receive(self._codec.of(queue), queue, quantity, lease, slots), wait)
-        return messages if self._codec.encryption is None else await self._opened(messages)
+        if any(type(message.body) is Unopened for message in messages):
+            return await self._opened(messages)
+        return messages
 
     async def peek(
         self, queue: str, quantity: int = 10, *, after: int = 0, body_bytes_max: int | None = None
@@ -427,19 +434,20 @@ class AsyncClient(
             return await receive_until(look, announced, deadline, self._poll_interval, ahead)
 
     async def _opened(self, messages: list[Message]) -> list[Message]:
-        """Give back what does not open; raises DecryptionError when nothing else came."""
-        reasons: dict[str, list[Message]] = {}
+        """Give back what can't be opened or read; raises why not when nothing else came."""
+        reasons: dict[tuple[str, str], list[Message]] = {}
         for message in messages:
             if isinstance(message.body, Unopened):
-                reasons.setdefault(message.body.error.message, []).append(message)
+                error = message.body.error
+                reasons.setdefault((error.message, type(error).__name__), []).append(message)
                 logger.warning(
                     "body_unopened queue=%s message=%s error=%r",
                     message.queue,
                     message.message_id,
-                    message.body.error.message,
+                    error.message,
                 )
-        for reason, closed in reasons.items():
-            await self.nack(closed, reason, error_class="DecryptionError")
+        for (reason, error_class), closed in reasons.items():
+            await self.nack(closed, reason, error_class=error_class)
         opened = [message for message in messages if not isinstance(message.body, Unopened)]
         if messages and not opened:
             raise messages[0].body.error
@@ -474,5 +482,5 @@ async def look_ahead_all(client: AsyncClient, queues: Sequence[str]) -> list[flo
 
 def install_at(dsn: str) -> Installed:
     """Install the schema over a new connection."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    with psycopg.connect(dsn, autocommit=True, client_encoding="utf8") as connection:
         return schema.install(connection)

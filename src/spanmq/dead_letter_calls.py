@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from spanmq import call as argument
-from spanmq.body import Codec, Headers, encode_headers
+from spanmq.body import Codec, Headers, encode_headers, read_json
 from spanmq.call import Argument, Call, Rows, Seconds, Shape
 from spanmq.errors import InvalidArgumentError
 from spanmq.message import DeadLetter, DeadLetterCount, Redriven
@@ -164,7 +164,7 @@ def _dead_letters(codec: Codec, rows: Rows) -> list[DeadLetter]:
             queue=row["queue_name"],
             message_id=row["msg_id"],
             body=codec.of(row["queue_name"]).decode(row["message"]),
-            headers=None if row["headers"] is None else json.loads(row["headers"]),
+            headers=None if row["headers"] is None else read_json(row["headers"]),
             group=row["group_key"],
             attempts=row["attempts"],
             enqueued_at=row["enqueued_at"],

@@ -25,7 +25,7 @@ from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from spanmq.errors import DecryptionError, EncryptionError
+from spanmq.errors import DecryptionError, EncryptionError, InvalidBodyError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -45,10 +45,10 @@ _LINE: Final = re.compile(r"(?P<id>[A-Za-z0-9._-]{1,64})\s+(?P<key>[A-Za-z0-9+/]
 
 @dataclass(frozen=True, slots=True)
 class Unopened:
-    """A body that could not be opened, as it is in the database, and why not."""
+    """A body that could not be opened or read, as it is in the database, and why not."""
 
     text: str
-    error: DecryptionError
+    error: DecryptionError | InvalidBodyError
 
 
 @dataclass(slots=True)

@@ -263,6 +263,7 @@ _CLASS_OF_SQLSTATE: Final[dict[str, type[SpanmqError]]] = {
 # the server may speak; its sentences are not.
 _CLASS_OF_WORD: Final[tuple[tuple[str, str, type[SpanmqError]], ...]] = (
     ("22P02", r"\bjson\b", InvalidBodyError),
+    ("54001", r"", InvalidBodyError),  # the stack: of what we pass, only JSON nests
     ("54000", r"\bjsonb\b", BodyTooLargeError),  # "total size of jsonb array elements exceeds …"
     ("XX000", r"\balloc request size\b", BodyTooLargeError),  # over 1 GB of memory for one value
     ("42P01", r'pgmq\.[qa]_(?P<queue>[^"»«]*)', QueueNotFoundError),

@@ -179,7 +179,7 @@ class AsyncPoolLink:
                 yield connection
             return
         try:
-            connection = await AsyncConnection.connect(self.dsn, autocommit=True)
+            connection = await AsyncConnection.connect(self.dsn, autocommit=True, client_encoding="utf8")
         except psycopg.OperationalError as error:
             raise errors.ConnectionFailedError(str(error).strip()) from error
         except psycopg.ProgrammingError as error:  # from the parser of DSNs
@@ -259,13 +259,40 @@ class _JsonLoader(Loader):
         return bytes(data)[1:]
 
 
+class _ForeignJsonLoader(_JsonLoader):
+    """Give it in UTF-8, which a decoder expects, whatever encoding the caller's connection has."""
+
+    def load(self, data: Buffer) -> bytes:
+        encoding = self.connection.info.encoding if self.connection else "utf-8"
+        return super().load(data).decode(encoding).encode()
+
+
+class _AsciiTextLoader(Loader):
+    """Give text: without an encoding (SQL_ASCII) psycopg leaves it as bytes."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> str:
+        return bytes(data).decode(errors="replace")
+
+
+def cursor_of(connection: AsyncConnection[Any]) -> AsyncCursor[Any]:
+    """Give a cursor of ours: the caller's connection may make cursors and rows of another kind."""
+    cursor = AsyncCursor(connection, row_factory=tuple_row)
+    encoding = connection.info.encoding
+    foreign = encoding not in ("utf-8", "ascii")
+    cursor.adapters.register_loader("jsonb", _ForeignJsonLoader if foreign else _JsonLoader)
+    if encoding == "ascii":
+        for kind in ("text", "varchar", "name"):
+            cursor.adapters.register_loader(kind, _AsciiTextLoader)
+    return cursor
+
+
 async def execute(connection: AsyncConnection[Any], call: Call[Result], *, relaxed: bool = False) -> Result:
     """Run a call on a connection."""
     if connection.closed:
         raise errors.ConnectionFailedError("the connection is closed", function=call.function)
-    # Not connection.cursor(): the caller's connection may make cursors and rows of another kind.
-    cursor = AsyncCursor(connection, row_factory=tuple_row)
-    cursor.adapters.register_loader("jsonb", _JsonLoader)
+    cursor = cursor_of(connection)
     statement, parameters = call.statement(Style.PSYCOPG, relaxed=relaxed), call.parameters()
     try:
         # Binary: a timestamptz as text could be read only in one of PostgreSQL's date styles.
@@ -282,6 +309,14 @@ async def execute(connection: AsyncConnection[Any], call: Call[Result], *, relax
         columns = columns_of(cursor)
     except psycopg.Error as error:
         raise typed(error, connection, call) from error
+    except UnicodeEncodeError as error:
+        lacking = error.object[error.start]
+        raise errors.InvalidBodyError(
+            f"the connection's encoding, {connection.info.encoding}, lacks the character {lacking!r}",
+            hint="set client_encoding to 'UTF8'",
+            function=call.function,
+            queue=call.queue,
+        ) from error
     return call.read(Rows(columns, values))
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final
 
-from spanmq.body import Codec
+from spanmq.body import Codec, read_json, unread
 from spanmq.call import Rows
 from spanmq.message import GROUP_HEADER, Message, Settled
 
@@ -41,14 +40,18 @@ def messages(codec: Codec, queue: str, rows: Rows) -> list[Message]:
         number, body, raw, attempt, sent_at, until, read_at, lease, slot, group, error, archived_at = pick(
             (*row, None)
         )
-        headers = None if raw is None else json.loads(raw)
+        body = decode(body)
+        try:
+            headers = None if raw is None else read_json(raw)
+        except RecursionError as reason:
+            headers, body = None, unread(raw, "headers", reason)
         if group is None and headers and (value := headers.get(GROUP_HEADER)) is not None:
             group = str(value)
         found.append(
             Message(
                 queue=queue,
                 message_id=number,
-                body=decode(body),
+                body=body,
                 headers=headers,
                 attempt=attempt,
                 enqueued_at=sent_at,

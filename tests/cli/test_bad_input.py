@@ -71,7 +71,7 @@ FAILURES = {
     ),
     "NUL in a body": (
         ["send", "orders", '"\\u0000"'],
-        "bad body: the body holds",
+        "bad body: the character NUL in the body",
         "as bytes",
     ),
     "id too large": (["delete", "orders", "9" * 20], "bad argument: value", ""),

@@ -13,6 +13,7 @@ from spanmq.errors import (
     ConnectionFailedError,
     ConnectionLostError,
     DecryptionError,
+    InvalidBodyError,
     MissingPrivilegeError,
     SpanmqError,
 )
@@ -161,7 +162,7 @@ class Intake:
                 count = await self._receive(quantity)
             except (ConnectionFailedError, ConnectionLostError):
                 return
-            except DecryptionError as error:
+            except (DecryptionError, InvalidBodyError) as error:
                 # They have gone back, to come again by their policy: others may stand behind them. But that
                 # policy may know no backoff.
                 failures += 1

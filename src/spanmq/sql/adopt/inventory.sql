@@ -10,8 +10,8 @@ create table spanmq_adopt.queue (
     is_partitioned boolean not null,
     is_unlogged boolean not null,
     created_at timestamptz not null,
-    source regclass,                  -- pgmq.q_…; null: the table is missing
-    archive regclass,                 -- pgmq.a_…; null: likewise
+    source regclass,                  -- pgmq.q_...; null: the table is missing
+    archive regclass,                 -- pgmq.a_...; null: likewise
     owner name,
     messages bigint not null default 0,
     hidden bigint not null default 0,

@@ -67,7 +67,7 @@ begin
     return known;
 end $$;
 
--- Those of [[writer, archived_at], …] that are not seen from a position.
+-- Those of [[writer, archived_at], ...] that are not seen from a position.
 create or replace function spanmq.not_seen_from(late jsonb, here jsonb) returns jsonb
 language plpgsql stable as $$
 declare

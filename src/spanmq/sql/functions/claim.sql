@@ -223,7 +223,7 @@ begin
 end $$;
 
 -- Takes visible spans of every kind, with gaps and without, which may lie between each other: looks at candidates, locks those that
--- hold the quantity lowest ids of them, and looks again at what it has. In the order of ids among the first 2 × quantity + 32 ready
+-- hold the quantity lowest ids of them, and looks again at what it has. In the order of ids among the first 2 * quantity + 32 ready
 -- spans (up to 1,000) and the 1,000 that fell due first.
 create or replace function spanmq.claim_mixed(this_queue int, quantity int, at_ timestamptz, due_from timestamptz, ready_from bigint)
 returns spanmq.run[]

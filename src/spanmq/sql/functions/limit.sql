@@ -49,7 +49,7 @@ end $$;
 -- the time at which the bucket would be full, in a sequence (nanoseconds since 2020): reading and setting it takes no lock that
 -- lasts, so a receiver never waits for the transaction of another. What a rolled back claim took is lost.
 
--- Takes up to `quantity` tokens and returns how many; negative: gives them back. At most burst + rate × seconds in any time.
+-- Takes up to `quantity` tokens and returns how many; negative: gives them back. At most burst + rate * seconds in any time.
 create or replace function spanmq.take_tokens(this_queue int, quantity int, rate double precision, burst double precision) returns int
 language plpgsql as $$
 declare

@@ -108,7 +108,7 @@ begin
     end if;
 end $$;
 
--- Appends messages under the ids that were drawn for them. `ids` is null when they are first_id, first_id + 1, …
+-- Appends messages under the ids that were drawn for them. `ids` is null when they are first_id, first_id + 1, ...
 create or replace function spanmq.append(
     this_queue int, size int, first_id bigint, ids bigint[], sent_at timestamptz, messages jsonb[], headers jsonb[]
 ) returns void

@@ -1,5 +1,5 @@
 -- twin: unlogged
--- Claiming only the messages that contain a document: read(…, conditional).
+-- Claiming only the messages that contain a document: read(..., conditional).
 
 -- As claim(), for the visible messages with message @> conditional.
 create or replace function spanmq.claim_matching(

@@ -1,7 +1,7 @@
 -- Sending with what PGMQ's send doesn't know: priority, expiry, attempts of one's own, deduplication, order of commit in a group.
 --
--- Lock order: groups of ordered sends, ascending → the queue's row, the first time that it is sent with a priority or with
--- limits → deduplication, ascending. All to commit. Senders that ask for none of it wait for nobody.
+-- Lock order: groups of ordered sends, ascending -> the queue's row, the first time that it is sent with a priority or with
+-- limits -> deduplication, ascending. All to commit. Senders that ask for none of it wait for nobody.
 
 -- Sends messages, all or none, and returns their ids in the order of the messages: of a duplicate that of the message that was sent
 -- first. headers and dedup_ids are null, or hold one (or null) for each message; the rest is for all.

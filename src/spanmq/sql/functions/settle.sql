@@ -1,7 +1,7 @@
 -- twin: unlogged
 -- Settling. Whatever takes messages out of their spans (delete, archive, ack, set_vt) goes through take_out().
 --
--- Lock order: spans, ascending → notes of settled messages, ascending. Claims never wait. So two settlements can deadlock only
+-- Lock order: spans, ascending -> notes of settled messages, ascending. Claims never wait. So two settlements can deadlock only
 -- where PGMQ's would: on the same messages, in two calls of one transaction.
 
 -- Takes these messages out of their spans and returns them as runs, ascending; what is in no span is not in the result.
@@ -182,7 +182,7 @@ begin
     if took is null then
         return null;
     end if;
-    -- The last one sweeps up. Counting at every step would cost n² a span, so a large span is swept only by who takes its last
+    -- The last one sweeps up. Counting at every step would cost n^2 a span, so a large span is swept only by who takes its last
     -- message; else by a claim when the lease falls due, or by maintain().
     if this.n <= 16 or upper(took) = upper(spanmq.ids_of(this.lo, this.n, this.ids)) then
         perform spanmq.sweep_span(this);

@@ -6,7 +6,7 @@
 -- id holds a lock on the sequence to the end of its transaction; who makes or drops a subscription takes the sequence for itself. So
 -- either the sender's transaction has ended before, or it sees the change. (A plain send asks less: see send_one().)
 --
--- Lock order: the names of the queues, ascending → bulk publishing of the queue → the queue's row → its sequence. All to commit.
+-- Lock order: the names of the queues, ascending -> bulk publishing of the queue -> the queue's row -> its sequence. All to commit.
 
 -- A queue and its subscriptions. What publishes calls this in the statement that inserts the spans.
 create or replace function spanmq.queues_of(log_id int) returns table (queue_id int)

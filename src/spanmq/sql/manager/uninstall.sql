@@ -52,7 +52,7 @@ begin
             order by 1);
         if cardinality(losses) > 0 then
             raise exception 'uninstalling spanmq would lose data'
-                using errcode = 'MQ006', detail = array_to_string(losses[1:20], ', ') || case when cardinality(losses) > 20 then ', …' else '' end,
+                using errcode = 'MQ006', detail = array_to_string(losses[1:20], ', ') || case when cardinality(losses) > 20 then ', ...' else '' end,
                     hint = 'Empty the queues, archives and dead letters first, or force it.';
         end if;
     end if;

@@ -60,7 +60,7 @@ create table spanmq.upkeep (
 create sequence spanmq.segment_number;
 
 -- A span is a run of unsettled messages in one state. It never crosses a multiple of 256 ids.
---   ids        null: the n messages lo, lo + 1, …; else exactly these n
+--   ids        null: the n messages lo, lo + 1, ...; else exactly these n
 --   lo         lower(ids). Of a leased span it is a key that stays when its first messages have gone.
 --   lease_id   the fencing token of a leased span, 0 of the others
 --   state      r ready, w waiting (delayed, or hidden until vt), l leased

@@ -63,6 +63,72 @@ def test_never_more_than_max_in_flight(race: Race, policy: str, most: int) -> No
     assert delivered == Counter(ids)
 
 
+def test_transactions_that_claim_many_times_keep_to_the_limit(race: Race) -> None:
+    # Nobody sees what another transaction has claimed: each took up to half of the limit.
+    # A span for each: the rest of one that is split waits for the commit.
+    for _ in range(4):
+        race.send(40)
+    race.main.value("select pgmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
+    holders = [race.open() for _ in range(3)]
+    for holder in holders:
+        holder.begin()
+    # One each; then they are in each other's way until they end.
+    taken = [len(holder.column(RECEIVE, race.queue, 1)) for _ in range(2) for holder in holders]
+    assert taken == [1, 1, 1, 0, 0, 0]
+    for holder in holders:
+        holder.commit()
+    assert len(race.main.column(RECEIVE, race.queue, 100)) == 64 - 3
+
+
+def test_who_rolls_a_claim_back_or_commits_it_may_claim_again(race: Race) -> None:
+    race.send(20)
+    race.send(20)
+    race.main.value("select pgmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
+    holder, other = race.open(), race.open()
+    other.begin()
+    assert len(other.column(RECEIVE, race.queue, 1)) == 1
+    holder.begin()
+    for _ in range(3):
+        holder.rows("savepoint before")
+        assert len(holder.column(RECEIVE, race.queue, 1)) == 1
+        holder.rows("rollback to savepoint before")
+    assert len(holder.column(RECEIVE, race.queue, 1)) == 1
+    holder.commit()
+    assert len(holder.column(RECEIVE, race.queue, 1)) == 1
+
+
+def test_who_polls_takes_one_place_of_sixteen(race: Race) -> None:
+    race.main.value("select pgmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
+    poller, other = race.open(), race.open()
+    poller.begin()
+    for _ in range(200):
+        assert poller.column(RECEIVE, race.queue, 1) == []
+    race.send(20)
+    assert len(other.column(RECEIVE, race.queue, 1)) == 1
+    assert len(poller.column(RECEIVE, race.queue, 1)) == 1
+
+
+def test_who_finds_every_place_taken_waits_for_one(race: Race) -> None:
+    race.send(20)
+    race.main.value("select pgmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
+    guard, other = race.open(), race.open()
+    guard.rows(
+        "select pg_advisory_lock(spanmq.lock_key('in flight', %s) + place) from generate_series(1, 16) place",
+        race.queue_id,
+    )
+    # It gives up after 50 ms: so again, until it was seen while it waited.
+    for _ in range(200):
+        later = other.later(RECEIVE, race.queue, 1)
+        if later.waits():
+            break
+        assert later.rows() == []
+    else:
+        raise AssertionError("it never waits")
+    guard.rows("select pg_advisory_unlock_all()")
+    later.rows()
+    assert len(other.column(RECEIVE, race.queue, 1)) == 1
+
+
 def test_never_more_of_a_group_than_its_limit(race: Race) -> None:
     ids = send_groups(race, 3)
     group_of = {each: place % 3 for place, each in enumerate(ids)}

@@ -3,37 +3,41 @@
 -- How many of `quantity` messages may be in flight beside those that are. Holds locks of the queue to the end of the transaction, for
 -- only then do others see what this claim takes. A lease that ran out is not in flight any more.
 --
--- Far from the limit up to 16 claims go side by side, each for at most a 64th of the limit, so all of them for a quarter; as long
--- as they see no more than half of it. (When the last of them looked, there was half; what was under way then was a quarter; what
--- is under way now is the other.) Else claims go one at a time; one that has waited for 50 ms gives 0.
+-- Far from the limit up to 16 transactions claim side by side, once each, for at most a 64th of the limit, so all of them for a quarter; as
+-- long as they see no more than half of it. (When the last of them looked, there was half; what was under way then was a quarter; what
+-- is under way now is the other.) Else claims go one at a time. One that has waited for 50 ms, for that or for one of the 16, gives 0.
 create or replace function spanmq.room_in_flight(this spanmq.queue, quantity int, max_in_flight int, at_ timestamptz) returns int
 language plpgsql as $$
 declare
     key bigint := spanmq.lock_key('in flight', this.queue_id);
     kept text := current_setting('lock_timeout');
-    first_place int := floor(random() * 16);
+    -- Of this transaction: the place that it has from a claim that found nothing, or that it took something. Nobody else sees what.
+    before text := coalesce(current_setting('spanmq.place_' || this.queue_id, true), '');
+    place int;
 begin
-    if quantity <= max_in_flight / 64 and spanmq.count_in_flight_of(this, at_) <= max_in_flight / 2
+    if quantity <= max_in_flight / 64 and before <> 'used' and spanmq.count_in_flight_of(this, at_) <= max_in_flight / 2
        and pg_try_advisory_xact_lock_shared(key) then
+        -- Who polls keeps to one place: else it soon had them all.
+        place := coalesce(nullif(before, '')::int, floor(random() * 16)::int);
         for step in 1 .. 16 loop
-            if pg_try_advisory_xact_lock(key + 1 + (first_place + step) % 16) then
-                -- Again, in a new statement under the lock.
-                if spanmq.count_in_flight_of(this, at_) <= max_in_flight / 2 then
-                    return quantity;
-                end if;
-                return 0;
-            end if;
+            exit when pg_try_advisory_xact_lock(key + 1 + place);
+            place := (place + 1) % 16;
         end loop;
-        return 0;
     end if;
     begin
         perform set_config('lock_timeout', '50ms', true);
-        perform pg_advisory_xact_lock(key);
+        -- Again, if there was none to be had.
+        perform pg_advisory_xact_lock(key + coalesce(1 + place, 0));
         perform set_config('lock_timeout', kept, true);
     exception when lock_not_available then
         return 0;
     end;
-    return least(quantity, max_in_flight - spanmq.count_in_flight_of(this, at_));
+    if place is null then
+        return least(quantity, max_in_flight - spanmq.count_in_flight_of(this, at_));
+    end if;
+    perform set_config('spanmq.place_' || this.queue_id, place::text, true);
+    -- Again, in a new statement under the lock.
+    return case when spanmq.count_in_flight_of(this, at_) <= max_in_flight / 2 then quantity else 0 end;
 end $$;
 
 create or replace function spanmq.count_in_flight_of(this spanmq.queue, at_ timestamptz) returns int

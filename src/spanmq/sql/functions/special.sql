@@ -31,6 +31,10 @@ begin
         return '{}';
     end if;
     runs := spanmq.claim_as(this, quantity, lease, until, at_, slots, conditional, mode, policy);
+    if policy.max_in_flight is not null and runs <> '{}' then
+        -- For room_in_flight().
+        perform set_config('spanmq.place_' || this.queue_id, 'used', true);
+    end if;
     if policy.rate_limit is not null and spanmq.count_runs(runs) < quantity then
         perform spanmq.take_tokens(this.queue_id, spanmq.count_runs(runs) - quantity, policy.rate_limit, policy.rate_burst);
     end if;

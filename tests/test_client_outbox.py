@@ -435,3 +435,17 @@ def test_session_of_the_other_world_is_refused(database: str) -> None:
             AsyncClient(connection="postgresql://")
 
     asynchronously(scenario)
+
+
+def test_closed_connection_of_asyncpg_is_a_typed_error(database: str, client: Client) -> None:
+    async def scenario() -> None:
+        connection = await connect_asyncpg(database)
+        await connection.close()
+        closed = AsyncClient(connection=connection)
+        with pytest.raises(errors.ConnectionFailedError, match="closed"):
+            await closed.send("orders", 1)
+        # Ours alone: it looks first what the database holds.
+        with pytest.raises(errors.ConnectionFailedError, match="closed"):
+            await closed.receive("orders")
+
+    asyncio.run(scenario())

@@ -7,22 +7,26 @@ Every exception of psycopg becomes one of spanmq.errors here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
 from itertools import chain
 from typing import Any, Protocol
 
 import psycopg
 from psycopg import Connection, Cursor
-from psycopg.adapt import Buffer, Loader
+from psycopg.abc import AdaptContext
+from psycopg.adapt import Buffer, Loader, Transformer
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
+from psycopg.types.datetime import TimestamptzBinaryLoader
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from spanmq import errors
 from spanmq.call import PROBE, Call, Result, Rows, Shape, Style, is_missing_function, missing
 from spanmq.concurrency import Lock
+from spanmq.far_time import EARLIEST, LATEST
 from spanmq.message import Flavour
 from spanmq.unreadable_dsn import unreadable
 
@@ -305,7 +309,7 @@ def execute(connection: Connection[Any], call: Call[Result], *, relaxed: bool = 
             # Prepared before an upgrade gave the function more columns: refused before it ran. Psycopg can't
             # forget one statement, so this one goes this way until the connection's end.
             cursor.execute(statement, parameters, binary=True, prepare=False)
-        values = cursor.fetchall()
+        values = _fetch(cursor)
         columns = columns_of(cursor)
     except psycopg.Error as error:
         raise typed(error, connection, call) from error
@@ -318,6 +322,37 @@ def execute(connection: Connection[Any], call: Call[Result], *, relaxed: bool = 
             queue=call.queue,
         ) from error
     return call.read(Rows(columns, values))
+
+
+class _TimeLoader(Loader):
+    """Read any time that PostgreSQL has."""
+
+    format = Format.BINARY
+
+    def __init__(self, oid: int, context: AdaptContext | None = None) -> None:
+        super().__init__(oid, context)
+        self._usual = TimestamptzBinaryLoader(oid, context)
+
+    def load(self, data: Buffer) -> datetime:
+        try:
+            return self._usual.load(data)
+        except psycopg.DataError:
+            # Microseconds from the year 2000 on, the sign first.
+            return EARLIEST if bytes(data)[0] & 0x80 else LATEST
+
+
+def _fetch(cursor: Cursor[Any]) -> Sequence[Sequence[Any]]:
+    """Fetch all rows; once more, with a slower loader, where there is a time that Python has not."""
+    try:
+        return cursor.fetchall()
+    except psycopg.DataError:
+        result = cursor.pgresult
+        if result is None:
+            raise
+        cursor.adapters.register_loader("timestamptz", _TimeLoader)
+        reader = Transformer(cursor)
+        reader.set_pgresult(result)
+        return reader.load_rows(0, result.ntuples, tuple_row(cursor))
 
 
 def columns_of(cursor: Cursor[Any]) -> tuple[str, ...]:

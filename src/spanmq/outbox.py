@@ -11,12 +11,19 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from datetime import datetime
 from functools import partial
 from typing import Any, Final, NoReturn, Protocol
 
 from spanmq.call import PROBE, Call, Result, Rows, Shape, Style, is_missing_function, missing
-from spanmq.errors import InvalidArgumentError, NotPermittedError, SpanmqError, from_driver, lost
+from spanmq.errors import (
+    ConnectionFailedError,
+    InvalidArgumentError,
+    NotPermittedError,
+    SpanmqError,
+    from_driver,
+    lost,
+)
+from spanmq.far_time import read_time
 from spanmq.footing import kind_of
 from spanmq.message import Flavour
 
@@ -160,6 +167,9 @@ def _fetch_cursor(session: Any, statement: str, parameters: Parameters) -> Seque
 
 
 async def _fetch_asyncpg(session: Any, statement: str, parameters: Parameters) -> Sequence[Sequence[Any]]:
+    if session.is_closed():
+        # Asyncpg says so by an error that it also raises for what is no loss of a connection.
+        raise ConnectionFailedError("the connection is closed")
     rows: Sequence[Sequence[Any]] = await session.fetch(statement, *parameters.values())
     return rows
 
@@ -183,7 +193,7 @@ def _rows(shape: Shape, values: Sequence[Sequence[Any]]) -> Rows:
 
 def _field(name: str, value: Any) -> Any:
     if isinstance(value, str) and (name in _TIMES or name.endswith("_at")):
-        return datetime.fromisoformat(value)
+        return read_time(value)
     return value
 
 

@@ -301,3 +301,15 @@ def test_shape_of_older_versions_goes_over(upstream: Session) -> None:
     upstream.execute("select pgmq.read('orders', 0, 1)")
     assert one(upstream, "select pgmq.archive('orders', 61)") is True
     assert one(upstream, "select headers->>'h' from pgmq.a_orders where msg_id = 61") == "1"
+
+
+def test_message_that_waits_for_ever_goes_over(upstream: Session) -> None:
+    upstream.execute("select pgmq.create('orders')")
+    for vt in ("infinity", "-infinity"):
+        upstream.execute("select pgmq.send('orders', '1', %s::timestamptz)", [vt])
+    adopt(upstream)
+    hidden = "select msg_id, vt from pgmq.q_orders where vt > clock_timestamp()"
+    assert [(row[0], row[1].year) for row in rows(upstream, hidden)] == [(1, 9999)]
+    assert rows(upstream, "select msg_id from pgmq.read('orders', 0, 9)") == [(2,)]
+    # What looks at times takes their differences, too.
+    upstream.execute("select pgmq.health(), pgmq.look_ahead('orders'), pgmq.metrics('orders')")

@@ -35,12 +35,15 @@ begin
             select $1, min(m.id), count(*), case when max(m.id) - min(m.id) >= count(*) then range_agg(int8range(m.id, m.id, '[]')) end,
                    m.attempts, m.state, m.vt, m.last_read_at, hashtextextended(m.group_key, 0), m.group_key
             from (
-                select s.msg_id as id, s.read_ct as attempts, case when s.vt > $2 then 'w' else 'r' end::"char" as state,
+                select s.msg_id as id, s.read_ct as attempts, case when v.vt > $2 then 'w' else 'r' end::"char" as state,
                        -- PGMQ takes enqueued_at from the start of the transaction and vt from the clock: they are never equal.
-                       case when s.vt > $2 or s.read_ct > 0 or s.vt - s.enqueued_at not between interval '-1 s' and interval '1 s' then s.vt end
+                       case when v.vt > $2 or s.read_ct > 0 or v.vt - s.enqueued_at not between interval '-1 s' and interval '1 s' then v.vt end
                            as vt,
                        %1$s as last_read_at, spanmq.group_of(%2$s) as group_key
-                from %3$s s where s.msg_id between $3 and $4) m
+                from %3$s s
+                -- Before PostgreSQL 17 nothing can be subtracted from infinity.
+                cross join lateral (select case s.vt when 'infinity' then '9999-12-31 00:00:00+00' when '-infinity' then s.enqueued_at else s.vt end as vt) v
+                where s.msg_id between $3 and $4) m
             group by m.id / 256, m.attempts, m.state, m.vt, m.last_read_at, m.group_key
             order by 2
             $insert$, last_read_at, headers, source)

@@ -338,3 +338,39 @@ def test_sql_in_what_else_is_given_is_text(connection: Connection[Any], text: st
     with pytest.raises(psycopg.Error) as raised, connection.transaction():
         connection.execute("select pgmq.bind_topic(%s, 'jobs')", [text])
     assert raised.value.sqlstate.startswith("MQ") if raised.value.sqlstate else False
+
+
+# Whoever may make queues may make functions beside ours. One that takes an argument as it comes, where ours
+# needs a cast, is the nearer one: here by what ours takes, what might come.
+NEARER = [
+    {"text": "character varying"},
+    {"bigint": "integer"},
+    {"double precision": "integer"},
+    {"text": "character varying", "bigint": "integer", "double precision": "integer"},
+    {"text[]": "character varying[]", "bigint[]": "integer[]"},
+]
+
+
+def test_functions_of_who_may_make_queues_are_never_the_nearer_ones(caller: Connection[Any]) -> None:
+    caller.execute(f"grant create on schema pgmq to {ROLE}".encode())
+    caller.execute(f"select pgmq.grant_queue('{ROLE}', 'jobs', 'manage')".encode())
+    ours = {**calls(caller), "create": ["select pgmq.create('others'::text)"]}
+    rows = caller.execute(
+        "select proname, array(select format_type(t, null)"
+        "   from unnest(proargtypes) with ordinality u (t, place) order by place)"
+        " from pg_proc where pronamespace = 'pgmq'::regnamespace and prokind = 'f'"
+    ).fetchall()
+    taken = {(name, tuple(types)) for name, types in rows}
+    caller.execute(f"set local role {ROLE}".encode())
+    for name, types in sorted(taken):
+        for nearer in NEARER:
+            theirs = (name, tuple(nearer.get(each, each) for each in types))
+            if theirs not in taken:
+                taken.add(theirs)
+                caller.execute(
+                    f"create function pgmq.{name}({', '.join(theirs[1])}) returns void language plpgsql"
+                    " as $$ begin raise exception 'theirs' using errcode = 'THEIR'; end $$".encode()
+                )
+    caller.execute("reset role")
+    outcomes = {name: {outcome(caller, each) for each in statements} for name, statements in ours.items()}
+    assert {name for name, found in outcomes.items() if "THEIR" in found} == set()

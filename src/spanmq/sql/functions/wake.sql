@@ -92,7 +92,8 @@ declare
     made regclass;
     last regclass;
 begin
-    perform pgmq.acquire_queue_lock(this.name);
+    -- Cast: who may make queues may make a function of that name beside ours, and for a varchar it would be the nearer one.
+    perform pgmq.acquire_queue_lock(this.name::text);
     -- A new statement: the one who held the lock may have made them.
     select q.waiting into made from spanmq.queue q where q.queue_id = this.queue_id;
     if made is null then

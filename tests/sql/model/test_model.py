@@ -21,6 +21,8 @@ from tests.sql.races.sessions import Race, Session
 
 # The same programs in every run. More of them, and others each time: SPANMQ_MODEL_EXAMPLES=1000.
 EXAMPLES = 25
+# On an older version fewer: there they tell what its planner and its locks do, not what our logic does.
+OLDER_EXAMPLES = 10
 STEPS = 30
 HOUR = 3600
 # Before the end of a block of 256 ids; before the end of the first segment.
@@ -423,6 +425,8 @@ def said(model: Model) -> list[Any]:
 
 def program_settings(examples: int) -> settings:
     """Let so many programs run, the same each time unless more are asked for."""
+    if "SPANMQ_TEST_POSTGRES" in os.environ:
+        examples = min(examples, OLDER_EXAMPLES)
     return settings(
         max_examples=int(os.environ.get("SPANMQ_MODEL_EXAMPLES", examples)),
         stateful_step_count=STEPS,

@@ -1,10 +1,8 @@
 """Random programs on queues whose policies order or limit: never more, never out of order, nothing lost."""
 
-import os
 from typing import Any, cast
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -17,11 +15,11 @@ from hypothesis.stateful import (
 from psycopg.types.json import Jsonb
 from tests.sql.model.governed import ENDLESS, Governed, Policy
 from tests.sql.model.invariants import broken_invariants
-from tests.sql.model.test_model import headers_of, jsonb, open_session, said
+from tests.sql.model.test_model import headers_of, jsonb, open_session, program_settings, said
 from tests.sql.races.sessions import Race
 
 # As in test_model.py.
-EXAMPLES = int(os.environ.get("SPANMQ_MODEL_EXAMPLES", "15"))
+EXAMPLES = 15
 STEPS = 30
 HOUR = 3600
 POLICIES = {
@@ -232,12 +230,5 @@ def test_queue_with_a_policy_does_what_the_model_says(database: str, policy: str
     kind = "create_unlogged" if policy == "few of a group" else "create"
     run_state_machine_as_test(
         cast(Any, lambda: Program(database, kind, POLICIES[policy])),
-        settings=settings(
-            max_examples=EXAMPLES,
-            stateful_step_count=STEPS,
-            derandomize="SPANMQ_MODEL_EXAMPLES" not in os.environ,
-            deadline=None,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-        ),
+        settings=program_settings(EXAMPLES),
     )

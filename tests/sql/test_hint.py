@@ -148,6 +148,83 @@ def test_look_that_was_slow_starts_a_hint(
     assert hint == (str(SETTLED + dead + 1),)
 
 
+DEAD = 20_000
+STORE_DEAD = """
+insert into spanmq.span (queue_id, lo, lease_id, n, state)
+select queue_id, mod(i, %s), i, 1, 'r' from spanmq.queue, generate_series(1, %s) i
+"""
+
+
+def store_dead(session: psycopg.Connection[tuple[object, ...]]) -> None:
+    """Leave so many dead entries that to pass them is slow, in a session that knows nothing of them."""
+    session.execute(STORE_DEAD, [SETTLED, DEAD])
+    session.execute("delete from spanmq.span where lo < %s", [SETTLED])
+    session.execute("select set_config('spanmq.hints', '', false)")
+    session.execute("select set_config('spanmq.hint_' || queue_id, '', false) from spanmq.queue")
+
+
+def looks_from_the_left(session: psycopg.Connection[tuple[object, ...]], claim: str) -> int:
+    return entries_passed(session, claim) // DEAD
+
+
+def test_hint_that_ran_out_is_renewed_by_one_look(session: psycopg.Connection[tuple[object, ...]]) -> None:
+    store_dead(session)
+    # At first two: to see that it was not the machine that was slow.
+    assert [looks_from_the_left(session, claim) for claim in CLAIMS] == [2] * len(CLAIMS)
+    session.execute(FORGED, ["1 UNTIL 0 UNTIL", -1])
+    assert [looks_from_the_left(session, claim) for claim in CLAIMS] == [1] * len(CLAIMS)
+    for claim in CLAIMS:
+        session.execute(FORGED, ["1 UNTIL 0 UNTIL", -1])
+        session.execute(claim.encode())
+        assert entries_passed(session, claim) < FEW_ENTRIES, claim
+
+
+def test_claims_of_spans_with_gaps_renew_a_hint_by_one_look(
+    session: psycopg.Connection[tuple[object, ...]],
+) -> None:
+    session.execute("select pgmq.purge_queue('jobs')")
+    session.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[200]))")
+    session.execute("select pgmq.delete('jobs', array_agg(msg_id)) from pgmq.q_jobs where mod(msg_id, 2) = 0")
+    store_dead(session)
+    session.execute(FORGED, ["1 UNTIL 0 UNTIL", -1])
+    claims = [claim for claim in CLAIMS if claim not in GROUPED_CLAIMS]
+    assert [looks_from_the_left(session, claim) for claim in claims] == [1] * len(claims)
+
+
+@pytest.mark.parametrize("quantity", [1, 10])
+def test_that_a_hint_ran_out_is_told_once_and_for_a_minute(
+    session: psycopg.Connection[tuple[object, ...]], quantity: int
+) -> None:
+    """Else a machine that is slow at times would go on with hints for ever after the snapshot has gone."""
+    claim = f"select * from pgmq.receive('jobs', {quantity})"
+    store_dead(session)
+    session.execute(FORGED, ["1 UNTIL 0 UNTIL", -61])
+    assert looks_from_the_left(session, claim) == 2
+    session.execute(FORGED, ["1 UNTIL 0 UNTIL", -1])
+    told = "select (spanmq.get_hint(queue_id, clock_timestamp())).ready_ran_out from spanmq.queue"
+    assert session.execute(told).fetchone() == (True,)
+    assert session.execute(told).fetchone() == (False,)
+    assert looks_from_the_left(session, claim) == 2
+
+
+@pytest.mark.parametrize("quantity", [1, 10])
+def test_hint_moves_on_with_what_falls_due(
+    session: psycopg.Connection[tuple[object, ...]], quantity: int
+) -> None:
+    """All leases of settled messages fall due in the end; only those of a moment ago are looked at."""
+    clock = "select spanmq.hint_ms(clock_timestamp())"
+    row = session.execute(clock).fetchone()
+    assert row is not None
+    session.execute(FORGED, ["1 UNTIL 0 UNTIL", 50])
+    session.execute(f"select * from pgmq.receive('jobs', {quantity})".encode())
+    due_from = session.execute(
+        "select split_part(current_setting('spanmq.hint_' || queue_id), ' ', 3)::bigint"
+        " from spanmq.queue where name = 'jobs'"
+    ).fetchone()
+    assert due_from is not None
+    assert int(str(due_from[0])) >= int(str(row[0]))
+
+
 # A hint: where to begin, until when (so many seconds from now), and the same for what falls due.
 FIRST, LEFT = SETTLED + 1, SETTLED + 91
 FORGED = """

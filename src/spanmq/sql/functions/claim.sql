@@ -72,6 +72,8 @@ begin
         exit when taken > 0 or hint.due_until is null;
         perform spanmq.forget_hint(this_queue);
         hint := spanmq.no_hint();
+        hint.ready_ran_out := true;
+        hint.due_ran_out := true;
         started_at := clock_timestamp();
     end loop;
     if slots > 1 and taken > 0 then
@@ -113,7 +115,7 @@ begin
         if hint.ready_until is not null or hint.due_until is not null then
             hint := spanmq.set_hint(this_queue, hint, this.lo, clock_timestamp() - started_at, least(due_at, at_), due_took);
         elsif spanmq.is_slow(clock_timestamp() - started_at + due_took) then
-            hint := spanmq.start_hint(this_queue, hint, this.lo, least(due_at, at_));
+            hint := spanmq.start_hint(this_queue, hint, this.lo, least(due_at, at_), clock_timestamp() - started_at + due_took);
         end if;
         while this.lo is not null loop
             if strict and this.ids is not null then
@@ -158,30 +160,33 @@ begin
     return runs || run;
 end $$;
 
--- A look was slow: because of dead entries, or because the machine was busy? Looks once more from the left, and starts a hint if it is
--- slow again. One that there is moves: to first_lo, the first ready span; where the caller did not look for it (null), this does.
-create or replace function spanmq.start_hint(this_queue int, hint spanmq.hint, first_lo bigint, first_due timestamptz) returns spanmq.hint
+-- A look was slow, it took so long: because of dead entries, or because the machine was busy? Looks once more from the left, and starts a
+-- hint if it is slow again; but where one ran out just now it was the entries, and that look is enough. One that there is moves. To first_lo,
+-- the first ready span; where the caller did not look for it (null), this does.
+create or replace function spanmq.start_hint(
+    this_queue int, hint spanmq.hint, first_lo bigint, first_due timestamptz, took interval
+) returns spanmq.hint
 language plpgsql as $$
 declare
     started_at timestamptz := clock_timestamp();
-    due_took interval;
-    took interval;
+    ready_took interval := took;
+    due_took interval := took;
     found_lo bigint;
 begin
-    if hint.due_until is null then
+    if hint.due_until is null and hint.due_ran_out is not true then
         perform from spanmq.span s where s.queue_id = this_queue and s.state <> 'r' and s.vt <= first_due order by s.queue_id, s.vt limit 1;
+        due_took := clock_timestamp() - started_at;
     end if;
-    due_took := clock_timestamp() - started_at;
-    started_at := clock_timestamp();
-    if hint.ready_until is null or first_lo is null then
+    if hint.ready_until is null and hint.ready_ran_out is not true or first_lo is null then
+        started_at := clock_timestamp();
         select s.lo into found_lo from spanmq.span s
             where s.queue_id = this_queue and s.state = 'r' and s.lo >= hint.ready_from order by s.queue_id, s.lo limit 1;
+        ready_took := clock_timestamp() - started_at;
     end if;
-    took := clock_timestamp() - started_at;
-    if hint.ready_until is null and not spanmq.is_slow(greatest(due_took, took)) then
+    if hint.ready_until is null and not spanmq.is_slow(greatest(due_took, ready_took)) then
         return hint;
     end if;
-    return spanmq.set_hint(this_queue, hint, coalesce(first_lo, found_lo), took, first_due, due_took);
+    return spanmq.set_hint(this_queue, hint, coalesce(first_lo, found_lo), ready_took, first_due, due_took);
 end $$;
 
 -- As much for claims of groups: `took` is how long the look for the oldest spans took, first_lo the first message that it found, perhaps of
@@ -194,7 +199,7 @@ begin
     if spanmq.is_slow(took) and (hint.ready_until is null or hint.due_until is null) then
         select s.vt into due_at from spanmq.span s
             where s.queue_id = this_queue and s.state <> 'r' and s.vt >= hint.due_from and s.vt <= at_ order by s.queue_id, s.vt limit 1;
-        return spanmq.start_hint(this_queue, hint, null, least(due_at, at_));
+        return spanmq.start_hint(this_queue, hint, case when hint.ready_ran_out then first_lo end, least(due_at, at_), took);
     elsif hint.ready_until is not null and first_lo > hint.ready_from + 100 then
         return spanmq.set_hint(this_queue, hint, first_lo, null, hint.due_from, null);
     end if;

@@ -1,9 +1,11 @@
 -- Hints: custom settings of the session, spanmq.hint_<queue_id>; spanmq.hints says until when there may be any. They are set only where a look from the left was slow, so in
 -- health every claim looks from the left. A message that comes back left of a hint waits for the next look from the left:
--- at most half a second, or 20 times as long as that look takes (a minute at most).
+-- at most half a second, or 20 times as long as that look takes (a minute at most). So that look is taken again and again, as long as the
+-- snapshot is held, and under one that is held for long it is most of what a claim costs. Nothing is looked at a second time for it.
 
 -- The hint of this session; its parts are 0, null, -infinity, null where there is none, or where it is malformed, too old or in
--- the future. One that has nothing to say any more is removed. Few expressions: each is prepared anew in each transaction.
+-- the future. What has nothing to say any more is removed: that it ran out is told once, to the claim whose look is the next from the left.
+-- Few expressions: each is prepared anew in each transaction.
 create or replace function spanmq.get_hint(this_queue int, at_ timestamptz) returns spanmq.hint
 language plpgsql volatile as $$
 declare
@@ -18,10 +20,14 @@ begin
             if parts[2] between now_ms and now_ms + 61000 then
                 this.ready_from := least(parts[1], 9e18);
                 this.ready_until := parts[2];
+            elsif parts[2] between now_ms - 60000 and now_ms then
+                this.ready_ran_out := true;
             end if;
             if parts[4] between now_ms and now_ms + 61000 and parts[3] <= now_ms then
                 this.due_from := spanmq.hint_time(parts[3]);
                 this.due_until := parts[4];
+            elsif parts[4] between now_ms - 60000 and now_ms then
+                this.due_ran_out := true;
             end if;
         end if;
     end if;
@@ -30,12 +36,14 @@ begin
         if current_setting('spanmq.hints', true) < now_ms::text then
             perform set_config('spanmq.hints', '', false);
         end if;
+    elsif this.ready_ran_out or this.due_ran_out then
+        perform spanmq.keep_hint(this_queue, this);
     end if;
     return this;
 end $$;
 
 create or replace function spanmq.no_hint() returns spanmq.hint
-language sql immutable as $$ select (0, null, '-infinity', null)::spanmq.hint $$;
+language sql immutable as $$ select (0, null, '-infinity', null, false, false)::spanmq.hint $$;
 
 -- Times of hints: milliseconds since 2020, short, and exact as an integer. Of an interval extract() is immutable: so these are inlined.
 create or replace function spanmq.hint_ms(at_ timestamptz) returns bigint
@@ -78,12 +86,18 @@ begin
     if this.due_until is not null then
         this.due_from := first_due;
     end if;
+    perform spanmq.keep_hint(this_queue, this);
+    return this;
+end $$;
+
+create or replace function spanmq.keep_hint(this_queue int, this spanmq.hint) returns void
+language plpgsql as $$
+begin
     perform set_config('spanmq.hints', coalesce(greatest(this.ready_until, this.due_until), 0)::text, false),
             set_config('spanmq.hint_' || this_queue,
                        concat_ws(' ', this.ready_from, coalesce(this.ready_until, 0),
                                  case when this.due_until is not null then spanmq.hint_ms(this.due_from) else 0 end, coalesce(this.due_until, 0)),
                        false);
-    return this;
 end $$;
 
 -- This session made a message visible that may lie left of its hint.

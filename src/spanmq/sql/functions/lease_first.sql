@@ -40,13 +40,17 @@ begin
         where s.queue_id = this_queue and s.state = 'r' and s.lo >= from_lo
           and not exists (select from spanmq.span d where d.queue_id = this_queue and d.state <> 'r' and d.vt <= at_ and d.vt >= due_from)
         order by s.queue_id, s.lo limit 1 for update skip locked;
-    if not found or ids is not null or attempt > max_attempts then
+    if not found then
         return null;
     elsif spanmq.is_slow(clock_timestamp() - started_at) then
-        perform spanmq.start_hint(this_queue, coalesce(hint, spanmq.no_hint()), first_id, at_);
+        -- Also for the general way, which needn't look from the left again.
+        perform spanmq.start_hint(this_queue, coalesce(hint, spanmq.no_hint()), first_id, at_, clock_timestamp() - started_at);
     elsif hint.ready_until is not null and (first_id > hint.ready_from + 1000 or random() < 0.03) then
-        -- To move it costs as much as to pass a hundred dead entries.
-        perform spanmq.set_hint(this_queue, hint, first_id, null, due_from, null);
+        -- To move it costs as much as to pass a hundred dead entries. Nothing has fallen due up to now.
+        perform spanmq.set_hint(this_queue, hint, first_id, null, at_, null);
+    end if;
+    if ids is not null or attempt > max_attempts then
+        return null;
     end if;
     if n > 1 then
         perform spanmq.leave_behind(this_queue, first_id, 1);
@@ -77,6 +81,7 @@ declare
     log_hi bigint;
     lane int;
     hash bigint;
+    first_lo bigint;
     this spanmq.span;
     logged spanmq.logged;
     hint spanmq.hint;
@@ -99,8 +104,9 @@ begin
     started_at := clock_timestamp();
     -- Only among the oldest spans: what stands behind blocked groups must cost nothing. case keeps the order: a group is locked only
     -- when it is about to be taken. Messages without a group are one too, which is left to claim_groups().
-    select o.group_hash into hash
-        from (select s.group_hash, s.lo from spanmq.span s
+    select o.group_hash, o.first_lo into hash, first_lo
+        from (select s.group_hash, s.lo, first_value(s.lo) over (order by s.queue_id, s.lo rows unbounded preceding) as first_lo
+              from spanmq.span s
               where s.queue_id = this_queue and s.state = 'r' and s.lo >= from_lo
                 and not exists (select from spanmq.span d where d.queue_id = this_queue and d.state <> 'r' and d.vt <= at_ and d.vt >= due_from)
               order by s.queue_id, s.lo limit 34) o
@@ -120,7 +126,7 @@ begin
     if hash is null then
         return null;
     elsif spanmq.is_slow(clock_timestamp() - started_at) or hint.ready_until is not null and random() < 0.03 then
-        perform spanmq.start_hint(this_queue, coalesce(hint, spanmq.no_hint()), null, at_);
+        perform spanmq.start_hint(this_queue, coalesce(hint, spanmq.no_hint()), first_lo, at_, clock_timestamp() - started_at);
     end if;
     -- A new statement, begun under the lock. Its head and no other: `skip locked` on the look for it would skip a locked head.
     select s.* into this
@@ -193,12 +199,15 @@ begin
         order by s.queue_id, s.lo limit 1 for update skip locked;
     covered := first.n;
     last := first;
-    if not found or first.ids is not null or first.attempt > this.max_attempts then
+    if not found then
         return null;
     elsif spanmq.is_slow(clock_timestamp() - started_at) then
-        perform spanmq.start_hint(this.queue_id, coalesce(hint, spanmq.no_hint()), first.lo, at_);
+        perform spanmq.start_hint(this.queue_id, coalesce(hint, spanmq.no_hint()), first.lo, at_, clock_timestamp() - started_at);
     elsif hint.ready_until is not null and (first.lo > hint.ready_from + 1000 or random() < 0.03) then
-        perform spanmq.set_hint(this.queue_id, hint, first.lo, null, due_from, null);
+        perform spanmq.set_hint(this.queue_id, hint, first.lo, null, at_, null);
+    end if;
+    if first.ids is not null or first.attempt > this.max_attempts then
+        return null;
     end if;
     if not first.has_more then
         quantity := covered;

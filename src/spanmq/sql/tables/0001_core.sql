@@ -156,12 +156,14 @@ create type spanmq.listed as (
 );
 
 -- What a session remembers of a queue, so that its claims don't walk again through entries that are dead but that a snapshot
--- held elsewhere keeps: where the first live entry was, and until when (hint_ms()) to believe it.
+-- held elsewhere keeps: where the first live entry was, and until when (hint_ms()) to believe it. ran_out: there was one to the moment.
 create type spanmq.hint as (
     ready_from bigint,
     ready_until bigint,
     due_from timestamptz,
-    due_until bigint
+    due_until bigint,
+    ready_ran_out boolean,
+    due_ran_out boolean
 );
 
 create type pgmq.message_record as (

@@ -115,11 +115,13 @@ declare
     this spanmq.span;
     n int := 0;
 begin
+    -- One look at spans for each note: where few spans are alive and many are dead, a join was planned to begin with the spans.
     for this in
         select distinct on (s.lo, s.lease_id) s.* from (
-            select * from spanmq.settled x where x.queue_id = this_queue limit at_most * 256) x,
-            spanmq.span s
-        where s.queue_id = this_queue and s.lo between x.msg_id - x.msg_id % 256 and x.msg_id and s.lease_id = x.lease_id
+            select * from spanmq.settled x where x.queue_id = this_queue limit at_most * 256) x
+            cross join lateral (
+                select * from spanmq.span s
+                where s.queue_id = this_queue and s.lo between x.msg_id - x.msg_id % 256 and x.msg_id and s.lease_id = x.lease_id offset 0) s
     loop
         n := n + spanmq.sweep_span(this)::int;
     end loop;

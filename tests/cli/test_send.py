@@ -6,6 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
 from tests.cli.program import (
     PROGRAM,
     TIMEOUT,
@@ -78,9 +79,10 @@ def test_ids_are_printed_as_json_lines_in_order(orders: str) -> None:
     assert [by_id[each["message_id"]] for each in sent] == [1, 2, 3, 4, 5]
 
 
-def test_nothing_on_stdin_sends_nothing(orders: str) -> None:
-    done = spanmq("send", "orders", dsn=orders)
-    assert (done.code, done.out) == (0, "sent 0 messages to orders\n")
+@pytest.mark.parametrize(("lines", "said"), [("", "0 messages"), ("1\n", "1 message")])
+def test_what_was_sent_is_counted(orders: str, lines: str, said: str) -> None:
+    done = spanmq("send", "orders", dsn=orders, stdin=lines)
+    assert (done.code, done.out) == (0, f"sent {said} to orders\n")
 
 
 def test_slow_lines_are_sent_without_waiting_for_a_full_batch(orders: str) -> None:

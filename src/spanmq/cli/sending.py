@@ -139,7 +139,7 @@ def send(
 
         sent = _send_lines(send_one_batch, output, batch=batch, is_text=is_text, is_message=is_message)
     if not as_json:
-        output.done(f"sent {sent:,} messages to {queue}")
+        output.done(f"sent {sent:,} {_noun(sent)} to {queue}")
 
 
 @commands.command()
@@ -182,7 +182,11 @@ def send_topic(
 
         sent = _send_lines(send_one_batch, output, batch=batch, is_text=is_text, is_message=is_message)
     if not as_json:
-        output.done(f"sent {sent:,} messages to {routing_key}")
+        output.done(f"sent {sent:,} {_noun(sent)} to {routing_key}")
+
+
+def _noun(sent: int) -> str:
+    return "message" if sent == 1 else "messages"
 
 
 def _send_lines(

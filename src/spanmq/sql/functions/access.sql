@@ -4,8 +4,8 @@
 create or replace function pgmq.format_table_name(queue_name text, prefix text) returns text
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 begin
-    if queue_name ~ '\$|;|--|''' then
-        raise exception 'queue name contains invalid characters: $, ;, --, or \'''
+    if queue_name ~ '[$]|;|--|''' then
+        raise exception E'queue name contains invalid characters: $, ;, --, or \\'''
             using errcode = 'MQ001', hint = 'Use letters, digits, underscores and hyphens.';
     end if;
     return lower(prefix || '_' || queue_name);

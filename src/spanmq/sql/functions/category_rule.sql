@@ -60,7 +60,7 @@ begin
         raise exception 'the pattern of % must have 1 to 500 characters, got %', what, length(pattern)
             using errcode = 'MQ020', hint = 'Give a shorter pattern, or none.';
     end if;
-    if pattern ~ '\\[1-9]' or pattern ~ '\(\?<?[=!]' or pattern ~ '^\*\*\*' then
+    if pattern ~ E'\\\\[1-9]' or pattern ~ '[(][?]<?[=!]' or pattern ~ '^[*][*][*]' then
         raise exception 'the pattern of % has a back-reference, looks around itself, or begins with ***: %', what, pattern
             using errcode = 'MQ020', hint = 'Such a pattern may take for ever; write it without.';
     end if;

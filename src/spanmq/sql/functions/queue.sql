@@ -177,7 +177,7 @@ end $$;
 create or replace function spanmq.parse_interval(given text, what text) returns void
 language plpgsql stable as $$
 begin
-    if given ~ '^\s*\d{1,9}\s*$' and given::int > 0 or given !~ '^\s*-?\d+\s*$' and given::interval > interval '0' then
+    if given ~ '^[[:space:]]*[0-9]{1,9}[[:space:]]*$' and given::int > 0 or given !~ '^[[:space:]]*-?[0-9]+[[:space:]]*$' and given::interval > interval '0' then
         return;
     end if;
     raise exception '% must be a positive number of messages or interval, got: %', what, given
@@ -191,9 +191,9 @@ create or replace function spanmq.set_retention(this spanmq.queue, segments text
 language plpgsql as $$
 begin
     update spanmq.queue q set
-        segment_size = case when segments ~ '^\s*\d+\s*$' then least(1048576, ceil(segments::int / 256.0) * 256) else q.segment_size end,
-        retention_count = case when retention ~ '^\s*\d+\s*$' then retention::bigint end,
-        retention_interval = case when retention !~ '^\s*\d+\s*$' then retention::interval end
+        segment_size = case when segments ~ '^[[:space:]]*[0-9]+[[:space:]]*$' then least(1048576, ceil(segments::int / 256.0) * 256) else q.segment_size end,
+        retention_count = case when retention ~ '^[[:space:]]*[0-9]+[[:space:]]*$' then retention::bigint end,
+        retention_interval = case when retention !~ '^[[:space:]]*[0-9]+[[:space:]]*$' then retention::interval end
         where q.queue_id = this.queue_id;
 end $$;
 

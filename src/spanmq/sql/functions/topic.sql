@@ -12,9 +12,9 @@ end $$;
 create or replace function pgmq.validate_topic_pattern(pattern text) returns boolean
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq.check_topic(pattern, 'pattern', '^[a-zA-Z0-9._\-*#]+$',
+    perform spanmq.check_topic(pattern, 'pattern', '^[a-zA-Z0-9._*#-]+$',
         'Only alphanumeric, dots, hyphens, underscores, *, and # are allowed.');
-    if pattern ~ '\*\*' then
+    if pattern ~ '[*][*]' then
         raise exception 'pattern cannot contain consecutive stars (**). Use # for multi-segment matching. Got: %', pattern
             using errcode = 'MQ005', hint = 'Put # in their place.';
     end if;
@@ -22,7 +22,7 @@ begin
         raise exception 'pattern cannot contain consecutive hashes (##). A single # already matches zero or more segments. Got: %', pattern
             using errcode = 'MQ005', hint = 'Put one # in their place.';
     end if;
-    if pattern ~ '\*#|#\*' then
+    if pattern ~ '[*]#|#[*]' then
         raise exception 'pattern cannot contain adjacent wildcards (*# or #*). Separate wildcards with dots. Got: %', pattern
             using errcode = 'MQ005', hint = 'Put a dot between them.';
     end if;
@@ -42,13 +42,13 @@ begin
     elsif given !~ allowed then
         raise exception '% contains invalid characters. % Got: %', what, allowed_words, given
             using errcode = 'MQ005', hint = 'Replace the other characters.';
-    elsif given ~ '^\.' then
+    elsif given ~ '^[.]' then
         raise exception '% cannot start with a dot. Got: %', what, given
             using errcode = 'MQ005', hint = 'Give words with dots between them.';
-    elsif given ~ '\.$' then
+    elsif given ~ '[.]$' then
         raise exception '% cannot end with a dot. Got: %', what, given
             using errcode = 'MQ005', hint = 'Give words with dots between them.';
-    elsif given ~ '\.\.' then
+    elsif given ~ '[.][.]' then
         raise exception '% cannot contain consecutive dots. Got: %', what, given
             using errcode = 'MQ005', hint = 'Give words with dots between them.';
     end if;

@@ -56,4 +56,6 @@ def test_old_snapshot_is_right_or_fails_cleanly(database: str, state: str, isola
                 found.append(f"got {second_done.ids}, should have got {sorted(wanted)}")
             problems += [f"{state}: {first.name}, then {second.name}: {each}" for each in found]
     assert not problems, "\n".join(problems)
-    assert 0 < refused < PAIRS
+    assert refused > 0
+    # Ready messages are one span here, and every action writes it anew, also the one that joins.
+    assert refused < PAIRS or state == "ready"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import math
 import os
 import shlex
 import sys
@@ -11,6 +12,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+
+import psycopg
 
 from bench import database, environment, report
 from bench.cases import experiments, soak_experiments
@@ -25,7 +28,9 @@ from bench.stage import Experiment, Stage
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for, print the report, and return the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    options = _parser().parse_args(given)
+    parser = _parser()
+    options = parser.parse_args(given)
+    _check(parser, options)
     plan = _plan(options)
     wanted_experiments = soak_experiments(plan) if options.soak is not None else experiments(plan)
     patterns: list[str] = options.only or []
@@ -35,6 +40,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(wanted) if wanted else f"no case matches {' or '.join(patterns)}; --list shows all")
         return 0 if wanted else 2
     return _measure(options, plan, wanted_experiments, patterns, _command(given))
+
+
+def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuse at once what would fail after an hour and a half."""
+    for name in ("json", "report_markdown"):
+        file: Path | None = getattr(options, name)
+        if file is not None and (file.is_dir() or not os.access(file.absolute().parent, os.W_OK)):
+            parser.error(f"{file} can't be written")
+    _contestants(options.contestants)
+    if options.dsn is not None and not options.list:
+        try:
+            psycopg.connect(options.dsn).close()
+        except psycopg.Error as error:
+            parser.error(f"no connection to the server of --dsn: {str(error).strip()}")
 
 
 def _measure(
@@ -87,7 +106,9 @@ def _contestants(names: str | None) -> tuple[Contestant, ...]:
     wanted = names.split(",")
     unknown = set(wanted) - {contestant.name for contestant in CONTESTANTS}
     if unknown:
-        raise SystemExit(f"unknown contestants: {', '.join(sorted(unknown))}")
+        known = ",".join(contestant.name for contestant in CONTESTANTS)
+        print(f"unknown contestants: {', '.join(sorted(unknown))!r}, of {known}", file=sys.stderr)
+        raise SystemExit(2)
     return tuple(contestant for contestant in CONTESTANTS if contestant.name in wanted)
 
 
@@ -108,17 +129,43 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--quick", action="store_true", help="the cases that matter most, under three minutes"
     )
-    parser.add_argument("--soak", nargs="?", type=float, const=10.0, metavar="MINUTES", help="only the soak")
+    parser.add_argument("--soak", nargs="?", type=_minutes, const=10.0, metavar="MINUTES", help="only soak")
     parser.add_argument("--only", action="append", metavar="PATTERN", help="cases that match or hold it")
     parser.add_argument("--list", action="store_true", help="show the names of the cases, and run none")
     parser.add_argument("--contestants", metavar="NAMES", help="of upstream,calls,native (default: all)")
-    parser.add_argument("--rounds", type=int, help="how often each contestant runs each case")
-    parser.add_argument("--seconds", type=int, help="how long a run of a cycle takes")
+    parser.add_argument("--rounds", type=_at_least_one, help="how often each runs a case")
+    parser.add_argument("--seconds", type=_at_least_one, help="how long a run of a cycle takes")
     parser.add_argument("--dsn", help="measure on this server; makes and drops spanmq_bench_* databases")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured as JSON")
     parser.add_argument("--report-markdown", type=Path, metavar="FILE", help="write the report as Markdown")
     return parser
 
 
+def _at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
+def _minutes(text: str) -> float:
+    minutes = float(text)
+    if not 0 < minutes < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} are no minutes")
+    return minutes
+
+
+def _run() -> int:
+    """Be a program: what reads the output may go away, and Ctrl-C may come at any time."""
+    try:
+        status = main()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is not tried again at the end
+        return 1
+    return status
+
+
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(_run())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Mapping
 
 import pytest
@@ -232,3 +234,32 @@ def test_printed_command_names_no_machine() -> None:
 def test_pattern_without_a_case_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "nonsense"]) == 2
     assert "no case matches nonsense" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--rounds", "0"], "'0' is no number from 1 on"),
+        (["--seconds", "-1"], "'-1' is no number from 1 on"),
+        (["--soak", "nan"], "'nan' are no minutes"),
+        (["--contestants", ""], "of upstream,calls,native"),
+        (["--json", "/nowhere/results.json"], "/nowhere/results.json can't be written"),
+        (["--dsn", "host=/nowhere"], "no connection to the server of --dsn"),
+    ],
+)
+def test_what_can_not_be_measured_is_refused_at_once(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_reader_who_goes_away_ends_it_in_silence() -> None:
+    command = [sys.executable, "-m", "bench", "--list"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait(60)) == (b"", 1)

@@ -227,12 +227,18 @@ def test_errors_of_own_statements_pass_as_they_are(client: Client) -> None:
         transaction.connection.execute("select 1 / 0")
 
 
-def test_failed_transaction_says_so(client: Client) -> None:
-    with client.transaction() as transaction:
-        with pytest.raises(QueueNotFoundError):
-            transaction.send("nothing", 1)
-        with pytest.raises(TransactionAbortedError):
+def test_failed_transaction_says_so_also_at_its_end(client: Client) -> None:
+    def swallow() -> None:
+        with client.transaction() as transaction:
             transaction.send("orders", 1)
+            with pytest.raises(QueueNotFoundError):
+                transaction.send("nothing", 1)
+            with pytest.raises(TransactionAbortedError):
+                transaction.send("orders", 1)
+
+    with pytest.raises(TransactionAbortedError, match="nothing of it took effect"):
+        swallow()
+    assert client.metrics("orders").length == 0
 
 
 def test_transaction_within_a_transaction_is_a_savepoint(client: Client) -> None:

@@ -77,3 +77,25 @@ def test_what_is_no_message_is_not_settled(database: str) -> None:
                 with pytest.raises(InvalidArgumentError, match=r"messages that `receive` gave(.|\n)*_lease"):
                     settle(given)
         assert client.status("orders", 1) == "processing"
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"pool_size": "3"},
+        {"pool_size": 0},
+        {"timeout": -1},
+        {"timeout": "x"},
+        {"maintain_interval": -1},
+        {"maintain_interval": "x"},
+        {"poll_interval": 0},
+        {"poll_interval": float("nan")},
+        {"encoder": 5},
+        {"decoder": "orjson"},
+    ],
+    ids=str,
+)
+def test_option_that_means_nothing_is_refused_by_its_name(option: dict[str, Any]) -> None:
+    for kind in (Client, AsyncClient):
+        with pytest.raises(InvalidArgumentError, match=next(iter(option))):
+            kind("host=/nowhere", **option)

@@ -30,8 +30,7 @@ from spanmq.dead_letters import DeadLetters
 from spanmq.deliveries import Deliveries
 from spanmq.delivery_calls import by_lease
 from spanmq.encryption import Encryption, Unopened
-from spanmq.errors import InvalidArgumentError
-from spanmq.footing import check_footing
+from spanmq.footing import check_footing, check_options
 from spanmq.grants import Grants
 from spanmq.health import Health
 from spanmq.insides import Insides
@@ -119,8 +118,14 @@ class Client(
         on_connect: Callable[[Connection[Any]], Any] | None = None,
     ) -> None:
         check_footing(dsn, pool, connection, ConnectionPool)
-        if pool_size < 1:
-            raise InvalidArgumentError(f"pool_size must be at least 1, got {pool_size}")
+        check_options(
+            pool_size=pool_size,
+            timeout=timeout,
+            maintain_interval=maintain_interval,
+            poll_interval=poll_interval,
+            encoder=encoder,
+            decoder=decoder,
+        )
         self._codec = Codec(encoder, decoder, encryption)
         self._poll_interval = poll_interval
         self._maintain_interval = maintain_interval

@@ -28,8 +28,7 @@ from spanmq.dead_letters_async import AsyncDeadLetters
 from spanmq.deliveries_async import AsyncDeliveries
 from spanmq.delivery_calls import by_lease
 from spanmq.encryption import Encryption, Unopened
-from spanmq.errors import InvalidArgumentError
-from spanmq.footing import check_footing
+from spanmq.footing import check_footing, check_options
 from spanmq.grants_async import AsyncGrants
 from spanmq.health_async import AsyncHealth
 from spanmq.insides_async import AsyncInsides
@@ -117,8 +116,14 @@ class AsyncClient(
         on_connect: Callable[[AsyncConnection[Any]], Any] | None = None,
     ) -> None:
         check_footing(dsn, pool, connection, AsyncConnectionPool)
-        if pool_size < 1:
-            raise InvalidArgumentError(f"pool_size must be at least 1, got {pool_size}")
+        check_options(
+            pool_size=pool_size,
+            timeout=timeout,
+            maintain_interval=maintain_interval,
+            poll_interval=poll_interval,
+            encoder=encoder,
+            decoder=decoder,
+        )
         self._codec = Codec(encoder, decoder, encryption)
         self._poll_interval = poll_interval
         self._maintain_interval = maintain_interval

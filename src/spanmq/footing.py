@@ -31,6 +31,34 @@ def check_footing(
         raise InvalidArgumentError(f"{kind_of(connection)} is no connection", hint=_place(connection))
 
 
+def check_options(
+    *,
+    pool_size: object,
+    timeout: object,
+    maintain_interval: object,
+    poll_interval: object,
+    encoder: object,
+    decoder: object,
+) -> None:
+    """Check what else a client is given; raises InvalidArgumentError. An interval of 0 would never rest."""
+    if isinstance(pool_size, bool) or not isinstance(pool_size, int) or pool_size < 1:
+        raise InvalidArgumentError(f"pool_size must be at least 1, got {pool_size!r}")
+    _check_seconds("timeout", timeout, or_none=False)
+    _check_seconds("poll_interval", poll_interval, or_none=False)
+    _check_seconds("maintain_interval", maintain_interval, or_none=True)
+    for name, given in (("encoder", encoder), ("decoder", decoder)):
+        if given is not None and not callable(given):
+            raise InvalidArgumentError(f"{name} must be a function, got {kind_of(given)}")
+
+
+def _check_seconds(name: str, value: object, *, or_none: bool) -> None:
+    if or_none and value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        none = ", or None" if or_none else ""
+        raise InvalidArgumentError(f"{name} must be seconds, more than 0{none}, got {value!r}")
+
+
 def check_dsn(dsn: object) -> str:
     """Give it back if it is a text; raises InvalidArgumentError."""
     if not isinstance(dsn, str):

@@ -384,6 +384,14 @@ def in_transaction(connection: Connection[Any]) -> Iterator[None]:
         with connection.transaction():
             began = True
             yield
+            if connection.info.transaction_status == TransactionStatus.INERROR:
+                # Whoever swallowed the error must hear it: the server answers a commit with a rollback, and
+                # psycopg says nothing.
+                raise errors.TransactionAbortedError(
+                    "a call in the transaction had failed: nothing of it took effect",
+                    hint="A transaction() around a call that may fail is a savepoint.",
+                    sqlstate="25P02",
+                )
             ended = True
     except psycopg.Error as error:
         if not began and connection.closed:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 
 import spanmq
+from spanmq.errors import InvalidArgumentError, SchemaNewerError
 
 # The first 64 bits of the SHA-256 of "spanmq.schema": no other program is likely to lock the same number.
 LOCK_KEY = 1427365083163801878
@@ -104,7 +105,20 @@ def statements(release: Release, pending: Sequence[Migration]) -> list[Statement
 
 
 def script(release: Release, from_version: str | None = None, *, transaction: bool = True) -> str:
-    """Write the installation for a database without spanmq, or with `from_version`, as plain SQL."""
+    """Write the installation for a database without spanmq, or with `from_version`, as plain SQL.
+
+    Raises InvalidArgumentError for what is no version, SchemaNewerError for a later one than this.
+    """
+    if from_version is not None:
+        try:
+            is_newer = version_key(from_version) > version_key(release.version)
+        except ValueError as error:
+            raise InvalidArgumentError(str(error), hint="Give one such as 0.1.0.") from error
+        if is_newer:
+            raise SchemaNewerError(
+                f"there is no way from {from_version} to {release.version}",
+                hint="Use that version or a newer one.",
+            )
     present = [
         migration
         for migration in release.migrations

@@ -88,6 +88,8 @@ FAILURES = {
         f"not installed: there is no PGMQ to take over: the database holds spanmq {__version__}",
         "Nothing is to be done",
     ),
+    "schema of a later version": (["sql", "--from", "99.0"], "the schema is newer: there is no way", "newer"),
+    "schema of no version": (["sql", "--from", "x"], "bad argument: not a version: 'x'", "0.1.0"),
     "no such schedule": (["pause-schedule", "nope"], "no such schedule: ", "spanmq list-schedules"),
     "no such dead letter": (["redrive-message", "orders", "7"], "no such dead letter: ", "spanmq status"),
     "no such token": (["tokens", "rotate", "nope"], "no such token: ", "spanmq tokens list"),

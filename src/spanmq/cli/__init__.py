@@ -1,5 +1,6 @@
 """The command line: one command a verb of the client, one a verb of the schema manager, and the demo."""
 
+import contextlib
 import os
 import sys
 
@@ -17,12 +18,29 @@ def main() -> None:
         program(sys.argv[1:])(prog_name="spanmq")
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:  # but for a closed pipe, which Typer has dealt with
+        # What is left in the buffer can't be written either, and must not be tried again at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        with contextlib.suppress(OSError):
+            sys.stderr.write(_unusable(error))
+            sys.stderr.flush()
+        sys.exit(1)
     except ImportError as error:
         missing = _missing(error)
         if missing is None:
             raise
         sys.stderr.write(missing)
         sys.exit(1)
+
+
+def _unusable(error: OSError) -> str:
+    """Say which file it is, or else that it is the output: a full disk, a terminal that is gone."""
+    if error.filename is not None:
+        return f"spanmq: {error.filename} can't be used: {error.strerror}\n"
+    return (
+        f"spanmq: the output can't be written: {error.strerror or error}\n"
+        "hint: The command itself may have been done: look before you repeat it.\n"
+    )
 
 
 def _missing(error: ImportError) -> str | None:

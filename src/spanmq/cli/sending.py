@@ -222,8 +222,7 @@ def _send_lines(
         say(f"spanmq: {sent:,} messages were sent{doubt}")
         raise
     except Exception:
-        if sent:
-            say(f"spanmq: {sent:,} messages were sent before this:")
+        say(f"spanmq: {sent:,} messages were sent before this:")
         raise
     return sent
 

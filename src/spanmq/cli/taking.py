@@ -116,9 +116,9 @@ def read_grouped_head(
 def pop(queue: QueueName, quantity: Quantity = 1, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Take messages out for good and print them."""
     output = Output(as_json=as_json)
-    # What was popped is nowhere else any more: it is printed, whatever comes.
-    with client(dsn) as opened, held_back():
-        output.messages(opened.pop(queue, quantity))
+    # What was popped is nowhere else any more: it is gone only once it is printed, whatever comes.
+    with client(dsn) as opened, held_back(), opened.transaction() as transaction:
+        output.messages(transaction.pop(queue, quantity))
 
 
 @commands.command()

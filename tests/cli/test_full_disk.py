@@ -1,0 +1,46 @@
+"""An output that nobody can write: one line, and nothing is lost with it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.cli.program import PROGRAM, ask, environment, spanmq
+
+FULL = Path("/dev/full")
+pytestmark = pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full here")
+
+
+def to_full_disk(*arguments: str, dsn: str) -> tuple[int, str]:
+    with FULL.open("wb") as full:
+        done = subprocess.run(
+            [*PROGRAM, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(dsn),
+            timeout=60,
+            check=False,
+        )
+    return done.returncode, done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    "arguments", [("peek", "orders"), ("peek", "orders", "--json"), ("sql",), ("--help",)], ids=" ".join
+)
+def test_full_disk_is_said_in_one_line(orders: str, arguments: tuple[str, ...]) -> None:
+    assert spanmq("send", "orders", "1", dsn=orders).code == 0
+    code, said = to_full_disk(*arguments, dsn=orders)
+    assert code == 1
+    first, hint = said.splitlines()
+    assert first == "spanmq: the output can't be written: No space left on device"
+    assert hint.startswith("hint: The command itself may have been done")
+
+
+def test_message_that_could_not_be_printed_is_not_popped(orders: str) -> None:
+    assert spanmq("send", "orders", "1", dsn=orders).code == 0
+    assert to_full_disk("pop", "orders", dsn=orders)[0] == 1
+    assert ask(orders, "select count(*) from pgmq.q_orders") == 1
+    assert spanmq("pop", "orders", "--json", dsn=orders).records[0]["body"] == 1
+    assert ask(orders, "select count(*) from pgmq.q_orders") == 0

@@ -35,7 +35,8 @@ help:
 
 setup: $(STAMP)
 
-# The stamp is older than pyproject.toml exactly when there may be something to install.
+# The stamp is older than pyproject.toml exactly when there may be something to install. Of the fifteen thousand
+# modules most are never imported: Python compiles what is, when it is, and not pip all of them beforehand.
 $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" || { echo 'Python 3.11 or newer is needed; none found (set PYTHON=…).' >&2; exit 1; }
 	@# Debian's python3 comes without ensurepip unless python3-venv is installed; a pip outside serves as well.
@@ -44,9 +45,9 @@ $(STAMP): pyproject.toml
 		|| { echo 'This Python cannot make virtual environments (on Debian: install python3-venv).' >&2; exit 1; }
 	@echo 'Installing spanmq and what it needs into $(VENV) …'
 	@if $(RUN) -m pip --version >/dev/null 2>&1; then \
-		$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'; \
+		$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'; \
 	elif $(PYTHON) -m pip --version >/dev/null 2>&1; then \
-		$(PYTHON) -m pip --python $(RUN) install --quiet --disable-pip-version-check --editable '.[dev]'; \
+		$(PYTHON) -m pip --python $(RUN) install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'; \
 	else \
 		echo 'This Python has no pip (on Debian: install python3-venv).' >&2; exit 1; \
 	fi

@@ -167,3 +167,26 @@ def test_nobody_s_trigger_runs_with_the_rights_of_the_schema_s_owner(upstream: S
     for privilege, is_there in (("select", True), ("trigger", False)):
         query = "select has_table_privilege(%s, 'pgmq.a_orders', %s)"
         assert one(upstream, query, role, privilege) is is_there
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "add constraint theirs check (public.theirs(msg_id) > 0)",
+        "alter read_ct set default public.theirs(1)",
+        "add theirs bigint generated always as (public.theirs(msg_id)) stored",
+    ],
+)
+def test_nobody_s_function_runs_with_the_rights_of_the_schema_s_owner(
+    upstream: Session, role: str, change: str
+) -> None:
+    upstream.execute("select pgmq.create('orders')")
+    upstream.execute(
+        "create function public.theirs(bigint) returns bigint language sql immutable as 'select $1 + 1'"
+    )
+    upstream.execute(sql.SQL("alter function public.theirs(bigint) owner to {}").format(sql.Identifier(role)))
+    upstream.execute(f"alter table pgmq.a_orders {change}".encode())
+    with pytest.raises(AdoptionRefusedError, match="theirs"):
+        adopt(upstream)
+    upstream.execute("alter function public.theirs(bigint) owner to current_user")
+    adopt(upstream)

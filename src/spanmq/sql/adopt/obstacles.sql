@@ -11,10 +11,17 @@ select format('trigger %I on %s', t.tgname, q.source), 'a view has no such trigg
 from spanmq_adopt.queue q join pg_trigger t on t.tgrelid = q.source
 where not t.tgisinternal and t.tgname <> 'trigger_notify_queue_insert_listeners'
 union all
-select format('trigger %I on %s', t.tgname, q.archive),
+-- What an archive calls by its triggers, rules, constraints, defaults and indexes runs with our rights from now on.
+select distinct pg_describe_object(d.classid, d.objid, 0),
     format('%s, which is %I''s, would run with the rights of %I: drop it', p.oid::regprocedure, pg_get_userbyid(p.proowner), current_user)
-from spanmq_adopt.queue q join pg_trigger t on t.tgrelid = q.archive join pg_proc p on p.oid = t.tgfoid
-where not t.tgisinternal and not pg_has_role(p.proowner, current_user, 'usage')
+from pg_proc p join pg_depend d on d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid
+join spanmq_adopt.queue q on q.archive in (
+    (select t.tgrelid from pg_trigger t where d.classid = 'pg_trigger'::regclass and t.oid = d.objid),
+    (select r.ev_class from pg_rewrite r where d.classid = 'pg_rewrite'::regclass and r.oid = d.objid),
+    (select k.conrelid from pg_constraint k where d.classid = 'pg_constraint'::regclass and k.oid = d.objid),
+    (select a.adrelid from pg_attrdef a where d.classid = 'pg_attrdef'::regclass and a.oid = d.objid),
+    (select i.indrelid from pg_index i where d.classid = 'pg_class'::regclass and i.indexrelid = d.objid))
+where not pg_has_role(p.proowner, current_user, 'usage')
 union all
 select format('column %I of %s', a.attname, q.source), 'messages have no columns of yours: drop it'
 from spanmq_adopt.queue q join pg_attribute a on a.attrelid = q.source

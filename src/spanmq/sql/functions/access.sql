@@ -142,7 +142,8 @@ begin
         raise exception '% cannot be NULL', what
             using errcode = 'MQ002', hint = 'Give a number of seconds.';
     end if;
-    if seconds = 'NaN' or abs(seconds) > 3e9 then
+    -- NaN is greater than any number.
+    if abs(seconds) > 3e9 then
         raise exception '% is out of range: % seconds', what, seconds
             using errcode = 'MQ002', hint = 'Up to 3,000,000,000 seconds (95 years).';
     end if;

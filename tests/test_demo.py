@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -177,3 +178,26 @@ def test_demo_imports_no_pandas() -> None:
         "next(read_flights(find_file(), 1)); sys.exit('pandas' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("manifest", [None, "orders-00000001.json"])
+def test_lake_that_is_not_of_a_demo_is_refused_at_once_and_kept(
+    tmp_path: Path, database: str, manifest: str | None
+) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    if manifest is not None:
+        (lake / "_spanmq/archive").mkdir(parents=True)
+        (lake / "_spanmq/archive" / manifest).write_text("{}")
+    (lake / "precious").write_text("data")
+    done = demo("--rows", 10, "--report", str(tmp_path), dsn=database)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith(f"spanmq: bad argument: {lake} is there, and not of an earlier demo")
+    assert (lake / "precious").read_text() == "data"
+
+
+def test_report_that_can_not_be_written_is_refused_at_once(tmp_path: Path, database: str) -> None:
+    (tmp_path / "file").touch()
+    done = demo("--rows", 10, "--report", str(tmp_path / "file/folder"), dsn=database)
+    assert (done.code, done.out) == (1, "")
+    assert "can't be made: Not a directory" in done.err

@@ -3,6 +3,7 @@
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.embedded.processes import (
@@ -88,6 +89,19 @@ def test_folder_that_cannot_be_made_is_named(parent: Path) -> None:
     with pytest.raises(EmbeddedFolderError, match="Not a directory") as caught:
         embedded.start(parent / "file/postgres")
     assert str(parent / "file") in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "~nobody-of-this-name/x", 5], ids=ascii)
+def test_what_is_no_folder_is_said(name: Any) -> None:
+    with pytest.raises(EmbeddedFolderError, match="is no folder"):
+        embedded.start(name)
+
+
+@pytest.mark.parametrize("name", ["port", "unix_socket_directories", "cluster_name"])
+def test_setting_by_which_the_server_is_found_is_refused(folder: Path, name: str) -> None:
+    with pytest.raises(EmbeddedStartError, match=name):
+        embedded.start(folder, settings={name: "5433"})
+    assert not folder.exists()
 
 
 def test_user_without_a_home_is_asked_for_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:

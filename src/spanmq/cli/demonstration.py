@@ -1,6 +1,7 @@
 """The demo."""
 
 import contextlib
+import os
 import shutil
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from spanmq.cli.failure import FAILED, say
 from spanmq.cli.option import AsJson, Dsn
 from spanmq.cli.output import Output, fields
 from spanmq.cli.table import print_table
+from spanmq.errors import InvalidArgumentError
 
 commands = typer.Typer()
 
@@ -43,6 +45,8 @@ def demo(
     from spanmq import demo as demonstration
 
     output = Output(as_json=as_json)
+    if report is not None:
+        _check_report(report, queue)
     with contextlib.ExitStack() as stack:
         if keep and dsn is None:
             # A server that is gone afterwards keeps nothing.
@@ -55,6 +59,23 @@ def demo(
         print_table(["demo", "result"], result.lines())
     if not result.passed:
         raise typer.Exit(FAILED)
+
+
+def _check_report(folder: Path, queue: str) -> None:
+    """Refuse at once a folder that can't be written, or whose lake, which goes, is not of a demo."""
+    lake = folder / "lake"
+    manifests = list((lake / "_spanmq").glob("*/*.json"))
+    is_ours = (lake / "_spanmq").is_dir() and all(each.stem.rpartition("-")[0] == queue for each in manifests)
+    if lake.exists() and not is_ours:
+        raise InvalidArgumentError(
+            f"{lake} is there, and not of an earlier demo", hint="Give another --report."
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidArgumentError(f"{folder} can't be made: {error.strerror}") from error
+    if not os.access(folder, os.W_OK):
+        raise InvalidArgumentError(f"{folder} can't be written")
 
 
 def _report(folder: Path, dsn: str, queue: str) -> None:

@@ -7,11 +7,12 @@
 No port, no service, no administrator: a unix socket in a folder that only its user may enter.
 """
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from spanmq.errors import EmbeddedNotAvailableError
+from spanmq.errors import EmbeddedFolderError, EmbeddedNotAvailableError, EmbeddedStartError
 
 if sys.platform == "win32":
     raise EmbeddedNotAvailableError(
@@ -19,7 +20,7 @@ if sys.platform == "win32":
         hint="Name any PostgreSQL 14 to 18 by its DSN.",
     )
 
-from spanmq.embedded.binaries import find_binaries
+from spanmq.embedded.binaries import ELSEWHERE, find_binaries
 from spanmq.embedded.folder import ServerFolder
 from spanmq.embedded.server import EmbeddedServer, default_folder, join
 from spanmq.embedded.temporary import TemporaryServer, temporary
@@ -43,5 +44,17 @@ def start(
     Raises EmbeddedNotAvailableError (wheel or platform), EmbeddedFolderError, EmbeddedFolderInUseError,
     EmbeddedVersionError, EmbeddedDiskFullError or EmbeddedStartError, all of them EmbeddedError.
     """
-    path = Path(folder).expanduser() if folder is not None else default_folder(version)
+    path = _path_of(folder) if folder is not None else default_folder(version)
+    if mine := sorted({"port", "unix_socket_directories", "cluster_name"} & set(settings or {})):
+        raise EmbeddedStartError(f"the setting {mine[0]} is not for choosing: it is how the server is found")
     return join(ServerFolder(path.absolute()), version=version, settings=settings or {}, timeout=timeout)
+
+
+def _path_of(folder: str | Path) -> Path:
+    try:
+        path = Path(folder).expanduser()
+        if b"\0" in os.fsencode(path):
+            raise ValueError("embedded null byte")
+    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: nobody has this home
+        raise EmbeddedFolderError(f"{folder!r} is no folder: {error}", hint=ELSEWHERE) from error
+    return path

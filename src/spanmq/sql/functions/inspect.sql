@@ -2,7 +2,7 @@
 -- Counting: sums over spans, of which there are hundreds of times fewer than messages unless each was sent singly and is
 -- young (maintain() joins neighbours).
 
--- How many messages there are, how many of them visible at this time, and the lowest and the highest id; ids are null where there is no span.
+-- How many messages there are, how many of them visible at this time, and the lowest and the highest id; ids are null where there is none.
 -- In one statement, so of one moment. What maintain() joined is counted by its own index, which has the numbers, where nothing else can be among
 -- it: since each message is in one span, where the spans hold every id (so it needs no look into the key, of which each page kept one entry when
 -- those were joined that had filled it), and where the key has no entry but theirs. That is asked of all of them, or else of every 4,096 ids. What
@@ -32,15 +32,19 @@ begin
         where (select not w.is_alone from whole w)
           and (c.n = 4096 or c.spans = (select count(*) from spanmq.span s
                 where s.queue_id = this_queue and s.lo >= c.from_id and s.lo < c.from_id + 4096))),
+    unsettled as not materialized (
+        select s.queue_id, s.lo, case when s.lease_id = 0 then spanmq.ids_of(s.lo, s.n, s.ids)
+                                      else spanmq.ids_of(s.lo, s.n, s.ids) - coalesce((
+                                            select range_agg(int8range(x.msg_id, x.msg_id + 1)) from spanmq.settled x
+                                            where x.queue_id = this_queue and x.lease_id = s.lease_id and x.msg_id between s.lo and s.lo | 255), '{}') end as ids
+        from spanmq.span s where s.queue_id = this_queue),
     gaps as (
         select lag(r.to_id, 1, 0) over (order by r.from_id) as from_id, r.from_id - 1 as to_id
         from (select r.from_id, r.to_id from runs r union all select 9223372036854775807, null) r)
     select w.n + r.n - x.noted, w.n + r.n - r.hidden - x.noted_due,
-           -- The lowest id may be over its span's lo, where that is leased; the newest may stand in any span of the last block.
-           (select min(coalesce(lower(s.ids), s.lo)) from spanmq.span s
-            where s.queue_id = this_queue and s.lo between e.first_lo and e.first_lo | 255),
-           (select max(coalesce(upper(s.ids), s.lo + s.n)) - 1 from spanmq.span s
-            where s.queue_id = this_queue and s.lo between e.last_lo / 256 * 256 and e.last_lo)
+           -- Of the first block, and of the last, that have more than what left its leases: the spans of a block may lie between each other.
+           (select min(lower(u.ids)) from unsettled u where u.lo between a.first_lo and a.first_lo | 255),
+           (select max(upper(u.ids)) - 1 from unsettled u where u.lo between a.last_lo & -256 and a.last_lo)
         into total, visible, oldest_id, newest_id
         from (select coalesce(sum(n), 0) as n, min(first_lo) as first_lo, max(last_lo) as last_lo from runs) w
         cross join (
@@ -57,7 +61,12 @@ begin
                         and s.lease_id = x.lease_id and s.vt <= at_ and case when s.ids is null then x.msg_id < s.lo + s.n else s.ids @> x.msg_id end))
                 as noted_due
             from spanmq.settled x where x.queue_id = this_queue) x
-        cross join lateral (select least(w.first_lo, r.first_lo) as first_lo, greatest(w.last_lo, r.last_lo) as last_lo) e;
+        cross join lateral (select least(w.first_lo, r.first_lo) as first_lo, greatest(w.last_lo, r.last_lo) as last_lo) e
+        cross join lateral (
+            select case when x.noted = 0 then e.first_lo
+                        else (select u.lo from unsettled u where u.lo >= e.first_lo and u.ids <> '{}' order by u.queue_id, u.lo limit 1) end as first_lo,
+                   case when x.noted = 0 then e.last_lo
+                        else (select u.lo from unsettled u where u.lo <= e.last_lo and u.ids <> '{}' order by u.queue_id desc, u.lo desc limit 1) end as last_lo) a;
 end $$;
 
 -- Where the first span at or over first_id's block begins, and up to where, in whole blocks, the spans from there on hold

@@ -1,0 +1,51 @@
+"""Ages in metrics are of messages that are still there, also where some left their lease one by one."""
+
+from typing import Any
+
+import pytest
+from psycopg import Connection, sql
+
+SECONDS = {1: 1000, 2: 2000, 3: 3000, 4: 4000, 299: 5000, 300: 6000}  # the more, the younger
+
+
+def prepare(connection: Connection[Any], create: str) -> None:
+    """Send three hundred messages, past a block of 256, of which some have an age of their own."""
+    connection.execute(f"select pgmq.{create}('orders')".encode())
+    connection.execute(
+        "select count(*) from pgmq.send_batch("
+        "'orders', array(select to_jsonb(i) from generate_series(1, 300) i))"
+    )
+    row = connection.execute("select 'log_' || queue_id from spanmq.queue").fetchone()
+    assert row is not None
+    log = sql.Identifier("spanmq", row[0])
+    for message_id, seconds in SECONDS.items():
+        connection.execute(
+            sql.SQL("update {} set enqueued_at = now() - make_interval(secs => %s) where msg_id = %s").format(
+                log
+            ),
+            [10_000 - seconds, message_id],
+        )
+
+
+def ages(connection: Connection[Any]) -> tuple[int, int]:
+    """Give the age of the oldest and of the newest message, in whole thousands of seconds."""
+    row = connection.execute(
+        "select oldest_msg_age_sec / 1000, newest_msg_age_sec / 1000 from pgmq.metrics('orders')"
+    ).fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+@pytest.mark.parametrize("create", ["create", "create_unlogged"])
+def test_ages_are_of_what_has_not_left_its_lease(connection: Connection[Any], create: str) -> None:
+    prepare(connection, create)
+    connection.execute("select count(*) from pgmq.read('orders', 600, 300)")
+    assert ages(connection) == (9, 4)
+    connection.execute("select pgmq.delete('orders', 1)")
+    connection.execute("select pgmq.delete('orders', 300)")
+    assert ages(connection) == (8, 5)
+    connection.execute("select pgmq.delete('orders', id) from generate_series(3, 255) id")
+    connection.execute("select pgmq.delete('orders', 2)")  # the last of its block
+    assert ages(connection) == (0, 5)
+    connection.execute("select pgmq.delete('orders', id) from generate_series(256, 298) id")
+    assert ages(connection) == (5, 5)

@@ -44,7 +44,7 @@ language sql stable as $$
     select q.queue_id, count(distinct w.pid)
     from (select l.pid, l.relation, (l.classid::bigint << 32) | l.objid::bigint as key, l.locktype, c.relname, c.relnamespace
           from pg_catalog.pg_locks l left join pg_catalog.pg_class c on c.oid = l.relation
-          where not l.granted and (l.database is null or l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database()))) w
+          where not l.granted and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())) w
     join spanmq.queue q
         on w.relation in (q.queue_view, q.archive, q.ids)
         or w.relnamespace = 'spanmq'::regnamespace and w.relname ~ ('^log_' || q.queue_id || '(_|$)')

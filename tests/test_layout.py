@@ -35,7 +35,8 @@ class Rule:
 # The first line that fits a module's name (within spanmq) is its rule; a package's is its modules' too.
 RULES = {
     "errors": Rule(ours=()),
-    "message": Rule(ours=("errors",)),
+    "parse": Rule(ours=()),
+    "message": Rule(ours=("errors", "parse")),
     "policy": Rule(ours=("errors", "message")),
     "encryption": Rule(packages_lazily=frozenset({"cryptography"}), ours=("errors",)),
     "embedded.keeper": Rule(ours=()),  # also runs as a script, in a bare interpreter

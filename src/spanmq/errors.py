@@ -85,7 +85,7 @@ class InvalidPatternError(InvalidArgumentError):
 
 
 class InvalidBodyError(InvalidArgumentError):
-    """A body or headers that can't be stored as JSON; nothing was sent."""
+    """A body or headers that can't be stored as JSON (nothing was sent) or read, or don't fit a class."""
 
 
 class BodyTooLargeError(InvalidBodyError):

@@ -19,6 +19,9 @@ declare
     won text[];
     found_id bigint;
 begin
+    if not spanmq.is_list(dedup_ids) then
+        dedup_ids := array(select unnest(dedup_ids));
+    end if;
     leader := array(
         select case when u.dedup_id is null then u.position else min(u.position) over (partition by u.dedup_id) end::int
         from unnest(dedup_ids) with ordinality u (dedup_id, position) order by u.position);

@@ -108,6 +108,10 @@ begin
     end if;
 end $$;
 
+-- Whether an array has one dimension and begins at 1.
+create or replace function spanmq.is_list(given anyarray) returns boolean
+language sql immutable as $$ select array_ndims(given) = 1 and array_lower(given, 1) = 1 $$;
+
 -- Appends messages under the ids that were drawn for them. `ids` is null when they are first_id, first_id + 1, ...
 create or replace function spanmq.append(
     this_queue int, size int, first_id bigint, ids bigint[], sent_at timestamptz, messages jsonb[], headers jsonb[]
@@ -120,6 +124,11 @@ declare
     chunk int;
     next_id bigint;
 begin
+    -- Parts are taken by place. A caller's array may begin at another place than 1 (a loop in PL/pgSQL made it), or have two dimensions.
+    if not spanmq.is_list(messages) or not spanmq.is_list(headers) then
+        messages := array(select unnest(messages));
+        headers := case when headers is not null then array(select unnest(headers)) end;
+    end if;
     while done < n loop
         next_id := case when ids is null then first_id + done else ids[done + 1] end;
         this := spanmq.enter_segment(this_queue, next_id, size);

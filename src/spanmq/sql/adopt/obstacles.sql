@@ -3,6 +3,11 @@ select format('queue %L', q.name) as object, 'its name is empty or longer than 4
 from spanmq_adopt.queue q
 where q.source is not null and (q.name = '' or length(q.name) > 47 or greatest(octet_length(q.name), octet_length(q.folded_name)) > 47)
 union all
+select format('queue %L', o.name), format('it has a name that queue %L needs for itself here: drop or rename one of them', q.name)
+from spanmq_adopt.queue q
+join spanmq_adopt.queue o on o.folded_name = any (array[q.folded_name || '_msg_id_seq', q.folded_name || '_archived_at_idx', q.folded_name || '_pkey'])
+where q.source is not null and o.source is not null
+union all
 select format('table %s', q.source), 'its row-level security has no equal: rights on a queue are grants on its view'
 from spanmq_adopt.queue q join pg_class c on c.oid = q.source
 where c.relrowsecurity or exists (select from pg_policy p where p.polrelid = c.oid)

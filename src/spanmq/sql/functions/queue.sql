@@ -38,6 +38,29 @@ begin
     return spanmq.make_queue(queue_name, partitioned, unlogged, null);
 end $$;
 
+-- Raises MQ001 where what a queue of this name is made of can't have its names, for something else has them: queue x_msg_id_seq has the name
+-- of the sequence of queue x. A table with the name of the archive is taken for it (make_archive).
+create or replace function spanmq.check_names(folded_name text, is_subscription boolean) returns void
+language plpgsql stable as $$
+declare
+    archive regclass := to_regclass(format('pgmq.%I', 'a_' || folded_name));
+    taken regclass;
+begin
+    select c.oid into taken from pg_class c
+        where c.relnamespace = 'pgmq'::regnamespace and (
+            c.relname = 'q_' || folded_name
+            or c.relname = 'q_' || folded_name || '_msg_id_seq' and not is_subscription
+            -- As long as a name may be.
+            or c.relname = ('a_' || folded_name || '_archived_at_idx')::name
+               and not exists (select from pg_index i where i.indexrelid = c.oid and i.indrelid = archive)
+            or c.oid = archive and c.relkind not in ('r', 'p'))
+        order by c.relname limit 1;
+    if found then
+        raise exception 'queue % can''t be made: there is % already', folded_name, taken
+            using errcode = 'MQ001', hint = 'Choose another name, or drop or rename what is there.';
+    end if;
+end $$;
+
 -- Makes a queue with its archive; of its own, or of `parent` for a subscription, are the ids and the log.
 create or replace function spanmq.make_queue(queue_name text, partitioned boolean, unlogged boolean, parent spanmq.queue) returns spanmq.queue
 language plpgsql as $$
@@ -47,6 +70,7 @@ declare
     a_name text := pgmq.format_table_name(queue_name, 'a');
     is_subscription boolean := parent.queue_id is not null;
 begin
+    perform spanmq.check_names(lower(queue_name), is_subscription);
     this.queue_id := nextval(pg_get_serial_sequence('spanmq.queue', 'queue_id'));
     if is_subscription then
         execute format('create view spanmq.log_%s as select * from spanmq.log_%s', this.queue_id, parent.queue_id);

@@ -1,4 +1,4 @@
-"""Two queues of which one has the name of what belongs to the other: the second is refused, and nothing is made."""
+"""Of two queues one has the name of what belongs to the other: the second is refused, nothing is made."""
 
 from typing import Any
 
@@ -19,7 +19,13 @@ RELATIONS = (
     "select relname from pg_class"
     " where relnamespace in ('spanmq'::regnamespace, 'pgmq'::regnamespace) order by 1"
 )
-KINDS = ("create('{}')", "create_unlogged('{}')", "create_partitioned('{}')", "create_subscription('{}', 'log')")
+KINDS = (
+    "create('{}')",
+    "create_unlogged('{}')",
+    "create_partitioned('{}')",
+    "create_subscription('{}', 'log')",
+)
+OTHERS = ("table pgmq.q_x (n int)", "table pgmq.q_x_msg_id_seq (n int)", "view pgmq.a_x as select 1")
 
 
 def names(connection: Connection[Any]) -> list[Any]:
@@ -48,7 +54,7 @@ def test_second_queue_is_refused(connection: Connection[Any], kind: str, first: 
     connection.execute("select pgmq.create(%s)", [second])
 
 
-@pytest.mark.parametrize("made", ["table pgmq.q_x (n int)", "table pgmq.q_x_msg_id_seq (n int)", "view pgmq.a_x as select 1"])
+@pytest.mark.parametrize("made", OTHERS)
 def test_what_is_no_queue_is_in_the_way_too(connection: Connection[Any], made: str) -> None:
     connection.execute(f"create {made}".encode())
     refused(connection, "create('x')")
@@ -56,8 +62,9 @@ def test_what_is_no_queue_is_in_the_way_too(connection: Connection[Any], made: s
 
 def test_archive_that_is_there_keeps_its_index(connection: Connection[Any]) -> None:
     connection.execute(
-        "create table pgmq.a_x (msg_id bigint, read_ct int, enqueued_at timestamptz, last_read_at timestamptz,"
-        " archived_at timestamptz default now(), vt timestamptz, message jsonb, headers jsonb)"
+        "create table pgmq.a_x (msg_id bigint, read_ct int, enqueued_at timestamptz,"
+        " last_read_at timestamptz, archived_at timestamptz default now(),"
+        " vt timestamptz, message jsonb, headers jsonb)"
     )
     connection.execute("create index a_x_archived_at_idx on pgmq.a_x (archived_at)")
     connection.execute("select pgmq.create('x'), pgmq.send('x', '1'), pgmq.archive('x', 1)")

@@ -97,6 +97,10 @@ language sql stable as $$
     select exists (select from spanmq.queue q where q.folded_name operator(pg_catalog.=) pg_catalog.lower(queue_name) and spanmq.may_see(q.queue_view, q.archive))
 $$;
 
+-- Whether a queue that was found has been dropped since; the catalog says so to old snapshots, too.
+create or replace function spanmq.is_gone(this spanmq.queue) returns boolean
+language sql volatile as $$ select pg_catalog.has_table_privilege(this.queue_view, 'select') is null $$;
+
 create or replace function spanmq.raise_not_found(queue_name text, privilege text) returns void
 language plpgsql as $$
 declare

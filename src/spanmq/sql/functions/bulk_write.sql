@@ -25,6 +25,10 @@ begin
         raise exception 'writer and epoch cannot be NULL'
             using errcode = 'MQ002', hint = 'Name the writer, and number its writes.';
     end if;
+    perform from spanmq.queue q where q.queue_id = this.queue_id for key share;
+    if not found then
+        perform spanmq.raise_not_found(queue, 'insert');
+    end if;
     -- Who finds the write keeps it open to the end of this transaction; who opens it may wait for another that does.
     for attempt in 1 .. 100 loop
         select w.write_id into this_write from spanmq.bulk_write w

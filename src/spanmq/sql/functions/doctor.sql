@@ -175,7 +175,15 @@ declare
     drawn bigint;
 begin
     for this in select * from spanmq.queue q order by q.queue_id loop
-        select * into found_counts from spanmq.survey_of(this, at_);
+        begin
+            select * into found_counts from spanmq.survey_of(this, at_);
+        exception when undefined_table or internal_error then
+            -- As in metrics_all().
+            if not spanmq.is_gone(this) then
+                raise;
+            end if;
+            continue;
+        end;
         if found_counts.oldest_lease_at < at_ - interval '1 hour' then
             stuck := stuck || format('%s (%s)', this.name, date_trunc('second', at_ - found_counts.oldest_lease_at));
         end if;

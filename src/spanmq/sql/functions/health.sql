@@ -91,8 +91,18 @@ declare
     snapshot_seconds double precision := extract(epoch from at_ - spanmq.oldest_snapshot_at());
 begin
     for this in select * from spanmq.queue q order by q.queue_id loop
-        continue when not has_table_privilege(spanmq.caller(), this.queue_view, 'select');
-        select * into found_counts from spanmq.survey_of(this, at_);
+        continue when has_table_privilege(spanmq.caller(), this.queue_view, 'select') is not true;
+        begin
+            select * into found_counts from spanmq.survey_of(this, at_);
+            receivers := found_counts.leases
+                         + (this.waiting is not null and coalesce(pg_sequence_last_value(this.waiting), 0) > now_ms)::int;
+        exception when undefined_table or internal_error then
+            -- As in metrics_all().
+            if not spanmq.is_gone(this) then
+                raise;
+            end if;
+            continue;
+        end;
         queue := this.name;
         backlog := found_counts.backlog;
         visible := found_counts.visible;
@@ -103,8 +113,6 @@ begin
         dead_per_minute := spanmq.count_died(this.queue_id, at_ - interval '1 minute');
         oldest_ready_seconds := extract(epoch from at_ - found_counts.oldest_ready_at);
         oldest_lease_seconds := extract(epoch from at_ - found_counts.oldest_lease_at);
-        receivers := found_counts.leases
-                     + (this.waiting is not null and coalesce(pg_sequence_last_value(this.waiting), 0) > now_ms)::int;
         waiting_sessions := coalesce((waits->>this.queue_id::text)::bigint, 0) + shared_waits;
         oldest_snapshot_seconds := greatest(snapshot_seconds, 0);
         is_paused := exists (select from spanmq.policy p where p.queue_id = this.queue_id and p.paused);

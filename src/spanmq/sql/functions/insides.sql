@@ -83,7 +83,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'select');
     log_id int := coalesce((select p.log_id from spanmq.subscription p where p.queue_id = this.queue_id), this.queue_id);
-    drawn bigint := coalesce(pg_sequence_last_value((select q.ids from spanmq.queue q where q.queue_id = log_id)), 0);
+    drawn bigint := spanmq.drawn_from((select q.ids from spanmq.queue q where q.queue_id = log_id));
 begin
     perform spanmq.check_quantity(qty);
     return query

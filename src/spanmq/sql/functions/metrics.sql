@@ -12,6 +12,8 @@ declare
     found_counts record;
     result pgmq.metrics_result;
 begin
+    -- Before the log: see drop_queue().
+    result.total_messages := spanmq.drawn_from(this.ids);
     if this.is_unlogged then
         select * into found_counts from spanmq.count_messages_unlogged(this.queue_id, at_);
     else
@@ -24,7 +26,6 @@ begin
         result.newest_msg_age_sec := extract(epoch from at_ - spanmq.enqueued_at(this.queue_id, found_counts.newest_id));
         result.oldest_msg_age_sec := extract(epoch from at_ - spanmq.enqueued_at(this.queue_id, found_counts.oldest_id));
     end if;
-    result.total_messages := spanmq.drawn_from(this.ids);
     result.scrape_time := at_;
     result.default_partition_length := case when this.is_partitioned then 0 end;
     return result;
@@ -36,9 +37,15 @@ declare
     this spanmq.queue;
 begin
     for this in select * from spanmq.queue q order by q.queue_id loop
-        if has_table_privilege(spanmq.caller(), this.queue_view, 'select') then
+        continue when has_table_privilege(spanmq.caller(), this.queue_view, 'select') is not true;
+        begin
             return next pgmq.metrics(this.name);
-        end if;
+        exception when undefined_table or internal_error then
+            -- A queue that somebody has dropped meanwhile must not hide the others.
+            if not spanmq.is_gone(this) then
+                raise;
+            end if;
+        end;
     end loop;
 end $$;
 

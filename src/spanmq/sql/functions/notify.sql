@@ -53,6 +53,8 @@ begin
     perform spanmq.check_throttle(throttle_interval_ms, 'throttle_interval_ms must be non-negative');
     this := spanmq.find_queue_to_notify(queue_name, 'Queue "%s" does not exist. Create it first using pgmq.create()');
     perform pgmq.acquire_queue_lock(queue_name);
+    -- A new statement: the one who held the lock may have dropped it.
+    this := spanmq.find_queue(queue_name, 'trigger');
     -- Before the queue says so: a sender that reads notify_ms finds the sequence. One that is there stays: a sender may be at it.
     if to_regclass(format('spanmq.notified_%s', this.queue_id)) is null then
         execute format('create sequence spanmq.notified_%s minvalue 0', this.queue_id);

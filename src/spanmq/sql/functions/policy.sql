@@ -59,6 +59,9 @@ begin
     end if;
     -- One change after the other. Whoever sends or receives only reads the queue's row, and does not wait.
     select * into this from spanmq.queue q where q.queue_id = this.queue_id for no key update;
+    if not found then
+        perform spanmq.raise_not_found(queue, 'select');
+    end if;
     was_blocking := (spanmq.policy_of(this.queue_id)).dead_letter_blocks_group;
     old_max_backlog := (spanmq.policy_of(this.queue_id)).max_backlog;
     settings := (select coalesce(jsonb_object_agg(key, case value when 'null' then defaults->key else value end), '{}') from jsonb_each(settings));

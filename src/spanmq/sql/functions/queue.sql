@@ -262,7 +262,10 @@ begin
     if left_over is not null and not exists (select from spanmq.queue q where spanmq.archive_of(q) = left_over) then
         execute format('drop table %s', left_over);
     end if;
+    -- In the order in which senders come to them: none of those that wait for this may hold what this is to wait for.
+    perform spanmq.drop_room(this.queue_id);
     if not this.is_subscription then
+        execute format('drop sequence %s', this.ids);
         -- First all of it at once: else somebody makes a segment that the list below lacks.
         execute format('lock table spanmq.log_%s in access exclusive mode', this.queue_id);
     end if;
@@ -290,13 +293,9 @@ begin
     end if;
     perform spanmq.forget_failures(this.queue_id, 9223372036854775807);
     perform spanmq.forget_dead_letters(this.queue_id);
-    if not this.is_subscription then
-        execute format('drop sequence %s', this.ids);
-    end if;
     perform spanmq.drop_notify_clock(this.queue_id);
     perform spanmq.set_bucket(this.queue_id, false);
     perform spanmq.drop_wake_clocks(this);
-    perform spanmq.drop_room(this.queue_id);
     delete from spanmq.queue q where q.queue_id = this.queue_id;
     return true;
 end $$;

@@ -72,6 +72,10 @@ begin
     if this.is_subscription then
         perform spanmq.raise_not_found(queue_name, 'insert');
     end if;
+    perform from spanmq.queue q where q.queue_id = this.queue_id for key share;
+    if not found then
+        perform spanmq.raise_not_found(queue_name, 'select');
+    end if;
     insert into pgmq.topic_bindings (pattern, queue_name) values (bind_topic.pattern, this.name)
         on conflict on constraint topic_bindings_unique_pattern_queue do nothing;
 end $$;

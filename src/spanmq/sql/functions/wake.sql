@@ -94,9 +94,11 @@ declare
 begin
     -- Cast: who may make queues may make a function of that name beside ours, and for a varchar it would be the nearer one.
     perform pgmq.acquire_queue_lock(this.name::text);
-    -- A new statement: the one who held the lock may have made them.
+    -- A new statement: the one who held the lock may have made them, or dropped the queue.
     select q.waiting into made from spanmq.queue q where q.queue_id = this.queue_id;
-    if made is null then
+    if not found then
+        perform spanmq.raise_not_found(this.name, 'select');
+    elsif made is null then
         execute format('create sequence spanmq.waiting_%s minvalue 0', this.queue_id);
         execute format('create sequence spanmq.woken_%s minvalue 0', this.queue_id);
         made := format('spanmq.waiting_%s', this.queue_id)::regclass;

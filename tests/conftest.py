@@ -22,7 +22,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # a third of the processor time of a short job.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
-TEARDOWN_SECONDS = 120.0
+TEARDOWN_SECONDS = 400.0
 # Tests that share a Spark session, or a browser, by how their paths begin: each group is one worker's.
 GROUPS = {"tests/spark/": "spark", "tests/dashboard/test_browser": "browser"}
 # A copy made before pytest captures what tests write there.

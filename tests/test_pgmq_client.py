@@ -15,6 +15,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
+from tests.patience import WAIT_SECONDS
 
 pgmq = pytest.importorskip("pgmq")
 pytestmark = pytest.mark.filterwarnings("ignore:list_queues:UserWarning")
@@ -22,7 +23,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:list_queues:UserWarning")
 # What opens, closes and wraps a client rather than doing something with a queue.
 LIFECYCLE = {"init", "close", "dispose", "session"}
 VARIANTS = ["psycopg", "asyncpg", "sqlalchemy", "sqlalchemy_async"]
-WAIT_SECONDS = 20
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import psycopg
 from tests.cli.forked import Forked
+from tests.patience import WAIT_SECONDS
 
 PROGRAM = [sys.executable, "-m", "spanmq.cli"]
 # Makes its stderr the terminal of its session, so that Ctrl-C is a key there, and becomes another program.
@@ -29,7 +30,6 @@ import fcntl, os, sys, termios
 fcntl.ioctl(2, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
-TIMEOUT = 60.0
 POLL_SECONDS = 0.01
 
 
@@ -101,7 +101,7 @@ def started(*arguments: str | int, dsn: str | None) -> Iterator[subprocess.Popen
 
 def finish(process: subprocess.Popen[bytes], stdin: bytes | None = None) -> Done:
     """Wait for its end."""
-    out, err = process.communicate(stdin, timeout=TIMEOUT)
+    out, err = process.communicate(stdin, timeout=WAIT_SECONDS)
     return Done(process.returncode, out.decode(), err.decode())
 
 
@@ -127,12 +127,12 @@ def on_terminal(*arguments: str | int, dsn: str, typed: str = "", stdin: bytes |
         shown = b""
         # On Linux the end of a terminal's other side is an error, not an end.
         with suppress(OSError):
-            while select.select([master], [], [], TIMEOUT)[0] and (piece := os.read(master, 1 << 16)):
+            while select.select([master], [], [], WAIT_SECONDS)[0] and (piece := os.read(master, 1 << 16)):
                 shown += piece
                 if typed and b"[y/N]" in shown:
                     os.write(master, typed.encode())
                     typed = ""
-        code = process.wait(TIMEOUT)
+        code = process.wait(WAIT_SECONDS)
     finally:
         process.kill()
         process.wait()
@@ -142,7 +142,7 @@ def on_terminal(*arguments: str | int, dsn: str, typed: str = "", stdin: bytes |
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes] | None = None) -> None:
     """Return when it is so; an AssertionError if it does not become so, or the process ends before."""
-    deadline = time.monotonic() + TIMEOUT
+    deadline = time.monotonic() + WAIT_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "it did not become so in time"
         assert process is None or process.poll() is None, finish(process)

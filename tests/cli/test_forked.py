@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cli.program import TIMEOUT, spanmq
+from tests.cli.program import spanmq
+from tests.patience import WAIT_SECONDS
 
 TESTS = """
 import subprocess, sys
@@ -32,7 +33,7 @@ def test_no_process_outlives_killed_tests() -> None:
     tests.communicate()
     ended = select.poll()
     ended.register(hold, select.POLLIN)
-    assert ended.poll(TIMEOUT * 1000), "the service goes on"
+    assert ended.poll(WAIT_SECONDS * 1000), "the service goes on"
     os.close(hold)
 
 

@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from tests.cli.program import TIMEOUT, environment
+from tests.cli.program import environment
+from tests.patience import WAIT_SECONDS
 
 # What Python finds in sys.modules as None it takes for not installed.
 HIDING = """
@@ -40,7 +41,7 @@ def test_missing_package_is_named_by_its_extra(command: str) -> None:
         [sys.executable, "-c", HIDING, hidden, *command.split()],
         capture_output=True,
         env=environment(None, more),
-        timeout=TIMEOUT,
+        timeout=WAIT_SECONDS,
         check=False,
     )
     said = done.stderr.decode().splitlines()

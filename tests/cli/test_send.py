@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from tests.cli.program import (
     PROGRAM,
-    TIMEOUT,
     ask,
     environment,
     finish,
@@ -18,6 +17,7 @@ from tests.cli.program import (
     started,
     wait_until,
 )
+from tests.patience import WAIT_SECONDS
 
 
 def bodies(dsn: str) -> list[object]:
@@ -65,7 +65,12 @@ def test_each_line_of_stdin_is_a_message(orders: str, tmp_path: Path) -> None:
     with (tmp_path / "lines").open() as given:
         command = [*PROGRAM, "send", "orders", "-", "--group", "g"]
         done = subprocess.run(
-            command, stdin=given, capture_output=True, env=environment(orders), timeout=TIMEOUT, check=False
+            command,
+            stdin=given,
+            capture_output=True,
+            env=environment(orders),
+            timeout=WAIT_SECONDS,
+            check=False,
         )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"sent 2,501 messages to orders\n", b"")
     assert ask(orders, "select count(*) from pgmq.q_orders where headers->>'x-pgmq-group' = 'g'") == 2501

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import WAIT_SECONDS
 
 # What a page looked like; a folder that git ignores.
 PICTURES = Path(__file__).resolve().parents[2] / "build" / "dashboard"
@@ -25,7 +26,6 @@ OPTIONS = (
     "--disable-sync",
     "--disable-dev-shm-usage",
 )
-WAIT_SECONDS = 60
 
 
 class Browser:

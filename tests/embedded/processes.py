@@ -16,13 +16,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.patience import WAIT_SECONDS
 
 import spanmq
 from spanmq import embedded
 from spanmq.embedded import binaries, keeper
 from spanmq.embedded.folder import ServerFolder, environment
 
-WAIT_SECONDS = 60
 IS_ROOT = os.geteuid() == 0
 NOBODY = pwd.getpwnam("nobody").pw_uid
 needs_root = pytest.mark.skipif(not IS_ROOT, reason="becomes other users, so it must be root")

@@ -9,13 +9,13 @@ import psycopg
 import pytest
 from tests.embedded.processes import (
     HOLDER,
-    WAIT_SECONDS,
     ask,
     kill_postmaster,
     start_python,
     state,
     wait_until_stopped,
 )
+from tests.patience import WAIT_SECONDS
 
 from spanmq import embedded
 from spanmq.embedded import binaries, keeper

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from tests.embedded.processes import (
     HOLDER,
-    WAIT_SECONDS,
     Holder,
     all_processes,
     ask,
@@ -16,6 +15,7 @@ from tests.embedded.processes import (
     start_python,
     wait_until_stopped,
 )
+from tests.patience import WAIT_SECONDS
 
 from spanmq import embedded
 from spanmq.embedded import keeper

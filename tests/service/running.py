@@ -15,8 +15,7 @@ import httpx
 from psycopg.conninfo import make_conninfo
 from tests.cli.forked import Forked
 from tests.cli.program import environment, records
-
-TIMEOUT = 60.0
+from tests.patience import WAIT_SECONDS
 
 
 @dataclass(frozen=True)
@@ -30,17 +29,19 @@ class Running:
     def client(self, token: str | None = None, **more: Any) -> httpx.Client:
         """Give an HTTP client; without a proxy, whatever the environment says."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        return httpx.Client(base_url=self.address, headers=headers, timeout=TIMEOUT, trust_env=False, **more)
+        return httpx.Client(
+            base_url=self.address, headers=headers, timeout=WAIT_SECONDS, trust_env=False, **more
+        )
 
     def stop(self) -> int:
         """Ask it to end, and give its exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(TIMEOUT)
+        return self.process.wait(WAIT_SECONDS)
 
     def kill(self) -> None:
         """End it as a failing machine would."""
         self.process.kill()
-        self.process.wait(TIMEOUT)
+        self.process.wait(WAIT_SECONDS)
 
 
 def patient(dsn: str) -> str:
@@ -66,7 +67,7 @@ def service(
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line, f"{process.wait(TIMEOUT)} {log.read_text()}"
+        assert line, f"{process.wait(WAIT_SECONDS)} {log.read_text()}"
         yield Running(json.loads(line)["address"], process, log)
     finally:
         process.kill()

@@ -10,7 +10,8 @@ import httpx
 import psycopg
 import pytest
 from tests.cli.program import ask, do, wait_until
-from tests.service.running import TIMEOUT, patient, service, token
+from tests.patience import WAIT_SECONDS
+from tests.service.running import patient, service, token
 from tests.service.test_waiting import ON_THE_SERVICE, WAIT_MAX, waiters
 
 from spanmq import embedded, schema
@@ -88,7 +89,7 @@ def test_slow_database_makes_requests_wait_then_refuses_them(orders: str, tmp_pa
         assert int(done.headers["Retry-After"]) > 0
         assert client.get("/health/live").status_code == 200
         blocker.rollback()
-        assert [future.result(TIMEOUT).status_code for future in asked] == [200, 200]
+        assert [future.result(WAIT_SECONDS).status_code for future in asked] == [200, 200]
         assert client.get("/v1/queues").status_code == 200
 
 
@@ -122,7 +123,7 @@ def test_token_with_too_many_requests_at_once_leaves_others_their_turn(orders: s
         assert "Retry-After" in done.headers
         assert other.get("/v1/queues").status_code == 200
         blocker.rollback()
-        assert stuck.result(TIMEOUT).status_code == 200
+        assert stuck.result(WAIT_SECONDS).status_code == 200
         assert greedy.get("/v1/queues").status_code == 200
 
 
@@ -143,7 +144,7 @@ def test_request_for_which_there_is_no_connection_is_told_to_come_back(orders: s
         assert "all are taken" in done.json()["error"]["message"]
         assert int(done.headers["Retry-After"]) > 0
         blocker.rollback()
-        assert stuck.result(TIMEOUT).status_code == 200
+        assert stuck.result(WAIT_SECONDS).status_code == 200
         wait_until(answers(client, "/v1/queues", 200), running.process)
 
 

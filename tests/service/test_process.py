@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import httpx
 import psycopg
 import pytest
-from tests.cli.program import TIMEOUT, ask, started, wait_until
+from tests.cli.program import ask, started, wait_until
+from tests.patience import WAIT_SECONDS
 from tests.service.running import patient, service
 
 from spanmq.service import Settings
@@ -31,7 +32,7 @@ def is_refused(address: str) -> bool:
     """Tell whether nobody listens there any more."""
     place = urlsplit(address)
     try:
-        socket.create_connection((place.hostname, place.port), timeout=TIMEOUT).close()
+        socket.create_connection((place.hostname, place.port), timeout=WAIT_SECONDS).close()
     except ConnectionRefusedError:
         return True
     return False
@@ -68,8 +69,8 @@ def test_request_under_way_is_finished_before_the_end(orders: str, tmp_path: Pat
         wait_until(lambda: is_refused(running.address))
         assert (asked.done(), running.process.poll()) == (False, None)
         holder.commit()
-        assert asked.result(TIMEOUT).status_code == 201
-        assert running.process.wait(TIMEOUT) == 0
+        assert asked.result(WAIT_SECONDS).status_code == 201
+        assert running.process.wait(WAIT_SECONDS) == 0
 
 
 def test_service_goes_on_when_nobody_reads_its_log(orders: str) -> None:
@@ -78,10 +79,10 @@ def test_service_goes_on_when_nobody_reads_its_log(orders: str) -> None:
         address = json.loads(process.stdout.readline())["address"]
         place = urlsplit(address)
         for _ in range(BAD_REQUESTS):
-            with socket.create_connection((place.hostname, place.port), timeout=TIMEOUT) as connection:
+            with socket.create_connection((place.hostname, place.port), timeout=WAIT_SECONDS) as connection:
                 connection.sendall(b"nonsense\r\n\r\n")
                 assert connection.recv(12) == b"HTTP/1.1 400"
-        with httpx.Client(base_url=address, trust_env=False, timeout=TIMEOUT) as client:
+        with httpx.Client(base_url=address, trust_env=False, timeout=WAIT_SECONDS) as client:
             assert client.get("/v1/queues").status_code == 200
         process.send_signal(signal.SIGTERM)
-        assert process.wait(TIMEOUT) == 0
+        assert process.wait(WAIT_SECONDS) == 0

@@ -17,7 +17,8 @@ import httpx
 import psycopg
 import pytest
 from tests.cli.program import ask, do, wait_until
-from tests.service.running import TIMEOUT, Running, service
+from tests.patience import WAIT_SECONDS
+from tests.service.running import Running, service
 
 from spanmq.client import Client
 from spanmq.client_async import AsyncClient
@@ -31,8 +32,8 @@ ON_THE_SERVICE = (
 
 
 # Longer than a test may take.
-WAIT_SECONDS = 600
-WAIT_MAX = ("--wait-max", WAIT_SECONDS)
+POLL_SECONDS = 600
+WAIT_MAX = ("--wait-max", POLL_SECONDS)
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def waiting(running: Running) -> int:
 @contextmanager
 def waiters(running: Running, count: int, **options: object) -> Iterator[list[Future[httpx.Response]]]:
     """Let so many clients wait, and go on when they do."""
-    given = {"wait": WAIT_SECONDS, **options}
+    given = {"wait": POLL_SECONDS, **options}
     with ThreadPoolExecutor(count) as threads, running.client(limits=httpx.Limits()) as client:
         asked = [threads.submit(client.post, "/v1/queues/orders/receive", json=given) for _ in range(count)]
         wait_until(lambda: waiting(running) == count)
@@ -60,7 +61,7 @@ def waiters(running: Running, count: int, **options: object) -> Iterator[list[Fu
 
 
 def received(future: Future[httpx.Response]) -> list[dict[str, Any]]:
-    done = future.result(TIMEOUT)
+    done = future.result(WAIT_SECONDS)
     assert done.status_code == 200, done.text
     return list(done.json()["messages"])
 
@@ -87,7 +88,7 @@ def test_waiter_is_answered_with_nothing_at_its_time(running: Running) -> None:
     with running.client() as client:
         done = client.post("/v1/queues/orders/receive", json={"wait": 0.05})
         assert (done.status_code, done.json()) == (200, {"messages": []})
-        done = client.post("/v1/queues/orders/receive", json={"wait": WAIT_SECONDS + 1})
+        done = client.post("/v1/queues/orders/receive", json={"wait": POLL_SECONDS + 1})
         assert (done.status_code, done.json()["error"]["code"]) == (400, "invalid_argument")
 
 
@@ -136,14 +137,14 @@ def test_message_taken_for_who_just_left_is_given_back(orders: str, how: str) ->
 def test_waiters_of_a_queue_that_is_dropped_are_told(running: Running, orders: str) -> None:
     with waiters(running, 2) as asked:
         do(orders, "select pgmq.drop_queue('orders')")
-        done = [future.result(TIMEOUT) for future in asked]
+        done = [future.result(WAIT_SECONDS) for future in asked]
     assert [each.json()["error"]["code"] for each in done] == ["queue_not_found"] * 2
 
 
 def test_stop_answers_who_waits_and_ends_well(orders: str, tmp_path: Path) -> None:
     # Waiters would wait for as long as there is grace.
     with (
-        service(orders, tmp_path, *WAIT_MAX, "--grace", WAIT_SECONDS) as running,
+        service(orders, tmp_path, *WAIT_MAX, "--grace", POLL_SECONDS) as running,
         waiters(running, 5) as asked,
     ):
         assert running.stop() == 0
@@ -178,12 +179,12 @@ def test_kill_with_waiting_clients_loses_nothing(orders: str, tmp_path: Path) ->
     ):
         sender = threading.Thread(target=send)
         sender.start()
-        assert sent.wait(TIMEOUT)
+        assert sent.wait(WAIT_SECONDS)
         running.kill()
         sender.join()
         for future in asked:
             # Some were answered before the kill; what they got is not acked, and comes again.
-            error = future.exception(TIMEOUT)
+            error = future.exception(WAIT_SECONDS)
             assert error is None or isinstance(error, httpx.TransportError)
     with service(orders, tmp_path) as again, again.client() as client, Client(orders) as keeper:
         while keeper.metrics("orders").length:

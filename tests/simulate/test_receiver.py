@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.cli.program import ask
+from tests.patience import WAIT_SECONDS
 
 from spanmq.errors import SpanmqError
 from spanmq.simulate import engine_spanmq, settlement
@@ -21,8 +22,6 @@ from spanmq.simulate.engine_spanmq import SpanmqReceiver, SpanmqSender, SpanmqSt
 from spanmq.simulate.load import Item
 from spanmq.simulate.options import Options
 from spanmq.simulate.record import Recorder
-
-WAIT_SECONDS = 60.0
 
 
 class Place:

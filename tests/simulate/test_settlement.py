@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from tests.patience import WAIT_SECONDS
 
 from spanmq import Client, Message
 from spanmq.errors import SpanmqError
 from spanmq.simulate import settlement
 from spanmq.simulate.settlement import Settlement
-
-WAIT_SECONDS = 30
 
 
 @dataclass

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Literal
 
+from tests.patience import WAIT_SECONDS
+
 Mode = Literal["pass", "stall", "drop"]
-WAIT_SECONDS = 60.0
 
 
 class Proxy:

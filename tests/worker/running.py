@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from tests.patience import WAIT_SECONDS
+
 from spanmq.worker import Worker
 from spanmq.worker.event import Event, MessageSettled, WorkerStarted
 from spanmq.worker.loop import new_event_loop
-
-WAIT_SECONDS = 60.0
 
 Kind = TypeVar("Kind")
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from tests.cli.forked import Forked
-from tests.cli.program import TIMEOUT, Done, environment, finish
+from tests.cli.program import Done, environment, finish
+from tests.patience import WAIT_SECONDS
 
 from spanmq import Client
 
@@ -73,7 +74,7 @@ def events(process: subprocess.Popen[bytes], wanted: str, count: int = 1) -> lis
 
 
 def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + TIMEOUT
+    deadline = time.monotonic() + WAIT_SECONDS
     while not path.exists():
         assert time.monotonic() < deadline, path
         time.sleep(0.01)
@@ -116,7 +117,7 @@ def test_second_signal_ends_it_at_once(
         process.send_signal(signal.SIGTERM)
         events(process, "worker_stopping")
         process.send_signal(number)
-        assert process.wait(TIMEOUT) == -number
+        assert process.wait(WAIT_SECONDS) == -number
     assert client.metrics("orders").visible_length == 0  # its lease runs out by itself
 
 

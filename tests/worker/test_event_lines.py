@@ -7,7 +7,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.cli.program import TIMEOUT, finish, wait_until
+from tests.cli.program import finish, wait_until
+from tests.patience import WAIT_SECONDS
 from tests.worker.test_command import worker
 
 from spanmq import Client
@@ -48,7 +49,7 @@ def test_worker_goes_on_though_the_reader_of_its_events_is_gone(
             client.send("orders", number)
             wait_until(lambda: not client.metrics("orders").length, process)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(TIMEOUT) == 0
+        assert process.wait(WAIT_SECONDS) == 0
         assert process.stderr is not None
         said = process.stderr.read().decode()
         # For `communicate`, which would look at it again.

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.patience import WAIT_SECONDS
 from tests.worker import audit
 from tests.worker.running import working
-from tests.worker.test_kill import LEASE_SECONDS, WAIT_SECONDS, process, wait_until, wait_until_empty
+from tests.worker.test_kill import LEASE_SECONDS, process, wait_until, wait_until_empty
 
 from spanmq import Client, Message
 from spanmq.worker.event import MessageSettled

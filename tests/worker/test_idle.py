@@ -10,11 +10,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.patience import WAIT_SECONDS
 from tests.worker.running import working
 
 from spanmq import Client
-
-WAIT_SECONDS = 60.0
 
 
 class Queries:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.patience import WAIT_SECONDS
 from tests.worker import audit
 
 from spanmq import Client
@@ -23,7 +24,6 @@ PROGRAM = Path(__file__).with_name("program.py")
 KILLS = int(os.environ.get("SPANMQ_TEST_KILLS", "5"))
 SEAMS = ("messages_received", "handler", "message_handled", "settling_started", "message_settled")
 LEASE_SECONDS = 0.5
-WAIT_SECONDS = 60.0
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from tests.patience import WAIT_SECONDS
 from tests.worker.running import working
 
 from spanmq import Client, Message
@@ -22,7 +23,6 @@ from spanmq.worker.event import CallFailed, MessageSettled
 
 # Debian's place is on no ordinary user's path.
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-WAIT_SECONDS = 60.0
 
 
 @pytest.fixture

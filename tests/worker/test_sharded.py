@@ -16,6 +16,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from tests.cli.program import PROGRAM, environment
+from tests.patience import WAIT_SECONDS
 from tests.worker.proxy import proxying
 from tests.worker.running import Record, working
 
@@ -31,7 +32,6 @@ from spanmq.worker.event import (
 )
 
 GROUPS = [f"order-{number}" for number in range(20)]
-WAIT_SECONDS = 60.0
 
 
 @pytest.fixture

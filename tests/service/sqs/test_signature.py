@@ -12,7 +12,8 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
-from tests.cli.program import TIMEOUT, records, spanmq
+from tests.cli.program import records, spanmq
+from tests.patience import WAIT_SECONDS
 from tests.service.running import Running
 from tests.service.sqs.conftest import client_of
 
@@ -25,7 +26,7 @@ def signed(address: str, key: dict[str, str], body: str, **headers: str) -> http
     request.headers["Content-Type"] = "application/x-www-form-urlencoded; charset=utf-8"
     credentials = Credentials(key["access_key_id"], key["secret_access_key"])
     SigV4Auth(credentials, "sqs", "eu-central-1").add_auth(request)
-    with httpx.Client(trust_env=False, timeout=TIMEOUT) as http:
+    with httpx.Client(trust_env=False, timeout=WAIT_SECONDS) as http:
         return http.post(f"{address}/", content=body, headers=dict(request.headers.items()))
 
 
@@ -89,7 +90,7 @@ def test_the_older_protocol_does_the_same(keyed: Running, key: dict[str, str], s
 def test_what_is_not_signed_by_a_key_is_refused(keyed: Running, key: dict[str, str]) -> None:
     body = "Action=ListQueues&Version=2012-11-05"
     assert signed(keyed.address, key, body).status_code == 200
-    with httpx.Client(trust_env=False, base_url=keyed.address, timeout=TIMEOUT) as http:
+    with httpx.Client(trust_env=False, base_url=keyed.address, timeout=WAIT_SECONDS) as http:
         kind = {"Content-Type": "application/x-www-form-urlencoded"}
         assert http.post("/", content=body, headers=kind).status_code == 403
         good = signed(keyed.address, key, body).request.headers

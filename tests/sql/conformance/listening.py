@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+from tests.patience import WAIT_SECONDS
 
 SENTINEL = "listening_done"
-WAIT_SECONDS = 60.0
 
 Connection = psycopg.Connection[Any]
 

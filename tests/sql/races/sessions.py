@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import psycopg
+from tests.patience import WAIT_SECONDS
 
-WAIT_SECONDS = 60.0
 LOCK_SECONDS = 90
 OTHERS_SECONDS = 60.0
 POLL_SECONDS = 0.002

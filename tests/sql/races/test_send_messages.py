@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import psycopg
 import pytest
-from tests.sql.races.sessions import WAIT_SECONDS, Race, Session, side_by_side
+from tests.patience import WAIT_SECONDS
+from tests.sql.races.sessions import Race, Session, side_by_side
 from tests.sql.races.test_claims import together
 
 ONCE = """

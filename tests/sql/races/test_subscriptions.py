@@ -6,7 +6,8 @@ from functools import partial
 import psycopg
 import pytest
 from psycopg import sql
-from tests.sql.races.sessions import WAIT_SECONDS, Race, Session, side_by_side
+from tests.patience import WAIT_SECONDS
+from tests.sql.races.sessions import Race, Session, side_by_side
 from tests.sql.test_segments import FIRST_ID, SIZE, did, maintain, make_queue, send_past, tables
 
 CREATE = "select pgmq.create_subscription('lake', 'jobs')"

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field, make_dataclass
 from datetime import UTC, date, datetime, time
-from enum import Enum
-from typing import Annotated, Any, NewType
+from enum import Enum, IntEnum, StrEnum
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    List,  # noqa: UP035
+    Literal,
+    NamedTuple,
+    NewType,
+    Protocol,
+    Tuple,  # noqa: UP035
+    TypedDict,
+    TypeVar,
+)
 
 import pydantic
 import pytest
@@ -19,6 +32,8 @@ from spanmq.errors import InvalidBodyError
 from spanmq.message import Message
 
 Key = NewType("Key", uuid.UUID)
+Name = NewType("Name", str)
+Content = TypeVar("Content")
 
 
 class Colour(Enum):
@@ -55,6 +70,7 @@ class Tree:
     key: Key | None = None
     at: time = time(0)
     either: date | Leaf | int | None = None
+    free: Any = None
     model: Model | None = None
     noted: Annotated[date | None, "a remark"] = None
     child: Tree | None = None
@@ -68,6 +84,60 @@ class Tree:
 class Narrow:
     leaf: Leaf
     numbers: tuple[int, int] = (0, 0)
+    kind: Literal["narrow"] = "narrow"
+
+
+class Planet(Enum):
+    EARTH = (5.9, 6.3)
+    LANDING = date(1969, 7, 20)
+
+
+class Size(IntEnum):
+    SMALL = 1
+
+
+class Letter(StrEnum):
+    A = "a"
+
+
+class Options(TypedDict):
+    retries: int
+
+
+class Sized(Protocol):
+    size: int
+
+
+class Stop(NamedTuple):
+    city: str
+    day: date
+
+
+@dataclass
+class Created:
+    number: int
+    by: str
+    what: Literal["created"] = "created"
+
+
+@dataclass
+class Deleted:
+    number: int
+    by: str
+    what: Literal["deleted"] = "deleted"
+
+
+@dataclass
+class Moved:
+    number: int
+    by: str
+    to: str
+
+
+@dataclass
+class Envelope(Generic[Content]):
+    content: Content
+    others: list[Content] = field(default_factory=list)
 
 
 @dataclass
@@ -118,6 +188,7 @@ trees = st.recursive(
         either=st.none() | st.dates() | leaves | st.integers(0, 9),
         model=st.none() | st.builds(Model, day=st.dates()),
         noted=st.none() | st.dates(),
+        free=st.none() | st.integers(0, 9) | st.dictionaries(st.sampled_from("abc"), st.integers(0, 9)),
         child=st.none() | inner,
     ),
     max_leaves=4,
@@ -139,6 +210,81 @@ def test_dataclass_of_pydantics_refuses_by_its_own_rules() -> None:
         message_of({"day": "2013-01-01", "number": "x"}).parse(Checked)
 
 
+DAY, NOON = date(2013, 1, 1), datetime(2013, 1, 1, 12, tzinfo=UTC)
+A_LEAF = Leaf("a", NOON)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (Any, {"any": ["thing"]}),
+        (dict[str, Any], {"a": 1, "b": [2]}),
+        (list[Any], [1, "a"]),
+        (Any | None, {"a": 1}),
+        (List, [1]),  # noqa: UP006
+        (Tuple, (1, 2)),  # noqa: UP006
+        (Options, {"retries": 3}),
+        (Options | None, {"retries": 3}),
+        (Sized, {"size": 1}),
+        (Sized | None, 5),
+        (Stop, Stop("Rome", DAY)),
+        (list[Stop], [Stop("Rome", DAY)]),
+        (datetime | date, DAY),
+        (datetime | date, NOON),
+        (date | datetime, NOON),
+        (str | date, "2013-01-01"),
+        (Planet, Planet.EARTH),
+        (Planet, Planet.LANDING),
+        (dict[int, Leaf], {1: A_LEAF, -2: A_LEAF}),
+        (dict[Size, int], {Size.SMALL: 1}),
+        (dict[Letter, int], {Letter.A: 1}),
+        (dict[bool, int], {"true": 1}),
+        (Final[date], DAY),
+        (Iterable[date], [DAY]),
+        (Literal["a", Colour.BLUE], Colour.BLUE),
+        (Literal["a"] | Leaf, A_LEAF),
+        (Name | Leaf, A_LEAF),
+        (Annotated[str, "a remark"] | Leaf, A_LEAF),
+        (Created | Deleted, Deleted(1, "me")),
+        (Deleted | Created, Created(1, "me")),
+        (Narrow | Moved | dict, Moved(1, "me", "there")),
+        (Envelope[Leaf], Envelope(A_LEAF, [A_LEAF])),
+        (Envelope[Leaf | None], Envelope(None)),
+        (list[Envelope[date]], [Envelope(DAY, [DAY])]),
+        (Envelope, Envelope(1)),
+    ],
+    ids=str,
+)
+def test_field_of_any_annotation_comes_back(annotation: Any, value: object) -> None:
+    body = again(make_dataclass("Body", [("value", annotation)])(value))
+    assert body.value == value
+    assert type(body.value) is type(value)
+
+
+def test_dataclass_that_would_lose_a_field_gives_way_to_one_that_would_not() -> None:
+    body = make_dataclass("Body", [("value", Leaf | Created | Moved)])(Moved(1, "me", "there"))
+    assert again(body) == body
+
+
+def test_field_that_a_sender_ahead_has_added_makes_no_dictionary_of_a_dataclass() -> None:
+    body = make_dataclass("Body", [("value", Leaf | dict[str, Any])])(A_LEAF)
+    newer = {"value": {**LEAF, "new": 1}}
+    assert message_of(newer).parse(type(body)).value == Leaf("a", datetime(2013, 1, 1, tzinfo=UTC))
+
+
+def test_generic_dataclass_is_made_with_its_arguments() -> None:
+    sent = Codec().decode(Codec().encode(Envelope(A_LEAF)).encode())
+    assert message_of(sent).parse(Envelope[Leaf]) == Envelope(A_LEAF)
+
+
+def test_dataclass_nested_deeper_than_python_goes_is_refused() -> None:
+    body: dict[str, Any] = {"leaf": LEAF}
+    for _ in range(900):
+        body = {"leaf": LEAF, "child": body}
+    with pytest.raises(InvalidBodyError, match="recursion"):
+        message_of(body).parse(Tree)
+
+
 def test_argument_that_is_no_field_keeps_its_default() -> None:
     assert message_of({"number": 2, "times": 100}).parse(WithArgument).number == 4
 
@@ -157,6 +303,7 @@ LEAF = {"text": "a", "at": "2013-01-01T00:00:00+00:00"}
         ({"leaf": {**LEAF, "at": 12}}, "Narrow.leaf: Leaf.at: expected datetime, got int"),
         ({"leaf": {**LEAF, "colour": "green"}}, "Narrow.leaf: Leaf.colour: 'green' is not a valid"),
         ({"leaf": LEAF, "numbers": [1]}, "Narrow.numbers: expected 2 elements, got 1"),
+        ({"leaf": LEAF, "kind": "wide"}, "Narrow.kind: expected 'narrow', got 'wide'"),
     ],
 )
 def test_body_that_does_not_fit_is_refused_with_the_field(body: Any, text: str) -> None:

@@ -6,13 +6,12 @@ Words: a message's number is `message_id` here and `msg_id` in SQL, where PGMQ's
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal, TypeVar
 
 from spanmq.errors import InvalidBodyError
-from spanmq.parse import parse
+from spanmq.parse import dataclass_of, parse
 
 GROUP_HEADER: Final = "x-pgmq-group"
 
@@ -47,21 +46,21 @@ class Message:
         """Make a `kind` of the body: a Pydantic model by validation, a dataclass by annotations, in depth.
 
         What the encoder made plain comes back as it was sent: dataclasses and models within, dates, times,
-        UUIDs, enumerations. A dataclass takes no notice of fields that it doesn't know, so that a sender may
-        be a release ahead. Raises InvalidBodyError for a body that doesn't fit a dataclass, TypeError for a
+        UUIDs, enumerations, tuples, whole numbers as keys. A dataclass takes no notice of fields that it
+        doesn't know, so that a sender may be a release ahead. Raises InvalidBodyError for a body that doesn't fit a dataclass, TypeError for a
         `kind` that is neither, NameError for annotations that can't be read; a model raises what it raises.
         """
         if hasattr(kind, "model_validate"):
             model: Kind = parse(self.body, kind)
             return model
-        anything: Any = kind  # what callers do whom nobody checks
-        if not isinstance(anything, type) or not dataclasses.is_dataclass(anything):
+        found = dataclass_of(kind)
+        if found is None:
             raise TypeError(f"{kind!r} is neither a dataclass nor a Pydantic model")
         try:
             parsed: Kind = parse(self.body, kind)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise InvalidBodyError(
-                f"message {self.message_id} is no {kind.__qualname__}: {error}", queue=self.queue
+                f"message {self.message_id} is no {found.__qualname__}: {error}", queue=self.queue
             ) from error
         return parsed
 

@@ -20,7 +20,7 @@ def test_programs_run_and_print_what_they_say(
 ) -> None:
     scope: dict[str, object] = {"dsn": empty_database}
     for number, program in enumerate(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)):
-        exec(compile(program, f"docs/client.md, program {number}", "exec"), scope)
+        exec(compile(program, f"docs/client.md, program {number}", "exec", dont_inherit=True), scope)
     assert capsys.readouterr().out == "{'order': 17} 1\n"
 
 

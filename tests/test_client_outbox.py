@@ -343,6 +343,27 @@ def test_atomic_block_of_django_decides(
 
 
 @sessions
+def test_failed_transaction_of_a_session_says_so_at_every_call(
+    database: str, opener: Opener, client: Client
+) -> None:
+    def swallow() -> None:
+        with opener(database) as session:
+            outbox = Client(connection=session)
+            with pytest.raises(errors.QueueNotFoundError):
+                outbox.send("nothing", 1)
+            with pytest.raises(errors.TransactionAbortedError):
+                outbox.send("orders", 1)
+            with pytest.raises(errors.TransactionAbortedError):  # which looks first for what is installed
+                outbox.receive("orders")
+            with pytest.raises(errors.TransactionAbortedError):
+                outbox.flavour()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        swallow()
+
+
+@sessions
 def test_errors_on_a_session_are_typed(database: str, opener: Opener, client: Client) -> None:
     with pytest.raises(errors.QueueNotFoundError) as caught, opener(database) as session:
         Client(connection=session).send("nothing", 1)
@@ -433,8 +454,20 @@ def test_session_of_the_other_world_is_refused(database: str) -> None:
             AsyncClient(connection=session)
         with pytest.raises(errors.InvalidArgumentError, match="no connection"):
             AsyncClient(connection="postgresql://")
+        async with asyncpg.create_pool(
+            min_size=0, connect=lambda *_, **__: connect_asyncpg(database)
+        ) as pool:
+            with pytest.raises(errors.InvalidArgumentError, match="no connection"):
+                AsyncClient(connection=pool)
 
     asynchronously(scenario)
+
+
+def test_what_makes_sessions_is_no_session(database: str) -> None:
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(database))
+    for maker in (engine, sessionmaker(engine)):
+        with pytest.raises(errors.InvalidArgumentError, match="no connection that a Client knows"):
+            Client(connection=maker)
 
 
 def test_closed_connection_of_asyncpg_is_a_typed_error(database: str, client: Client) -> None:

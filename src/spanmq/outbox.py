@@ -3,16 +3,17 @@
 `Client(connection=session)` and `AsyncClient(connection=session)` find the right way by themselves. Each call
 is one `select … from pgmq.function(…)` on what was given, within the transaction that is open there: what it
 sends is visible when that transaction commits, and never if it doesn't. Nothing here begins, commits or rolls
-back.
+back, but on a session in autocommit: there a batch of several calls is a transaction of its own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from typing import Any, Final, NoReturn, Protocol
+
+from psycopg.pq import TransactionStatus
 
 from spanmq.call import PROBE, Call, Result, Rows, Shape, Style, is_missing_function, missing
 from spanmq.errors import (
@@ -28,8 +29,7 @@ from spanmq.footing import kind_of
 from spanmq.message import Flavour
 
 Parameters = dict[str, str | None]
-Fetch = Callable[[str, Parameters], Sequence[Sequence[Any]]]
-FetchAsync = Callable[[str, Parameters], Awaitable[Sequence[Sequence[Any]]]]
+Values = Sequence[Sequence[Any]]
 
 # PostgreSQL prints a time within to_jsonb in ISO 8601; these columns are times wherever they occur.
 _TIMES: Final = frozenset({"vt", "scrape_time", "planned_until", "plan_from"})
@@ -38,29 +38,52 @@ _TIMES: Final = frozenset({"vt", "scrape_time", "planned_until", "plan_from"})
 class SessionLink:
     """Calls over a session of other software; the twin of AsyncSessionLink."""
 
-    def __init__(self, session: object, fetch: Fetch, style: Style) -> None:
+    def __init__(self, session: object, driver: _Driver) -> None:
         self.connection = session
-        self._fetch = fetch
-        self._style = style
+        self._driver = driver
         self._is_spanmq = False
 
     def run(self, call: Call[Result]) -> Result:
         """Run one call."""
-        if call.native and not self._is_spanmq and (found := self.flavour()) != "spanmq":
+        if call.native and not self._is_spanmq and (found := self._look(call)) != "spanmq":
             raise missing(found, call)
         try:
-            values = self._fetch(call.statement(self._style), call.parameters())
+            values = self._driver.fetch(call.statement(self._driver.style), call.parameters())
         except Exception as error:  # noqa: BLE001, every driver has its own
             _raise_typed(error, call)
         return call.read(_rows(call.shape, values))
 
     def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
         """Run several calls; all are made before the first runs, so that a bad one changes nothing."""
-        return [result for call in list(calls) for result in self.run(call)]
+        made = list(calls)
+        try:
+            alone = len(made) > 1 and self._driver.is_autocommit()
+        except Exception as error:  # noqa: BLE001, every driver has its own
+            _raise_typed(error, made[0])
+        if not alone:
+            return [result for call in made for result in self.run(call)]
+        try:
+            self._driver.execute("begin")
+            results = [result for call in made for result in self.run(call)]
+            self._driver.execute("commit")
+        except BaseException as error:
+            with suppress(Exception):  # the first error is the one to tell
+                self._driver.execute("rollback")
+            if isinstance(error, SpanmqError) or not isinstance(error, Exception):
+                raise
+            _raise_typed(error)
+        return results
 
     def flavour(self) -> Flavour:
         """Look at what the database holds."""
-        found = _flavour(self._fetch(PROBE, {}))
+        return self._look()
+
+    def _look(self, call: Call[Any] | None = None) -> Flavour:
+        try:
+            values = self._driver.fetch(PROBE, {})
+        except Exception as error:  # noqa: BLE001, every driver has its own
+            _raise_typed(error, call)
+        found = _flavour(values)
         self._is_spanmq = found == "spanmq"
         return found
 
@@ -76,29 +99,52 @@ class SessionLink:
 class AsyncSessionLink:
     """Calls over an asynchronous session of other software."""
 
-    def __init__(self, session: object, fetch: FetchAsync, style: Style) -> None:
+    def __init__(self, session: object, driver: _AsyncDriver) -> None:
         self.connection = session
-        self._fetch = fetch
-        self._style = style
+        self._driver = driver
         self._is_spanmq = False
 
     async def run(self, call: Call[Result]) -> Result:
         """Run one call."""
-        if call.native and not self._is_spanmq and (found := await self.flavour()) != "spanmq":
+        if call.native and not self._is_spanmq and (found := await self._look(call)) != "spanmq":
             raise missing(found, call)
         try:
-            values = await self._fetch(call.statement(self._style), call.parameters())
+            values = await self._driver.fetch(call.statement(self._driver.style), call.parameters())
         except Exception as error:  # noqa: BLE001, every driver has its own
             _raise_typed(error, call)
         return call.read(_rows(call.shape, values))
 
     async def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
         """Run several calls; all are made before the first runs, so that a bad one changes nothing."""
-        return [result for call in list(calls) for result in await self.run(call)]
+        made = list(calls)
+        try:
+            alone = len(made) > 1 and await self._driver.is_autocommit()
+        except Exception as error:  # noqa: BLE001, every driver has its own
+            _raise_typed(error, made[0])
+        if not alone:
+            return [result for call in made for result in await self.run(call)]
+        try:
+            await self._driver.execute("begin")
+            results = [result for call in made for result in await self.run(call)]
+            await self._driver.execute("commit")
+        except BaseException as error:
+            with suppress(Exception):  # the first error is the one to tell
+                await self._driver.execute("rollback")
+            if isinstance(error, SpanmqError) or not isinstance(error, Exception):
+                raise
+            _raise_typed(error)
+        return results
 
     async def flavour(self) -> Flavour:
         """Look at what the database holds."""
-        found = _flavour(await self._fetch(PROBE, {}))
+        return await self._look()
+
+    async def _look(self, call: Call[Any] | None = None) -> Flavour:
+        try:
+            values = await self._driver.fetch(PROBE, {})
+        except Exception as error:  # noqa: BLE001, every driver has its own
+            _raise_typed(error, call)
+        found = _flavour(values)
         self._is_spanmq = found == "spanmq"
         return found
 
@@ -111,10 +157,22 @@ class AsyncSessionLink:
         raise _not_ours("can't be used to install")
 
 
-class _Cursor(Protocol):
-    def execute(self, statement: str, parameters: Parameters) -> object: ...
-    def fetchall(self) -> Sequence[Sequence[Any]]: ...
-    def close(self) -> None: ...
+class _Driver(Protocol):
+    """What a call needs of a session; `execute` is for statements without rows."""
+
+    style: Style
+
+    def fetch(self, statement: str, parameters: Parameters) -> Values: ...
+    def execute(self, statement: str) -> None: ...
+    def is_autocommit(self) -> bool: ...
+
+
+class _AsyncDriver(Protocol):
+    style: Style
+
+    async def fetch(self, statement: str, parameters: Parameters) -> Values: ...
+    async def execute(self, statement: str) -> None: ...
+    async def is_autocommit(self) -> bool: ...
 
 
 def adapt(session: object) -> SessionLink:
@@ -122,56 +180,139 @@ def adapt(session: object) -> SessionLink:
     origins = _origins(session)
     if "asyncpg" in origins or _is_async(session):
         raise InvalidArgumentError(f"{kind_of(session)} is asynchronous: give it to an AsyncClient")
-    if "sqlalchemy" in origins:
-        return SessionLink(session, partial(_fetch_sqlalchemy, session), Style.COLON)
+    if "sqlalchemy" in origins and callable(getattr(session, "execute", None)):
+        return SessionLink(session, _Sqlalchemy(session))
+    # SQLAlchemy's `raw_connection()` is a DB-API connection, too.
     if callable(getattr(session, "cursor", None)):
-        return SessionLink(session, partial(_fetch_cursor, session), Style.DBAPI)
+        return SessionLink(session, _Dbapi(session))
     raise InvalidArgumentError(f"{kind_of(session)} is no connection that a Client knows")
 
 
 def adapt_async(session: object) -> AsyncSessionLink:
     """Find the way to run a call on an asynchronous session of SQLAlchemy or a connection of asyncpg."""
     origins = _origins(session)
-    if "asyncpg" in origins:
-        return AsyncSessionLink(session, partial(_fetch_asyncpg, session), Style.DOLLAR)
-    if "sqlalchemy" in origins and _is_async(session):
-        return AsyncSessionLink(session, partial(_fetch_sqlalchemy_async, session), Style.COLON)
-    if "sqlalchemy" in origins or callable(getattr(session, "cursor", None)):
+    if "asyncpg" in origins and callable(getattr(session, "is_in_transaction", None)):
+        return AsyncSessionLink(session, _Asyncpg(session))
+    if "sqlalchemy" in origins and _is_async(session) and callable(getattr(session, "execute", None)):
+        return AsyncSessionLink(session, _AsyncSqlalchemy(session))
+    if "sqlalchemy" in origins and not _is_async(session) or callable(getattr(session, "cursor", None)):
         raise InvalidArgumentError(f"{kind_of(session)} is not asynchronous: give it to a Client")
     raise InvalidArgumentError(f"{kind_of(session)} is no connection that an AsyncClient knows")
 
 
-def _fetch_sqlalchemy(session: Any, statement: str, parameters: Parameters) -> Sequence[Sequence[Any]]:
-    from sqlalchemy import text
+class _Sqlalchemy:
+    """A Session, scoped_session or Connection."""
 
-    rows: Sequence[Sequence[Any]] = session.execute(text(statement), parameters).fetchall()
-    return rows
+    style: Final = Style.COLON
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def fetch(self, statement: str, parameters: Parameters) -> Values:
+        from sqlalchemy import text
+
+        rows: Values = self._session.execute(text(statement), parameters).fetchall()
+        return rows
+
+    def execute(self, statement: str) -> None:
+        from sqlalchemy import text
+
+        self._session.execute(text(statement))
+
+    def is_autocommit(self) -> bool:
+        # A Session gives its Connection when it is asked; a Connection has the pool's one of the driver.
+        given = self._session.connection
+        return _is_autocommit((given().connection if callable(given) else given).dbapi_connection)
 
 
-async def _fetch_sqlalchemy_async(
-    session: Any, statement: str, parameters: Parameters
-) -> Sequence[Sequence[Any]]:
-    from sqlalchemy import text
+class _AsyncSqlalchemy:
+    """An AsyncSession, async_scoped_session or AsyncConnection."""
 
-    rows: Sequence[Sequence[Any]] = (await session.execute(text(statement), parameters)).fetchall()
-    return rows
+    style: Final = Style.COLON
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    async def fetch(self, statement: str, parameters: Parameters) -> Values:
+        from sqlalchemy import text
+
+        rows: Values = (await self._session.execute(text(statement), parameters)).fetchall()
+        return rows
+
+    async def execute(self, statement: str) -> None:
+        from sqlalchemy import text
+
+        await self._session.execute(text(statement))
+
+    async def is_autocommit(self) -> bool:
+        given = getattr(self._session, "sync_connection", None) or (
+            (await self._session.connection()).sync_connection
+        )
+        return _is_autocommit(given.connection.dbapi_connection)
 
 
-def _fetch_cursor(session: Any, statement: str, parameters: Parameters) -> Sequence[Sequence[Any]]:
-    cursor: _Cursor = session.cursor()
-    try:
-        cursor.execute(statement, parameters)
-        return cursor.fetchall()
-    finally:
-        cursor.close()
+class _Dbapi:
+    """A connection of Django, or of any driver that writes parameters as `%(name)s`."""
+
+    style: Final = Style.DBAPI
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def fetch(self, statement: str, parameters: Parameters) -> Values:
+        cursor = self._session.cursor()
+        try:
+            cursor.execute(statement, parameters)
+            # Rows by name are what the user's cursors may give.
+            return [tuple(row.values()) if isinstance(row, Mapping) else row for row in cursor.fetchall()]
+        finally:
+            cursor.close()
+
+    def execute(self, statement: str) -> None:
+        cursor = self._session.cursor()
+        try:
+            cursor.execute(statement)
+        finally:
+            cursor.close()
+
+    def is_autocommit(self) -> bool:
+        if hasattr(self._session, "ensure_connection"):  # Django's
+            self._session.ensure_connection()
+            return _is_autocommit(self._session.connection)
+        return _is_autocommit(self._session)
 
 
-async def _fetch_asyncpg(session: Any, statement: str, parameters: Parameters) -> Sequence[Sequence[Any]]:
-    if session.is_closed():
-        # Asyncpg says so by an error that it also raises for what is no loss of a connection.
-        raise ConnectionFailedError("the connection is closed")
-    rows: Sequence[Sequence[Any]] = await session.fetch(statement, *parameters.values())
-    return rows
+class _Asyncpg:
+    """A connection of asyncpg."""
+
+    style: Final = Style.DOLLAR
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    async def fetch(self, statement: str, parameters: Parameters) -> Values:
+        if self._session.is_closed():
+            # Asyncpg says so by an error that it also raises for what is no loss of a connection.
+            raise ConnectionFailedError("the connection is closed")
+        rows: Values = await self._session.fetch(statement, *parameters.values())
+        return rows
+
+    async def execute(self, statement: str) -> None:
+        await self._session.execute(statement)
+
+    async def is_autocommit(self) -> bool:
+        return not self._session.is_in_transaction()
+
+
+def _is_autocommit(connection: object) -> bool:
+    """Tell whether each statement is a transaction; no longer so after a `begin` by hand."""
+    if getattr(connection, "autocommit", False) is not True:
+        return False
+    driver = getattr(connection, "driver_connection", connection)  # below SQLAlchemy's
+    if callable(within := getattr(driver, "is_in_transaction", None)):  # asyncpg
+        return not within()
+    status = getattr(getattr(driver, "info", None), "transaction_status", TransactionStatus.IDLE)
+    return bool(status == TransactionStatus.IDLE)
 
 
 def _rows(shape: Shape, values: Sequence[Sequence[Any]]) -> Rows:
@@ -206,14 +347,15 @@ def _flavour(values: Sequence[Sequence[Any]]) -> Flavour:
     return "spanmq" if spanmq else "upstream" if pgmq else "none"
 
 
-def _raise_typed(error: Exception, call: Call[Any]) -> NoReturn:
-    typed: SpanmqError | None = from_driver(error, function=call.function, queue=call.queue)
+def _raise_typed(error: Exception, call: Call[Any] | None = None) -> NoReturn:
+    function, queue = (call.function, call.queue) if call else (None, None)
+    typed: SpanmqError | None = from_driver(error, function=function, queue=queue)
     # An error of operation without a number is the connection's; SQLAlchemy and Django keep DB-API's name.
     if typed is None and type(error).__name__ == "OperationalError":
-        typed = lost(function=call.function, queue=call.queue)
+        typed = lost(function=function, queue=queue)
     if typed is None:
         raise error
-    if is_missing_function(typed, call):
+    if call is not None and is_missing_function(typed, call):
         typed = missing(None, call)
     raise typed from error
 

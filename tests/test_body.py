@@ -212,6 +212,14 @@ def test_encoder_gets_pydantic_models_made_plain(connection: Connection) -> None
     assert sent_and_received(connection, model, encoder=json.dumps) == model.model_dump(mode="json")
 
 
+def test_number_that_an_encoder_has_no_room_for_is_a_bad_body() -> None:
+    def narrow(body: object) -> bytes:  # as msgspec's, beyond 64 bits
+        raise OverflowError("too long")
+
+    with pytest.raises(InvalidBodyError, match="too long"):
+        Codec(narrow).encode(2**64)
+
+
 def test_decoder_gets_the_json_as_bytes(connection: Connection) -> None:
     assert sent_and_received(connection, {"a": 1}, decoder=bytes) == b'{"a": 1}'
 
@@ -326,6 +334,16 @@ def test_batch_is_cut_into_calls_by_number_and_by_bytes() -> None:
     assert cut(range(2_500)) == [1_000, 1_000, 500]
     assert cut(["a" * 3_000_000] * 5) == [2, 2, 1]
     assert cut(["a" * 9_000_000, 1, "a" * 9_000_000]) == [1, 1, 1]
+
+
+def test_headers_that_a_generator_changes_and_gives_again_are_each_message_s_own() -> None:
+    def numbered() -> Iterator[dict[str, int]]:
+        headers = {"number": 0}
+        for headers["number"] in range(3):
+            yield headers
+
+    encoded = list(batch.encode(Codec(), range(3), numbered(), None))
+    assert [headers for _, headers in encoded] == [f'{{"number":{number}}}' for number in range(3)]
 
 
 def test_batch_takes_from_a_generator_no_more_than_a_call_carries() -> None:

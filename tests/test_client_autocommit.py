@@ -164,3 +164,17 @@ def test_transaction_that_was_begun_by_hand_is_not_committed(database: str, clie
         Client(connection=connection).send_batch("orders", range(1_500))
         cursor.execute("rollback")
     assert client.metrics("orders").length == 0
+
+
+# Out of it.
+
+
+def test_raw_connection_of_sqlalchemy_is_one_of_its_driver(database: str, client: Client) -> None:
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(database))
+    connection = engine.raw_connection()
+    Client(connection=connection).send_batch("orders", range(1_500))
+    assert client.metrics("orders").length == 0
+    connection.commit()
+    connection.close()
+    engine.dispose()
+    assert client.metrics("orders").length == 1_500

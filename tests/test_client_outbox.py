@@ -411,8 +411,19 @@ def test_lost_connection_of_sqlalchemy_is_of_unknown_outcome(database: str, clie
         break_network(session.connection().connection.driver_connection)
         with pytest.raises(errors.ConnectionLostError, match=r"pgmq\.send"):
             Client(connection=session).send("orders", 1)
+        with pytest.raises(errors.TransactionAbortedError, match="hint: Roll back"):
+            Client(connection=session).send("orders", 1)
         session.rollback()
     assert client.metrics("orders").length == 0
+
+
+def test_session_that_the_server_has_ended_is_of_unknown_outcome(database: str, client: Client) -> None:
+    with sqlalchemy_session(database) as session, psycopg.connect(database, autocommit=True) as observer:
+        pid = session.execute(text("select pg_backend_pid()")).scalar()
+        observer.execute("select pg_terminate_backend(%s, 20000)", [pid])
+        with pytest.raises(errors.ConnectionLostError, match=r"pgmq\.send on queue 'orders': .* unknown"):
+            Client(connection=session).send("orders", 1)
+        session.rollback()
 
 
 def test_lost_connection_of_django_is_of_unknown_outcome(database: str, client: Client) -> None:

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
+import typing
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, make_dataclass
 from datetime import UTC, date, datetime, time
 from enum import Enum, IntEnum, StrEnum
-from typing import (
-    Annotated,
-    Any,
-    Final,
-    Generic,
-    List,  # noqa: UP035
-    Literal,
-    NamedTuple,
-    NewType,
-    Protocol,
-    Tuple,  # noqa: UP035
-    TypedDict,
-    TypeVar,
-)
+from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, NewType, Protocol, TypedDict, TypeVar
 
 import pydantic
 import pytest
@@ -221,8 +209,8 @@ A_LEAF = Leaf("a", NOON)
         (dict[str, Any], {"a": 1, "b": [2]}),
         (list[Any], [1, "a"]),
         (Any | None, {"a": 1}),
-        (List, [1]),  # noqa: UP006
-        (Tuple, (1, 2)),  # noqa: UP006
+        (typing.List, [1]),  # noqa: UP006
+        (typing.Tuple, (1, 2)),  # noqa: UP006
         (Options, {"retries": 3}),
         (Options | None, {"retries": 3}),
         (Sized, {"size": 1}),

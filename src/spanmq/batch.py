@@ -34,17 +34,18 @@ def encode(
     all_headers: Iterator[Any] = _each("headers", headers, Mapping)
     all_groups: Iterator[Any] = _each("groups", group, str)
     count = 0
-    last: tuple[object, object, str | None] = (None, None, None)
+    is_for_all = isinstance(all_headers, repeat)
+    last: tuple[object, str | None] = (None, None)
     for count, body in enumerate(_each("bodies", bodies, type(None)), start=1):
         own_headers, own_group = next(all_headers, _END), next(all_groups, _END)
         if own_headers is _END or own_group is _END:
             raise InvalidArgumentError(
                 f"a batch needs headers and groups for each body, number {count} lacks"
             )
-        # Usually a batch has one and the same for all.
-        if own_headers is not last[0] or own_group != last[1]:
-            last = (own_headers, own_group, encode_headers(own_headers, own_group))
-        yield codec.encode(body), last[2]
+        # Usually a batch has one and the same for all. One each may be the same object, changed meanwhile.
+        if count == 1 or not is_for_all or own_group != last[0]:
+            last = (own_group, encode_headers(own_headers, own_group))
+        yield codec.encode(body), last[1]
     for name, values in (("headers", all_headers), ("groups", all_groups)):
         if not isinstance(values, repeat) and next(values, _END) is not _END:
             raise InvalidArgumentError(f"a batch has more {name} than its {count} bodies")

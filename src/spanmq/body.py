@@ -110,7 +110,7 @@ class Codec:
         """Give the JSON text of a body; raises InvalidBodyError or BodyTooLargeError."""
         try:
             text = self._text(body)
-        except (TypeError, ValueError, RecursionError) as error:
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidBodyError(
                 f"the body can't be encoded: {error}",
                 hint="Send JSON values, dataclasses, Pydantic models or bytes, or give an encoder.",

@@ -47,8 +47,9 @@ class Message:
 
         What the encoder made plain comes back as it was sent: dataclasses and models within, dates, times,
         UUIDs, enumerations, tuples, whole numbers as keys. A dataclass takes no notice of fields that it
-        doesn't know, so that a sender may be a release ahead. Raises InvalidBodyError for a body that doesn't fit a dataclass, TypeError for a
-        `kind` that is neither, NameError for annotations that can't be read; a model raises what it raises.
+        doesn't know, so that a sender may be a release ahead. Raises InvalidBodyError for a body that doesn't
+        fit a dataclass, TypeError for a `kind` that is neither, NameError for annotations that can't be read;
+        a model raises what it raises.
         """
         if hasattr(kind, "model_validate"):
             model: Kind = parse(self.body, kind)

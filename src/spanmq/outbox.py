@@ -18,9 +18,11 @@ from psycopg.pq import TransactionStatus
 from spanmq.call import PROBE, Call, Result, Rows, Shape, Style, is_missing_function, missing
 from spanmq.errors import (
     ConnectionFailedError,
+    ConnectionLostError,
     InvalidArgumentError,
     NotPermittedError,
     SpanmqError,
+    TransactionAbortedError,
     from_driver,
     lost,
 )
@@ -33,6 +35,11 @@ Values = Sequence[Sequence[Any]]
 
 # PostgreSQL prints a time within to_jsonb in ISO 8601; these columns are times wherever they occur.
 _TIMES: Final = frozenset({"vt", "scrape_time", "planned_until", "plan_from"})
+
+
+# What SQLAlchemy and Django raise by themselves for a transaction that has failed.
+_ABORTED: Final = frozenset({"PendingRollbackError", "TransactionManagementError"})
+_ROLL_BACK: Final = "Roll back, then repeat what you need."
 
 
 class SessionLink:
@@ -160,7 +167,8 @@ class AsyncSessionLink:
 class _Driver(Protocol):
     """What a call needs of a session; `execute` is for statements without rows."""
 
-    style: Style
+    @property
+    def style(self) -> Style: ...
 
     def fetch(self, statement: str, parameters: Parameters) -> Values: ...
     def execute(self, statement: str) -> None: ...
@@ -168,7 +176,8 @@ class _Driver(Protocol):
 
 
 class _AsyncDriver(Protocol):
-    style: Style
+    @property
+    def style(self) -> Style: ...
 
     async def fetch(self, statement: str, parameters: Parameters) -> Values: ...
     async def execute(self, statement: str) -> None: ...
@@ -180,11 +189,11 @@ def adapt(session: object) -> SessionLink:
     origins = _origins(session)
     if "asyncpg" in origins or _is_async(session):
         raise InvalidArgumentError(f"{kind_of(session)} is asynchronous: give it to an AsyncClient")
-    if "sqlalchemy" in origins and callable(getattr(session, "execute", None)):
-        return SessionLink(session, _Sqlalchemy(session))
-    # SQLAlchemy's `raw_connection()` is a DB-API connection, too.
+    # First, because SQLAlchemy's `raw_connection()` is one too.
     if callable(getattr(session, "cursor", None)):
         return SessionLink(session, _Dbapi(session))
+    if "sqlalchemy" in origins and callable(getattr(session, "execute", None)):
+        return SessionLink(session, _Sqlalchemy(session))
     raise InvalidArgumentError(f"{kind_of(session)} is no connection that a Client knows")
 
 
@@ -195,7 +204,7 @@ def adapt_async(session: object) -> AsyncSessionLink:
         return AsyncSessionLink(session, _Asyncpg(session))
     if "sqlalchemy" in origins and _is_async(session) and callable(getattr(session, "execute", None)):
         return AsyncSessionLink(session, _AsyncSqlalchemy(session))
-    if "sqlalchemy" in origins and not _is_async(session) or callable(getattr(session, "cursor", None)):
+    if ("sqlalchemy" in origins and not _is_async(session)) or callable(getattr(session, "cursor", None)):
         raise InvalidArgumentError(f"{kind_of(session)} is not asynchronous: give it to a Client")
     raise InvalidArgumentError(f"{kind_of(session)} is no connection that an AsyncClient knows")
 
@@ -351,8 +360,11 @@ def _raise_typed(error: Exception, call: Call[Any] | None = None) -> NoReturn:
     function, queue = (call.function, call.queue) if call else (None, None)
     typed: SpanmqError | None = from_driver(error, function=function, queue=queue)
     # An error of operation without a number is the connection's; SQLAlchemy and Django keep DB-API's name.
-    if typed is None and type(error).__name__ == "OperationalError":
+    is_operational = typed is None and type(error).__name__ == "OperationalError"
+    if is_operational or isinstance(typed, ConnectionLostError):
         typed = lost(function=function, queue=queue)
+    if type(error).__name__ in _ABORTED:
+        typed = TransactionAbortedError(str(error), function=function, queue=queue, hint=_ROLL_BACK)
     if typed is None:
         raise error
     if call is not None and is_missing_function(typed, call):

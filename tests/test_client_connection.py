@@ -444,9 +444,9 @@ def test_server_that_went_away_is_reported_and_found_again(
 # Programs that end.
 
 
-def run(program: str, database: str) -> subprocess.Popen[str]:
+def run(program: str, database: str, *, warnings: str = "error") -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", program, database],
+        [sys.executable, "-W", warnings, "-c", program, database],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -94,6 +94,9 @@ SQL_EXEMPT = {
     "testing": "makes and drops databases",
     "call.PROBE": "asks what the database holds before it calls any function of it",
     "listen*": "LISTEN has no function",
+    "outbox._BEGIN": "a batch of several calls on a session in autocommit",
+    "outbox._COMMIT": "the same",
+    "outbox._ROLLBACK": "the same",
 }
 
 # Words that start a statement; enough of what follows is asked for to let English sentences pass.

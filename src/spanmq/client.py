@@ -20,7 +20,7 @@ import psycopg
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
-from spanmq import calls, schema, tracing
+from spanmq import calls, link, schema, tracing
 from spanmq.access_keys import AccessKeys
 from spanmq.body import Codec, Decoder, Encoder
 from spanmq.call import Call, Delay, Seconds, duration
@@ -34,7 +34,7 @@ from spanmq.footing import check_footing, check_options
 from spanmq.grants import Grants
 from spanmq.health import Health
 from spanmq.insides import Insides
-from spanmq.link import ConnectionLink, Link, PoolLink, check_alive
+from spanmq.link import ConnectionLink, Link, PoolLink, check_alive, try_again
 from spanmq.listen import Announcement, Listener, receive_until
 from spanmq.maintenance import Maintenance
 from spanmq.message import (
@@ -145,6 +145,8 @@ class Client(
                 },
                 check=check_alive,
                 configure=on_connect,
+                reconnect_timeout=link.RECONNECT_SECONDS,
+                reconnect_failed=try_again,
                 open=False,
                 name="spanmq",
             )

@@ -18,7 +18,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
-from spanmq import calls, schema, tracing
+from spanmq import calls, link_async, schema, tracing
 from spanmq.access_keys_async import AsyncAccessKeys
 from spanmq.body import Codec, Decoder, Encoder
 from spanmq.call import Call, Delay, Seconds, duration
@@ -32,7 +32,7 @@ from spanmq.footing import check_footing, check_options
 from spanmq.grants_async import AsyncGrants
 from spanmq.health_async import AsyncHealth
 from spanmq.insides_async import AsyncInsides
-from spanmq.link_async import AsyncConnectionLink, AsyncLink, AsyncPoolLink, check_alive
+from spanmq.link_async import AsyncConnectionLink, AsyncLink, AsyncPoolLink, check_alive, try_again
 from spanmq.listen_async import AsyncAnnouncement, AsyncListener, receive_until
 from spanmq.maintenance_async import AsyncMaintenance
 from spanmq.message import (
@@ -143,6 +143,8 @@ class AsyncClient(
                 },
                 check=check_alive,
                 configure=on_connect,
+                reconnect_timeout=link_async.RECONNECT_SECONDS,
+                reconnect_failed=try_again,
                 open=False,
                 name="spanmq",
             )

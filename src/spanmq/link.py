@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from itertools import chain
-from typing import Any, Protocol
+from os import getpid
+from typing import Any, Final, Protocol
 
 import psycopg
 from psycopg import Connection, Cursor
@@ -29,6 +30,9 @@ from spanmq.concurrency import Lock
 from spanmq.far_time import EARLIEST, LATEST
 from spanmq.message import Flavour
 from spanmq.unreadable_dsn import unreadable
+
+# A pool's pauses double from a second until so many have passed: the longest is about half of it.
+RECONNECT_SECONDS: Final = 15.0
 
 
 class Link(Protocol):
@@ -68,6 +72,7 @@ class PoolLink:
         self._durable = durable
         self.on_open: Callable[[], None] | None = None
         self._opened = dsn is None
+        self._opened_by = 0
         self._closed = False
         self._opening = Lock()
         self._is_spanmq = False
@@ -85,6 +90,11 @@ class PoolLink:
         if self._closed:
             raise errors.ConnectionFailedError("the client is closed")
         if self._opened:
+            if self._is_of_another_process():
+                raise errors.NotPermittedError(
+                    "the client was opened by another process, and two can't share its connections",
+                    hint="Make a client, or call the first time, after the fork.",
+                )
             return
         with self._opening:
             if self._opened:  # by another task, meanwhile
@@ -96,6 +106,7 @@ class PoolLink:
                 self.pool.open()
             except psycopg.Error as error:
                 raise errors.ConnectionFailedError(str(error)) from error
+            self._opened_by = getpid()
             self._opened = True
             if self.on_open is not None:
                 self.on_open()
@@ -103,8 +114,12 @@ class PoolLink:
     def close(self) -> None:
         """Close the pool if it is ours."""
         self._closed = True
-        if self.dsn is not None:
+        if self.dsn is not None and not self._is_of_another_process():
             self.pool.close()
+
+    def _is_of_another_process(self) -> bool:
+        """Tell whether there was a fork since it was opened; a pool of the user's is his affair."""
+        return self._opened_by != 0 and self._opened_by != getpid()
 
     def run(self, call: Call[Result], *, counted: bool = True) -> Result:
         """Run one call in a transaction of its own; `counted` says that the user asked for it."""
@@ -152,7 +167,11 @@ class PoolLink:
         self.open()
         self.calls += 1
         with self.lend() as connection, in_transaction(connection):
-            yield ConnectionLink(connection, is_spanmq=self._is_spanmq)
+            link = ConnectionLink(connection, is_spanmq=self._is_spanmq)
+            try:
+                yield link
+            finally:
+                link.end()
 
     @contextmanager
     def lend(self) -> Iterator[Connection[Any]]:
@@ -208,8 +227,23 @@ class ConnectionLink:
     """Calls over one connection, in the transaction that is open there. Commits only what it began."""
 
     def __init__(self, connection: Connection[Any], *, is_spanmq: bool = False) -> None:
-        self.connection = connection
+        self._connection = connection
         self._is_spanmq = is_spanmq
+        self._is_over = False
+
+    @property
+    def connection(self) -> Connection[Any]:
+        """The connection; raises NotPermittedError when it has gone back to its pool."""
+        if self._is_over:
+            raise errors.NotPermittedError(
+                "the transaction of this client is over, and its connection is another's",
+                hint="Call it within its `with` block, or call the client that it came from.",
+            )
+        return self._connection
+
+    def end(self) -> None:
+        """Let go of the connection, which goes back to its pool."""
+        self._is_over = True
 
     def run(self, call: Call[Result]) -> Result:
         """Run one call."""
@@ -415,6 +449,14 @@ def check_alive(connection: Connection[Any]) -> None:
     # The first reads the server's last words, the second the end that follows them.
     connection.pgconn.consume_input()
     connection.pgconn.consume_input()
+
+
+def try_again(pool: ConnectionPool[Any]) -> None:
+    """Let a pool that gave up connecting begin anew, with the short pauses of a beginning.
+
+    By itself it doubles them for five minutes: a server that was away for two is found after four.
+    """
+    pool.check()
 
 
 def typed(

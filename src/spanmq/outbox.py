@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from typing import Any, Final, NoReturn, Protocol
 
-from psycopg.pq import TransactionStatus
-
 from spanmq.call import PROBE, Call, Result, Rows, Shape, Style, is_missing_function, missing
 from spanmq.errors import (
     ConnectionFailedError,
@@ -36,6 +34,11 @@ Values = Sequence[Sequence[Any]]
 # PostgreSQL prints a time within to_jsonb in ISO 8601; these columns are times wherever they occur.
 _TIMES: Final = frozenset({"vt", "scrape_time", "planned_until", "plan_from"})
 
+
+_BEGIN: Final = "begin"
+_COMMIT: Final = "commit"
+_ROLLBACK: Final = "rollback"
+_IDLE: Final = 0  # libpq's PQTRANS_IDLE, in psycopg and psycopg2
 
 # What SQLAlchemy and Django raise by themselves for a transaction that has failed.
 _ABORTED: Final = frozenset({"PendingRollbackError", "TransactionManagementError"})
@@ -70,12 +73,12 @@ class SessionLink:
         if not alone:
             return [result for call in made for result in self.run(call)]
         try:
-            self._driver.execute("begin")
+            self._driver.execute(_BEGIN)
             results = [result for call in made for result in self.run(call)]
-            self._driver.execute("commit")
+            self._driver.execute(_COMMIT)
         except BaseException as error:
             with suppress(Exception):  # the first error is the one to tell
-                self._driver.execute("rollback")
+                self._driver.execute(_ROLLBACK)
             if isinstance(error, SpanmqError) or not isinstance(error, Exception):
                 raise
             _raise_typed(error)
@@ -131,12 +134,12 @@ class AsyncSessionLink:
         if not alone:
             return [result for call in made for result in await self.run(call)]
         try:
-            await self._driver.execute("begin")
+            await self._driver.execute(_BEGIN)
             results = [result for call in made for result in await self.run(call)]
-            await self._driver.execute("commit")
+            await self._driver.execute(_COMMIT)
         except BaseException as error:
             with suppress(Exception):  # the first error is the one to tell
-                await self._driver.execute("rollback")
+                await self._driver.execute(_ROLLBACK)
             if isinstance(error, SpanmqError) or not isinstance(error, Exception):
                 raise
             _raise_typed(error)
@@ -320,8 +323,8 @@ def _is_autocommit(connection: object) -> bool:
     driver = getattr(connection, "driver_connection", connection)  # below SQLAlchemy's
     if callable(within := getattr(driver, "is_in_transaction", None)):  # asyncpg
         return not within()
-    status = getattr(getattr(driver, "info", None), "transaction_status", TransactionStatus.IDLE)
-    return bool(status == TransactionStatus.IDLE)
+    status = getattr(getattr(driver, "info", None), "transaction_status", _IDLE)
+    return bool(status == _IDLE)
 
 
 def _rows(shape: Shape, values: Sequence[Sequence[Any]]) -> Rows:

@@ -73,6 +73,10 @@ where not exists (
     select from held h
     where h.queue_id = x.queue_id and h.lease_id = x.lease_id and h.msg_id = x.msg_id and h.lease_id > 0)
 union all
+select 'no span lies before what its queue has noted as settled',
+    format('queue %s span %s: settled to %s', s.queue_id, s.lo, q.settled_to)
+from spans s join spanmq.queue q on q.queue_id = s.queue_id and q.settled_to > s.lo
+union all
 select 'a span lies in one open segment', format('queue %s span %s: %s', s.queue_id, s.lo, s.all_ids)
 from spans s
 where (

@@ -45,6 +45,15 @@ end $$;
 create or replace function spanmq.no_hint() returns spanmq.hint
 language sql immutable as $$ select (0, null, '-infinity', null, false, false)::spanmq.hint $$;
 
+-- The hint of a look that began there; `hint` is null where there is none.
+create or replace function spanmq.hint_from(hint spanmq.hint, from_lo bigint) returns spanmq.hint
+language plpgsql immutable as $$
+begin
+    hint := coalesce(hint, spanmq.no_hint());
+    hint.ready_from := from_lo;
+    return hint;
+end $$;
+
 -- Times of hints: milliseconds since 2020, short, and exact as an integer. Of an interval extract() is immutable: so these are inlined.
 create or replace function spanmq.hint_ms(at_ timestamptz) returns bigint
 language sql immutable as $$

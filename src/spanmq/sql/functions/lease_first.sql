@@ -19,18 +19,19 @@ declare
     attempt int;
     logged spanmq.logged;
     hint spanmq.hint;
-    from_lo bigint := 0;
+    from_lo bigint;
     due_from timestamptz := timestamptz '-infinity';
     started_at timestamptz;
 begin
-    select q.queue_id, q.log_name, q.log_lo, q.log_hi, q.lane, q.max_attempts, coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9)))
-        into this_queue, log_name, log_lo, log_hi, lane, max_attempts, until
+    select q.queue_id, q.log_name, q.log_lo, q.log_hi, q.lane, q.max_attempts, q.settled_to,
+           coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9)))
+        into this_queue, log_name, log_lo, log_hi, lane, max_attempts, from_lo, until
         from spanmq.queue q
         where q.folded_name = lower(queue_name) and not q.is_unlogged and q.is_plain
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
     if current_setting('spanmq.hints', true) <> '' then
         hint := spanmq.get_hint(this_queue, at_);
-        from_lo := hint.ready_from;
+        from_lo := greatest(from_lo, hint.ready_from);
         due_from := hint.due_from;
     end if;
     started_at := clock_timestamp();
@@ -44,7 +45,7 @@ begin
         return null;
     elsif spanmq.is_slow(clock_timestamp() - started_at) then
         -- Also for the general way, which needn't look from the left again.
-        perform spanmq.start_hint(this_queue, coalesce(hint, spanmq.no_hint()), first_id, at_, clock_timestamp() - started_at);
+        perform spanmq.start_hint(this_queue, spanmq.hint_from(hint, from_lo), first_id, at_, clock_timestamp() - started_at);
     elsif hint.ready_until is not null and (first_id > hint.ready_from + 1000 or random() < 0.03) then
         -- To move it costs as much as to pass a hundred dead entries. Nothing has fallen due up to now.
         perform spanmq.set_hint(this_queue, hint, first_id, null, at_, null);
@@ -85,20 +86,23 @@ declare
     this spanmq.span;
     logged spanmq.logged;
     hint spanmq.hint;
-    from_lo bigint := 0;
+    settled_to bigint;
+    settled_now bigint := 0;
+    from_lo bigint;
     due_from timestamptz := timestamptz '-infinity';
     started_at timestamptz;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         return null;
     end if;
-    select q.queue_id, q.log_name, q.log_lo, q.log_hi, q.lane into this_queue, log_name, log_lo, log_hi, lane
+    select q.queue_id, q.log_name, q.log_lo, q.log_hi, q.lane, q.settled_to, q.settled_to
+        into this_queue, log_name, log_lo, log_hi, lane, settled_to, from_lo
         from spanmq.queue q
         where q.folded_name = lower(queue_name) and not q.is_unlogged and q.is_plain and q.max_attempts is null
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
     if current_setting('spanmq.hints', true) <> '' then
         hint := spanmq.get_hint(this_queue, at_);
-        from_lo := hint.ready_from;
+        from_lo := greatest(from_lo, hint.ready_from);
         due_from := hint.due_from;
     end if;
     started_at := clock_timestamp();
@@ -114,32 +118,36 @@ begin
                    -- One look a group: `exists` could be planned as a look for all that are blocked.
                    when (select true from spanmq.span b
                          where b.queue_id = this_queue and b.group_hash = o.group_hash and b.group_hash is not null
-                           and case when b.state = 'l' or b.state = 'w' and b.attempts > 0 then 1 else 0 end = 1
+                           and case when b.state = 'l' or b.state = 'w' and b.attempts > 0 then 1 else 0 end = 1 and b.lo >= settled_to
                            and spanmq.holds_any(b) limit 1) then false
                    -- A delayed message stands first.
                    when (select h.state = 'w' from spanmq.span h
                          where h.queue_id = this_queue and h.group_hash = o.group_hash and h.group_hash is not null
-                           and case when h.state = 'l' or h.state = 'w' and h.attempts > 0 then 1 else 0 end = 0
+                           and case when h.state = 'l' or h.state = 'w' and h.attempts > 0 then 1 else 0 end = 0 and h.lo >= settled_to
                          order by h.lo limit 1) then false
                    else pg_try_advisory_xact_lock(hashint8extended(o.group_hash, this_queue)) end
         order by o.lo limit 1;
     if hash is null then
         return null;
     elsif spanmq.is_slow(clock_timestamp() - started_at) or hint.ready_until is not null and random() < 0.03 then
-        perform spanmq.start_hint(this_queue, coalesce(hint, spanmq.no_hint()), first_lo, at_, clock_timestamp() - started_at);
+        hint := spanmq.start_hint(this_queue, spanmq.hint_from(hint, from_lo), first_lo, at_, clock_timestamp() - started_at);
+    end if;
+    if hint.ready_until is not null then
+        -- Anew, under the lock: what came back before may be in work already. Nobody can take it now.
+        select q.settled_to into settled_now from spanmq.queue q where q.queue_id = this_queue;
     end if;
     -- A new statement, begun under the lock. Its head and no other: `skip locked` on the look for it would skip a locked head.
     select s.* into this
         from (select s.lo from spanmq.span s
               where s.queue_id = this_queue and s.group_hash = hash and s.group_hash is not null
-                and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0
+                and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0 and s.lo >= settled_now
               order by s.lo limit 1 offset 0) h
         cross join lateral (
             select * from spanmq.span s
             where s.queue_id = this_queue and s.lo = h.lo and s.lease_id = 0 and s.state = 'r' for update skip locked) s
         where (select true from spanmq.span b
                where b.queue_id = this_queue and b.group_hash = hash and b.group_hash is not null
-                 and case when b.state = 'l' or b.state = 'w' and b.attempts > 0 then 1 else 0 end = 1 limit 1) is null
+                 and case when b.state = 'l' or b.state = 'w' and b.attempts > 0 then 1 else 0 end = 1 and b.lo >= settled_now limit 1) is null
           and (select true from spanmq.blocked_group b where b.queue_id = this_queue and b.group_hash = hash limit 1) is null;
     if not found then
         return null;
@@ -172,18 +180,18 @@ declare
     last record;
     covered int;
     hint spanmq.hint;
-    from_lo bigint := 0;
     due_from timestamptz := timestamptz '-infinity';
     started_at timestamptz;
 begin
-    select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.lane, q.max_attempts, coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9))) as until
+    select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.lane, q.max_attempts, q.settled_to as from_lo,
+           coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9))) as until
         into this
         from spanmq.queue q
         where q.folded_name = lower(queue_name) and not q.is_unlogged and q.is_plain
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
     if current_setting('spanmq.hints', true) <> '' then
         hint := spanmq.get_hint(this.queue_id, at_);
-        from_lo := hint.ready_from;
+        this.from_lo := greatest(this.from_lo, hint.ready_from);
         due_from := hint.due_from;
     end if;
     started_at := clock_timestamp();
@@ -194,7 +202,7 @@ begin
                                       order by b.queue_id, b.lo limit 1) as has_more
         into first
         from spanmq.span s
-        where s.queue_id = this.queue_id and s.state = 'r' and s.lo >= from_lo and quantity >= 1
+        where s.queue_id = this.queue_id and s.state = 'r' and s.lo >= this.from_lo and quantity >= 1
           and not exists (select from spanmq.span d where d.queue_id = this.queue_id and d.state <> 'r' and d.vt <= at_ and d.vt >= due_from)
         order by s.queue_id, s.lo limit 1 for update skip locked;
     covered := first.n;
@@ -202,7 +210,7 @@ begin
     if not found then
         return null;
     elsif spanmq.is_slow(clock_timestamp() - started_at) then
-        perform spanmq.start_hint(this.queue_id, coalesce(hint, spanmq.no_hint()), first.lo, at_, clock_timestamp() - started_at);
+        perform spanmq.start_hint(this.queue_id, spanmq.hint_from(hint, this.from_lo), first.lo, at_, clock_timestamp() - started_at);
     elsif hint.ready_until is not null and (first.lo > hint.ready_from + 1000 or random() < 0.03) then
         perform spanmq.set_hint(this.queue_id, hint, first.lo, null, at_, null);
     end if;

@@ -178,7 +178,7 @@ begin
     end if;
 end $$;
 
--- Two segments ready ahead, so that no send makes one. Where the last was made less than a minute before, the next is twice as large.
+-- Two segments ready ahead, so that no send makes one. Where the last that is full was made less than a minute before, the next are twice as large.
 create or replace function spanmq.make_ahead(this spanmq.queue) returns table (action text, detail text)
 language plpgsql as $$
 declare
@@ -195,11 +195,13 @@ begin
     end if;
     for step in 1 .. 3 loop
         exit when (select count(*) from spanmq.segment s where s.queue_id = this.queue_id and s.lo > drawn) >= 2;
-        select * into last from spanmq.segment s where s.queue_id = this.queue_id order by s.queue_id desc, s.lo desc limit 1;
-        if not this.is_partitioned and size < 1048576 and drawn > last.lo and last.created_at > clock_timestamp() - interval '1 minute' then
+        if step = 1 and not this.is_partitioned and size < 1048576
+           and (select s.created_at from spanmq.segment s where s.queue_id = this.queue_id and s.hi < drawn order by s.queue_id desc, s.lo desc limit 1)
+               > clock_timestamp() - interval '1 minute' then
             size := size * 2;
             update spanmq.queue q set segment_size = size where q.queue_id = this.queue_id;
         end if;
+        select * into last from spanmq.segment s where s.queue_id = this.queue_id order by s.queue_id desc, s.lo desc limit 1;
         last := spanmq.create_segment(this.queue_id, greatest(coalesce(last.hi, 0), drawn) + 1, size, false);
         exit when last.lo is null;
         action := 'made segment';
@@ -323,12 +325,14 @@ begin
             return;
         elsif has_span and segment.settled_at_xid is not null then
             -- Nobody brings one without taking the note away, it was said: should it be wrong, nothing is lost.
+            perform spanmq.take_back_settled(this.queue_id, segment.lo);
             update spanmq.segment s set settled_at_xid = null where s.queue_id = this.queue_id and s.lo = segment.lo;
         elsif not has_span and segment.settled_at_xid is null then
             -- Who brings old messages back into it has a lock on it. A look in a new statement, when there is none, sees what they brought.
             continue when not spanmq.lock_log(segment.log_name, 'share');
             continue when spanmq.is_needed(this, segment.lo, segment.hi);
             update spanmq.segment s set settled_at_xid = pg_current_xact_id() where s.queue_id = this.queue_id and s.lo = segment.lo;
+            perform spanmq.note_settled(this.queue_id);
         elsif not has_span and segment.settled_at_xid < horizon and segment.old_name is null and segment.copy_name is null then
             continue when not spanmq.truncate_segment(this, segment);
             action := 'truncated segment';
@@ -353,6 +357,30 @@ begin
             return;
         end if;
     end loop;
+end $$;
+
+-- Notes in the queue's row up to where every segment is noted as settled, unless somebody is at that row. Not over ids behind those: who drew one
+-- where no segment is yet may be about to publish.
+create or replace function spanmq.note_settled(this_queue int) returns void
+language plpgsql as $$
+begin
+    perform from spanmq.queue q where q.queue_id = this_queue for no key update skip locked;
+    if found then
+        -- A new statement, under the lock that whoever takes a note away has first.
+        update spanmq.queue q
+            set settled_to = greatest(q.settled_to, (
+                select max(s.hi) + 1 from spanmq.segment s
+                where s.queue_id = this_queue and s.settled_at_xid is not null
+                  and not exists (select from spanmq.segment o where o.queue_id = this_queue and o.settled_at_xid is null and o.lo < s.lo)))
+            where q.queue_id = this_queue;
+    end if;
+end $$;
+
+-- A message of this id comes back, or a later one. Locks the queue's row to the end of the transaction.
+create or replace function spanmq.take_back_settled(this_queue int, id bigint) returns void
+language plpgsql as $$
+begin
+    update spanmq.queue q set settled_to = least(q.settled_to, id - id % 256) where q.queue_id = this_queue;
 end $$;
 
 -- Notes that the ids have passed this segment. Numbers from the future come from another server, by dump and restore: they begin

@@ -1,7 +1,8 @@
 -- Redriving: a dead letter becomes a message again, the same one: it keeps its msg_id, and so its place in its group and its story. Only
 -- its attempts begin anew. What was a log row may be gone by now, with its segment: then it is written again.
 --
--- Lock order: dead letters, ascending -> one advisory lock per queue, if a segment must be made -> tables and rows of segments, ascending.
+-- Lock order: dead letters, ascending -> the queue's row, where a segment was noted as settled or is gone -> one advisory lock per queue, if a
+-- segment must be made -> tables and rows of segments, ascending.
 
 -- Raises MQ002 for a delay or a rate that is none. Returns when the first of them is to be visible.
 create or replace function spanmq.redrive_from(delay double precision, rate double precision) returns timestamptz
@@ -201,6 +202,7 @@ begin
     for round in 1 .. 10 loop
         this := spanmq.segment_of(this_queue, id);
         if this.lo is null then
+            perform spanmq.take_back_settled(this_queue, id);
             this := spanmq.create_gap_segment(this_queue, id);
         end if;
         begin
@@ -219,6 +221,7 @@ begin
         end if;
         if found and (held.log_name, held.copy_name, held.old_name) is not distinct from (this.log_name, this.copy_name, this.old_name) then
             if held.state <> 'open' or held.settled_at_xid is not null then
+                perform spanmq.take_back_settled(this_queue, id);
                 update spanmq.segment s set state = 'open', settled_at_xid = null where s.queue_id = this_queue and s.lo = this.lo
                     returning * into held;
             end if;

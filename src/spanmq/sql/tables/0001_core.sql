@@ -29,7 +29,10 @@ create table spanmq.queue (
     -- A copy of a late row of spanmq.segment, which saves a look-up at each call; not always the newest.
     log_lo bigint not null default 0,
     log_hi bigint not null default -1,
-    log_name text
+    log_name text,
+    -- No message before this id is in the queue, nor will be: maintain() notes it with its segments, and redrive() takes it back. What is dead
+    -- there need not be passed by. 0 for subscriptions.
+    settled_to bigint not null default 0
 );
 
 -- A segment is a table of its own, spanmq.log_<queue_id>_<number>, for the ids lo to hi of one queue.

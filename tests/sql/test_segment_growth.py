@@ -1,0 +1,45 @@
+"""Segments grow where they fill within a minute, so that a fast queue is not always between two of them."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.sql.races.sessions import Race
+
+FIRST_SIZE = 16384
+LAST_SIZE = 1048576
+
+
+@pytest.fixture
+def race(database: str) -> Iterator[Race]:
+    with Race(database) as opened:
+        opened.main.rows("select pgmq.drop_queue('jobs')")
+        opened.main.rows("select pgmq.create('jobs')")
+        opened.main.rows("select pgmq.send('jobs', '1')")
+        yield opened
+
+
+def size_of_last(race: Race) -> int:
+    race.main.rows("select * from pgmq.maintain()")
+    return int(race.main.value("select hi + 1 - lo from spanmq.segment order by lo desc limit 1"))
+
+
+def enter_next(race: Race) -> None:
+    """Send into the segment behind that of the newest message; maintain() is never late."""
+    race.main.rows("select setval('pgmq.q_jobs_msg_id_seq', log_hi + 1) from spanmq.queue")
+    race.main.rows("select pgmq.send('jobs', '1')")
+
+
+def test_segments_grow_where_they_fill_within_a_minute(race: Race) -> None:
+    assert size_of_last(race) == FIRST_SIZE
+    for grown in (2, 4, 8, 16, 32, 64, 64):
+        enter_next(race)
+        assert size_of_last(race) == size_of_last(race) == grown * FIRST_SIZE
+    assert size_of_last(race) == LAST_SIZE
+
+
+def test_segments_stay_as_they_are_where_they_take_longer(race: Race) -> None:
+    assert size_of_last(race) == FIRST_SIZE
+    for _ in range(3):
+        race.main.rows("update spanmq.segment set created_at = created_at - interval '61 s'")
+        enter_next(race)
+        assert size_of_last(race) == FIRST_SIZE

@@ -1,0 +1,189 @@
+"""Claims begin behind the segments that are settled, and nothing that comes back there is passed by."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.sql.model.invariants import broken_invariants
+from tests.sql.races.sessions import Race, Session
+
+SIZE = 256
+# The first segment has 16384 ids whatever a queue is told later; these tests begin behind it.
+FIRST_ID = 16384
+SEND = (
+    "select pgmq.send('jobs', to_jsonb(i), '{\"x-pgmq-group\": \"a\"}'::jsonb) from generate_series(1, %s) i"
+)
+CLAIMS = (
+    "read_grouped_head('jobs', 30, 1)",
+    "receive('jobs')",
+    "read('jobs', 30, 10)",
+)
+# One that a slow look at an empty queue would leave: it begins at the left.
+SET_HINT = """
+select set_config('spanmq.hint_' || q.queue_id, concat_ws(' ', '0', h.until, '0', '0'), false),
+       set_config('spanmq.hints', h.until, false)
+from spanmq.queue q, cast(spanmq.hint_ms(clock_timestamp() + interval '50 seconds') as text) h (until)
+where q.name = 'jobs'
+"""
+PASSED = "select pg_stat_get_xact_tuples_returned(%s::regclass)"
+
+
+@pytest.fixture
+def race(database: str) -> Iterator[Race]:
+    with Race(database) as opened:
+        opened.main.rows("select pgmq.drop_queue('jobs')")
+        opened.main.rows("select pgmq.create_partitioned('jobs', %s)", str(SIZE))
+        opened.main.rows("select setval('pgmq.q_jobs_msg_id_seq', %s)", FIRST_ID)
+        maintain(opened)
+        yield opened
+        assert broken_invariants(opened.main.connection) == []
+
+
+def maintain(race: Race) -> None:
+    for _ in range(100):
+        if not race.main.rows("select action from pgmq.maintain()"):
+            race.wait_for_other_databases()
+            if not race.main.rows("select action from pgmq.maintain()"):
+                return
+    raise AssertionError("maintain() does not come to an end")
+
+
+def settled_to(race: Race) -> int:
+    return int(race.main.value("select settled_to from spanmq.queue where name = 'jobs'"))
+
+
+def send_and_settle(race: Race, n: int, *, rejected: int = 0) -> list[int]:
+    """Send messages of one group, reject the first ones and delete the rest, and keep house; return the ids."""
+    ids = race.main.column(SEND, n)
+    race.main.rows(
+        "select pgmq.reject('jobs', lease_id, array[msg_id]) from pgmq.receive('jobs', %s)"
+        " where msg_id between %s and %s",
+        n,
+        ids[0],
+        ids[0] + rejected - 1,
+    )
+    race.main.rows("select pgmq.delete('jobs', %s::bigint[])", ids)
+    maintain(race)
+    return ids
+
+
+def passed(session: Session, claim: str, index: str) -> int:
+    """Count the entries of an index, dead or alive, at which a claim looks."""
+    counts: list[int] = []
+    for text in ("select", f"select * from pgmq.{claim}"):
+        session.begin()
+        session.rows(text)
+        counts.append(int(session.value(PASSED, f"spanmq.{index}")))
+        session.rollback()
+    return counts[1] - counts[0]
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_claims_pass_nothing_of_settled_segments(race: Race, claim: str) -> None:
+    holder = race.open()
+    holder.begin("repeatable read")
+    holder.rows("select 1")
+    last = send_and_settle(race, 4 * SIZE)[-1]
+    assert settled_to(race) > last - SIZE
+    race.main.rows(SEND, 1)
+    race.main.rows(SET_HINT)
+    looks = 4 if "group" in claim else 1
+    for index in ("span_ready", "span_group"):
+        assert passed(race.main, claim, index) <= looks * (SIZE + 10)
+    holder.commit()
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_message_that_comes_back_into_a_settled_segment_is_the_next(
+    race: Race, claim: str, is_held: bool
+) -> None:
+    holder = race.open()
+    if is_held:
+        # Its segment stays; else it is gone, and made again.
+        holder.begin("repeatable read")
+        holder.rows("select 1")
+    back = send_and_settle(race, 4 * SIZE, rejected=1)[0]
+    later = race.main.column(SEND, 1)
+    assert settled_to(race) > back
+    assert race.main.column("select msg_id from pgmq.redrive('jobs', delay => 0)") == [back]
+    assert settled_to(race) <= back
+    maintain(race)
+    assert settled_to(race) <= back
+    taken = race.main.column(f"select msg_id from pgmq.{claim}")
+    assert taken[:1] == [back]
+    # In order of groups nothing else, as long as it is in work.
+    if "group" in claim:
+        assert race.main.column(f"select msg_id from pgmq.{claim}") == []
+    race.main.rows("select pgmq.delete('jobs', %s::bigint[])", [back, *later])
+    if is_held:
+        holder.commit()
+    maintain(race)
+    assert settled_to(race) > back
+
+
+@pytest.mark.parametrize("fate", ["commit", "rollback"])
+def test_nothing_is_noted_as_settled_while_a_message_is_being_put_back(race: Race, fate: str) -> None:
+    back = send_and_settle(race, 2 * SIZE, rejected=1)[0]
+    before = settled_to(race)
+    redriver = race.open()
+    redriver.begin()
+    assert redriver.column("select msg_id from pgmq.redrive('jobs', delay => 0)") == [back]
+    redriver.rows("select 1")
+    send_and_settle(race, 2 * SIZE)
+    assert settled_to(race) == before
+    redriver.end(fate)
+    send_and_settle(race, 2 * SIZE)
+    if fate == "commit":
+        assert settled_to(race) <= back
+        race.main.rows("select pgmq.delete('jobs', %s)", back)
+        maintain(race)
+    send_and_settle(race, 2 * SIZE)
+    assert settled_to(race) > before
+
+
+def test_claim_of_a_group_sees_what_came_back_and_was_taken_while_it_looked(race: Race) -> None:
+    """The claim looks at the queue's row, then a message comes back and is leased, then it looks at the group."""
+    back = send_and_settle(race, 2 * SIZE, rejected=1)[0]
+    race.main.rows(SEND, 1)
+    race.main.rows(
+        # Between the choice of the group and the look at it.
+        "create or replace function spanmq.is_slow(took interval) returns boolean language plpgsql volatile as $$"
+        " begin perform pg_advisory_xact_lock(4711); return false; end $$"
+    )
+    blocker, claimer = race.open(), race.open()
+    blocker.begin()
+    blocker.rows("select pg_advisory_xact_lock(4711)")
+    claimer.rows(SET_HINT)
+    later = claimer.later("select msg_id from pgmq.read_grouped_head('jobs', 30, 1)")
+    assert later.waits()
+    blocker.rows("select pgmq.redrive('jobs', delay => 0)")
+    blocker.rows(
+        "update spanmq.span set lease_id = 5, state = 'l', attempts = 1, vt = now() + interval '1 hour',"
+        " last_read_at = now() where lo = %s",
+        back,
+    )
+    blocker.commit()
+    assert later.rows() == []
+
+
+def test_sender_that_is_late_keeps_its_ids_from_being_noted_as_settled(race: Race) -> None:
+    sender = race.open()
+    sender.begin()
+    (late,) = sender.column(SEND, 1)
+    sender.rows("select 1")
+    send_and_settle(race, 3 * SIZE)
+    assert settled_to(race) <= late
+    sender.commit()
+    maintain(race)
+    assert settled_to(race) <= late
+    assert race.main.column("select msg_id from pgmq.read_grouped_head('jobs', 30, 1)") == [late]
+
+
+def test_ids_that_no_segment_holds_yet_are_not_noted_as_settled(race: Race) -> None:
+    """Who has drawn them, and makes the segment later, may be under way."""
+    send_and_settle(race, SIZE + 1)
+    last = int(race.main.value("select max(hi) from spanmq.segment"))
+    race.main.rows("select setval('pgmq.q_jobs_msg_id_seq', %s)", last + 20 * SIZE)
+    race.main.rows(SEND, 1)
+    maintain(race)
+    assert settled_to(race) <= last + 1

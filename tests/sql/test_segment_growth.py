@@ -43,3 +43,15 @@ def test_segments_stay_as_they_are_where_they_take_longer(race: Race) -> None:
         race.main.rows("update spanmq.segment set created_at = created_at - interval '61 s'")
         enter_next(race)
         assert size_of_last(race) == FIRST_SIZE
+
+
+def test_segments_are_made_ahead_while_somebody_is_at_the_row_of_the_queue(race: Race) -> None:
+    size_of_last(race)
+    holder = race.open()
+    holder.begin()
+    holder.rows("select from spanmq.queue for no key update")
+    enter_next(race)
+    last = race.main.value("select max(lo) from spanmq.segment")
+    size_of_last(race)
+    assert race.main.value("select max(lo) from spanmq.segment") > last
+    holder.rollback()

@@ -199,7 +199,11 @@ begin
            and (select s.created_at from spanmq.segment s where s.queue_id = this.queue_id and s.hi < drawn order by s.queue_id desc, s.lo desc limit 1)
                > clock_timestamp() - interval '1 minute' then
             size := size * 2;
-            update spanmq.queue q set segment_size = size where q.queue_id = this.queue_id;
+            -- Unless somebody is at the row: then with the next.
+            perform from spanmq.queue q where q.queue_id = this.queue_id for no key update skip locked;
+            if found then
+                update spanmq.queue q set segment_size = size where q.queue_id = this.queue_id;
+            end if;
         end if;
         select * into last from spanmq.segment s where s.queue_id = this.queue_id order by s.queue_id desc, s.lo desc limit 1;
         last := spanmq.create_segment(this.queue_id, greatest(coalesce(last.hi, 0), drawn) + 1, size, false);

@@ -52,7 +52,7 @@ def settled_to(race: Race) -> int:
 
 
 def send_and_settle(race: Race, n: int, *, rejected: int = 0) -> list[int]:
-    """Send messages of one group, reject the first ones and delete the rest, and keep house; return the ids."""
+    """Send messages of one group, reject the first ones, delete the rest and keep house; return the ids."""
     ids = race.main.column(SEND, n)
     race.main.rows(
         "select pgmq.reject('jobs', lease_id, array[msg_id]) from pgmq.receive('jobs', %s)"
@@ -142,13 +142,13 @@ def test_nothing_is_noted_as_settled_while_a_message_is_being_put_back(race: Rac
 
 
 def test_claim_of_a_group_sees_what_came_back_and_was_taken_while_it_looked(race: Race) -> None:
-    """The claim looks at the queue's row, then a message comes back and is leased, then it looks at the group."""
+    """It reads the queue's row, a message comes back and is leased, and then it looks at the group."""
     back = send_and_settle(race, 2 * SIZE, rejected=1)[0]
     race.main.rows(SEND, 1)
     race.main.rows(
         # Between the choice of the group and the look at it.
-        "create or replace function spanmq.is_slow(took interval) returns boolean language plpgsql volatile as $$"
-        " begin perform pg_advisory_xact_lock(4711); return false; end $$"
+        "create or replace function spanmq.is_slow(took interval) returns boolean language plpgsql as"
+        " $$ begin perform pg_advisory_xact_lock(4711); return false; end $$"
     )
     blocker, claimer = race.open(), race.open()
     blocker.begin()

@@ -119,7 +119,9 @@ def state(connection: Connection, *, release: Release | None = None) -> State:
 def verify(connection: Connection, *, release: Release | None = None) -> list[Difference]:
     """Compare the schema with what this version installs. Returns [] if all is well; changes nothing."""
     release = release or load_release()
-    with typed_errors(), connection.transaction():
+    # Rolled back, for the transaction may be the caller's, and goes on with his settings.
+    with typed_errors(), connection.transaction(force_rollback=True):
+        query(connection, manager("settings"))
         current = fetch_state(connection, release)
         differences = compare(current, release)
         # What other functions files should have made, this version can't know.

@@ -266,3 +266,25 @@ def test_uninstall_refuses_to_lose(session: Session, older: Release, act: str, n
 def test_uninstall_of_nothing_says_so(session: Session) -> None:
     with pytest.raises(SchemaMissingError, match="not installed"):
         schema.uninstall(session)
+
+
+# Each changes the texts that the catalogs give of what is installed.
+SETTINGS = ("quote_all_identifiers = on", "intervalstyle = iso_8601", "search_path = spanmq, pgmq")
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("is_before", [True, False])
+def test_settings_of_the_session_make_no_difference(session: Session, setting: str, is_before: bool) -> None:
+    asked = "select current_setting(split_part(%s, ' = ', 1))"
+    with session.transaction(force_rollback=True):
+        if is_before:
+            session.execute(f"set local {setting}".encode())
+        before = session.execute(asked, [setting]).fetchall()
+        schema.install(session)
+        assert session.execute(asked, [setting]).fetchall() == before
+        session.execute(f"set local {'search_path = public' if is_before else setting}".encode())
+        session.execute("set local quote_all_identifiers = off" if is_before else "select")
+        session.execute("set local intervalstyle = postgres" if is_before else "select")
+        before = session.execute(asked, [setting]).fetchall()
+        assert schema.verify(session) == []
+        assert session.execute(asked, [setting]).fetchall() == before

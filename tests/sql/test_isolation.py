@@ -90,3 +90,26 @@ def test_maintain_is_refused(sessions, isolation: str) -> None:  # type: ignore[
         old.execute("select * from pgmq.maintain()")
     assert refused.value.sqlstate == "MQ003"
     old.rollback()
+
+
+@pytest.mark.parametrize("isolation", OLD)
+def test_limit_of_messages_in_flight_is_not_judged_by_an_old_snapshot(sessions, isolation: str) -> None:  # type: ignore[no-untyped-def]
+    now, old = sessions
+    now.execute("""select pgmq.set_policy('jobs', '{"max_in_flight": 1}'), pgmq.send('jobs', '[1]')""")
+    begin(old, isolation)
+    assert ids(now, "pgmq.read('jobs', 30, 10, '[1]')") == [11]
+    with pytest.raises(psycopg.DatabaseError, match="needs READ COMMITTED") as refused:
+        old.execute("select * from pgmq.read('jobs', 30, 10)")
+    assert refused.value.sqlstate == "MQ003"
+    old.rollback()
+
+
+def test_read_uncommitted_is_read_committed(sessions) -> None:  # type: ignore[no-untyped-def]
+    now, session = sessions
+    session.execute("begin isolation level read uncommitted")
+    session.execute("select count(*) from pgmq.q_jobs")
+    now.execute("select pgmq.delete('jobs', 1)")
+    assert ids(session, "pgmq.read_grouped('jobs', 30, 2)") == [2, 3]
+    session.execute("select pgmq.create_subscription('copy', 'jobs')")
+    session.execute("select * from pgmq.maintain()")
+    session.commit()

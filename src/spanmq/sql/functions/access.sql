@@ -35,6 +35,10 @@ language sql stable as $$
     select coalesce(nullif(pg_catalog.current_setting('role'), 'none'), session_user)::name
 $$;
 
+-- Whether each statement of this transaction sees what was committed before it. READ UNCOMMITTED, which some drivers ask for, is the same here.
+create or replace function spanmq.sees_now() returns boolean
+language sql stable as $$ select pg_catalog.current_setting('transaction_isolation') in ('read committed', 'read uncommitted') $$;
+
 -- The queue of that name, if the caller has the privilege on its view.
 -- Raises 42P01 (with PGMQ's text) for a queue that is unknown, or on which the caller has no right, 42501 for a missing right, MQ060
 -- for `insert` into a subscription.
@@ -117,6 +121,9 @@ begin
             using errcode = 'MQ060', hint = (
                 select format('Send into queue %s: it comes here, too.', q.name)
                 from spanmq.subscription s join spanmq.queue q on q.queue_id = s.log_id where s.queue_id = this.queue_id);
+    elsif found and spanmq.is_gone(this) and spanmq.may_see(this.queue_view, this.archive) then
+        raise exception 'relation "pgmq.%" does not exist', table_name
+            using errcode = '42P01', hint = format('Make its view again: select pgmq.create(%L)', this.name);
     elsif found and spanmq.may_see(this.queue_view, this.archive) then
         raise exception 'permission denied for queue %', this.name
             using errcode = '42501', hint = format('grant %s on %s to %I', privilege, this.queue_view, spanmq.caller());

@@ -389,7 +389,7 @@ declare
     gone int8multirange;
     added_ids bigint[];
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
+    if not spanmq.sees_now() then
         -- An old snapshot would not show a note that was just committed. Writing it again does: as a serialization failure.
         with added as (
             insert into spanmq.settled (queue_id, lease_id, msg_id)

@@ -48,7 +48,7 @@ declare
     is_hinted boolean := hint.ready_until is not null or hint.due_until is not null;
     started_at timestamptz;
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
+    if not spanmq.sees_now() then
         raise exception 'grouped reads need READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
             using errcode = 'MQ003', hint = 'Whether a group is free can be judged only by a statement begun after its lock was taken.';
     end if;

@@ -92,7 +92,7 @@ declare
     due_from timestamptz := timestamptz '-infinity';
     started_at timestamptz;
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
+    if not spanmq.sees_now() then
         return null;
     end if;
     select q.queue_id, q.log_name, q.log_lo, q.log_hi, q.lane, q.settled_to, q.settled_to

@@ -15,6 +15,10 @@ declare
     before text := coalesce(current_setting('spanmq.place_' || this.queue_id, true), '');
     place int;
 begin
+    if not spanmq.sees_now() then
+        raise exception 'a queue with max_in_flight needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
+            using errcode = 'MQ003', hint = 'An older snapshot does not show what others have taken since.';
+    end if;
     if quantity <= max_in_flight / 64 and before <> 'used' and spanmq.count_in_flight_of(this, at_) <= max_in_flight / 2
        and pg_try_advisory_xact_lock_shared(key) then
         -- Who polls keeps to one place: else it soon had them all.

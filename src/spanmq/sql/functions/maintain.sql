@@ -107,7 +107,7 @@ begin
         raise exception 'budget must be at least 1, got: %', budget
             using errcode = 'MQ002', hint = 'Say how many acts a call may do.';
     end if;
-    if current_setting('transaction_isolation') <> 'read committed' then
+    if not spanmq.sees_now() then
         raise exception 'maintain() needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
             using errcode = 'MQ003', hint = 'Call it in a transaction of its own.';
     end if;

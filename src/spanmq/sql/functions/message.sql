@@ -198,7 +198,7 @@ begin
                           (s.lo, s.n, s.ids, s.attempts, s.lease_id, s.vt, s.last_read_at, s.group_hash, s.group_key, s.priority)::spanmq.run as run)
             select min(g.queue_id), sum(g.n), array_agg(g.run order by (g.run).lo) into this_queue, taken, runs from gone g;
         -- A new statement, begun under the locks: messages may have left the lease one by one.
-        if taken = asked and current_setting('transaction_isolation') = 'read committed' and not exists (
+        if taken = asked and spanmq.sees_now() and not exists (
                 select from spanmq.settled x
                 where x.queue_id = this_queue and x.lease_id = ack.lease_id and x.msg_id >= msg_ids[1] and x.msg_id <= msg_ids[asked]) then
             return query select generate_series(msg_ids[1], msg_ids[asked]), outcome;

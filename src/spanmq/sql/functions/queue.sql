@@ -33,6 +33,9 @@ begin
         if spanmq.archive_of(this) is null then
             perform spanmq.make_archive('a_' || this.folded_name);
         end if;
+        if spanmq.is_gone(this) then
+            perform spanmq.make_view(this);
+        end if;
         return this;
     end if;
     return spanmq.make_queue(queue_name, partitioned, unlogged, null);
@@ -112,6 +115,18 @@ begin
     -- BRIN: the archive only grows at its end, so an index of a few pages finds a time, and costs an ack next to nothing.
     execute format('create index if not exists %I on pgmq.%I using brin (archived_at) with (autosummarize = on)',
                    a_name || '_archived_at_idx', a_name);
+end $$;
+
+-- Makes the view of a queue again that somebody has dropped. Who could do what with it went with it.
+create or replace function spanmq.make_view(this spanmq.queue) returns void
+language plpgsql as $$
+declare
+    q_name text := pgmq.format_table_name(this.folded_name, 'q');
+begin
+    execute spanmq.view_text(q_name, this.queue_id, this.is_unlogged);
+    execute format('create trigger spanmq_change instead of insert or update or delete on pgmq.%I'
+                   ' for each row execute function spanmq.change_view(%s)', q_name, this.queue_id);
+    update spanmq.queue q set queue_view = format('pgmq.%I', q_name)::regclass where q.queue_id = this.queue_id;
 end $$;
 
 -- The view of a queue: each unsettled message with its true read_ct and vt. Look-ups by msg_id go through the log's key, scans

@@ -214,7 +214,7 @@ begin
             continue;
         end;
         -- A new statement under the locks: is it still as it was? Where statements see the past, the row's lock tells.
-        if current_setting('transaction_isolation') = 'read committed' then
+        if spanmq.sees_now() then
             select * into held from spanmq.segment s where s.queue_id = this_queue and s.lo = this.lo;
         else
             select * into held from spanmq.segment s where s.queue_id = this_queue and s.lo = this.lo for no key update;

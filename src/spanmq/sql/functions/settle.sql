@@ -37,7 +37,7 @@ begin
             if run.n > 1 and run.lease_id > 0 and not has_notes then
                 has_notes := exists (select from spanmq.settled x
                                      where x.queue_id = this_queue and x.lease_id = run.lease_id and x.msg_id between run.lo and run.lo | 255)
-                             or current_setting('transaction_isolation') <> 'read committed';
+                             or not spanmq.sees_now();
             end if;
         end loop;
         if taken = n and not has_notes then

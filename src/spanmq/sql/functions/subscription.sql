@@ -12,7 +12,7 @@
 create or replace function spanmq.queues_of(log_id int) returns table (queue_id int)
 language sql stable as $$
     select log_id
-    where case when current_setting('transaction_isolation') = 'read committed' then true else spanmq.sees_subscriptions(log_id) end
+    where case when spanmq.sees_now() then true else spanmq.sees_subscriptions(log_id) end
     union all
     select s.queue_id from spanmq.subscription s where s.log_id = queues_of.log_id
 $$;
@@ -77,7 +77,7 @@ declare
     this spanmq.queue;
     drawn bigint;
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
+    if not spanmq.sees_now() then
         raise exception 'create_subscription() needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
             using errcode = 'MQ003', hint = 'Call it in a transaction of its own.';
     end if;

@@ -12,9 +12,14 @@ begin
     perform pg_catalog.set_config('spanmq.outer_search_path', pg_catalog.current_setting('search_path'), true),
             pg_catalog.set_config('spanmq.outer_messages', pg_catalog.current_setting('client_min_messages'), true),
             pg_catalog.set_config('spanmq.outer_bodies', pg_catalog.current_setting('check_function_bodies'), true),
+            pg_catalog.set_config('spanmq.outer_quotes', pg_catalog.current_setting('quote_all_identifiers'), true),
+            pg_catalog.set_config('spanmq.outer_intervals', pg_catalog.current_setting('intervalstyle'), true),
             pg_catalog.set_config('spanmq.outer_role', pg_catalog.current_setting('role'), true);
     perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
             pg_catalog.set_config('client_min_messages', 'warning', true),
+            -- As settings.sql says.
+            pg_catalog.set_config('quote_all_identifiers', 'off', true),
+            pg_catalog.set_config('intervalstyle', 'postgres', true),
             -- Functions call each other and read tables of later files.
             pg_catalog.set_config('check_function_bodies', 'off', true);
 end

@@ -1,0 +1,37 @@
+"""A queue whose view was dropped by hand says so, and is whole again after `create`."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+
+KINDS = ("create", "create_unlogged", "create_partitioned")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_create_makes_a_missing_view(connection: Connection[Any], kind: str) -> None:
+    connection.execute(f"select pgmq.{kind}('jobs')".encode())
+    connection.execute("select pgmq.send('jobs', '1')")
+    connection.execute("drop view pgmq.q_jobs")
+    for call in ("send('jobs', '2')", "read('jobs', 30, 1)", "drop_queue('jobs')", "metrics('jobs')"):
+        with pytest.raises(psycopg.errors.UndefinedTable, match="create") as raised, connection.transaction():
+            connection.execute(f"select pgmq.{call}".encode())
+        assert raised.value.diag.message_primary == 'relation "pgmq.q_jobs" does not exist'
+    assert connection.execute("select count(*) from pgmq.metrics_all()").fetchone() == (0,)
+    connection.execute("select pgmq.create('jobs')")
+    assert connection.execute("select msg_id from pgmq.read('jobs', 30, 9)").fetchall() == [(1,)]
+    connection.execute("update pgmq.q_jobs set vt = now()")
+    connection.execute("delete from pgmq.q_jobs")
+    assert connection.execute("select pgmq.drop_queue('jobs')").fetchone() == (True,)
+
+
+def test_who_may_only_make_queues_gets_no_right_on_that_of_another(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('jobs')")
+    connection.execute(
+        "create role spanmq_test_maker; grant usage, create on schema pgmq to spanmq_test_maker"
+    )
+    connection.execute("drop view pgmq.q_jobs; set local role spanmq_test_maker")
+    connection.execute("select pgmq.create('jobs')")
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        connection.execute("select pgmq.send('jobs', '1')")

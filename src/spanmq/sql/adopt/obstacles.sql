@@ -21,6 +21,8 @@ select distinct pg_describe_object(d.classid, d.objid, 0),
     format('%s, which is %I''s, would run with the rights of %I: drop it', p.oid::regprocedure, pg_get_userbyid(p.proowner), current_user)
 from pg_proc p join pg_depend d on d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid
 join spanmq_adopt.queue q on q.archive in (
+    -- Before PostgreSQL 15 what a generated column calls is noted with the table.
+    case when d.classid = 'pg_class'::regclass then d.objid end,
     (select t.tgrelid from pg_trigger t where d.classid = 'pg_trigger'::regclass and t.oid = d.objid),
     (select r.ev_class from pg_rewrite r where d.classid = 'pg_rewrite'::regclass and r.oid = d.objid),
     (select k.conrelid from pg_constraint k where d.classid = 'pg_constraint'::regclass and k.oid = d.objid),

@@ -129,13 +129,14 @@ def test_two_copies_are_not_none() -> None:
     assert swapped.checksum != once.checksum
 
 
-def test_interrupted_demo_drops_its_queue(database: str) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_demo_drops_its_queue(database: str, number: signal.Signals) -> None:
     with started("demo", dsn=database) as process:
         wait_until(lambda: ask(database, f"select to_regclass('pgmq.a_{QUEUE}')") is not None, process)
         wait_until(lambda: ask(database, f"select count(*) from pgmq.a_{QUEUE}") > 0, process)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         done = finish(process)
-    assert (done.code, done.out) == (130, "")
+    assert (done.code, done.out) == (128 + number, "")
     assert done.err.endswith("spanmq: interrupted\n")
     assert ask(database, "select count(*) from pgmq.list_queues()") == 0
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 import pytest
-from tests.cli.program import ask, do, finish, spanmq, started, wait_until
+from tests.cli.program import PROGRAM, ask, do, environment, finish, spanmq, started, wait_until
+from tests.patience import WAIT_SECONDS
 
 from spanmq.release import LOCK_KEY
 from spanmq.testing import wait_until_waiting
@@ -53,6 +56,36 @@ def test_send_interrupted_between_batches_says_what_was_sent(orders: str) -> Non
     assert ask(orders, "select count(*) from pgmq.q_orders") == 3
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_other_signals_end_it_as_ctrl_c_does(orders: str, number: signal.Signals) -> None:
+    with senders_blocked(orders) as connection, started("send", "orders", dsn=orders) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"1\n2\n")
+        process.stdin.flush()
+        wait_for_a_blocked_session(orders)
+        process.send_signal(number)
+        connection.rollback()
+        done = finish(process)
+    said = f"{FINISHING}spanmq: 2 messages were sent\nspanmq: interrupted\n"
+    assert (done.code, done.err) == (128 + number, said)
+    assert ask(orders, "select count(*) from pgmq.q_orders") == 2
+
+
+def test_closed_terminal_does_not_end_what_nohup_runs(orders: str) -> None:
+    program = shlex.join([*PROGRAM, "send", "orders"])
+    with subprocess.Popen(
+        ["bash", "-c", f"trap '' HUP; exec {program}"], stdin=subprocess.PIPE, env=environment(orders)
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"1\n")
+        process.stdin.flush()
+        wait_until(lambda: ask(orders, "select count(*) from pgmq.q_orders") == 1, process)
+        process.send_signal(signal.SIGHUP)
+        process.communicate(b"2\n", timeout=WAIT_SECONDS)
+    assert process.returncode == 0
+    assert ask(orders, "select count(*) from pgmq.q_orders") == 2
+
+
 def test_batch_on_its_way_is_finished_and_counted(orders: str) -> None:
     with senders_blocked(orders) as connection, started("send", "orders", dsn=orders) as process:
         assert process.stdin is not None
@@ -85,15 +118,16 @@ def test_second_interrupt_does_not_wait_and_says_that_it_does_not_know(orders: s
     assert ask(orders, "select count(*) from pgmq.q_orders") == 0
 
 
-def test_interrupted_purge_changes_nothing(orders: str) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_purge_changes_nothing(orders: str, number: signal.Signals) -> None:
     ask(orders, "select count(*) from pgmq.send_batch('orders', array['1', '2']::jsonb[])")
     with psycopg.connect(orders) as connection:
         connection.execute("select from spanmq.span for update")
         with started("purge", "orders", "--yes", dsn=orders) as process:
             wait_for_a_blocked_session(orders)
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             done = finish(process)
-    assert (done.code, done.err) == (130, "spanmq: interrupted\n")
+    assert (done.code, done.err) == (128 + number, "spanmq: interrupted\n")
     assert ask(orders, "select count(*) from pgmq.q_orders") == 2
 
 

@@ -90,6 +90,34 @@ def test_what_was_sent_is_counted(orders: str, lines: str, said: str) -> None:
     assert (done.code, done.out) == (0, f"sent {said} to orders\n")
 
 
+def test_mark_that_says_utf8_is_no_part_of_the_first_line(orders: str) -> None:
+    mark = b"\xef\xbb\xbf"
+    for option, lines in (
+        ("--json", b"1\r\n\r\n2\r\n"),
+        ("--text", b"three"),
+        ("--messages", b'{"body": 4}'),
+    ):
+        done = spanmq("send", "orders", option, stdin=mark + lines, dsn=orders)
+        assert (done.code, done.err) == (0, "")
+    assert bodies(orders) == [1, 2, "three", 4]
+    done = spanmq("delete", "orders", "-", stdin=mark + b"1\r\n2\r\n", dsn=orders)
+    assert (done.code, done.err) == (0, "")
+    assert bodies(orders) == ["three", 4]
+
+
+def test_who_reads_no_ids_any_more_is_told_what_was_sent(orders: str) -> None:
+    with started("send", "orders", "--json", dsn=orders) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdin.write(b"1\n2\n")
+        process.stdin.flush()
+        done = finish(process)
+    said = "spanmq: 2 messages were sent; nobody reads their ids any more\n"
+    assert (done.code, done.err) == (1, said)
+    assert bodies(orders) == [1, 2]
+
+
 def test_slow_lines_are_sent_without_waiting_for_a_full_batch(orders: str) -> None:
     with started("send", "orders", dsn=orders) as process:
         assert process.stdin is not None

@@ -1,6 +1,7 @@
 """What the shell is told when something goes wrong: one clear line, what to do about it, and an exit code."""
 
 import contextlib
+import signal
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -8,11 +9,14 @@ import typer
 from typer.core import TyperGroup
 
 from spanmq import errors
+from spanmq.cli.interrupt import ENDING, Ended, end, handled
 
 OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
-INTERRUPTED: Final = 130
+# As shells have it: so much more than the number of the signal.
+SIGNALLED: Final = 128
+INTERRUPTED: Final = SIGNALLED + signal.SIGINT
 
 # What kind of error it is, for somebody who knows no class names.
 LABELS: Final[dict[type[errors.SpanmqError], str]] = {
@@ -97,15 +101,17 @@ class Group(TyperGroup):
 
 @contextlib.contextmanager
 def reported() -> Iterator[None]:
-    """Turn what a command raises into a message on stderr and an exit code."""
+    """Turn what a command raises, or a signal, into a message on stderr and an exit code."""
     try:
-        yield
+        with handled(end, *ENDING):
+            yield
     except errors.SpanmqError as error:
         say(describe(error))
         raise typer.Exit(FAILED) from error
     except KeyboardInterrupt as error:
         say("spanmq: interrupted")
-        raise typer.Exit(INTERRUPTED) from error
+        number = error.number if isinstance(error, Ended) else signal.SIGINT
+        raise typer.Exit(SIGNALLED + number) from error
 
 
 def describe(error: errors.SpanmqError) -> str:
@@ -120,6 +126,6 @@ def describe(error: errors.SpanmqError) -> str:
 
 
 def say(text: str) -> None:
-    """Write a line for the person, on stderr."""
-    with contextlib.suppress(BrokenPipeError):
+    """Write a line for the person, on stderr; if nobody can read it, e.g. on a closed terminal, don't."""
+    with contextlib.suppress(OSError):
         typer.echo(text, err=True)

@@ -1,45 +1,70 @@
-"""Ctrl-C, where it must not cut a thing in two."""
+"""Ctrl-C and other signals that end a program, where they must not cut a thing in two."""
 
 import contextlib
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 HELD_BACK: Final = b"spanmq: finishing what is on its way (Ctrl-C again: don't wait)\n"
+# Besides Ctrl-C: somebody asks for the end, or the terminal is closed.
+ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Ended(KeyboardInterrupt):
+    """A signal came that ends the program, as Ctrl-C does."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+@contextlib.contextmanager
+def handled(handler: Callable[[int, FrameType | None], Any], *numbers: int) -> Iterator[None]:
+    """Have signals handled within the block, but for a SIGHUP that `nohup` keeps from us."""
+    chosen = [
+        each for each in numbers if each != signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN
+    ]
+    before = {number: signal.signal(number, handler) for number in chosen}
+    try:
+        yield
+    finally:
+        for number, each in before.items():
+            signal.signal(number, each)
+
+
+def end(number: int, _: FrameType | None) -> None:
+    """Handle a signal as Python does Ctrl-C: what runs is cancelled, and what is half done undone."""
+    raise Ended(number)
 
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Let the block end on Ctrl-C, say so, and raise KeyboardInterrupt then; a second Ctrl-C raises at once.
+    """Let the block end on such a signal, say so, and raise Ended then; a second one raises at once.
 
     Without it nobody knows what became of a statement that the server had done when the signal came.
     """
-    came = False
+    came: list[int] = []
 
-    def note(*_: object) -> None:
-        nonlocal came
+    def note(number: int, frame: FrameType | None) -> None:
         if came:
-            raise KeyboardInterrupt
-        came = True
+            end(number, frame)
+        came.append(number)
         # Not print: the signal may have come in the middle of one.
         with contextlib.suppress(OSError):
             os.write(sys.stderr.fileno(), HELD_BACK)
 
-    before = signal.signal(signal.SIGINT, note)
-    try:
+    with handled(note, signal.SIGINT, *ENDING):
         yield
-    finally:
-        signal.signal(signal.SIGINT, before)
     if came:
-        raise KeyboardInterrupt
+        raise Ended(came[0])
 
 
 class Stop:
-    """Set by SIGTERM and by Ctrl-C, within its `with`: a loop looks at it and ends in good order."""
+    """Set by Ctrl-C, SIGTERM and SIGHUP, within its `with`: a loop looks at it and ends in good order."""
 
     def __init__(self) -> None:
         self._came = threading.Event()
@@ -54,14 +79,12 @@ class Stop:
         return self._came.is_set()
 
     def __enter__(self) -> "Stop":
-        self._before = {
-            number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        self._handled = handled(self._note, signal.SIGINT, *ENDING)
+        self._handled.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self._handled.__exit__(None, None, None)
 
     def _note(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGINT:

@@ -2,6 +2,7 @@
 
 import os
 import select
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import Final
 
@@ -22,9 +23,13 @@ class Lines:
         self._batch_bytes = batch_bytes
         self._pending: list[bytes] = []
         self._pending_bytes = 0
+        self._is_first = True
 
     def batches(self) -> Iterator[list[bytes]]:
-        """Give lists of at most `batch` lines, without their ends; the last line needs none."""
+        """Give lists of at most `batch` lines, without their ends; the last line needs none.
+
+        Without the mark, too, that some editors and shells put before the first line to say that it is UTF-8.
+        """
         unfinished: list[bytes] = []  # in pieces: a line of 255 MB comes in 4,000
         while True:
             if self._pending and not select.select([self._descriptor], [], [], IDLE_SECONDS)[0]:
@@ -46,6 +51,8 @@ class Lines:
             yield self._take()
 
     def _add(self, line: bytes) -> Iterator[list[bytes]]:
+        if self._is_first:
+            line, self._is_first = line.removeprefix(BOM_UTF8), False
         if self._pending and self._pending_bytes + len(line) > self._batch_bytes:
             yield self._take()
         self._pending.append(line)

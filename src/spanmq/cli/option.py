@@ -110,7 +110,7 @@ def stdin_lines() -> Iterator[str]:
     """Give the lines of stdin that are not empty."""
     for number, line in enumerate(sys.stdin.buffer, start=1):
         try:
-            text = line.decode().strip()
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
         except UnicodeDecodeError as error:
             raise typer.BadParameter(f"line {number} is not UTF-8: {error}") from error
         if text:

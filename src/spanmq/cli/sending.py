@@ -221,6 +221,9 @@ def _send_lines(
         doubt = "; a batch was on its way, and may have been sent" if in_doubt else ""
         say(f"spanmq: {sent:,} messages were sent{doubt}")
         raise
+    except BrokenPipeError:
+        say(f"spanmq: {sent:,} messages were sent; nobody reads their ids any more")
+        raise
     except Exception:
         say(f"spanmq: {sent:,} messages were sent before this:")
         raise

@@ -1,9 +1,12 @@
 """An embedded server, or whoever starts it, is killed; the next start finds everything committed."""
 
+import os
 import signal
 import subprocess
+import tempfile
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -70,6 +73,35 @@ def test_number_of_a_dead_postmaster_may_belong_to_another_process(name: str) ->
             file.write_text("\n".join([str(stranger.pid), *lines[1:]]) + "\n")
             server.restart()
             assert ask(server.dsn, "select 1") == 1
+
+
+@pytest.mark.crash
+def test_what_killed_first_starts_left_goes_with_the_next(folder: Path) -> None:
+    embedded.start(folder).close()
+    (folder / "data.new-1/base").mkdir(parents=True)
+    embedded.start(folder).close()
+    assert not (folder / "data.new-1").exists()
+
+
+@pytest.mark.crash
+def test_temporary_folder_of_a_killed_start_goes_with_a_later_one(parent: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("TMPDIR", str(parent))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    never = "import pathlib, signal\npathlib.Path.rename = lambda *_: signal.pause()\n"
+    process = start_python(never + "from spanmq import embedded\nwith embedded.temporary(): pass")
+    assert keeper.wait_until(lambda: any(parent.glob("*/data.new-*/global")), WAIT_SECONDS)
+    process.kill()
+    process.communicate()
+    [abandoned] = parent.iterdir()
+    with embedded.temporary() as server:
+        # It could be of somebody who is just about to start it.
+        assert abandoned.exists()
+        for each in (abandoned, server.folder):
+            os.utime(each, (0, 0))
+        with embedded.temporary():
+            assert not abandoned.exists()
+        assert ask(server.dsn, "select 1") == 1
+    assert list(parent.iterdir()) == []
 
 
 @pytest.mark.crash

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,16 @@ def test_folder_that_cannot_be_made_is_named(parent: Path) -> None:
     with pytest.raises(EmbeddedFolderError, match="Not a directory") as caught:
         embedded.start(parent / "file/postgres")
     assert str(parent / "file") in str(caught.value)
+
+
+def test_no_temporary_folder_is_said(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(parent / "gone"))
+    with pytest.raises(EmbeddedFolderError, match="No such file"), embedded.temporary():
+        pass
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", list)
+    with pytest.raises(EmbeddedFolderError, match="No usable temporary directory"), embedded.temporary():
+        pass
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800", "~nobody-of-this-name/x", 5], ids=ascii)

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 from tests.embedded.processes import (
     HOLDER,
     Holder,
@@ -91,6 +92,16 @@ def test_killed_users_temporary_server_goes_with_its_folder() -> None:
     process.kill()
     process.communicate()
     assert keeper.wait_until(lambda: not folder.exists(), WAIT_SECONDS)
+
+
+@pytest.mark.crash
+def test_killed_user_of_a_long_path_leaves_no_folder_of_the_socket(parent: Path) -> None:
+    folder = parent / ("long" * 25)
+    holder = Holder(folder)
+    [socket] = conninfo_to_dict(holder.dsn)["host"].split(",")
+    assert not Path(socket).is_relative_to(parent)
+    holder.kill()
+    assert keeper.wait_until(lambda: not Path(socket).exists(), WAIT_SECONDS)
 
 
 @pytest.mark.crash

@@ -179,6 +179,18 @@ def check_not_foreign(folder: ServerFolder) -> None:
         (folder.data / "postmaster.pid").unlink()
 
 
+def check_same_name(folder: ServerFolder) -> None:
+    """Refuse a folder that was moved while its server ran: no session can be had there any more."""
+    found = folder.postmaster()
+    if found is None or not found.is_ready or is_of(found.pid, folder.tag):
+        return
+    if is_postmaster_on(folder.data, found.pid, command_of(found.pid)):
+        raise EmbeddedFolderInUseError(
+            f"the server in {folder.path} (process {found.pid}) was started when the folder had another name",
+            hint="End the programs that use it, and start again.",
+        )
+
+
 def is_postmaster_on(data: Path, pid: int, command: str) -> bool:
     """Tell whether a process is a postmaster on this data folder; in doubt it is."""
     if not re.match(r"(.*/)?postgres( |$)", command):  # a session's title starts with `postgres:`
@@ -189,10 +201,14 @@ def is_postmaster_on(data: Path, pid: int, command: str) -> bool:
     return not where.startswith("/") or where.startswith(str(data))
 
 
-def initialise(folder: ServerFolder, binaries: Path, user: ServerUser | None, *, durable: bool) -> None:
-    """Make the data folder with `initdb`. Killed in the middle, it leaves nothing that counts."""
+def remove_unfinished(folder: ServerFolder) -> None:
+    """Remove what first starts left that were killed in the middle."""
     for abandoned in folder.path.glob("data.new-*"):
         shutil.rmtree(abandoned, ignore_errors=True)
+
+
+def initialise(folder: ServerFolder, binaries: Path, user: ServerUser | None, *, durable: bool) -> None:
+    """Make the data folder with `initdb`. Killed in the middle, it leaves nothing that counts."""
     # Never the same name twice: what a killed `initdb` started may still be at work in the old one.
     unfinished = Path(tempfile.mkdtemp(prefix="data.new-", dir=folder.path))
     if user is not None:

@@ -32,6 +32,8 @@ KILL_SECONDS = 10.0
 # Where Linux shows processes; elsewhere we ask `ps`.
 PROC = Path("/proc")
 HAS_PROC = Path("/proc/self/cmdline").exists()
+# Files that this process has open for their locks: see `open_lock`.
+_open_locks: set[int] = set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,7 @@ class Spec:
     data: str
     tag: str
     remove: str | None  # a temporary server's folder, which goes with the server
+    socket: str | None  # a folder of the socket that does not lie beside the data, and goes too
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
@@ -57,6 +60,33 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
             return False
         time.sleep(POLL_SECONDS)
     return True
+
+
+def open_lock(path: str | Path) -> int:
+    """Open a file for its lock; `close_lock` closes it.
+
+    The lock is shared with whoever is forked meanwhile, in whatever thread, and would be held for as long as
+    that child lives: so the child closes it at once.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    _open_locks.add(fd)
+    return fd
+
+
+def close_lock(fd: int) -> None:
+    """Close a file that `open_lock` opened."""
+    _open_locks.discard(fd)
+    os.close(fd)
+
+
+def _forget_locks() -> None:
+    for fd in _open_locks:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+    _open_locks.clear()
+
+
+os.register_at_fork(after_in_child=_forget_locks)
 
 
 def try_lock(fd: int, operation: int) -> bool:
@@ -77,13 +107,21 @@ def is_locked(path: str | Path) -> bool:
     lock, so it is free when the last of them is gone. A process id in a file can't promise that.
     """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = open_lock(path)
     except FileNotFoundError:
         return False
     try:
         return not try_lock(fd, fcntl.LOCK_SH)
     finally:
-        os.close(fd)
+        close_lock(fd)
+
+
+def has_its_name(fd: int, path: str | Path) -> bool:
+    """Tell whether an open file still is what `path` names: its folder was neither moved nor deleted."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))  # noqa: PTH116, as Path has no fstat
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def command_of(pid: int) -> str:
@@ -154,6 +192,52 @@ def stop(*, data: str | Path, server_lock: str | Path, tag: str, keep_data: bool
     return is_gone() or kill(server_lock=server_lock, tag=tag)
 
 
+def stop_unheld(
+    holders_fd: int,
+    *,
+    holders: str | Path,
+    data: str | Path,
+    server_lock: str | Path,
+    tag: str,
+    keep_data: bool,
+) -> None:
+    """Stop the server that nobody holds any more, also if its folder was moved or deleted while it ran."""
+    is_here = has_its_name(holders_fd, holders)
+    if is_here or not Path(holders).exists():  # else it is the folder of another server by now
+        stop(data=data, server_lock=server_lock, tag=tag, keep_data=keep_data)
+    if not is_here:
+        stop_stray(data=data, tag=tag)
+
+
+def stop_stray(*, data: str | Path, tag: str) -> bool:
+    """Stop a server whose folder was moved or deleted while it ran, and return whether it is gone.
+
+    Its files can't be asked for it, and a checkpoint can't be written: the next start recovers, if there is
+    one. Another server may run by now where it was, and bear the same tag; only that one works in the folder
+    of this name. Of its socket, which is where the first had its own, a polite end would rob it.
+    """
+
+    def strays() -> list[int]:
+        return [pid for pid in processes_of(tag) if not works_in(pid, data)]
+
+    polite = [] if Path(data).exists() else [(signal.SIGQUIT, IMMEDIATE_STOP_SECONDS)]
+    for number, seconds in [*polite, (signal.SIGKILL, KILL_SECONDS)]:
+        for pid in strays():
+            # The postmaster ends its sessions, and gives back shared memory.
+            if number == signal.SIGKILL or re.match(r"(.*/)?postgres -D ", command_of(pid)):
+                send(pid, number)
+        if wait_until(lambda: not strays(), seconds):
+            return True
+    return False
+
+
+def works_in(pid: int, data: str | Path) -> bool:
+    """Tell whether a process has this as its current folder; where nobody can say, no."""
+    with contextlib.suppress(OSError):
+        return Path(PROC, str(pid), "cwd").readlink() == Path(data).resolve()
+    return False
+
+
 def kill(*, server_lock: str | Path, tag: str) -> bool:
     """Kill every process of a server, as a power cut would; return whether they are gone."""
 
@@ -195,7 +279,17 @@ def main(argument: str) -> None:
     fcntl.flock(holders, fcntl.LOCK_EX)
     is_last.set()
     # A newcomer waits for our exclusive lock meanwhile, and then starts the server anew.
-    stop(data=spec.data, server_lock=spec.server_lock, tag=spec.tag, keep_data=spec.remove is None)
+    stop_unheld(
+        holders,
+        holders=spec.holders,
+        data=spec.data,
+        server_lock=spec.server_lock,
+        tag=spec.tag,
+        keep_data=spec.remove is None,
+    )
+    if spec.socket is not None:
+        with contextlib.suppress(OSError):
+            Path(spec.socket).rmdir()
     if spec.remove is not None:
         shutil.rmtree(spec.remove, ignore_errors=True)
 

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -33,12 +34,14 @@ from spanmq.embedded.folder import (
     PORT,
     ServerFolder,
     check_not_foreign,
+    check_same_name,
     check_version,
     clear_errors,
     environment,
     explain,
     initialise,
     prepare,
+    remove_unfinished,
     socket_folder,
 )
 from spanmq.errors import EmbeddedFolderError, EmbeddedNotAvailableError, EmbeddedStartError
@@ -103,8 +106,10 @@ class EmbeddedServer:
 
     def close(self) -> None:
         """Let go of the server; if nobody else holds it, stop it and return when it has stopped."""
+        if os.getpid() != self._process_id:  # before the lock: another thread may have had it at the fork
+            return
         with self._closing:
-            if self._closed or os.getpid() != self._process_id:
+            if self._closed:
                 return
             self._closed = True
             atexit.unregister(self.close)
@@ -146,7 +151,7 @@ def join(
     with clear_errors(folder.path):
         prepare(folder)
         check_version(folder, version)
-        holders_fd = os.open(folder.holders, os.O_RDWR | os.O_CLOEXEC)
+        holders_fd = keeper.open_lock(folder.holders)
         try:
             with start_lock(folder, timeout):
                 if not keeper.wait_until(lambda: keeper.try_lock(holders_fd, fcntl.LOCK_SH), timeout):
@@ -156,7 +161,7 @@ def join(
                 check_version(folder, version)  # again: another may have made the data just now
                 run(folder, binaries, settings=settings, timeout=timeout, keep_data=keep_data)
         except BaseException:
-            os.close(holders_fd)  # a server that started for nobody else is stopped by its keeper
+            keeper.close_lock(holders_fd)  # a server that started for nobody else is stopped by its keeper
             raise
     return EmbeddedServer(folder, holders_fd, version=version, keep_data=keep_data)
 
@@ -170,20 +175,27 @@ def leave(folder: ServerFolder, holders_fd: int, socket: Path, *, keep_data: boo
         # Said aloud: a forked child may still have this file open, and must not hold the server for us.
         fcntl.flock(holders_fd, fcntl.LOCK_UN)
         if keeper.try_lock(holders_fd, fcntl.LOCK_EX):
-            keeper.stop(data=folder.data, server_lock=folder.server_lock, tag=folder.tag, keep_data=keep_data)
+            keeper.stop_unheld(
+                holders_fd,
+                holders=folder.holders,
+                data=folder.data,
+                server_lock=folder.server_lock,
+                tag=folder.tag,
+                keep_data=keep_data,
+            )
         else:
             # Either others are left (then this is ours at once) or the keeper was faster and is at it.
             keeper.wait_until(lambda: keeper.try_lock(holders_fd, fcntl.LOCK_SH), keeper.FAST_STOP_SECONDS)
         if folder.path not in socket.parents and not keeper.is_locked(folder.server_lock):
             with contextlib.suppress(OSError):
                 socket.rmdir()
-        os.close(holders_fd)
+        keeper.close_lock(holders_fd)
 
 
 @contextlib.contextmanager
 def start_lock(folder: ServerFolder, timeout: float) -> Iterator[None]:
     """Be the only one who starts or leaves."""
-    fd = os.open(folder.start_lock, os.O_RDWR | os.O_CLOEXEC)
+    fd = keeper.open_lock(folder.start_lock)
     try:
         if not keeper.wait_until(lambda: keeper.try_lock(fd, fcntl.LOCK_EX), timeout):
             raise EmbeddedStartError(
@@ -192,7 +204,7 @@ def start_lock(folder: ServerFolder, timeout: float) -> Iterator[None]:
             )
         yield
     finally:
-        os.close(fd)
+        keeper.close_lock(fd)
 
 
 def run(
@@ -211,20 +223,23 @@ def run(
         check_reachable(user, folder.path)
         binaries = reachable_binaries(binaries, user)
     check_not_foreign(folder)
+    # Each time: what a killed `initdb` started may still have written when the start after it looked.
+    remove_unfinished(folder)
     if not folder.data.exists():
         initialise(folder, binaries, user, durable=keep_data)
+    socket = socket_folder(folder, user)
     command = [
         str(binaries / "postgres"),
         "-D",
         str(folder.data),
         f"--port={PORT}",
-        f"--unix_socket_directories={quote_path(socket_folder(folder, user))}",
+        f"--unix_socket_directories={quote_path(socket)}",
         "--unix_socket_permissions=0700",
         "--listen_addresses=",
         f"--cluster_name={folder.tag}",
         *(f"--{name}={value}" for name, value in settings.items()),
     ]
-    server_lock_fd = os.open(folder.server_lock, os.O_RDWR | os.O_CLOEXEC)
+    server_lock_fd = keeper.open_lock(folder.server_lock)
     try:
         if not keeper.wait_until(lambda: keeper.try_lock(server_lock_fd, fcntl.LOCK_EX), ORPHAN_SECONDS):
             raise EmbeddedStartError(
@@ -240,10 +255,11 @@ def run(
             data=str(folder.data),
             tag=folder.tag,
             remove=None if keep_data else str(folder.path),
+            socket=None if folder.path in socket.parents else str(socket),
         )
         said_before = start_keeper(folder, spec)
     finally:
-        os.close(server_lock_fd)
+        keeper.close_lock(server_lock_fd)
     if not keeper.wait_until(lambda: folder.is_ready() or not keeper.is_locked(folder.server_lock), timeout):
         raise EmbeddedStartError(
             f"the server in {folder.path} was not ready after {timeout:g} s",
@@ -262,12 +278,15 @@ def await_decision(folder: ServerFolder, timeout: float) -> bool:
     def is_decided() -> bool:
         return folder.is_ready() or not keeper.is_locked(folder.server_lock)
 
-    waited = 0.0
+    deadline = time.monotonic() + timeout
     while not keeper.wait_until(is_decided, ORPHAN_SECONDS):
-        waited += ORPHAN_SECONDS
-        if keeper.postmaster_of(folder.data, folder.tag) is None:
+        check_same_name(folder)
+        has_orphans = keeper.postmaster_of(folder.data, folder.tag) is None and keeper.processes_of(
+            folder.tag
+        )
+        if has_orphans:
             keeper.kill(server_lock=folder.server_lock, tag=folder.tag)
-        elif waited >= timeout:
+        elif time.monotonic() >= deadline:
             raise EmbeddedStartError(
                 f"the server in {folder.path} starts or stops for {timeout:g} s: see {folder.log}"
             )

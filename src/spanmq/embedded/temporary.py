@@ -1,8 +1,11 @@
 """A server that lives as long as a test or a bench, and that may be crashed."""
 
 import contextlib
+import fcntl
+import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -11,6 +14,11 @@ from spanmq.embedded.binaries import find_binaries
 from spanmq.embedded.folder import ServerFolder, clear_errors
 from spanmq.embedded.server import EmbeddedServer, join, run, start_lock
 from spanmq.errors import EmbeddedError, EmbeddedStartError
+
+# What `mkdtemp` makes of it has eight characters more.
+PREFIX = "spanmq-"
+# So long after a folder was made nobody is about to begin with it.
+ABANDONED_SECONDS = 600.0
 
 
 class TemporaryServer:
@@ -73,6 +81,23 @@ class TemporaryServer:
             run(self._folder, self.binaries, settings=self._settings, timeout=self._timeout, keep_data=False)
 
 
+def remove_abandoned(parent: Path) -> None:
+    """Remove folders of ours whose users were killed before the server ran, or together with its keeper."""
+    for path in parent.glob(f"{PREFIX}????????"):
+        folder = ServerFolder(path)
+        with contextlib.suppress(OSError):  # not ours, or gone this instant
+            status = path.lstat()
+            age = time.time() - status.st_mtime
+            if status.st_uid != os.geteuid() or age < ABANDONED_SECONDS or not folder.start_lock.exists():
+                continue
+            fd = keeper.open_lock(folder.holders)
+            try:
+                if keeper.try_lock(fd, fcntl.LOCK_EX) and not keeper.is_locked(folder.server_lock):
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                keeper.close_lock(fd)
+
+
 @contextlib.contextmanager
 def temporary(
     *, version: int = 18, settings: Mapping[str, str] | None = None, timeout: float = 60.0
@@ -82,9 +107,13 @@ def temporary(
     It is as durable as any (fsync on) unless `settings`, PostgreSQL's own, say otherwise. `timeout` is in
     seconds, for each start. Raises what `start` raises.
     """
-    path = Path(tempfile.mkdtemp(prefix="spanmq-"))
+    with clear_errors(Path(os.environ.get("TMPDIR", "/tmp"))):
+        remove_abandoned(Path(tempfile.gettempdir()))
+        path = Path(tempfile.mkdtemp(prefix=PREFIX))
     path.chmod(0o755)  # the server's user must pass; data and socket are closed
     folder = ServerFolder(path.resolve())
+    # A child that is forked in the block may leave it, too: what is its parent's stays.
+    process_id = os.getpid()
     try:
         hold = join(folder, version=version, settings=settings or {}, timeout=timeout, keep_data=False)
         server = TemporaryServer(folder, hold, settings or {}, timeout)
@@ -93,8 +122,9 @@ def temporary(
         finally:
             # Only a start takes back the shared memory that a crash left behind.
             with contextlib.suppress(EmbeddedError):
-                if not server.is_running:
+                if os.getpid() == process_id and not server.is_running:
                     server.restart()
             hold.close()
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        if os.getpid() == process_id:
+            shutil.rmtree(path, ignore_errors=True)

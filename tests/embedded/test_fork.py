@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from tests.embedded.processes import WAIT_SECONDS, is_stopped, start_python, wait_until_stopped
+from tests.embedded.processes import is_stopped, start_python, wait_until_stopped
+from tests.patience import WAIT_SECONDS
 
 from spanmq import embedded
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.embedded.processes import WAIT_SECONDS, Holder, ask, is_stopped
+from tests.embedded.processes import Holder, ask, is_stopped
+from tests.patience import WAIT_SECONDS
 
 from spanmq import embedded
 from spanmq.embedded import keeper

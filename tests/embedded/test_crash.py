@@ -93,15 +93,19 @@ def test_temporary_folder_of_a_killed_start_goes_with_a_later_one(parent: Path, 
     process.kill()
     process.communicate()
     [abandoned] = parent.iterdir()
+    lasting = parent / "spanmq-somebody"
+    embedded.start(lasting).close()
     with embedded.temporary() as server:
         # It could be of somebody who is just about to start it.
         assert abandoned.exists()
-        for each in (abandoned, server.folder):
+        for each in (abandoned, lasting, server.folder):
             os.utime(each, (0, 0))
         with embedded.temporary():
             assert not abandoned.exists()
         assert ask(server.dsn, "select 1") == 1
-    assert list(parent.iterdir()) == []
+    assert list(parent.iterdir()) == [lasting]
+    with embedded.start(lasting) as kept:
+        assert ask(kept.dsn, "select 1") == 1
 
 
 @pytest.mark.crash

@@ -17,6 +17,8 @@ from spanmq.errors import EmbeddedError, EmbeddedStartError
 
 # What `mkdtemp` makes of it has eight characters more.
 PREFIX = "spanmq-"
+# In the file `start` of a folder that may go: another of such a name may hold somebody's data.
+MARK = "temporary"
 # So long after a folder was made nobody is about to begin with it.
 ABANDONED_SECONDS = 600.0
 
@@ -88,7 +90,11 @@ def remove_abandoned(parent: Path) -> None:
         with contextlib.suppress(OSError):  # not ours, or gone this instant
             status = path.lstat()
             age = time.time() - status.st_mtime
-            if status.st_uid != os.geteuid() or age < ABANDONED_SECONDS or not folder.start_lock.exists():
+            if (
+                status.st_uid != os.geteuid()
+                or age < ABANDONED_SECONDS
+                or folder.start_lock.read_text() != MARK
+            ):
                 continue
             fd = keeper.open_lock(folder.holders)
             try:
@@ -110,8 +116,9 @@ def temporary(
     with clear_errors(Path(os.environ.get("TMPDIR", "/tmp"))):
         remove_abandoned(Path(tempfile.gettempdir()))
         path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        folder = ServerFolder(path.resolve())
+        folder.start_lock.write_text(MARK)
     path.chmod(0o755)  # the server's user must pass; data and socket are closed
-    folder = ServerFolder(path.resolve())
     # A child that is forked in the block may leave it, too: what is its parent's stays.
     process_id = os.getpid()
     try:

@@ -15,8 +15,10 @@ from hypothesis import settings
 settings.register_profile("spanmq", deadline=None, print_blob=True)
 settings.load_profile("spanmq")
 
-# Who starts the tests in the background may ignore Ctrl-C, and what is started here would inherit that.
+# Who starts the tests in the background may ignore Ctrl-C or the end of the terminal, and what is started
+# here would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Of each driver that a test starts: none runs long enough to get back what Java's second compiler takes,
 # a third of the processor time of a short job.

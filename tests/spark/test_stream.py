@@ -160,7 +160,7 @@ def test_streams_and_workers_share_a_queue(
     client: Client, spark: SparkSession, stream: Batch, tmp_path: Path
 ) -> None:
     client.send_batch("orders", range(100))
-    mine = client.receive("orders", 40)
+    mine = client.receive("orders", 40, lease=3600)
     run(stream(), tmp_path, checkpoint="one")
     client.send_batch("orders", range(100, 110))
     run(stream(), tmp_path / "two")

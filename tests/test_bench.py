@@ -19,6 +19,7 @@ from bench.load import GeneratorError, parse
 from bench.plan import FULL, QUICK, selects, soaking
 from bench.results import LATENCY, RATE, Measurement, summarize
 from bench.targets import TARGETS, Measure, Target, Verdict, targets_of
+from tests.patience import WAIT_SECONDS
 
 OUTPUT = """\
 pgbench (18.4)
@@ -262,4 +263,4 @@ def test_reader_who_goes_away_ends_it_in_silence() -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
-        assert (process.stderr.read(), process.wait(60)) == (b"", 1)
+        assert (process.stderr.read(), process.wait(WAIT_SECONDS)) == (b"", 1)

@@ -12,6 +12,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import InsufficientPrivilege
+from tests.patience import WAIT_SECONDS
 from tests.sql.test_bulk import near_the_end_of_the_first_segment, one, publish
 
 from spanmq import bulk
@@ -200,7 +201,7 @@ def test_copy_notifies(client: Client, observer: Connection, copied: list[int]) 
     observer.execute('listen "pgmq.q_orders.INSERT"')
     client.send_batch("orders", range(LARGE))
     assert copied == [LARGE]
-    assert len(list(observer.notifies(timeout=60, stop_after=1))) == 1
+    assert len(list(observer.notifies(timeout=WAIT_SECONDS, stop_after=1))) == 1
 
 
 def test_asynchronous_client_copies(database: str) -> None:

@@ -19,6 +19,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool
+from tests.patience import WAIT_SECONDS
 
 from spanmq.body import RawJson
 from spanmq.client import Client
@@ -58,7 +59,7 @@ def terminate(observer: Connection, pid: int) -> None:
 
 def until(observer: Connection, query: sql.Composed) -> None:
     """Return as soon as a query gives true."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
         observer.execute("select pg_stat_clear_snapshot()")
         row = observer.execute(query).fetchone()
@@ -70,7 +71,7 @@ def until(observer: Connection, query: sql.Composed) -> None:
 
 def connected(client: Client) -> Client:
     """Return when its pool has connected, which takes longer than its timeout where the machine is busy."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT_SECONDS
     while True:
         try:
             client.list_queues()
@@ -176,7 +177,7 @@ def test_client_only_borrows_from_a_pool(database: str, client: Client) -> None:
 
 def test_pool_of_one_can_wait(database: str, client: Client) -> None:
     with ConnectionPool(database, min_size=1, max_size=1) as pool:
-        assert Client(pool=pool, timeout=60).receive("orders", wait=0.05) == []
+        assert Client(pool=pool, timeout=WAIT_SECONDS).receive("orders", wait=0.05) == []
 
 
 # Transactions.
@@ -463,7 +464,7 @@ def test_program_that_forgets_to_close_its_client_ends_quietly(database: str, cl
         "client.receive('orders', wait=0.2)\n",
         database,
     )
-    assert process.communicate(timeout=90) == ("", "")
+    assert process.communicate(timeout=WAIT_SECONDS) == ("", "")
     assert process.returncode == 0
 
 
@@ -482,7 +483,7 @@ def test_interrupted_wait_ends_at_once_and_takes_nothing(
     assert process.stdout.readline() == "waiting\n"
     until(observer, sql.SQL("select count(*) > 0 ") + OTHERS + sql.SQL(" and query like '%receive%'"))
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=90)
+    _, errors = process.communicate(timeout=WAIT_SECONDS)
     assert errors.rstrip().endswith("KeyboardInterrupt")
     client.send("orders", 1)
     assert len(client.receive("orders")) == 1

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+from tests.patience import WAIT_SECONDS
 
 from spanmq import errors
 from spanmq.client import Client
@@ -252,7 +253,7 @@ def test_deadlock_is_a_conflict(native: Client, database: str) -> None:
             ready.set()
             # Who waits looks for a deadlock once: by then the other one must be waiting.
             with psycopg.connect(database, autocommit=True) as observer:
-                wait_until_waiting(observer, winner, timeout=60)
+                wait_until_waiting(observer, winner, timeout=WAIT_SECONDS)
             loser.send("orders", 1)
 
     with ThreadPoolExecutor() as threads, native.transaction() as winner:
@@ -260,7 +261,7 @@ def test_deadlock_is_a_conflict(native: Client, database: str) -> None:
         winner.connection.execute("set local deadlock_timeout = '1h'")
         winner.connection.execute("lock table spanmq.queue in access exclusive mode")
         losing = threads.submit(lose, winner.connection.info.backend_pid)
-        assert ready.wait(60)
+        assert ready.wait(WAIT_SECONDS)
         winner.connection.execute("select pg_advisory_xact_lock(2)")
         with pytest.raises(errors.TransactionConflictError, match="deadlock"):
             losing.result()

@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.cli.program import ask, finish, started, wait_until
+from tests.patience import WAIT_SECONDS
 
 from spanmq.client import Client
 from spanmq.client_async import AsyncClient
@@ -149,7 +150,7 @@ def test_interrupted_call_changes_nothing_and_the_client_goes_on(orders: str) ->
             assert process.stdout.readline() == "processing\n", name
             assert ask(orders, "select count(*) from business") == 0
         process.stdin.close()
-        assert process.wait(30) == 0
+        assert process.wait(WAIT_SECONDS) == 0
 
 
 def each_call_is_ended(dsn: str, end: Callable[[asyncio.Task[Any]], Awaitable[None]]) -> None:

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
+from tests.patience import WAIT_SECONDS
 from tests.test_client_connection import run, terminate
 
 from spanmq import link
@@ -61,7 +62,7 @@ def test_client_that_was_called_before_a_fork_refuses_after_it(database: str, cl
         database,
         warnings="ignore",  # of threads in a program that forks
     )
-    assert process.communicate(timeout=90) == ("", "")
+    assert process.communicate(timeout=WAIT_SECONDS) == ("", "")
     bodies = [message.body for message in client.peek("orders")]
     assert bodies == [
         "before",
@@ -82,7 +83,7 @@ def test_server_that_was_away_for_long_is_found_by_who_waits(
     client.close()
     with (
         psycopg.connect(spanmq_server, autocommit=True) as observer,
-        Client(database, pool_size=1, timeout=60, maintain_interval=None) as patient,
+        Client(database, pool_size=1, timeout=WAIT_SECONDS, maintain_interval=None) as patient,
         ThreadPoolExecutor() as threads,
     ):
         with patient.transaction() as transaction:
@@ -90,7 +91,7 @@ def test_server_that_was_away_for_long_is_found_by_who_waits(
         observer.execute(sql.SQL("alter database {} with allow_connections false").format(name))
         terminate(observer, pid)
         waiting = threads.submit(patient.metrics, "orders")
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + WAIT_SECONDS
         # Its pool gives up, and more than once.
         while caplog.text.count("reconnection attempt in pool 'spanmq' failed") < 2:
             assert time.monotonic() < deadline

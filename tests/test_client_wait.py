@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.patience import WAIT_SECONDS
 
 from spanmq.client import Client
 from spanmq.client_async import AsyncClient
@@ -40,7 +41,7 @@ def observer(database: str) -> Iterator[Connection]:
 
 def until(observer: Connection, query: str) -> None:
     """Return as soon as a query gives true."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
         observer.execute("select pg_stat_clear_snapshot()")
         row = observer.execute(query.encode()).fetchone()
@@ -63,7 +64,7 @@ def test_wait_ends_with_the_first_message(client: Client) -> None:
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(client.receive, "orders", 5, wait=60)
         client.send("orders", 1)
-        assert [message.body for message in waiting.result(30)] == [1]
+        assert [message.body for message in waiting.result(WAIT_SECONDS)] == [1]
 
 
 def test_wait_that_is_over_gives_nothing(client: Client) -> None:
@@ -108,7 +109,7 @@ def test_wait_is_no_longer_than_until_something_falls_due(client: Client) -> Non
         asked.append(len(waits.seconds))
         return 0.05 if len(asked) == 1 else None
 
-    found: Any = receive_until(lambda: next(looks), waits, time.monotonic() + 60, 9.0, ahead)
+    found: Any = receive_until(lambda: next(looks), waits, time.monotonic() + WAIT_SECONDS, 9.0, ahead)
     assert found == ["message"]
     # 5 ms, and then twice as long each time; short waits are not asked for.
     assert waits.seconds[:5] == [0.005, 0.01, 0.02, 0.04, 0.08]
@@ -121,7 +122,7 @@ def test_wait_in_a_transaction_sees_what_others_commit(client: Client) -> None:
     with ThreadPoolExecutor() as threads, client.transaction() as transaction:
         waiting = threads.submit(transaction.receive, "orders", wait=60)
         client.send("orders", 1)
-        assert len(waiting.result(30)) == 1
+        assert len(waiting.result(WAIT_SECONDS)) == 1
 
 
 def test_wait_holds_neither_snapshot_nor_transaction(client: Client, observer: Connection) -> None:
@@ -134,7 +135,7 @@ def test_wait_holds_neither_snapshot_nor_transaction(client: Client, observer: C
             " and pid <> pg_backend_pid() and (backend_xmin is not null or xact_start is not null)",
         )
         client.send("orders", 1)
-        waiting.result(30)
+        waiting.result(WAIT_SECONDS)
 
 
 def test_many_waiters_share_one_listening_connection(client: Client, observer: Connection) -> None:
@@ -150,7 +151,7 @@ def test_many_waiters_share_one_listening_connection(client: Client, observer: C
         ).fetchone()
         client.send_batch("orders", range(12))
         client.send_batch("events", range(12))
-        received: list[Message] = [message for future in waiting for message in future.result(30)]
+        received: list[Message] = [message for future in waiting for message in future.result(WAIT_SECONDS)]
     assert listening == (1,)
     assert len({(message.queue, message.message_id) for message in received}) == 24
 
@@ -161,15 +162,15 @@ def test_announced_message_wakes_who_listens(database: str, client: Client) -> N
     try:
         with listener.announcements("Mixed") as mixed, listener.announcements("orders") as orders:
             # Both are set when listening begins.
-            assert mixed.wait(20)
-            assert orders.wait(20)
+            assert mixed.wait(WAIT_SECONDS)
+            assert orders.wait(WAIT_SECONDS)
             mixed.clear()
             orders.clear()
             client.send("Mixed", 1)
-            assert mixed.wait(20)
+            assert mixed.wait(WAIT_SECONDS)
             assert not orders.is_set()
             client.send("orders", 1)
-            assert orders.wait(20)
+            assert orders.wait(WAIT_SECONDS)
     finally:
         listener.stop()
         listener.join()
@@ -199,7 +200,7 @@ def test_message_ends_a_wait_without_anything_switched_on(
                 " and query like '%await_messages%' and datname = current_database()",
             )
             client.send(queue, 1)
-            assert len(waiting.result(30)) == 1
+            assert len(waiting.result(WAIT_SECONDS)) == 1
 
 
 @pytest.mark.usefixtures("no_polls")
@@ -207,7 +208,7 @@ def test_message_that_came_before_listening_began_is_found(client: Client) -> No
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(client.receive, "orders", wait=60)
         client.send("orders", 1)
-        assert len(waiting.result(30)) == 1
+        assert len(waiting.result(WAIT_SECONDS)) == 1
 
 
 @pytest.mark.usefixtures("no_polls")
@@ -226,7 +227,7 @@ def test_upstream_announces_where_it_is_switched_on(upstream_database: str) -> N
             " and datname = current_database()",
         )
         client.send("orders", 1)
-        assert len(waiting.result(30)) == 1
+        assert len(waiting.result(WAIT_SECONDS)) == 1
 
 
 def test_broken_listener_leaves_polls_and_is_logged_once(
@@ -246,7 +247,7 @@ def test_broken_listener_leaves_polls_and_is_logged_once(
         ).fetchall()
         assert ended == [(True,)]
         client.send("orders", 1)
-        assert len(waiting.result(30)) == 1
+        assert len(waiting.result(WAIT_SECONDS)) == 1
     assert [record.message.split()[0] for record in caplog.records if record.name == "spanmq"] == [
         "listening_failed"
     ]
@@ -267,7 +268,7 @@ def test_listener_that_never_connects_is_logged_once(
     monkeypatch.setattr("spanmq.listen.RETRY_SECONDS", 0.001)
     listener = Listener(connect)
     with listener.announcements("orders"):
-        assert enough.wait(20)
+        assert enough.wait(WAIT_SECONDS)
         listener.stop()
         listener.join()
     assert len([record for record in caplog.records if record.name == "spanmq"]) == 1
@@ -365,7 +366,7 @@ def test_failing_maintenance_is_logged_once_and_disturbs_nobody(
 
 
 def send_without_end(client: Client) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
         client.send("orders", 2)
 
@@ -391,7 +392,7 @@ def test_closing_a_client_in_the_middle_of_its_housekeeping_is_no_failure(
     with pytest.raises(ConnectionFailedError):
         send_without_end(keeper)
     observer.execute("select pg_advisory_unlock(1)")
-    closing.join(20)
+    closing.join(WAIT_SECONDS)
     assert not closing.is_alive()
     assert [record for record in caplog.records if record.name == "spanmq"] == []
 
@@ -401,7 +402,7 @@ def test_upstream_needs_no_housekeeping(upstream_database: str, caplog: pytest.L
     with Client(upstream_database, maintain_interval=0.001) as client:
         client.list_queues()
         for thread in keepers() - before:
-            thread.join(20)
+            thread.join(WAIT_SECONDS)
             assert not thread.is_alive()
     assert [record for record in caplog.records if record.name == "spanmq"] == []
 
@@ -417,7 +418,7 @@ def test_client_that_nobody_uses_any_more_ends_its_threads(database: str, client
     gc.disable()
     try:
         del forgotten
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + WAIT_SECONDS
         while thread.is_alive() and time.monotonic() < deadline:
             gc.collect()
             thread.join(0.02)

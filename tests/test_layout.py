@@ -324,6 +324,31 @@ def test_tests_look_at_no_session_of_another_test() -> None:
     assert looks_at_other_tests("LOCKS = 'select count(*) from pg_locks where granted'")
 
 
+def waits_of_its_own(source: str) -> list[str]:
+    """Give the lines that say how long a test waits, in figures; under five seconds it waits for the end."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        given: list[ast.expr] = []
+        if isinstance(node, ast.Call):
+            given += [keyword.value for keyword in node.keywords if keyword.arg == "timeout"]
+            if isinstance(node.func, ast.Attribute) and node.func.attr in ("wait", "join", "result"):
+                given += node.args[:1]
+        elif isinstance(node, ast.BinOp) and "monotonic()" in ast.unparse(node.left):
+            given += [node.right]
+        numbers = [value.value for value in given if isinstance(value, ast.Constant)]
+        if any(isinstance(number, int | float) and number >= 5 for number in numbers):
+            found.append(ast.unparse(node))
+    return found
+
+
+def test_how_long_a_test_waits_is_said_once() -> None:
+    sources = {path.name: path.read_text("utf-8") for path in (ROOT / "tests").rglob("*.py")}
+    found = {name: waits_of_its_own(source) for name, source in sources.items()}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+    lines = ["a.wait(30)", "b(timeout=30.0)", "time.monotonic() + 60", "a.wait(0.1)", "c(60)"]
+    assert waits_of_its_own("\n".join(lines)) == lines[:3]
+
+
 def test_package_init_holds_names_only() -> None:
     tree = ast.parse((PACKAGE / "__init__.py").read_text("utf-8"))
     allowed = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Expr, ast.If)

@@ -11,6 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from tests.cli.program import PROGRAM, ask, environment, wait_until
+from tests.patience import WAIT_SECONDS
 from typer.testing import CliRunner
 
 from spanmq.cli.app import app
@@ -63,7 +64,7 @@ def test_its_commands_run_and_its_worker_handles(empty_database: str, tmp_path: 
                 assert process.stdout.readline() == "{'order': 16}\n"
                 wait_until(lambda: ask(empty_database, "select count(*) from pgmq.q_orders") == 0)
                 process.send_signal(signal.SIGTERM)
-                process.communicate(timeout=60)
+                process.communicate(timeout=WAIT_SECONDS)
                 assert process.returncode == 0
             continue
         done = CliRunner().invoke(app, [verb, *arguments], env={"SPANMQ_DSN": empty_database})

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import WAIT_SECONDS
 
 from spanmq import errors
 from spanmq.client import Client
@@ -176,7 +177,7 @@ def test_change_waits_for_who_is_sending(orders: ShardedQueue, clients: dict[str
         thread.start()
         assert not done.wait(0.2)
         sender.send("orders_0", 1, group="a")
-    assert done.wait(20)
+    assert done.wait(WAIT_SECONDS)
     thread.join()
     assert changed[0].epoch == 2
 
@@ -186,7 +187,7 @@ def test_shard_added_under_load_reorders_nothing(orders: ShardedQueue, dsns: lis
     """Producers and consumers with clients of their own; each producer numbers its messages in each group."""
     each = 40
     # The first change finds a backlog, and producers at work.
-    begun, changed = threading.Barrier(3, timeout=60), threading.Event()
+    begun, changed = threading.Barrier(3, timeout=WAIT_SECONDS), threading.Event()
     stop = threading.Event()
     handled: list[tuple[str, int, int]] = []
     problems: list[BaseException] = []
@@ -211,7 +212,7 @@ def test_shard_added_under_load_reorders_nothing(orders: ShardedQueue, dsns: lis
                 sharded.send([number, serial], group=group)
 
     def consume(sharded: ShardedQueue, _: int) -> None:
-        changed.wait(60)
+        changed.wait(WAIT_SECONDS)
         while True:
             over = stop.is_set()
             taken = sharded.receive(20)

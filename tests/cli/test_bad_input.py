@@ -11,6 +11,7 @@ import uuid
 import pytest
 from psycopg.conninfo import make_conninfo
 from tests.cli.program import PROGRAM, ask, do, environment, spanmq, started
+from tests.patience import WAIT_SECONDS
 
 from spanmq import Client, __version__, errors
 from spanmq.cli.failure import LABELS, describe
@@ -225,7 +226,7 @@ def test_closed_pipe_ends_it_silently(database: str, command: str) -> None:
         process.stdout.close()
         assert process.stderr is not None
         assert process.stderr.read() == b""
-        assert process.wait(60) == 1
+        assert process.wait(WAIT_SECONDS) == 1
 
 
 def test_closed_streams_are_empty_ones(orders: str) -> None:

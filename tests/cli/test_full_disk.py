@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.program import PROGRAM, ask, environment, spanmq
+from tests.patience import WAIT_SECONDS
 
 FULL = Path("/dev/full")
 pytestmark = pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full here")
@@ -20,7 +21,7 @@ def to_full_disk(*arguments: str, dsn: str) -> tuple[int, str]:
             stdout=full,
             stderr=subprocess.PIPE,
             env=environment(dsn),
-            timeout=60,
+            timeout=WAIT_SECONDS,
             check=False,
         )
     return done.returncode, done.stderr.decode()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import psycopg
 import pytest
+from tests.patience import WAIT_SECONDS
 from tests.sql.model.invariants import broken_invariants
 
 from spanmq import embedded, schema
@@ -92,7 +93,7 @@ def consume(dsn: str, queue: str, records: Records, busy: threading.Barrier) -> 
 
 def run_until_killed(server: embedded.TemporaryServer, queue: str) -> Records:
     records = Records()
-    busy = threading.Barrier(PRODUCERS + CONSUMERS + 1, timeout=100)
+    busy = threading.Barrier(PRODUCERS + CONSUMERS + 1, timeout=WAIT_SECONDS)
 
     def until_lost(work: object) -> None:
         assert callable(work)
@@ -108,7 +109,7 @@ def run_until_killed(server: embedded.TemporaryServer, queue: str) -> Records:
     busy.wait()
     server.kill()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=WAIT_SECONDS)
     assert not any(thread.is_alive() for thread in threads)
     return records
 

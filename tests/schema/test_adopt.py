@@ -1,6 +1,7 @@
 """Taking over upstream PGMQ, as its SQL-only installation: messages, archives, queues."""
 
 import pytest
+from tests.patience import WAIT_SECONDS
 from tests.schema.upstream import Session, fill, make_partitioned, messages, one, rows
 
 from spanmq import schema
@@ -280,7 +281,7 @@ def test_notifications_go_over(upstream: Session) -> None:
     assert throttles == {"loud": 0, "crashed": 250, "silent": None}
     upstream.execute('listen "pgmq.q_loud.INSERT"')
     upstream.execute("select pgmq.send('loud', '{}')")
-    assert [notice.channel for notice in upstream.notifies(timeout=60, stop_after=1)] == [
+    assert [notice.channel for notice in upstream.notifies(timeout=WAIT_SECONDS, stop_after=1)] == [
         "pgmq.q_loud.INSERT"
     ]
 

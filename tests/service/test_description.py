@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.program import do
+from tests.patience import WAIT_SECONDS
 from tests.service.route_table import APP, ROUTES
 from tests.service.running import Running, patient, service
 
@@ -56,7 +57,7 @@ def test_no_request_that_the_description_allows_or_forbids_breaks_the_service(
             capture_output=True,
             text=True,
             cwd=tmp_path,
-            timeout=100,
+            timeout=WAIT_SECONDS,
             check=False,
         )
         assert "Server error" not in done.stdout, done.stdout[-6_000:]

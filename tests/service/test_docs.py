@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 from tests.cli.test_docs import sessions
+from tests.patience import WAIT_SECONDS
 from tests.service.running import service, token
 
 from spanmq.cli.app import app
@@ -33,7 +34,7 @@ def test_commands_of_the_page_print_what_it_shows(database: str, tmp_path: Path)
                 text=True,
                 cwd=tmp_path,
                 env={**os.environ, "SERVICE": running.address, "TOKEN": secret, "no_proxy": "*"},
-                timeout=60,
+                timeout=WAIT_SECONDS,
                 check=False,
             )
             pattern = ".*".join(map(re.escape, printed.strip().split("…")))

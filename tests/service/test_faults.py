@@ -39,7 +39,7 @@ def test_service_outlives_restarts_of_its_database(tmp_path: Path) -> None:
             do(server.dsn, "create table flushed ()")
             with waiters(running, 3) as asked:
                 server.kill()
-                for done in (future.result(60) for future in asked):
+                for done in (future.result(WAIT_SECONDS) for future in asked):
                     assert error_of(done)[0] == 503
                     assert int(done.headers["Retry-After"]) > 0
             assert error_of(client.get("/health/ready")) == (503, "not_ready")

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from fastapi.routing import APIRoute
 from tests.cli.program import ask, wait_until
+from tests.patience import WAIT_SECONDS
 from tests.service.running import Running, patient, service, token
 from tests.service.sqs.conftest import client_of
 
@@ -49,7 +50,9 @@ def test_every_route_looks_at_the_token_before_the_body() -> None:
 def test_body_of_who_may_not_send_is_not_awaited(guarded: Running, orders: str, kind: str) -> None:
     secret = token(orders, "looks", verbs="look") if kind == "token" else "spanmq_none"
     address = urlsplit(guarded.address)
-    with socket.create_connection((address.hostname or "", address.port or 0), timeout=60) as connection:
+    with socket.create_connection(
+        (address.hostname or "", address.port or 0), timeout=WAIT_SECONDS
+    ) as connection:
         connection.sendall(
             b"POST /v1/queues/orders/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             b"Content-Length: 1000\r\nAuthorization: Bearer " + secret.encode() + b"\r\n\r\n"
@@ -62,7 +65,9 @@ def test_body_of_who_may_not_send_is_not_awaited(guarded: Running, orders: str, 
 
 def test_body_under_an_unknown_key_is_not_awaited(guarded: Running) -> None:
     address = urlsplit(guarded.address)
-    with socket.create_connection((address.hostname or "", address.port or 0), timeout=60) as connection:
+    with socket.create_connection(
+        (address.hostname or "", address.port or 0), timeout=WAIT_SECONDS
+    ) as connection:
         connection.sendall(
             b"POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: AmazonSQS.ListQueues\r\n"
             b"Content-Length: 1000\r\n\r\n"

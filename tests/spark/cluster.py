@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Final, Self
 
 import pyspark
+from tests.patience import WAIT_SECONDS
 from tests.spark.rabbit import free_ports
 
 from spanmq.spark.java import java_home
@@ -95,7 +96,7 @@ class Cluster:
             process.send_signal(signal.SIGTERM)
         for process in reversed(self._processes):
             try:
-                process.wait(30)
+                process.wait(WAIT_SECONDS)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()

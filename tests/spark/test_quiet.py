@@ -9,6 +9,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from tests.cli.program import PROGRAM, environment
+from tests.patience import WAIT_SECONDS
 
 from spanmq.client import Client
 
@@ -27,7 +28,7 @@ def test_failed_job_says_one_thing(client: Client, database: str, tmp_path: Path
         capture_output=True,
         text=True,
         # It starts a JVM, perhaps on a machine that is busy.
-        timeout=300,
+        timeout=2 * WAIT_SECONDS,
         check=False,
     )
     assert (done.returncode, done.stdout) == (1, "")

@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.patience import WAIT_SECONDS
 
 from spanmq.client import Client
 from spanmq.spark.jobs import recorded as module
@@ -96,9 +97,9 @@ def test_run_is_heard_of_while_it_goes_on(orders: str, monkeypatch: pytest.Monke
 
     watcher = threading.Thread(target=look, daemon=True)
     watcher.start()
-    job(lambda: is_heard.wait(100))(None, orders, "orders", "old.parquet")
+    job(lambda: is_heard.wait(WAIT_SECONDS))(None, orders, "orders", "old.parquet")
     assert is_heard.is_set()
-    watcher.join(100)
+    watcher.join(WAIT_SECONDS)
 
 
 def test_jobs_are_noted(orders: str, spark: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 from psycopg import Connection
+from tests.patience import WAIT_SECONDS
 from tests.sql.races.sessions import Race
 
 
@@ -294,7 +295,7 @@ def test_held_snapshot_is_named(database: str) -> None:
         holder.begin("repeatable read")
         holder.rows("select 1")
         ours = f"by process {holder.pid} (report), idle in transaction"
-        deadline = time.monotonic() + 100
+        deadline = time.monotonic() + WAIT_SECONDS
         # Snapshots of all databases count: another test's may be the oldest, as long as that runs.
         while ours not in (found := finding(race.main.connection, "snapshots"))[1]:
             assert time.monotonic() < deadline, found

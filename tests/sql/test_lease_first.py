@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import Connection
+from tests.patience import WAIT_SECONDS
 
 TAKE = {
     "read": "select msg_id, read_ct, message from pgmq.read('orders', 60, %s)",
@@ -332,7 +333,7 @@ LETTER = (
 
 def receive_each(connection: Connection[Any], n: int) -> list[tuple[int, int]]:
     got: list[tuple[int, int]] = []
-    stop_at = monotonic() + 60
+    stop_at = monotonic() + WAIT_SECONDS
     # What comes back is found after half a second at most, where a look was slow: see hint.sql.
     while len(got) < n and monotonic() < stop_at:
         got += connection.execute("select lease_id, msg_id from pgmq.receive('orders')").fetchall()

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from psycopg import sql
+from tests.patience import WAIT_SECONDS
 from tests.sql.model.invariants import broken_invariants
 from tests.sql.races.sessions import Race
 
@@ -266,7 +267,7 @@ def test_who_waits_for_a_subscription_is_woken(race: Race) -> None:
     ):
         race.main.rows("select setval('spanmq.woken_' || queue_id, 0) from spanmq.queue where name = 'lake'")
         race.main.rows(send)
-        heard = next(waiter.connection.notifies(timeout=20, stop_after=1), None)
+        heard = next(waiter.connection.notifies(timeout=WAIT_SECONDS, stop_after=1), None)
         assert heard is not None, send
         assert heard.channel == channel
 

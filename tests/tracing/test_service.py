@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 from opentelemetry.trace import SpanKind
+from tests.patience import WAIT_SECONDS
 from tests.tracing.recorded import FOREIGN, FOREIGN_TRACE, Recorded, context_of, linked
 
 from spanmq.client import Client
@@ -23,7 +24,9 @@ async def serving(dsn: str) -> AsyncIterator[httpx.AsyncClient]:
     app = create_app(Settings(dsn=dsn, with_tokens=False))
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=30) as http:
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://localhost", timeout=WAIT_SECONDS
+        ) as http:
             yield http
 
 

@@ -11,6 +11,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
+from tests.patience import WAIT_SECONDS
 from tests.tracing.recorded import FOREIGN, FOREIGN_TRACE, Recorded, context_of, linked, parent_text, told
 from tests.worker.running import working
 
@@ -168,7 +169,9 @@ def test_handler_that_overruns_ends_when_it_is_settled(
 ) -> None:
     may_end = threading.Event()
     client.set_policy("orders", {"max_attempts": 1})
-    with working(database, lambda message: may_end.wait(30), handler_timeout=0.05, concurrency=1) as record:
+    with working(
+        database, lambda message: may_end.wait(WAIT_SECONDS), handler_timeout=0.05, concurrency=1
+    ) as record:
         client.send("orders", 1)
         record.wait(HandlerOverran)
         assert record.outcomes(1) == ["dead"]
@@ -186,11 +189,11 @@ def test_handler_that_is_left_behind_ends_with_its_worker(
 
     def handle(message: Message) -> None:
         has_begun.set()
-        may_end.wait(30)
+        may_end.wait(WAIT_SECONDS)
 
     with working(database, handle, grace=0.01):
         client.send("orders", 1)
-        assert has_begun.wait(30)
+        assert has_begun.wait(WAIT_SECONDS)
     assert told(recorded.one("process orders"), "settled")[0]["spanmq.outcome"] == "released"
     may_end.set()
 

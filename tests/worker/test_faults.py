@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from tests.patience import WAIT_SECONDS
 from tests.worker.proxy import Mode, proxying
 from tests.worker.running import Record, working
 
@@ -95,7 +96,7 @@ def wait_until_settled(record: Record, sent: list[int]) -> None:
 
 
 def wait_until_empty(client: Client) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT_SECONDS
     while client.metrics("orders").length:
         assert time.monotonic() < deadline, client.metrics("orders")
         time.sleep(0.01)
@@ -149,7 +150,7 @@ def test_writes_with_the_ack_are_there_once_though_sessions_are_terminated(
 
 def terminate_all(other: psycopg.Connection[Any]) -> None:
     """Terminate the sessions of the worker, as soon as it has one."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
         row = other.execute(
             "select count(pg_terminate_backend(pid)) from pg_stat_activity"
@@ -211,7 +212,7 @@ def test_worker_survives_restarts_of_the_database() -> None:
 
 
 def wait_until_gone(process: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + WAIT_SECONDS
     # Its parent may not have looked yet (Z); and it may go between the opening of a file and its reading.
     while stat_of(str(process))[:1] not in ([], ["Z"]) and time.monotonic() < deadline:
         time.sleep(0.01)

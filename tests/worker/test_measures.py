@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.program import PROGRAM, environment
+from tests.patience import WAIT_SECONDS
 from tests.worker.running import working
 
 from spanmq.client import Client
@@ -100,16 +101,16 @@ def test_command_serves_them_on_this_machine(client: Client, database: str, tmp_
         found = None
         while found is None:
             line = process.stderr.readline()
-            assert line, process.wait(30)
+            assert line, process.wait(WAIT_SECONDS)
             found = re.search(r"metrics_served address=(http://127\.0\.0\.1:\d+/metrics)", line)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(found[1], timeout=30) as answer:
+        with opener.open(found[1], timeout=WAIT_SECONDS) as answer:
             assert "spanmq_worker_messages_held" in answer.read().decode()
         # Before that nobody listens to signals.
         while "worker_started" not in line:
             line = process.stderr.readline()
-            assert line, process.wait(30)
+            assert line, process.wait(WAIT_SECONDS)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == 0

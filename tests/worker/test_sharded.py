@@ -145,7 +145,7 @@ def test_shards_that_are_added_and_removed_are_followed(orders: ShardedQueue) ->
 @pytest.mark.usefixtures("quick_looks")
 def test_removed_shard_is_received_from_until_nothing_is_in_it(orders: ShardedQueue) -> None:
     end = threading.Event()
-    with at_work(orders, lambda message: end.wait(30), concurrency=1) as record:
+    with at_work(orders, lambda message: end.wait(WAIT_SECONDS), concurrency=1) as record:
         orders.servers["here"].send_batch("orders_0", range(5))
         # As after a change that somebody ended without asking: the map says nothing of it any more.
         there = orders.shards()
@@ -186,7 +186,7 @@ def test_server_that_is_away_holds_up_no_other(orders: ShardedQueue, dsns: dict[
         }
         with at_work(
             ShardedQueue("orders", clients),
-            lambda message: gate.wait(30),
+            lambda message: gate.wait(WAIT_SECONDS),
             lease=2.0,
             patience=0.5,
             concurrency=2,
@@ -330,6 +330,8 @@ def test_shards_added_under_load_keep_the_order_of_groups_though_workers_are_kil
         for producer in producers:
             producer.join(WAIT_SECONDS)
         wait_until(lambda: orders.finish() and orders.metrics().length == 0, workers)
+        # The other one may have done it all before the new one had begun, and listened to signals.
+        wait_until(lambda: (tmp_path / "events").read_text().count("worker_started") == 3, workers)
         for worker in workers:
             worker.send_signal(signal.SIGTERM)
             assert worker.wait(WAIT_SECONDS) == 0

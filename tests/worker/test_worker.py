@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.patience import WAIT_SECONDS
 from tests.worker.running import Record, Running, working
 
 from spanmq import Client, Message, Reject, Retry, Worker
@@ -125,7 +126,7 @@ def test_lease_is_extended_as_long_as_the_handler_works(client: Client, database
 
     def handle(message: Message) -> None:
         until.append(message.leased_until)
-        done.wait(30)
+        done.wait(WAIT_SECONDS)
 
     with working(database, handle, lease=30.0) as record:
         for count in (1, 4):
@@ -143,7 +144,7 @@ def test_lease_is_the_policy_of_the_queue_and_is_extended_by_it(client: Client, 
     client.create_queue("events")
     client.set_policy("orders", {"lease": 30})
     client.set_policy("events", {"lease": 80_000})
-    done, begun = threading.Event(), threading.Barrier(2, timeout=30)
+    done, begun = threading.Event(), threading.Barrier(2, timeout=WAIT_SECONDS)
     seconds: dict[str, float] = {}
 
     def handle(message: Message) -> None:
@@ -151,7 +152,7 @@ def test_lease_is_the_policy_of_the_queue_and_is_extended_by_it(client: Client, 
         seconds[message.queue] = (message.leased_until - message.last_read_at).total_seconds()
         if message.queue == "events":
             begun.wait()
-        done.wait(30)
+        done.wait(WAIT_SECONDS)
 
     with working(database, handle, queues=["orders", "events"], lease_max=100_000.0) as record:
         # The long one comes first: the short one must not wait for its time, more than a minute.
@@ -278,7 +279,7 @@ def test_handler_that_takes_too_long_is_nacked_and_its_slot_works_on(
 
     def plain(message: Message) -> None:
         if message.body == "slow":
-            end.wait(30)
+            end.wait(WAIT_SECONDS)
 
     async def asynchronous(message: Message) -> None:
         if message.body == "slow":
@@ -294,7 +295,7 @@ def test_handler_that_takes_too_long_is_nacked_and_its_slot_works_on(
         assert outcomes[overran.message_id] == "retrying"
         assert sorted(outcomes.values()) == ["acked", "retrying"]
         if is_async:
-            assert cancelled.wait(30)
+            assert cancelled.wait(WAIT_SECONDS)
         end.set()
 
 
@@ -311,7 +312,7 @@ def test_handler_beyond_the_longest_lease_is_nacked_while_the_lease_holds(
     def handle(message: Message) -> None:
         nonlocal ahead
         ahead = 98.5
-        end.wait(30)
+        end.wait(WAIT_SECONDS)
 
     with working(database, handle, lease=60.0, lease_max=100.0) as record:
         record.wait(HandlerOverran)
@@ -325,7 +326,7 @@ def test_worker_whose_handlers_are_all_stuck_gives_up(client: Client, database: 
     record = Record()
     worker = Worker(
         "orders",
-        lambda message: end.wait(30),
+        lambda message: end.wait(WAIT_SECONDS),
         dsn=database,
         concurrency=1,
         handler_timeout=0.05,
@@ -342,7 +343,7 @@ def test_worker_whose_handlers_are_all_stuck_gives_up(client: Client, database: 
 def test_lost_lease_is_noticed_and_its_ack_is_stale(client: Client, database: str) -> None:
     client.send_batch("orders", range(2))
     end = threading.Event()
-    with working(database, lambda message: end.wait(30), concurrency=1, lease=0.6) as record:
+    with working(database, lambda message: end.wait(WAIT_SECONDS), concurrency=1, lease=0.6) as record:
         record.wait(MessagesReceived)
         client.set_vt("orders", [1, 2], 0)  # somebody takes them out of the lease
         record.wait(LeaseLost)
@@ -387,11 +388,11 @@ def test_worker_gives_back_what_nobody_began_without_counting_it(
 
     def handle(message: Message) -> None:
         begun.set()
-        end.wait(30)
+        end.wait(WAIT_SECONDS)
 
     record = Record()
     running = Running(Worker("orders", handle, dsn=database, observers=[record], concurrency=1), record)
-    assert begun.wait(30)
+    assert begun.wait(WAIT_SECONDS)
     running.worker.stop()
     record.wait(MessageSettled, 29, where=lambda event: event.outcome == "released")
     end.set()
@@ -408,10 +409,10 @@ def test_worker_that_can_not_wait_for_a_handler_gives_its_message_back(client: C
 
     def handle(message: Message) -> None:
         begun.set()
-        end.wait(30)
+        end.wait(WAIT_SECONDS)
 
     with working(database, handle, grace=0.05) as record:
-        assert begun.wait(30)
+        assert begun.wait(WAIT_SECONDS)
     end.set()
     assert settled(record, "released") == [1]
     assert [message.attempt for message in client.receive("orders")] == [1]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.program import ask, wait_until
+from tests.patience import WAIT_SECONDS
 from tests.service.running import Running
 
 TASKS = """
@@ -57,7 +58,7 @@ def test_tasks_of_celery_are_done_and_gone(
                 [sys.executable, *arguments], cwd=tmp_path, env=environment, stdout=log, stderr=log
             )
 
-    assert run("orders_tasks.py").wait(60) == 0, (tmp_path / "celery.log").read_text()
+    assert run("orders_tasks.py").wait(WAIT_SECONDS) == 0, (tmp_path / "celery.log").read_text()
     assert ask(service_database, "select queue_length from pgmq.metrics('celery-orders')") == 20
     worker = run("-m", "celery", "-A", "orders_tasks", "worker", "--pool", "solo", "-l", "WARNING")
     try:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from tests.patience import WAIT_SECONDS
 
 Make = Callable[..., Any]
 ATTRIBUTES: dict[str, Any] = {
@@ -124,7 +125,7 @@ def test_a_long_poll_ends_with_the_message(sqs: Any, make: Make) -> None:
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(bodies, sqs, url, WaitTimeSeconds=20)
         sqs.send_message(QueueUrl=url, MessageBody="awaited")
-        assert waiting.result(60) == ["awaited"]
+        assert waiting.result(WAIT_SECONDS) == ["awaited"]
     assert bodies(sqs, url, WaitTimeSeconds=1) == []
 
 

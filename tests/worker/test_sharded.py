@@ -326,12 +326,12 @@ def test_shards_added_under_load_keep_the_order_of_groups_though_workers_are_kil
         # Of this one only a part.
         workers[0] = process(tmp_path, dsns, "--shards=orders_0,orders_1")
         wait_until(orders.finish, workers)
-        orders.change({"orders_0": "here", "orders_2": "here", "orders_3": "there"})
+        # Before one of its shards goes: the other worker may do it all before the new one has begun.
+        wait_until(lambda: (tmp_path / "events").read_text().count("worker_started") == 3, workers)
+        orders.change({"orders_0": "here", "orders_2: "here", "orders_3": "there"})
         for producer in producers:
             producer.join(WAIT_SECONDS)
         wait_until(lambda: orders.finish() and orders.metrics().length == 0, workers)
-        # The other one may have done it all before the new one had begun, and listened to signals.
-        wait_until(lambda: (tmp_path / "events").read_text().count("worker_started") == 3, workers)
         for worker in workers:
             worker.send_signal(signal.SIGTERM)
             assert worker.wait(WAIT_SECONDS) == 0

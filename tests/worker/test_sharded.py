@@ -328,7 +328,7 @@ def test_shards_added_under_load_keep_the_order_of_groups_though_workers_are_kil
         wait_until(orders.finish, workers)
         # Before one of its shards goes: the other worker may do it all before the new one has begun.
         wait_until(lambda: (tmp_path / "events").read_text().count("worker_started") == 3, workers)
-        orders.change({"orders_0": "here", "orders_2: "here", "orders_3": "there"})
+        orders.change({"orders_0": "here", "orders_2": "here", "orders_3": "there"})
         for producer in producers:
             producer.join(WAIT_SECONDS)
         wait_until(lambda: orders.finish() and orders.metrics().length == 0, workers)

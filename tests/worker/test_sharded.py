@@ -298,14 +298,15 @@ def test_shards_added_under_load_keep_the_order_of_groups_though_workers_are_kil
     (tmp_path / "jobs.py").write_text(JOBS)
     orders.set_policy({"lease": 1.0})
     each = 60
-    halfway, problems = threading.Barrier(3, timeout=WAIT_SECONDS), []
+    # Before the first change, before the second and after it.
+    turn, problems = threading.Barrier(3, timeout=WAIT_SECONDS), []
 
     def produce(number: int) -> None:
         try:
             with opened(dsns) as sharded:
                 for serial in range(each):
-                    if serial == each // 4:
-                        halfway.wait()
+                    if serial in (each // 4, each // 4 * 3, each - 1):
+                        turn.wait()
                     for group in GROUPS[number * 5 : number * 5 + 15]:
                         sharded.send([number, serial], group=group)
         except BaseException as error:  # noqa: BLE001, raised in the test's own thread
@@ -320,7 +321,7 @@ def test_shards_added_under_load_keep_the_order_of_groups_though_workers_are_kil
         wait_until(lambda: (tmp_path / "events").read_text().count("worker_started") == 2, workers)
         for producer in producers:
             producer.start()
-        halfway.wait()
+        turn.wait()
         orders.change({"orders_0": "here", "orders_1": "there", "orders_2": "here"})
         assert workers[0].wait(WAIT_SECONDS) == -signal.SIGKILL
         # Of this one only a part.
@@ -328,7 +329,9 @@ def test_shards_added_under_load_keep_the_order_of_groups_though_workers_are_kil
         wait_until(orders.finish, workers)
         # Before one of its shards goes: the other worker may do it all before the new one has begun.
         wait_until(lambda: (tmp_path / "events").read_text().count("worker_started") == 3, workers)
+        turn.wait()
         orders.change({"orders_0": "here", "orders_2": "here", "orders_3": "there"})
+        turn.wait()
         for producer in producers:
             producer.join(WAIT_SECONDS)
         wait_until(lambda: orders.finish() and orders.metrics().length == 0, workers)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from psycopg.types.json import Jsonb
 from tests.sql.model.invariants import broken_invariants
 from tests.sql.races.sessions import Race, Session
 
@@ -14,6 +15,8 @@ SEND = (
 )
 CLAIMS = (
     "read_grouped_head('jobs', 30, 1)",
+    "read_grouped('jobs', 30, 5)",
+    "read_grouped_rr('jobs', 30, 5)",
     "receive('jobs')",
     "read('jobs', 30, 10)",
 )
@@ -92,6 +95,23 @@ def test_claims_pass_nothing_of_settled_segments(race: Race, claim: str) -> None
     holder.commit()
 
 
+@pytest.mark.parametrize("policy", [{"ordered": True}, {"max_in_flight_per_group": 10}])
+@pytest.mark.parametrize("n", [1, 8])
+def test_claims_under_a_policy_pass_nothing_of_settled_segments(
+    race: Race, policy: dict[str, object], n: int
+) -> None:
+    race.main.rows("select pgmq.set_policy('jobs', %s)", Jsonb(policy))
+    holder = race.open()
+    holder.begin("repeatable read")
+    holder.rows("select 1")
+    send_and_settle(race, 4 * SIZE)
+    race.main.rows(SEND, 1)
+    race.main.rows(SET_HINT)
+    for index in ("span_ready", "span_group"):
+        assert passed(race.main, f"receive('jobs', {n})", index) <= 4 * (SIZE + 10)
+    holder.commit()
+
+
 @pytest.mark.parametrize("is_held", [True, False])
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_message_that_comes_back_into_a_settled_segment_is_the_next(
@@ -141,20 +161,33 @@ def test_nothing_is_noted_as_settled_while_a_message_is_being_put_back(race: Rac
     assert settled_to(race) > before
 
 
-def test_claim_of_a_group_sees_what_came_back_and_was_taken_while_it_looked(race: Race) -> None:
+@pytest.mark.parametrize(
+    ("claim", "between", "result"),
+    [
+        ("read_grouped_head('jobs', 30, 1)", "is_slow(took interval)", "boolean"),
+        (
+            "read_grouped('jobs', 30, 5)",
+            "follow_hint(this_queue int, hint spanmq.hint, first_lo bigint, took interval, at_ timestamptz)",
+            "spanmq.hint",
+        ),
+    ],
+)
+def test_claim_of_a_group_sees_what_came_back_and_was_taken_while_it_looked(
+    race: Race, claim: str, between: str, result: str
+) -> None:
     """It reads the queue's row, a message comes back and is leased, and then it looks at the group."""
     back = send_and_settle(race, 2 * SIZE, rejected=1)[0]
     race.main.rows(SEND, 1)
     race.main.rows(
         # Between the choice of the group and the look at it.
-        "create or replace function spanmq.is_slow(took interval) returns boolean language plpgsql as"
-        " $$ begin perform pg_advisory_xact_lock(4711); return false; end $$"
+        f"create or replace function spanmq.{between} returns {result} language plpgsql as"
+        " $$ begin perform pg_advisory_xact_lock(4711); return null; end $$"
     )
     blocker, claimer = race.open(), race.open()
     blocker.begin()
     blocker.rows("select pg_advisory_xact_lock(4711)")
     claimer.rows(SET_HINT)
-    later = claimer.later("select msg_id from pgmq.read_grouped_head('jobs', 30, 1)")
+    later = claimer.later(f"select msg_id from pgmq.{claim}")
     assert later.waits()
     blocker.rows("select pgmq.redrive('jobs', delay => 0)")
     blocker.rows(

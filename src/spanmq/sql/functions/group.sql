@@ -46,6 +46,8 @@ declare
     by_turn boolean;
     hint spanmq.hint := spanmq.get_hint(this_queue, at_);
     is_hinted boolean := hint.ready_until is not null or hint.due_until is not null;
+    -- take_groups(), which decides, reads it anew.
+    settled_to bigint := (select q.settled_to from spanmq.queue q where q.queue_id = this_queue);
     started_at timestamptz;
 begin
     if not spanmq.sees_now() then
@@ -99,30 +101,30 @@ begin
                             -- The state only as a filter: as a condition it would let the planner look at all leased spans, for each group. Counted
                             -- exactly only where the spans as they are make it too many. By turn come groups of which all is in work, too.
                             then (select sum(s.n) filter (where s.state = 'l' and s.vt > at_) from spanmq.span s
-                                  where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
-                                    and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1) >= most_in_flight
+                                  where s.queue_id + 0 = this_queue and s.group_hash = c.hash and s.group_hash is not null
+                                    and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1 and s.lo + 0 >= settled_to) >= most_in_flight
                                  and (select sum(spanmq.count_left(s)) filter (where s.state = 'l' and s.vt > at_) from spanmq.span s
-                                      where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
-                                        and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1) >= most_in_flight
+                                      where s.queue_id + 0 = this_queue and s.group_hash = c.hash and s.group_hash is not null
+                                        and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1 and s.lo + 0 >= settled_to) >= most_in_flight
                                  or by_turn
                                  and (select true from spanmq.span s
-                                      where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
-                                        and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0 limit 1) is null
+                                      where s.queue_id + 0 = this_queue and s.group_hash = c.hash and s.group_hash is not null
+                                        and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0 and s.lo + 0 >= settled_to limit 1) is null
                             when (select true from spanmq.span s
-                                  where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
-                                    and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1
+                                  where s.queue_id + 0 = this_queue and s.group_hash = c.hash and s.group_hash is not null
+                                    and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1 and s.lo + 0 >= settled_to
                                     and s.vt > at_ and spanmq.holds_any(s) limit 1) then true
                             -- A delayed message stands first: the group gives nothing, and must not hide the next one. What was delivered and came
                             -- back stands before it.
                             when (select s.state = 'w' and s.vt > at_
                                          and (select true from spanmq.span b
-                                              where b.queue_id = this_queue and b.group_hash = c.hash and b.group_hash is not null
+                                              where b.queue_id + 0 = this_queue and b.group_hash = c.hash and b.group_hash is not null
                                                 and case when b.state = 'l' or b.state = 'w' and b.attempts > 0 then 1 else 0 end = 1
-                                                and b.lo < s.lo limit 1) is null
+                                                and b.lo + 0 >= settled_to and b.lo + 0 < s.lo limit 1) is null
                                   from spanmq.span s
-                                  where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
-                                    and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0
-                                  order by s.lo limit 1) then true
+                                  where s.queue_id + 0 = this_queue and s.group_hash = c.hash and s.group_hash is not null
+                                    and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0 and s.lo + 0 >= settled_to
+                                  order by s.lo + 0 limit 1) then true
                             when c.hash is null
                             then (select true from spanmq.span s
                                   where s.queue_id = this_queue and s.state <> 'r' and s.vt > at_ and s.group_hash is null and s.attempts > 0
@@ -153,12 +155,12 @@ begin
                         from ring r
                         left join lateral (
                             select s.group_hash as hash, s.n from spanmq.span s
-                            where s.queue_id = this_queue and s.group_hash > r.hash and s.group_hash is not null
-                            order by s.queue_id, s.group_hash limit 1) next on true
+                            where s.queue_id + 0 = this_queue and s.group_hash > r.hash and s.group_hash is not null
+                            order by s.queue_id + 0, s.group_hash limit 1) next on true
                         left join lateral (
                             select s.group_hash as hash, s.n from spanmq.span s
-                            where next.hash is null and not r.wrapped and s.queue_id = this_queue and s.group_hash is not null
-                            order by s.queue_id, s.group_hash limit 1) first on true
+                            where next.hash is null and not r.wrapped and s.queue_id + 0 = this_queue and s.group_hash is not null
+                            order by s.queue_id + 0, s.group_hash limit 1) first on true
                         where r.place < 500 and not (r.wrapped and coalesce(next.hash > begun_at, true))
                     )
                     select r.hash, r.n, null, null, null from ring r where r.place > 0 and r.hash is not null)
@@ -291,8 +293,9 @@ begin
             from groups g
             cross join lateral (
                 (select s as this from spanmq.span s
-                    where s.queue_id = this_queue and s.group_hash = g.hash and s.group_hash is not null
-                      and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1)
+                    where s.queue_id + 0 = this_queue and s.group_hash = g.hash and s.group_hash is not null
+                      and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1
+                      and s.lo + 0 >= (select q.settled_to from spanmq.queue q where q.queue_id = this_queue))
                 union all
                 (select s from spanmq.span s
                     where g.hash is null and s.queue_id = this_queue and s.state <> 'r' and s.group_hash is null and s.attempts > 0)) s),
@@ -315,14 +318,16 @@ begin
             from free f
             cross join lateral (
                 (select * from spanmq.span s
-                    where s.queue_id = this_queue and s.group_hash = f.hash and s.group_hash is not null
+                    where s.queue_id + 0 = this_queue and s.group_hash = f.hash and s.group_hash is not null
                       and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0
+                      and s.lo + 0 >= (select q.settled_to from spanmq.queue q where q.queue_id = this_queue)
                       -- What is delayed ends a run where there is order; where there is none it must not take the place of what stands behind it.
                       and (mode <> 'free' or s.state = 'r' or s.vt <= at_)
-                    order by s.lo limit greatest(f.want, 0))
+                    order by s.lo + 0 limit greatest(f.want, 0))
                 union all
                 (select * from spanmq.span s
                     where f.hash is null and s.queue_id = this_queue and s.state = 'r' and s.group_hash is null
+                      and s.lo >= (select q.settled_to from spanmq.queue q where q.queue_id = this_queue)
                     order by s.lo limit greatest(f.want, 0))
                 union all
                 (select * from spanmq.span s

@@ -44,8 +44,9 @@ begin
         from unnest(hashes, wants) g (hash, want)
         cross join lateral (
             select sum(s.n) as n from spanmq.span s
-            where s.queue_id = this_queue and s.group_hash = g.hash and s.group_hash is not null
+            where s.queue_id + 0 = this_queue and s.group_hash = g.hash and s.group_hash is not null
               and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1
+              and s.lo + 0 >= (select q.settled_to from spanmq.queue q where q.queue_id = this_queue)
               and case when s.state = 'l' then s.vt > at_ else false end) l),
     locked as materialized (
         select f.hash, f.want, k.lo, k.n
@@ -53,10 +54,11 @@ begin
         cross join lateral (
             -- Skip what another holds this instant.
             select s.lo, s.n from spanmq.span s
-            where s.queue_id = this_queue and s.group_hash = f.hash and s.group_hash is not null
+            where s.queue_id + 0 = this_queue and s.group_hash = f.hash and s.group_hash is not null
               and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0
+              and s.lo + 0 >= (select q.settled_to from spanmq.queue q where q.queue_id = this_queue)
               and case when s.state = 'r' then true else false end
-            order by s.queue_id, s.group_hash, s.lo limit greatest(f.want, 0) for update skip locked) k),
+            order by s.queue_id + 0, s.group_hash, s.lo + 0 limit greatest(f.want, 0) for update skip locked) k),
     placed as (
         select l.lo, l.n, l.want, (sum(l.n) over (partition by l.hash order by l.lo))::int as n_to from locked l)
     select array_agg(p.lo), array_agg(case when p.n_to > p.want then p.want - p.n_to + p.n end) into los, taken

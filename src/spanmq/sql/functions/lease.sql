@@ -53,9 +53,9 @@ begin
         for candidate in
             select s.lo, s.lease_id, spanmq.ids_of(s.lo, s.n, s.ids) - int8multirange(int8range(null, after_id, '[]')) as ids
             from spanmq.span s
-            where s.queue_id = this_queue and key is not null and s.group_hash = hashtextextended(key, 0) and s.group_hash is not null
+            where s.queue_id + 0 = this_queue and key is not null and s.group_hash = hashtextextended(key, 0) and s.group_hash is not null
               and s.group_key = key and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1
-              and s.state = 'l' and coalesce(upper(s.ids), s.lo + s.n) > after_id + 1
+              and case when s.state = 'l' then coalesce(upper(s.ids), s.lo + s.n) > after_id + 1 end
             union all
             select s.lo, s.lease_id, spanmq.ids_of(s.lo, s.n, s.ids) - int8multirange(int8range(null, after_id, '[]'))
             from spanmq.span s
@@ -96,13 +96,13 @@ begin
         -- settlements of one run, none of which sees the other, that of its end speaks.
         continue when is_ordered and exists (
             select from spanmq.span s
-            where s.queue_id = this_queue and s.group_hash = candidate.hash and s.group_hash is not null
+            where s.queue_id + 0 = this_queue and s.group_hash = candidate.hash and s.group_hash is not null
               and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1
-              and s.state = 'l' and s.vt > at_ and coalesce(upper(s.ids), s.lo + s.n) - 1 > candidate.last_id and spanmq.holds_any(s));
+              and case when s.state = 'l' then s.vt > at_ and coalesce(upper(s.ids), s.lo + s.n) - 1 > candidate.last_id end and spanmq.holds_any(s));
         if exists (select from spanmq.span s
-                   where s.queue_id = this_queue and s.group_hash = candidate.hash and s.group_hash is not null
+                   where s.queue_id + 0 = this_queue and s.group_hash = candidate.hash and s.group_hash is not null
                      and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0
-                   order by s.queue_id, s.group_hash, s.lo limit 1)
+                   order by s.queue_id + 0, s.group_hash, s.lo + 0 limit 1)
         then
             return true;
         end if;

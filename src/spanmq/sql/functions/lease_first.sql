@@ -117,14 +117,14 @@ begin
         where case when o.group_hash is null then true
                    -- One look a group: `exists` could be planned as a look for all that are blocked.
                    when (select true from spanmq.span b
-                         where b.queue_id = this_queue and b.group_hash = o.group_hash and b.group_hash is not null
-                           and case when b.state = 'l' or b.state = 'w' and b.attempts > 0 then 1 else 0 end = 1 and b.lo >= settled_to
+                         where b.queue_id + 0 = this_queue and b.group_hash = o.group_hash and b.group_hash is not null
+                           and case when b.state = 'l' or b.state = 'w' and b.attempts > 0 then 1 else 0 end = 1 and b.lo + 0 >= settled_to
                            and spanmq.holds_any(b) limit 1) then false
                    -- A delayed message stands first.
                    when (select h.state = 'w' from spanmq.span h
-                         where h.queue_id = this_queue and h.group_hash = o.group_hash and h.group_hash is not null
-                           and case when h.state = 'l' or h.state = 'w' and h.attempts > 0 then 1 else 0 end = 0 and h.lo >= settled_to
-                         order by h.lo limit 1) then false
+                         where h.queue_id + 0 = this_queue and h.group_hash = o.group_hash and h.group_hash is not null
+                           and case when h.state = 'l' or h.state = 'w' and h.attempts > 0 then 1 else 0 end = 0 and h.lo + 0 >= settled_to
+                         order by h.lo + 0 limit 1) then false
                    else pg_try_advisory_xact_lock(hashint8extended(o.group_hash, this_queue)) end
         order by o.lo limit 1;
     if hash is null then
@@ -139,15 +139,15 @@ begin
     -- A new statement, begun under the lock. Its head and no other: `skip locked` on the look for it would skip a locked head.
     select s.* into this
         from (select s.lo from spanmq.span s
-              where s.queue_id = this_queue and s.group_hash = hash and s.group_hash is not null
-                and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0 and s.lo >= settled_now
-              order by s.lo limit 1 offset 0) h
+              where s.queue_id + 0 = this_queue and s.group_hash = hash and s.group_hash is not null
+                and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0 and s.lo + 0 >= settled_now
+              order by s.lo + 0 limit 1 offset 0) h
         cross join lateral (
             select * from spanmq.span s
             where s.queue_id = this_queue and s.lo = h.lo and s.lease_id = 0 and s.state = 'r' for update skip locked) s
         where (select true from spanmq.span b
-               where b.queue_id = this_queue and b.group_hash = hash and b.group_hash is not null
-                 and case when b.state = 'l' or b.state = 'w' and b.attempts > 0 then 1 else 0 end = 1 and b.lo >= settled_now limit 1) is null
+               where b.queue_id + 0 = this_queue and b.group_hash = hash and b.group_hash is not null
+                 and case when b.state = 'l' or b.state = 'w' and b.attempts > 0 then 1 else 0 end = 1 and b.lo + 0 >= settled_now limit 1) is null
           and (select true from spanmq.blocked_group b where b.queue_id = this_queue and b.group_hash = hash limit 1) is null;
     if not found then
         return null;

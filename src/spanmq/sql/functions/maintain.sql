@@ -135,9 +135,16 @@ begin
         begin
             select array_agg(t.action), array_agg(t.detail), bool_or(t.is_last) into actions, details, is_last
                 from spanmq.tend(this, positions[array_position(queue_ids, this.queue_id)]) t;
-        exception when lock_not_available then
-            -- Somebody drops or changes this queue: the next call will see.
-            continue;
+        exception
+            when lock_not_available then
+                -- Somebody drops or changes this queue: the next call will see.
+                continue;
+            when undefined_table or data_corrupted or index_corrupted or internal_error or numeric_value_out_of_range then
+                -- A queue that is damaged keeps no other from its housekeeping.
+                if not spanmq.is_gone(this) then
+                    raise warning 'maintain() can''t keep queue "%": %', this.name, sqlerrm;
+                end if;
+                continue;
         end;
         queue := this.name;
         for i in 1 .. coalesce(cardinality(actions), 0) loop

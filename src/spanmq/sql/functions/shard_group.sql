@@ -7,7 +7,7 @@ language plpgsql as $$
 begin
     return exists (
         select from spanmq.span s
-        where s.queue_id = this_queue and s.group_hash = hashtextextended(key, 0) and s.group_hash is not null and s.group_key = key
+        where s.queue_id + 0 = this_queue and s.group_hash = hashtextextended(key, 0) and s.group_hash is not null and s.group_key = key
           and spanmq.holds_any(s));
 end $$;
 
@@ -20,13 +20,13 @@ declare
 begin
     for step in 1 .. qty loop
         select s.group_hash into place from spanmq.span s
-            where s.queue_id = this_queue and s.group_hash is not null and (s.group_hash > place or is_first and s.group_hash = place)
-            order by s.queue_id, s.group_hash limit 1;
+            where s.queue_id + 0 = this_queue and s.group_hash is not null and (s.group_hash > place or is_first and s.group_hash = place)
+            order by s.queue_id + 0, s.group_hash limit 1;
         exit when place is null;
         is_first := false;
         -- Two groups of one hash are both told.
         return query
             select distinct s.group_key from spanmq.span s
-            where s.queue_id = this_queue and s.group_hash = place and s.group_hash is not null and spanmq.holds_any(s);
+            where s.queue_id + 0 = this_queue and s.group_hash = place and s.group_hash is not null and spanmq.holds_any(s);
     end loop;
 end $$;

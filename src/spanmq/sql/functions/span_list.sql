@@ -80,21 +80,21 @@ begin
         from candidates c
         left join lateral (
             select s.state, s.vt, coalesce(lower(s.ids), s.lo) as lo from spanmq.span s
-            where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
+            where s.queue_id + 0 = this_queue and s.group_hash = c.hash and s.group_hash is not null
               and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1 and s.vt > at_ and spanmq.holds_any(s)
             limit 1) held on true
         left join lateral (
             select s.state, s.vt, s.lo from spanmq.span s
-            where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null
+            where s.queue_id + 0 = this_queue and s.group_hash = c.hash and s.group_hash is not null
               and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0
-            order by s.queue_id, s.group_hash, s.lo limit 1) head on true
+            order by s.queue_id + 0, s.group_hash, s.lo + 0 limit 1) head on true
         left join lateral (
             select true as it from spanmq.blocked_group b where b.queue_id = this_queue and b.group_hash = c.hash
               and (select p.dead_letter_blocks_group from spanmq.policy p where p.queue_id = b.queue_id) limit 1) bars on true
         cross join lateral (
             select coalesce(sum(o.n) filter (where o.place <= 200), 0) as n, count(*) as n_spans
             from (select s.n, row_number() over () as place from spanmq.span s
-                  where s.queue_id = this_queue and s.group_hash = c.hash and s.group_hash is not null limit 201) o) counted
+                  where s.queue_id + 0 = this_queue and s.group_hash = c.hash and s.group_hash is not null limit 201) o) counted
         order by held.state is null and coalesce(head.vt <= at_, true) and bars.it is null, least(held.lo, head.lo), c.key
         limit qty;
 end $$;

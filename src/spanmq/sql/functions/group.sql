@@ -57,6 +57,7 @@ begin
     if quantity = 0 then
         return runs;
     end if;
+    hint.ready_from := greatest(hint.ready_from, settled_to);
     begun_at := spanmq.get_turn(this_queue);
     is_odd := begun_at & 1 = 1;
     begun_at := begun_at | 31;

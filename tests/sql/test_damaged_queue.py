@@ -14,6 +14,7 @@ DAMAGES = {
         "select format('drop table spanmq.%I', s.log_name) from spanmq.segment s"
         " join spanmq.queue q using (queue_id) where q.name = 'damaged' order by s.lo limit 1"
     ),
+    "its sequence is gone": "select 'drop sequence pgmq.q_damaged_msg_id_seq cascade'",
     "its ids are at their end": "select 'select setval(''pgmq.q_damaged_msg_id_seq'', 9223372036854775807)'",
 }
 WARNING = 'WARNING: maintain() can\'t keep queue "damaged": '

@@ -141,6 +141,34 @@ def test_message_that_comes_back_into_a_settled_segment_is_the_next(
     assert settled_to(race) > back
 
 
+@pytest.mark.parametrize("is_held", [True, False])
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_messages_that_come_back_into_one_settled_segment_one_by_one_are_all_seen(
+    race: Race, claim: str, is_held: bool
+) -> None:
+    """The later one first: it takes the note of the segment away, for the earlier one too."""
+    race.main.rows("select pgmq.drop_queue('jobs')")
+    race.main.rows("select pgmq.create_partitioned('jobs', %s)", str(4 * SIZE))
+    race.main.rows("select setval('pgmq.q_jobs_msg_id_seq', %s)", FIRST_ID)
+    holder = race.open()
+    if is_held:
+        holder.begin("repeatable read")
+        holder.rows("select 1")
+    n = 2 * SIZE
+    first, *_, last = send_and_settle(race, 12 * SIZE, rejected=n)[:n]
+    (later,) = race.main.column(SEND, 1)
+    assert settled_to(race) > last
+    for back in (last, first):
+        assert race.main.value("select pgmq.redrive_message('jobs', %s, delay => 0)", back)
+        assert settled_to(race) <= back
+    taken = race.main.column(f"select msg_id from pgmq.{claim}")
+    assert taken[:1] == [first]
+    race.main.rows("select pgmq.delete('jobs', %s::bigint[])", [first, last, later])
+    race.main.rows("select pgmq.purge_dead_letters('jobs')")
+    if is_held:
+        holder.commit()
+
+
 @pytest.mark.parametrize("fate", ["commit", "rollback"])
 def test_nothing_is_noted_as_settled_while_a_message_is_being_put_back(race: Race, fate: str) -> None:
     back = send_and_settle(race, 2 * SIZE, rejected=1)[0]

@@ -124,8 +124,8 @@ begin
             begin
                 positions := positions || coalesce(pg_sequence_last_value(this.ids), 0);
                 queue_ids := queue_ids || this.queue_id;
-            exception when lock_not_available then
-                -- Somebody drops this queue: the next call will see.
+            exception when lock_not_available or undefined_table or undefined_file or internal_error then
+                -- Somebody drops this queue: the next call will see. Or it is damaged, which tend() tells.
                 continue;
             end;
         end loop;
@@ -139,7 +139,7 @@ begin
             when lock_not_available then
                 -- Somebody drops or changes this queue: the next call will see.
                 continue;
-            when undefined_table or data_corrupted or index_corrupted or internal_error or numeric_value_out_of_range then
+            when undefined_table or undefined_file or data_corrupted or index_corrupted or internal_error or numeric_value_out_of_range then
                 -- A queue that is damaged keeps no other from its housekeeping.
                 if not spanmq.is_gone(this) then
                     raise warning 'maintain() can''t keep queue "%": %', this.name, sqlerrm;
@@ -387,7 +387,7 @@ begin
     end if;
 end $$;
 
--- A message of this id comes back, or a later one. Locks the queue's row to the end of the transaction.
+-- Messages from this id on may come back. Locks the queue's row to the end of the transaction.
 create or replace function spanmq.take_back_settled(this_queue int, id bigint) returns void
 language plpgsql as $$
 begin

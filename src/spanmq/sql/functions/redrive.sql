@@ -204,6 +204,7 @@ begin
         if this.lo is null then
             perform spanmq.take_back_settled(this_queue, id);
             this := spanmq.create_gap_segment(this_queue, id);
+            perform spanmq.take_back_settled(this_queue, this.lo);
         end if;
         begin
             foreach log_name in array array_remove(array[this.log_name, this.copy_name, this.old_name], null) loop
@@ -221,7 +222,8 @@ begin
         end if;
         if found and (held.log_name, held.copy_name, held.old_name) is not distinct from (this.log_name, this.copy_name, this.old_name) then
             if held.state <> 'open' or held.settled_at_xid is not null then
-                perform spanmq.take_back_settled(this_queue, id);
+                -- All of the segment: who brings a lower id back finds no note to take away.
+                perform spanmq.take_back_settled(this_queue, this.lo);
                 update spanmq.segment s set state = 'open', settled_at_xid = null where s.queue_id = this_queue and s.lo = this.lo
                     returning * into held;
             end if;

@@ -15,15 +15,16 @@ end $$;
 create or replace function spanmq.groups_after(this_queue int, after text, qty int) returns setof text
 language plpgsql as $$
 declare
-    place bigint := coalesce(hashtextextended(after, 0), -9223372036854775808);
-    is_first boolean := after is null;
+    place bigint := hashtextextended(after, 0);
+    from_hash bigint;
 begin
     for step in 1 .. qty loop
+        exit when place = 9223372036854775807;
+        from_hash := coalesce(place + 1, -9223372036854775808);
         select s.group_hash into place from spanmq.span s
-            where s.queue_id + 0 = this_queue and s.group_hash is not null and (s.group_hash > place or is_first and s.group_hash = place)
+            where s.queue_id + 0 = this_queue and s.group_hash >= from_hash and s.group_hash is not null
             order by s.queue_id + 0, s.group_hash limit 1;
         exit when place is null;
-        is_first := false;
         -- Two groups of one hash are both told.
         return query
             select distinct s.group_key from spanmq.span s

@@ -202,6 +202,7 @@ begin
     for round in 1 .. 10 loop
         this := spanmq.segment_of(this_queue, id);
         if this.lo is null then
+            -- Twice: the lock of the queue's row comes first, and how far the segment reaches back is known when it is made.
             perform spanmq.take_back_settled(this_queue, id);
             this := spanmq.create_gap_segment(this_queue, id);
             perform spanmq.take_back_settled(this_queue, this.lo);

@@ -13,14 +13,14 @@ GENERATORS = $(wildcard tools/generate_*.py)
 WORKERS ?= 3
 ARGS ?=
 
-.PHONY: help setup demo test test-quick test-sql test-sql-16 lint fix bench bench-quick bench-simulate bench-worker bench-service soak soak-worker docs clean
+.PHONY: help setup demo test test-deep test-sql lint fix bench bench-quick bench-simulate bench-worker bench-service soak soak-worker docs clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make setup        .venv with everything (first run: a minute; then: nothing to do)'
 	@echo 'make demo         336,776 flights through a queue and back    (ARGS="--rows 10000")'
-	@echo 'make test         all tests on PostgreSQL 18, then the SQL tests on 16   (ARGS="-k lease")'
-	@echo 'make test-quick   the tests that take less than five seconds each'
+	@echo 'make test         what a change is likely to break, in eight minutes   (ARGS="-k lease")'
+	@echo 'make test-deep    kills, all races, fresh seeds, simulator runs, PostgreSQL 16: twenty-five minutes more'
 	@echo 'make test-sql     the SQL tests on a server of yours   (SERVER="host=/tmp/mine user=postgres")'
 	@echo 'make lint         ruff, mypy, generated files are fresh'
 	@echo 'make fix          format, repair what ruff can, regenerate'
@@ -56,12 +56,15 @@ $(STAMP): pyproject.toml
 demo: setup
 	$(VENV)/bin/spanmq demo --report demo-report $(ARGS)
 
+# What a change is likely to break.
 test: setup
-	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
-	@$(MAKE) --no-print-directory test-sql-16
+	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup --ignore=tests/process --ignore=tests/sql/cost $(ARGS)
 
-test-quick: setup
-	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup -m 'not slow' $(ARGS)
+# The rest: all races, model programs with fresh seeds, kills, simulator, costs; then the SQL on PostgreSQL 16.
+test-deep: export SPANMQ_TEST_DEEP := 1
+test-deep: setup
+	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup tests/process tests/sql/cost tests/sql/race tests/sql/model tests/sql/conformance $(ARGS)
+	SPANMQ_TEST_DEEP= SPANMQ_TEST_POSTGRES=16 $(RUN) -m pytest -n $(WORKERS) --ignore=tests/sql/cost tests/sql $(ARGS)
 
 # Any version, any build: a server that nobody needs, and a role that may do everything there. CONTRIBUTING.md starts one.
 SERVER := $(SPANMQ_TEST_DSN)
@@ -69,10 +72,7 @@ test-sql: export SPANMQ_TEST_DSN := $(SERVER)
 test-sql: setup
 	@test -n "$$SPANMQ_TEST_DSN" || { echo 'Name the server: make test-sql SERVER="host=/tmp/mine user=postgres"' >&2; exit 1; }
 	@$(RUN) -c 'import os, psycopg; print(psycopg.connect(os.environ["SPANMQ_TEST_DSN"]).execute("select version()").fetchone()[0])'
-	$(RUN) -m pytest -n $(WORKERS) tests/sql tests/schema $(ARGS)
-
-test-sql-16: setup
-	SPANMQ_TEST_POSTGRES=16 $(RUN) -m pytest -n $(WORKERS) tests/sql tests/schema $(ARGS)
+	$(RUN) -m pytest -n $(WORKERS) tests/sql $(ARGS)
 
 lint: setup
 	$(RUN) -m ruff check $(SOURCES)
@@ -108,7 +108,7 @@ bench-dashboard: setup
 
 # Fifty workers killed, where `make test` kills five.
 soak-worker: setup
-	SPANMQ_TEST_KILLS=50 $(RUN) -m pytest --timeout 600 tests/worker/test_kill.py -k killed $(ARGS)
+	SPANMQ_TEST_KILLS=50 $(RUN) -m pytest --timeout 600 tests/process/worker/test_kill.py -k killed $(ARGS)
 
 .PHONY: bench-pipeline soak-spark
 bench-pipeline: setup
@@ -119,7 +119,7 @@ bench-pipeline: setup
 MESSAGES ?= 2000000
 KILLS ?= 3
 soak-spark: setup
-	SPANMQ_TEST_MESSAGES=$(MESSAGES) SPANMQ_TEST_KILLS=$(KILLS) $(RUN) -m pytest tests/spark/test_kill.py tests/spark/test_speculation.py $(ARGS)
+	SPANMQ_TEST_MESSAGES=$(MESSAGES) SPANMQ_TEST_KILLS=$(KILLS) $(RUN) -m pytest tests/process/spark/test_kill.py tests/process/spark/test_speculation.py $(ARGS)
 
 bench-simulate: setup
 	$(RUN) -m bench.simulation $(ARGS)

@@ -3,13 +3,19 @@
 import faulthandler
 import ipaddress
 import os
+import random
 import signal
 import sys
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+
+from spanmq.client import Client
+
+if TYPE_CHECKING:
+    from tests.recorded import Recorded
 
 # A shared machine may be slow at any moment; a real hang ends at pytest's own time limit.
 settings.register_profile("spanmq", deadline=None, print_blob=True)
@@ -24,11 +30,27 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # a third of the processor time of a short job.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
+# Workers of a run inherit it.
+if os.environ.get("SPANMQ_TEST_DEEP"):
+    os.environ.setdefault("SPANMQ_TEST_SEED", str(random.SystemRandom().randrange(10**9)))
+
 TEARDOWN_SECONDS = 400.0
-# Tests that share a Spark session, or a browser, by how their paths begin: each group is one worker's.
-GROUPS = {"tests/spark/": "spark", "tests/dashboard/test_browser": "browser"}
+# Tests that share a Spark session, a browser or a server, by how their paths begin: each is one worker's.
+GROUPS = {
+    "tests/spark/session/": "spark",
+    "tests/process/spark/": "spark",
+    "tests/dashboard/test_browser": "browser",
+    "tests/process/dashboard/": "browser",
+    "tests/sql/default_settings/": "default",
+}
 # A copy made before pytest captures what tests write there.
 STDERR = os.dup(2)
+
+
+def pytest_report_header() -> list[str]:
+    """Report the seed of random programs, by which a run can be repeated."""
+    seed = os.environ.get("SPANMQ_TEST_SEED")
+    return [f"random programs: SPANMQ_TEST_SEED={seed}"] if seed else []
 
 
 @pytest.hookimpl(wrapper=True)
@@ -56,6 +78,32 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return next((name for start, name in GROUPS.items() if nodeid.startswith(start)), nodeid)
 
     return Grouped(config, log)
+
+
+@pytest.fixture
+def client(database: str) -> Iterator[Client]:
+    """A client of a new database with an empty queue `orders`."""
+    with Client(database, maintain_interval=None) as client:
+        client.create_queue("orders")
+        yield client
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator["Recorded"]:
+    """Every trace span that ends within the test, by a tracer as a program configures it."""
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+    from tests.recorded import Recorded
+
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    # A program can set its provider once only; each test has another one, and the rest of the tests none.
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    yield Recorded(exporter, trace.get_tracer("test"))
+    provider.shutdown()
 
 
 def refuse_network(event: str, arguments: tuple[Any, ...]) -> None:

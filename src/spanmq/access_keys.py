@@ -1,4 +1,4 @@
-# Made of access_keys_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/access_keys_async.py by tools/generate_sync.py: change that file.
 
 """What a client does with the keys and queues of the SQS protocol; a part of Client."""
 

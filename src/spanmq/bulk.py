@@ -1,4 +1,4 @@
-# Made of bulk_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/bulk_async.py by tools/generate_sync.py: change that file.
 
 """Large batches by COPY, straight into the log; the only SQL of the client beside calls of functions.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import lru_cache
@@ -92,7 +92,8 @@ class Call(Generic[Result]):
     read: Callable[[Rows], Result]
     queue: str | None = None
     shape: Shape = Shape.ROWS
-    native: bool = False
+    # Without a default: a native call that does not say so aborts the caller's transaction on upstream PGMQ.
+    native: bool = field(kw_only=True)
     volatile: bool = False
     idle: bool = False
 

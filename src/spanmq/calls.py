@@ -40,7 +40,7 @@ def create_queue(
     """Create a queue of one of PGMQ's three kinds."""
     arguments = [argument.queue_name("queue_name", name)]
     if partition_interval is None and retention_interval is None:
-        return nothing("create_unlogged" if unlogged else "create", name, *arguments)
+        return nothing("create_unlogged" if unlogged else "create", name, *arguments, native=False)
     if unlogged:
         raise InvalidArgumentError("a queue can't be unlogged and partitioned", queue=name)
     # What is left to its default is not passed: the server's defaults count.
@@ -48,33 +48,33 @@ def create_queue(
         arguments.append(argument.text("partition_interval", str(partition_interval)))
     if retention_interval is not None:
         arguments.append(argument.text("retention_interval", str(retention_interval)))
-    return nothing("create_partitioned", name, *arguments)
+    return nothing("create_partitioned", name, *arguments, native=False)
 
 
 def drop_queue(queue: str) -> Call[bool]:
     """Drop a queue."""
-    return Call("drop_queue", (argument.queue_name("queue_name", queue),), flag, queue)
+    return Call("drop_queue", (argument.queue_name("queue_name", queue),), flag, queue, native=False)
 
 
 def purge(queue: str) -> Call[int]:
     """Remove all messages of a queue."""
-    return Call("purge_queue", (argument.queue_name("queue_name", queue),), number, queue)
+    return Call("purge_queue", (argument.queue_name("queue_name", queue),), number, queue, native=False)
 
 
 def list_queues() -> Call[list[Queue]]:
     """List the queues."""
-    return Call("list_queues", (), partial(records, _queue))
+    return Call("list_queues", (), partial(records, _queue), native=False)
 
 
 def metrics(queue: str) -> Call[QueueMetrics]:
     """Count one queue."""
     arguments = (argument.queue_name("queue_name", queue),)
-    return Call("metrics", arguments, lambda rows: records(_metrics, rows)[0], queue)
+    return Call("metrics", arguments, lambda rows: records(_metrics, rows)[0], queue, native=False)
 
 
 def metrics_all() -> Call[list[QueueMetrics]]:
     """Count every queue."""
-    return Call("metrics_all", (), partial(records, _metrics))
+    return Call("metrics_all", (), partial(records, _metrics), native=False)
 
 
 def storage(queue: str) -> Call[QueueStorage]:
@@ -94,13 +94,13 @@ def send(queue: str, body: str, headers: str | None, delay: Delay | None) -> Cal
         argument.json("headers", headers),
         *_delay(delay),
     )
-    return Call("send", arguments, number, queue)
+    return Call("send", arguments, number, queue, native=False)
 
 
 def send_batch(queue: str, batch: list[Encoded], delay: Delay | None) -> Call[list[int]]:
     """Send as many messages as one call may carry."""
     arguments = (argument.queue_name("queue_name", queue), *_batch(batch), *_delay(delay))
-    return Call("send_batch", arguments, numbers, queue)
+    return Call("send_batch", arguments, numbers, queue, native=False)
 
 
 def send_topic(routing_key: str, body: str, headers: str | None, delay: Seconds | None) -> Call[int]:
@@ -109,13 +109,13 @@ def send_topic(routing_key: str, body: str, headers: str | None, delay: Seconds 
     if headers is not None or delay is not None:
         # PGMQ has headers only together with a delay, and that in whole seconds.
         arguments += [argument.json("headers", headers), argument.whole_seconds("delay", delay or 0)]
-    return Call("send_topic", tuple(arguments), number)
+    return Call("send_topic", tuple(arguments), number, native=False)
 
 
 def send_batch_topic(routing_key: str, batch: list[Encoded], delay: Delay | None) -> Call[list[Routed]]:
     """Send as many messages as one call may carry to every queue that a topic reaches."""
     arguments = (argument.text("routing_key", routing_key), *_batch(batch), *_delay(delay))
-    return Call("send_batch_topic", arguments, partial(records, _routed))
+    return Call("send_batch_topic", arguments, partial(records, _routed), native=False)
 
 
 def _batch(batch: list[Encoded]) -> list[Argument]:
@@ -197,7 +197,9 @@ def read(
     arguments = _read_arguments(queue, quantity, lease)
     if conditional is not None:
         arguments.append(argument.json("conditional", conditional))
-    return Call("read", tuple(arguments), partial(messages, codec, queue), queue, Shape.MESSAGES)
+    return Call(
+        "read", tuple(arguments), partial(messages, codec, queue), queue, Shape.MESSAGES, native=False
+    )
 
 
 def read_grouped(
@@ -205,19 +207,19 @@ def read_grouped(
 ) -> Call[list[Message]]:
     """Take messages of ordered groups by one of PGMQ's three functions."""
     arguments = tuple(_read_arguments(queue, quantity, lease))
-    return Call(function, arguments, partial(messages, codec, queue), queue, Shape.MESSAGES)
+    return Call(function, arguments, partial(messages, codec, queue), queue, Shape.MESSAGES, native=False)
 
 
 def pop(codec: Codec, queue: str, quantity: int) -> Call[list[Message]]:
     """Take messages out for good."""
     arguments = (argument.queue_name("queue_name", queue), argument.integer("qty", quantity))
-    return Call("pop", arguments, partial(messages, codec, queue), queue, Shape.MESSAGES)
+    return Call("pop", arguments, partial(messages, codec, queue), queue, Shape.MESSAGES, native=False)
 
 
 def set_vt(codec: Codec, queue: str, message_ids: int | Iterable[int], delay: Delay) -> Call[list[Message]]:
     """Move the time from which messages can be taken."""
     arguments = (*_chosen(queue, message_ids), argument.moment("vt", delay))
-    return Call("set_vt", arguments, partial(messages, codec, queue), queue, Shape.MESSAGES)
+    return Call("set_vt", arguments, partial(messages, codec, queue), queue, Shape.MESSAGES, native=False)
 
 
 def _read_arguments(queue: str, quantity: int, lease: Seconds) -> list[Argument]:
@@ -249,12 +251,12 @@ def cancel(queue: str, message_ids: int | Iterable[int]) -> Call[list[Settled]]:
 
 def delete(queue: str, message_ids: int | Iterable[int]) -> Call[list[int]]:
     """Delete messages."""
-    return Call("delete", _chosen(queue, message_ids), numbers, queue)
+    return Call("delete", _chosen(queue, message_ids), numbers, queue, native=False)
 
 
 def archive(queue: str, message_ids: int | Iterable[int]) -> Call[list[int]]:
     """Move messages to the archive."""
-    return Call("archive", _chosen(queue, message_ids), numbers, queue)
+    return Call("archive", _chosen(queue, message_ids), numbers, queue, native=False)
 
 
 def _chosen(queue: str, message_ids: int | Iterable[int]) -> tuple[Argument, Argument]:
@@ -266,44 +268,44 @@ def _chosen(queue: str, message_ids: int | Iterable[int]) -> tuple[Argument, Arg
 
 def bind_topic(pattern: str, queue: str) -> Call[None]:
     """Bind a pattern to a queue."""
-    return nothing("bind_topic", queue, *_binding(pattern, queue))
+    return nothing("bind_topic", queue, *_binding(pattern, queue), native=False)
 
 
 def unbind_topic(pattern: str, queue: str) -> Call[bool]:
     """Undo it."""
-    return Call("unbind_topic", _binding(pattern, queue), flag, queue)
+    return Call("unbind_topic", _binding(pattern, queue), flag, queue, native=False)
 
 
 def list_topic_bindings(queue: str | None) -> Call[list[TopicBinding]]:
     """List the bindings of one queue or of all."""
     arguments = () if queue is None else (argument.queue_name("queue_name", queue),)
-    return Call("list_topic_bindings", arguments, partial(records, _topic_binding), queue)
+    return Call("list_topic_bindings", arguments, partial(records, _topic_binding), queue, native=False)
 
 
 def test_routing(routing_key: str) -> Call[list[TopicBinding]]:
     """List the bindings that a routing key meets."""
     arguments = (argument.text("routing_key", routing_key),)
-    return Call("test_routing", arguments, partial(records, _topic_binding))
+    return Call("test_routing", arguments, partial(records, _topic_binding), native=False)
 
 
 def enable_notify_insert(queue: str, throttle: Seconds) -> Call[None]:
     """Announce new messages."""
-    return nothing("enable_notify_insert", queue, *_throttled(queue, throttle))
+    return nothing("enable_notify_insert", queue, *_throttled(queue, throttle), native=False)
 
 
 def update_notify_insert(queue: str, throttle: Seconds) -> Call[None]:
     """Change how often."""
-    return nothing("update_notify_insert", queue, *_throttled(queue, throttle))
+    return nothing("update_notify_insert", queue, *_throttled(queue, throttle), native=False)
 
 
 def disable_notify_insert(queue: str) -> Call[None]:
     """Stop announcing."""
-    return nothing("disable_notify_insert", queue, argument.queue_name("queue_name", queue))
+    return nothing("disable_notify_insert", queue, argument.queue_name("queue_name", queue), native=False)
 
 
 def list_notify_insert_throttles() -> Call[list[NotifyThrottle]]:
     """List the queues that announce."""
-    return Call("list_notify_insert_throttles", (), partial(records, _notify_throttle))
+    return Call("list_notify_insert_throttles", (), partial(records, _notify_throttle), native=False)
 
 
 def _binding(pattern: str, queue: str) -> tuple[Argument, Argument]:

@@ -1,4 +1,4 @@
-# Made of categories_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/categories_async.py by tools/generate_sync.py: change that file.
 
 """What a client does with categories of failures; a part of Client."""
 

@@ -37,6 +37,7 @@ def set_category_rule(
         argument.text("error_class", error_class),
         argument.integer("place", place),
         _queue(queue),
+        native=True,
     )
 
 

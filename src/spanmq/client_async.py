@@ -1,7 +1,7 @@
 """The asynchronous client: one method for each SQL function, and nothing that the database could do.
 
 What goes beyond PGMQ's interface stands in classes of its own, a noun each, and the client is made of them.
-The modules without `_async` in their names are made of their twins by tools/generate_sync.py.
+tools/generate_sync.py generates the synchronous modules from the asynchronous ones, whose names end in async.
 """
 
 from __future__ import annotations

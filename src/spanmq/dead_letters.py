@@ -1,4 +1,4 @@
-# Made of dead_letters_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/dead_letters_async.py by tools/generate_sync.py: change that file.
 
 """What a client does with dead letters; a part of Client."""
 
@@ -78,7 +78,7 @@ class DeadLetters:
         payload: Mapping[str, Any] | None = None,
         quantity: int = 1_000,
         rate: float | None = None,
-        delay: Seconds = 60.0,
+        delay: Seconds = 0.0,
         dry_run: bool = False,
     ) -> list[Redriven]:
         """Put up to `quantity` dead letters back into their queue, the lowest ids first; none twice.
@@ -99,7 +99,7 @@ class DeadLetters:
         *,
         body: object = UNCHANGED,
         headers: Headers | None = None,
-        delay: Seconds = 60.0,
+        delay: Seconds = 0.0,
     ) -> int:
         """Put one dead letter back, repaired if a body or headers are given; give its id.
 

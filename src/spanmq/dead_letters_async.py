@@ -76,7 +76,7 @@ class AsyncDeadLetters:
         payload: Mapping[str, Any] | None = None,
         quantity: int = 1_000,
         rate: float | None = None,
-        delay: Seconds = 60.0,
+        delay: Seconds = 0.0,
         dry_run: bool = False,
     ) -> list[Redriven]:
         """Put up to `quantity` dead letters back into their queue, the lowest ids first; none twice.
@@ -97,7 +97,7 @@ class AsyncDeadLetters:
         *,
         body: object = UNCHANGED,
         headers: Headers | None = None,
-        delay: Seconds = 60.0,
+        delay: Seconds = 0.0,
     ) -> int:
         """Put one dead letter back, repaired if a body or headers are given; give its id.
 

@@ -1,4 +1,4 @@
-# Made of deliveries_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/deliveries_async.py by tools/generate_sync.py: change that file.
 
 """What a receiver says of messages that it holds, but that they are done; a part of Client."""
 

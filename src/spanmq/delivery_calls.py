@@ -96,12 +96,12 @@ def hold(
 
 def pause(queue: str) -> Call[None]:
     """Let receivers get nothing."""
-    return nothing("pause", queue, argument.queue_name("queue", queue))
+    return nothing("pause", queue, argument.queue_name("queue", queue), native=True)
 
 
 def resume(queue: str) -> Call[None]:
     """Let them get messages again."""
-    return nothing("resume", queue, argument.queue_name("queue", queue))
+    return nothing("resume", queue, argument.queue_name("queue", queue), native=True)
 
 
 def status(queue: str, message_id: int) -> Call[str]:

@@ -52,6 +52,10 @@ class InvalidArgumentError(SpanmqError, ValueError):
     """A quantity, delay, lease, header or list that no call can mean; nothing was changed."""
 
 
+class InvalidSettingError(InvalidArgumentError):
+    """A setting of a policy that does not exist, or whose value is out of range; nothing was changed."""
+
+
 class InvalidQueueNameError(InvalidArgumentError):
     """A name that PGMQ's rules refuse, or that is empty or over-long; `queue` is the name."""
 
@@ -81,7 +85,7 @@ class DedupIdReusedError(SpanmqError):
 
 
 class InvalidPatternError(InvalidArgumentError):
-    """A pattern that is no regular expression, or that could keep the server busy for ever."""
+    """A pattern that is not a regular expression, or that takes the server too long or too much memory."""
 
 
 class InvalidBodyError(InvalidArgumentError):
@@ -229,6 +233,7 @@ _CLASS_OF_SQLSTATE: Final[dict[str, type[SpanmqError]]] = {
     "MQ005": InvalidTopicError,
     "MQ006": SchemaVersionError,
     "MQ007": ScheduleNotFoundError,
+    "MQ008": InvalidSettingError,
     "MQ021": DeadLetterNotFoundError,
     "MQ020": InvalidPatternError,
     "MQ050": WriteClosedError,

@@ -1,4 +1,4 @@
-# Made of grants_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/grants_async.py by tools/generate_sync.py: change that file.
 
 """What a client does with grants; a part of Client."""
 

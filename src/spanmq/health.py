@@ -1,4 +1,4 @@
-# Made of health_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/health_async.py by tools/generate_sync.py: change that file.
 
 """How queues and the server are; a part of Client."""
 
@@ -36,6 +36,6 @@ class Health:
     def doctor(self, *, connections: int | None = None) -> list[Finding]:
         """Look whether the server is fit for its job, and say what to do.
 
-        `connections` is how many all pools that run may open together. Needs the rights of pg_monitor.
+        `connections` is how many all pools that run may open together. Needs membership in pg_read_all_stats.
         """
         return self._link.run(health_calls.doctor(connections))

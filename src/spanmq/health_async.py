@@ -34,6 +34,6 @@ class AsyncHealth:
     async def doctor(self, *, connections: int | None = None) -> list[Finding]:
         """Look whether the server is fit for its job, and say what to do.
 
-        `connections` is how many all pools that run may open together. Needs the rights of pg_monitor.
+        `connections` is how many all pools that run may open together. Needs membership in pg_read_all_stats.
         """
         return await self._link.run(health_calls.doctor(connections))

@@ -1,4 +1,4 @@
-# Made of insides_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/insides_async.py by tools/generate_sync.py: change that file.
 
 """Looking into queues at a bounded price, as pages for people do; a part of Client."""
 

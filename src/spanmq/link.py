@@ -1,4 +1,4 @@
-# Made of link_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/link_async.py by tools/generate_sync.py: change that file.
 
 """How a call reaches the database: over a pool, or over one connection that somebody else may own.
 
@@ -33,6 +33,7 @@ from spanmq.unreadable_dsn import unreadable
 
 # A pool's pauses double from a second until so many have passed: the longest is about half of it.
 RECONNECT_SECONDS: Final = 15.0
+_LIMIT: Final = "select pg_catalog.set_config('statement_timeout', %s, true)"
 
 
 class Link(Protocol):
@@ -432,6 +433,14 @@ def in_transaction(connection: Connection[Any]) -> Iterator[None]:
             raise errors.ConnectionFailedError(str(error)) from error
         if began and not ended:
             raise
+        raise typed(error, connection) from error
+
+
+def limit_statements(connection: Connection[Any], seconds: float) -> None:
+    """Limit the time of each statement that follows in the transaction that is open."""
+    try:
+        connection.execute(_LIMIT, [f"{seconds * 1000:g}"])
+    except psycopg.Error as error:
         raise typed(error, connection) from error
 
 

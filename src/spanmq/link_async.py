@@ -31,6 +31,7 @@ from spanmq.unreadable_dsn import unreadable
 
 # A pool's pauses double from a second until so many have passed: the longest is about half of it.
 RECONNECT_SECONDS: Final = 15.0
+_LIMIT: Final = "select pg_catalog.set_config('statement_timeout', %s, true)"
 
 
 class AsyncLink(Protocol):
@@ -432,6 +433,14 @@ async def in_transaction(connection: AsyncConnection[Any]) -> AsyncIterator[None
             raise errors.ConnectionFailedError(str(error)) from error
         if began and not ended:
             raise
+        raise typed(error, connection) from error
+
+
+async def limit_statements(connection: AsyncConnection[Any], seconds: float) -> None:
+    """Limit the time of each statement that follows in the transaction that is open."""
+    try:
+        await connection.execute(_LIMIT, [f"{seconds * 1000:g}"])
+    except psycopg.Error as error:
         raise typed(error, connection) from error
 
 

@@ -1,4 +1,4 @@
-# Made of listen_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/listen_async.py by tools/generate_sync.py: change that file.
 
 """Waiting for messages: in the client, never in a statement, which would pin a snapshot and a connection.
 

@@ -1,4 +1,4 @@
-"""Hearing at once that a token or a key was ended, or has changed."""
+"""Notifications that a token or a key was ended, or has changed."""
 
 from __future__ import annotations
 
@@ -15,25 +15,42 @@ logger = logging.getLogger("spanmq")
 # Said by pgmq.revoke_token() and its like; it carries nothing.
 CHANNEL: Final = "spanmq.access"
 RETRY_SECONDS: Final = 1.0
+# Any role may notify: however many do, tokens are looked up again once in this time.
+SPACE_SECONDS: Final = 1.0
 
 
 async def heed_access(dsn: str, changed: Callable[[], None]) -> None:
-    """Call `changed` after each change, and when listening begins; never returns, but may be cancelled.
+    """Call `changed` after changes, and when listening begins; never returns, but may be cancelled.
 
-    While no connection can be had nothing is heard; that is logged once.
+    The first change is reported at once, those of the second after it together. While no connection can be
+    had nothing is heard; that is logged once.
     """
+    loop = asyncio.get_running_loop()
+    pending: asyncio.TimerHandle | None = None
+    last = -SPACE_SECONDS
     is_known = False
-    while True:
-        try:
-            async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-                await connection.execute(sql.SQL("listen {}").format(sql.Identifier(CHANNEL)))
-                is_known = False
-                # What changed before was said to nobody.
-                changed()
-                async for _ in connection.notifies():
+
+    def report() -> None:
+        nonlocal pending, last
+        pending, last = None, loop.time()
+        changed()
+
+    try:
+        while True:
+            try:
+                async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+                    await connection.execute(sql.SQL("listen {}").format(sql.Identifier(CHANNEL)))
+                    is_known = False
+                    # Changes before that were reported to nobody.
                     changed()
-        except psycopg.Error as error:
-            if not is_known:
-                logger.warning("listening_failed channel=%s error=%s", CHANNEL, type(error).__name__)
-            is_known = True
-        await asyncio.sleep(RETRY_SECONDS)
+                    async for _ in connection.notifies():
+                        if pending is None:
+                            pending = loop.call_at(max(loop.time(), last + SPACE_SECONDS), report)
+            except psycopg.Error as error:
+                if not is_known:
+                    logger.warning("listening_failed channel=%s error=%s", CHANNEL, type(error).__name__)
+                is_known = True
+            await asyncio.sleep(RETRY_SECONDS)
+    finally:
+        if pending is not None:
+            pending.cancel()

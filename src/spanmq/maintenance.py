@@ -1,4 +1,4 @@
-# Made of maintenance_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/maintenance_async.py by tools/generate_sync.py: change that file.
 
 """Housekeeping by the client's pool: `pgmq.maintain` in the background, a bounded step at a time."""
 

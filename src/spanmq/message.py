@@ -139,6 +139,17 @@ class SqsQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class SqsOrigin:
+    """Where a message of a dead-letter queue comes from; `source` is the name in SQS of the queue."""
+
+    message_id: int
+    source: str
+    first_queue: str
+    first_id: int
+    sent_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class SqsMove:
     """A task that moves messages: RUNNING, CANCELLED, COMPLETED or FAILED."""
 
@@ -147,6 +158,7 @@ class SqsMove:
     destination: str | None
     source_arn: str
     destination_arn: str | None
+    access_key_id: str | None
     rate: int | None
     status: str
     moved: int

@@ -45,7 +45,8 @@ def messages(codec: Codec, queue: str, rows: Rows) -> list[Message]:
             headers = None if raw is None else read_json(raw)
         except RecursionError as reason:
             headers, body = None, unread(raw, "headers", reason)
-        if group is None and headers and (value := headers.get(GROUP_HEADER)) is not None:
+        # PGMQ takes any JSON as headers.
+        if group is None and type(headers) is dict and (value := headers.get(GROUP_HEADER)) is not None:
             group = str(value)
         found.append(
             Message(

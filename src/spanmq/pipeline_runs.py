@@ -1,4 +1,4 @@
-# Made of pipeline_runs_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/pipeline_runs_async.py by tools/generate_sync.py: change that file.
 
 """What a client knows of the pipeline's jobs; a part of Client."""
 

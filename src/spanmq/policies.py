@@ -1,4 +1,4 @@
-# Made of policies_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/policies_async.py by tools/generate_sync.py: change that file.
 
 """What a client does with policies; a part of Client."""
 
@@ -23,6 +23,6 @@ class Policies:
     def set_policy(self, queue: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Change the settings that are named; None gives one its default back. Gives the whole policy.
 
-        Raises InvalidArgumentError for a setting that is unknown or out of range: then nothing has changed.
+        Raises InvalidSettingError for a setting that is unknown or out of range: then nothing has changed.
         """
         return self._link.run(policy_calls.set_policy(queue, settings))

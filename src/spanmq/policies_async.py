@@ -21,6 +21,6 @@ class AsyncPolicies:
     async def set_policy(self, queue: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Change the settings that are named; None gives one its default back. Gives the whole policy.
 
-        Raises InvalidArgumentError for a setting that is unknown or out of range: then nothing has changed.
+        Raises InvalidSettingError for a setting that is unknown or out of range: then nothing has changed.
         """
         return await self._link.run(policy_calls.set_policy(queue, settings))

@@ -14,6 +14,7 @@ class Glance:
     """
 
     queue: str
+    is_paused: bool
     is_exact: bool
     backlog: int | None
     visible: int | None

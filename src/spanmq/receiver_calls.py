@@ -21,7 +21,7 @@ def list_receivers(queue: str | None) -> Call[list[Receiver]]:
 def adopt_receiver(queue: str, receiver: str) -> Call[None]:
     """Let another checkpoint go on under a label."""
     arguments = (argument.queue_name("queue", queue), argument.text("receiver", receiver))
-    return nothing("adopt_receiver", queue, *arguments)
+    return nothing("adopt_receiver", queue, *arguments, native=True)
 
 
 def release_receiver(queue: str, receiver: str, settled: int | None) -> Call[int]:

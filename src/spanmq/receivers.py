@@ -1,4 +1,4 @@
-# Made of receivers_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/receivers_async.py by tools/generate_sync.py: change that file.
 
 """What a client does with the receivers of streams; a part of Client."""
 

@@ -8,9 +8,9 @@ from typing import Any
 from spanmq.call import Argument, Call, Result, Rows, Shape
 
 
-def nothing(function: str, queue: str | None, *arguments: Argument) -> Call[None]:
+def nothing(function: str, queue: str | None, *arguments: Argument, native: bool) -> Call[None]:
     """Call a function that returns nothing."""
-    return Call(function, arguments, lambda _: None, queue, Shape.NOTHING)
+    return Call(function, arguments, lambda _: None, queue, Shape.NOTHING, native=native)
 
 
 def flag(rows: Rows) -> bool:

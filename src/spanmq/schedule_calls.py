@@ -11,9 +11,9 @@ from typing import Any
 
 from spanmq import call as argument
 from spanmq.body import Codec
-from spanmq.call import Argument, Call, Rows, Shape
+from spanmq.call import Call, Rows, Shape
 from spanmq.message import Schedule
-from spanmq.rows import flag, records
+from spanmq.rows import flag, nothing, records
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def schedule(
         argument.json("headers", headers),
         argument.boolean("catch_up", catch_up),
     ]
-    return _nothing("schedule", queue, *arguments)
+    return nothing("schedule", queue, *arguments, native=True)
 
 
 def unschedule(name: str) -> Call[bool]:
@@ -65,12 +65,12 @@ def unschedule(name: str) -> Call[bool]:
 
 def pause_schedule(name: str) -> Call[None]:
     """Let its times pass."""
-    return _nothing("pause_schedule", None, argument.text("name", name))
+    return nothing("pause_schedule", None, argument.text("name", name), native=True)
 
 
 def resume_schedule(name: str) -> Call[None]:
     """Fire again."""
-    return _nothing("resume_schedule", None, argument.text("name", name))
+    return nothing("resume_schedule", None, argument.text("name", name), native=True)
 
 
 def list_schedules(codec: Codec) -> Call[list[Schedule]]:
@@ -96,10 +96,6 @@ def plan_schedule(
         argument.moment("new_until", new_until),
     )
     return Call("plan_schedule", arguments, flag, native=True)
-
-
-def _nothing(function: str, queue: str | None, *arguments: Argument) -> Call[None]:
-    return Call(function, arguments, lambda _: None, queue, Shape.NOTHING, native=True)
 
 
 def _upcoming(rows: Rows) -> Upcoming:

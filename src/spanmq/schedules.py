@@ -1,4 +1,4 @@
-# Made of schedules_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/schedules_async.py by tools/generate_sync.py: change that file.
 
 """What a client does with recurring messages; a part of Client."""
 

@@ -1,4 +1,4 @@
-# Made of sending_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/sending_async.py by tools/generate_sync.py: change that file.
 
 """How a client sends; a part of Client."""
 
@@ -110,7 +110,9 @@ class Sending:
                 self._codec.of(f"topic {routing_key}").encode(body),
                 encode_headers(sending.one(headers), group),
             )
-            return self._link.run(calls.send_topic(routing_key, *encoded, delay))
+            count = self._link.run(calls.send_topic(routing_key, *encoded, delay))
+            sending.sent_many(count)
+            return count
 
     def send_batch_topic(
         self,

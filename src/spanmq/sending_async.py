@@ -108,7 +108,9 @@ class AsyncSending:
                 self._codec.of(f"topic {routing_key}").encode(body),
                 encode_headers(sending.one(headers), group),
             )
-            return await self._link.run(calls.send_topic(routing_key, *encoded, delay))
+            count = await self._link.run(calls.send_topic(routing_key, *encoded, delay))
+            sending.sent_many(count)
+            return count
 
     async def send_batch_topic(
         self,

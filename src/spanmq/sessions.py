@@ -1,4 +1,4 @@
-# Made of sessions_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/sessions_async.py by tools/generate_sync.py: change that file.
 
 """What a client does with the sessions of people in the service's pages; a part of Client."""
 

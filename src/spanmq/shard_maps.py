@@ -1,4 +1,4 @@
-# Made of shard_maps_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/shard_maps_async.py by tools/generate_sync.py: change that file.
 
 """What a client does with maps of shards in its database; a part of Client. See ShardedQueue."""
 

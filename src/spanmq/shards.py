@@ -1,4 +1,4 @@
-# Made of shards_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/shards_async.py by tools/generate_sync.py: change that file.
 
 """One logical queue over several queues, of one server or of several."""
 
@@ -192,11 +192,14 @@ class ShardedQueue:
         self,
         quantity: int = 1,
         *,
-        lease: Seconds = 30.0,
+        lease: Seconds | None = None,
         wait: Seconds | None = None,
         shards: Iterable[str] | None = None,
     ) -> list[Message]:
-        """Lease up to `quantity` messages from all shards or from some, beginning with each in turn."""
+        """Lease up to `quantity` messages from all shards or from some, beginning with each in turn.
+
+        The lease lasts as long as the policy says, unless `lease` says how many seconds.
+        """
         deadline = monotonic() + (0.0 if wait is None else duration("wait", wait).total_seconds())
         while True:
             there = (self.shards()).all

@@ -190,11 +190,14 @@ class AsyncShardedQueue:
         self,
         quantity: int = 1,
         *,
-        lease: Seconds = 30.0,
+        lease: Seconds | None = None,
         wait: Seconds | None = None,
         shards: Iterable[str] | None = None,
     ) -> list[Message]:
-        """Lease up to `quantity` messages from all shards or from some, beginning with each in turn."""
+        """Lease up to `quantity` messages from all shards or from some, beginning with each in turn.
+
+        The lease lasts as long as the policy says, unless `lease` says how many seconds.
+        """
         deadline = monotonic() + (0.0 if wait is None else duration("wait", wait).total_seconds())
         while True:
             there = (await self.shards()).all

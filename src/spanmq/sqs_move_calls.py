@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import Any
 
 from spanmq import call as argument
-from spanmq.call import Call, Rows
-from spanmq.message import SqsMove
-from spanmq.rows import records
+from spanmq.call import Call, Rows, Seconds
+from spanmq.message import SqsMove, SqsOrigin
+from spanmq.rows import numbers, records
 
 
 def start_sqs_move(
@@ -19,6 +20,7 @@ def start_sqs_move(
     destination_arn: str | None,
     to_move: int,
     rate: int | None,
+    access_key_id: str | None,
 ) -> Call[str | None]:
     """Begin to move."""
     arguments = [
@@ -30,6 +32,8 @@ def start_sqs_move(
     ]
     if rate is not None:
         arguments.append(argument.integer("rate", rate))
+    if access_key_id is not None:
+        arguments.append(argument.text("access_key_id", access_key_id))
     return Call("start_sqs_move", tuple(arguments), Rows.scalar, source, native=True)
 
 
@@ -62,6 +66,38 @@ def note_sqs_move(handle: str, moved: int | None, failure: str | None) -> Call[f
     if failure is not None:
         arguments.append(argument.text("failure", failure))
     return Call("note_sqs_move", tuple(arguments), Rows.scalar, native=True)
+
+
+def move_sqs_messages(
+    source: str,
+    destination: str,
+    lease_id: int,
+    bodies: Mapping[int, str],
+    expires_in: Seconds,
+    task: str | None,
+) -> Call[list[int]]:
+    """Move messages of a lease; `bodies` has the encoded body of each."""
+    arguments = [
+        argument.queue_name("source", source),
+        argument.queue_name("destination", destination),
+        argument.bigint("lease_id", lease_id),
+        argument.bigints("msg_ids", bodies),
+        argument.jsons("messages", bodies.values()),
+        argument.seconds("expires_in", expires_in),
+    ]
+    if task is not None:
+        arguments.append(argument.text("task", task))
+    return Call("move_sqs_messages", tuple(arguments), numbers, source, native=True)
+
+
+def list_sqs_moved(queue: str, message_ids: Iterable[int]) -> Call[list[SqsOrigin]]:
+    """Look up where messages come from."""
+    arguments = argument.queue_name("queue", queue), argument.bigints("msg_ids", message_ids)
+    return Call("list_sqs_moved", arguments, partial(records, _origin), queue, native=True)
+
+
+def _origin(row: dict[str, Any]) -> SqsOrigin:
+    return SqsOrigin(row["msg_id"], row["source"], row["first_queue"], row["first_id"], row["sent_at"])
 
 
 def _one(rows: Rows) -> SqsMove | None:

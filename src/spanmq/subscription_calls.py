@@ -16,7 +16,7 @@ def create_subscription(name: str, queue: str, waiting: bool) -> Call[None]:
     arguments = [argument.queue_name("name", name), argument.queue_name("queue", queue)]
     if waiting:
         arguments.append(argument.boolean("waiting", waiting))
-    return nothing("create_subscription", queue, *arguments)
+    return nothing("create_subscription", queue, *arguments, native=True)
 
 
 def list_subscriptions(queue: str | None) -> Call[list[Subscription]]:

@@ -1,4 +1,4 @@
-# Made of subscriptions_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/subscriptions_async.py by tools/generate_sync.py: change that file.
 
 """What a client does with subscriptions; a part of Client."""
 

@@ -1,4 +1,4 @@
-# Made of tokens_async.py by tools/generate_sync.py: change that one.
+# Generated from src/spanmq/tokens_async.py by tools/generate_sync.py: change that file.
 
 """What a client does with the tokens of the HTTP service; a part of Client."""
 

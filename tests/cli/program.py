@@ -1,8 +1,4 @@
-"""The program as a user runs it: in a process of its own, in a pipe or on a terminal.
-
-In pipes it is forked from a Python that has imported it already. Who has to see it start from nothing runs
-PROGRAM: on the terminal, as the documentation shows it, without a package, with closed streams.
-"""
+"""The program as a user runs it: in this process, in one of its own, or on a terminal."""
 
 from __future__ import annotations
 
@@ -15,13 +11,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from tempfile import TemporaryFile
 from typing import Any
 
 import psycopg
-from tests.cli.forked import Forked
+import pytest
 from tests.patience import WAIT_SECONDS
+
+from spanmq.cli import main
 
 PROGRAM = [sys.executable, "-m", "spanmq.cli"]
 # Makes its stderr the terminal of its session, so that Ctrl-C is a key there, and becomes another program.
@@ -31,6 +30,9 @@ fcntl.ioctl(2, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
 POLL_SECONDS = 0.01
+# Of the tests' own environment, the program sees nothing that would change what it does. Unbuffered, Python's
+# stdout drops what a pipe does not take at once.
+UNSEEN = ("PG", "SPANMQ_", "PYTHONUNBUFFERED")
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,10 @@ class Done:
 
 
 def environment(dsn: str | None, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Give a user's environment, without what the tests were called with; wide, so that nothing wraps."""
-    # Unbuffered, Python's stdout forgets what a pipe does not take at once.
-    others = ("PG", "SPANMQ_", "PYTHONUNBUFFERED")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+    """Return a user's environment; wide, so that nothing wraps."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(UNSEEN)}
     named = {} if dsn is None else {"SPANMQ_DSN": dsn}
-    return {**kept, "COLUMNS": "300", "TERM": "dumb", **named, **(more or {})}
+    return {**own, "COLUMNS": "300", "TERM": "dumb", **named, **(more or {})}
 
 
 def spanmq(
@@ -60,19 +60,35 @@ def spanmq(
     stdin: str | bytes = "",
     more: Mapping[str, str] | None = None,
 ) -> Done:
-    """Run it to its end, in pipes."""
-    given = stdin.encode() if isinstance(stdin, str) else stdin
-    process = Forked(
-        [each if isinstance(each, bytes) else str(each) for each in arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(dsn, more),
-    )
-    try:
-        return finish(process, given)
-    finally:
-        process.kill()
+    """Run it to its end in this process, with files for its three streams."""
+    code: object = 0
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        given, out, err = (stack.enter_context(TemporaryFile()) for _ in range(3))
+        given.write(stdin.encode() if isinstance(stdin, str) else stdin)
+        given.seek(0)
+        for name, mode, file in (("stdin", "r", given), ("stdout", "w", out), ("stderr", "w", err)):
+            stream = stack.enter_context(open(file.fileno(), mode, encoding="utf-8", closefd=False))
+            patch.setattr(sys, name, stream)
+        words = [each if isinstance(each, bytes) else str(each).encode() for each in arguments]
+        patch.setattr(sys, "argv", ["spanmq", *map(os.fsdecode, words)])
+        patch.setattr(sys, "path", [*sys.path])
+        wanted = environment(dsn, more)
+        for name in os.environ.keys() - wanted.keys():
+            patch.delenv(name)
+        for name, value in wanted.items():
+            patch.setenv(name, value)
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code or 0
+        assert isinstance(code, int), code
+        sys.stdout.flush()
+        sys.stderr.flush()
+        shown = []
+        for file in (out, err):
+            file.seek(0)
+            shown.append(file.read().decode())
+    return Done(code, *shown)
 
 
 def records(*arguments: str | bytes | int, dsn: str, stdin: str | bytes = "") -> list[dict[str, Any]]:
@@ -82,15 +98,23 @@ def records(*arguments: str | bytes | int, dsn: str, stdin: str | bytes = "") ->
     return done.records
 
 
+def run(*arguments: str | int, dsn: str | None, more: Mapping[str, str] | None = None) -> Done:
+    """Run it to its end in a process of its own, with nothing to read."""
+    with started(*arguments, dsn=dsn, more=more) as process:
+        return finish(process)
+
+
 @contextmanager
-def started(*arguments: str | int, dsn: str | None) -> Iterator[subprocess.Popen[bytes]]:
-    """Start it, with pipes to all three streams; whatever happens, it is gone afterwards."""
-    process = Forked(
-        [*map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(dsn),
+def started(
+    *arguments: str | int, dsn: str | None, more: Mapping[str, str] | None = None, **options: Any
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start it in a process of its own, with pipes to all three streams unless the options say otherwise.
+
+    Whatever happens, it has ended afterwards.
+    """
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = subprocess.Popen(
+        [*PROGRAM, *map(str, arguments)], env=environment(dsn, more), **{**pipes, **options}
     )
     try:
         yield process
@@ -100,9 +124,9 @@ def started(*arguments: str | int, dsn: str | None) -> Iterator[subprocess.Popen
 
 
 def finish(process: subprocess.Popen[bytes], stdin: bytes | None = None) -> Done:
-    """Wait for its end."""
+    """Wait for its end, and return what it wrote."""
     out, err = process.communicate(stdin, timeout=WAIT_SECONDS)
-    return Done(process.returncode, out.decode(), err.decode())
+    return Done(process.returncode, (out or b"").decode(), (err or b"").decode())
 
 
 def on_terminal(*arguments: str | int, dsn: str, typed: str = "", stdin: bytes | None = None) -> Done:
@@ -141,7 +165,7 @@ def on_terminal(*arguments: str | int, dsn: str, typed: str = "", stdin: bytes |
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes] | None = None) -> None:
-    """Return when it is so; an AssertionError if it does not become so, or the process ends before."""
+    """Return when the condition holds; fail if it does not in time, or the process ends before."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "it did not become so in time"
@@ -150,7 +174,7 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes] |
 
 
 def ask(dsn: str, statement: str) -> Any:
-    """Give the first value of a statement's first row."""
+    """Return the first value of a statement's first row."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         row = connection.execute(statement.encode()).fetchone()
     return None if row is None else row[0]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import shlex
-import subprocess
 import traceback
 import uuid
 
 import pytest
 from psycopg.conninfo import make_conninfo
-from tests.cli.program import PROGRAM, ask, do, environment, spanmq, started
-from tests.patience import WAIT_SECONDS
+from tests.cli.program import ask, do, spanmq
 
 from spanmq import Client, __version__, errors
 from spanmq.cli.failure import LABELS, describe
@@ -217,19 +214,3 @@ def test_upstream_pgmq_says_what_it_lacks(upstream_database: str) -> None:
         "spanmq: not in PGMQ: this database holds upstream PGMQ, which has no pgmq.receive"
     )
     assert "hint: spanmq adopt" in done.err
-
-
-@pytest.mark.parametrize("command", ["sql", "version"])
-def test_closed_pipe_ends_it_silently(database: str, command: str) -> None:
-    with started(command, dsn=database) as process:
-        assert process.stdout is not None
-        process.stdout.close()
-        assert process.stderr is not None
-        assert process.stderr.read() == b""
-        assert process.wait(WAIT_SECONDS) == 1
-
-
-def test_closed_streams_are_empty_ones(orders: str) -> None:
-    command = shlex.join([*PROGRAM, "send", "orders"])
-    done = subprocess.run(["bash", "-c", f"{command} <&- >&- 2>&-"], env=environment(orders), check=False)
-    assert done.returncode == 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib import import_module
 
 import pytest
@@ -11,15 +9,6 @@ import typer
 from tests.cli.program import spanmq
 
 from spanmq.cli.commands import PANELS, WORDS, Panel, name_of, program
-
-IMPORTED = """
-import sys
-from spanmq.cli.commands import program
-import typer
-group = typer.main.get_command(program(sys.argv[1:]))
-print(*sorted(group.commands), sep=",")
-print(*sorted(name for name in sys.modules if name.startswith("spanmq.cli.")), sep=",")
-"""
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.title)
@@ -34,20 +23,6 @@ def test_no_command_has_two_homes() -> None:
     assert len(names) == len(set(names))
     group = typer.main.get_command(program())
     assert sorted(getattr(group, "commands")) == sorted(names)  # noqa: B009
-
-
-@pytest.mark.parametrize(
-    ("command", "commands", "modules"),
-    [("ack", "ack", {"settling"}), ("keys", "keys", {"keys"})],
-)
-def test_command_imports_no_other(command: str, commands: str, modules: set[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTED, command, "orders"], capture_output=True, text=True, check=True
-    )
-    built, imported = done.stdout.splitlines()
-    assert built == commands
-    homes = {f"spanmq.cli.{each.module}" for each in (*PANELS, *WORDS)}
-    assert homes.intersection(imported.split(",")) == {f"spanmq.cli.{name}" for name in modules}
 
 
 def test_help_lists_all_commands_and_a_slip_is_set_right() -> None:

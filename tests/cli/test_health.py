@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import signal
-
-from tests.cli.program import do, finish, on_terminal, records, spanmq, started
+from tests.cli.program import do, records, spanmq
 
 
 def test_health_is_told(orders: str) -> None:
@@ -47,19 +44,5 @@ def test_doctor_says_what_to_do_and_ends_with_1_when_there_is_a_problem(orders: 
     assert "        → make the pools smaller" in done.out.split("problem connections: ")[1]
 
 
-def test_top_is_a_live_table_on_a_terminal(orders: str) -> None:
-    do(orders, "select pgmq.send('orders', '1'), pgmq.pause('orders')")
-    done = on_terminal("top", "--every", "0.1", "--times", 2, dsn=orders)
-    assert done.code == 0
-    assert "orders (paused)" in done.out
-    assert "oldest snapshot" in done.out
-
-
-def test_top_prints_lines_without_a_terminal_until_it_is_stopped(orders: str) -> None:
+def test_top_prints_lines_without_a_terminal(orders: str) -> None:
     assert len(records("top", "--every", "0.1", "--times", 3, dsn=orders)) == 3
-    with started("top", "--json", "--dsn", orders, dsn=None) as process:
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["queue"] == "orders"
-        process.send_signal(signal.SIGINT)
-        done = finish(process)
-    assert (done.code, done.err) == (0, "")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
-from tests.cli.program import ask, do, on_terminal, records, spanmq
+from tests.cli.program import ask, do, records, spanmq
 
 
 def test_queues_are_created_listed_measured_and_dropped(database: str) -> None:
@@ -45,14 +43,6 @@ def test_columns_in_a_pipe_are_whole_and_aligned(orders: str) -> None:
     assert header.index("BODY") == first.index(body) == second.index("null")
 
 
-def test_table_on_a_terminal_fits_it(orders: str) -> None:
-    do(orders, """select pgmq.send('orders', to_jsonb(repeat('[red]', 100) || e'\\u00fc'))""")
-    shown = on_terminal("peek", "orders", dsn=orders).out
-    assert "[red][red]" in shown
-    assert "…" in shown
-    assert max(map(len, shown.splitlines())) <= 300
-
-
 def test_nothing_to_show_is_said_to_a_person_only(database: str) -> None:
     assert spanmq("list-queues", dsn=database).out == "no queues\n"
     assert spanmq("list-queues", "--json", dsn=database).out == ""
@@ -67,24 +57,6 @@ def test_what_destroys_is_refused_where_nobody_can_be_asked(orders: str) -> None
     done = spanmq("uninstall", "--force", stdin="y\n", dsn=orders)
     assert done.code == 2
     assert ask(orders, "select count(*) from pgmq.q_orders") == 1
-
-
-def test_what_destroys_asks_on_a_terminal(orders: str) -> None:
-    no = on_terminal("drop-queue", "orders", typed="\n", dsn=orders)
-    assert (no.code, "spanmq: nothing was changed" in no.out) == (1, True)
-    interrupted = on_terminal("purge", "orders", typed="\x03", dsn=orders)
-    assert (interrupted.code, "spanmq: interrupted" in interrupted.out) == (130, True)
-    assert ask(orders, "select count(*) from pgmq.list_queues()") == 1
-    yes = on_terminal("drop-queue", "orders", typed="y\n", dsn=orders)
-    assert (yes.code, "dropped queue orders" in yes.out) == (0, True)
-    assert ask(orders, "select count(*) from pgmq.list_queues()") == 0
-
-
-def test_long_sends_show_their_progress_on_a_terminal(orders: str) -> None:
-    lines = b"".join(b"%d\n" % number for number in range(3000))
-    shown = on_terminal("send", "orders", stdin=lines, dsn=orders).out
-    assert re.search(r"sending .*[123],000 messages", shown)
-    assert "sent 3,000 messages to orders" in shown
 
 
 def test_announcements_are_switched_on_and_off(orders: str) -> None:

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from pathlib import Path
 
 import pytest
 from tests.cli.program import (
-    PROGRAM,
     ask,
-    environment,
-    finish,
     records,
     spanmq,
-    started,
-    wait_until,
 )
-from tests.patience import WAIT_SECONDS
 
 
 def bodies(dsn: str) -> list[object]:
@@ -58,21 +50,10 @@ def test_text_is_sent_as_text(orders: str) -> None:
     assert bodies(orders) == ["hello", "[1]", "", "ü"]
 
 
-def test_each_line_of_stdin_is_a_message(orders: str, tmp_path: Path) -> None:
+def test_each_line_of_stdin_is_a_message(orders: str) -> None:
     lines = "".join(f'{{"n": {n}}}\n' for n in range(2500))
-    # Not by a pipe, of which what came so far goes when the rest is late.
-    (tmp_path / "lines").write_text(f"{lines}\n  \n7")
-    with (tmp_path / "lines").open() as given:
-        command = [*PROGRAM, "send", "orders", "-", "--group", "g"]
-        done = subprocess.run(
-            command,
-            stdin=given,
-            capture_output=True,
-            env=environment(orders),
-            timeout=WAIT_SECONDS,
-            check=False,
-        )
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"sent 2,501 messages to orders\n", b"")
+    done = spanmq("send", "orders", "-", "--group", "g", dsn=orders, stdin=f"{lines}\n  \n7")
+    assert (done.code, done.out, done.err) == (0, "sent 2,501 messages to orders\n", "")
     assert ask(orders, "select count(*) from pgmq.q_orders where headers->>'x-pgmq-group' = 'g'") == 2501
     # Three transactions for batches of a thousand.
     assert ask(orders, "select count(distinct enqueued_at) from pgmq.q_orders") == 3
@@ -103,30 +84,6 @@ def test_mark_that_says_utf8_is_no_part_of_the_first_line(orders: str) -> None:
     done = spanmq("delete", "orders", "-", stdin=mark + b"1\r\n2\r\n", dsn=orders)
     assert (done.code, done.err) == (0, "")
     assert bodies(orders) == ["three", 4]
-
-
-def test_who_reads_no_ids_any_more_is_told_what_was_sent(orders: str) -> None:
-    with started("send", "orders", "--json", dsn=orders) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdout.close()
-        process.stdin.write(b"1\n2\n")
-        process.stdin.flush()
-        done = finish(process)
-    said = "spanmq: 2 messages were sent; nobody reads their ids any more\n"
-    assert (done.code, done.err) == (1, said)
-    assert bodies(orders) == [1, 2]
-
-
-def test_slow_lines_are_sent_without_waiting_for_a_full_batch(orders: str) -> None:
-    with started("send", "orders", dsn=orders) as process:
-        assert process.stdin is not None
-        process.stdin.write(b"1\n2\n3")  # the third is not complete
-        process.stdin.flush()
-        wait_until(lambda: ask(orders, "select count(*) from pgmq.q_orders") == 2, process)
-        done = finish(process)
-    assert done.out == "sent 3 messages to orders\n"
-    assert bodies(orders) == [1, 2, 3]
 
 
 def test_bad_line_is_named_and_the_batches_before_it_are_sent(orders: str) -> None:

@@ -52,12 +52,18 @@ def person(running: Running) -> Iterator[Person]:
 
 
 @pytest.fixture(scope="session")
-def scene_database(spanmq_server: str, spanmq_template: str) -> Iterator[str]:
-    """The DSN of a database with the scene; its tests leave it as it is."""
+def scene_template(spanmq_server: str, spanmq_template: str) -> Iterator[str]:
+    """The name of a database with the scene, from which others are copied."""
     with new_database(spanmq_server, template=spanmq_template) as name:
-        dsn = with_database(spanmq_server, name)
-        scene.fill(dsn)
-        yield dsn
+        scene.fill(with_database(spanmq_server, name))
+        yield name
+
+
+@pytest.fixture(scope="session")
+def scene_database(spanmq_server: str, scene_template: str) -> Iterator[str]:
+    """The DSN of a database with the scene; its tests leave it as it is."""
+    with new_database(spanmq_server, template=scene_template) as name:
+        yield with_database(spanmq_server, name)
 
 
 @pytest.fixture(scope="session")
@@ -84,6 +90,18 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield started
 
 
+@pytest.fixture(scope="session")
+def busy(
+    spanmq_server: str, scene_template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
+    """A service in whose scene messages recur, and jobs have run; it stays as it is."""
+    with new_database(spanmq_server, template=scene_template) as name:
+        dsn = with_database(spanmq_server, name)
+        scene.work(dsn)
+        with service(dsn, tmp_path_factory.mktemp("busy")) as started:
+            yield started
+
+
 @pytest.fixture
 def visitor(guarded: Running) -> Iterator[Person]:
     """Somebody who has not signed in."""
@@ -98,10 +116,10 @@ def looker(visitor: Person, tokens: dict[tuple[str, str], str]) -> Person:
 
 
 @pytest.fixture
-def filled(database: str) -> str:
+def filled(spanmq_server: str, scene_template: str) -> Iterator[str]:
     """The DSN of a scene of the test's own."""
-    scene.fill(database)
-    return database
+    with new_database(spanmq_server, template=scene_template) as name:
+        yield with_database(spanmq_server, name)
 
 
 @pytest.fixture
@@ -112,12 +130,10 @@ def keeper(filled: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pe
 
 
 @pytest.fixture(scope="session")
-def keeper_database(spanmq_server: str, spanmq_template: str) -> Iterator[str]:
+def keeper_database(spanmq_server: str, scene_template: str) -> Iterator[str]:
     """The DSN of a scene for tests that change nothing."""
-    with new_database(spanmq_server, template=spanmq_template) as name:
-        dsn = with_database(spanmq_server, name)
-        scene.fill(dsn)
-        yield dsn
+    with new_database(spanmq_server, template=scene_template) as name:
+        yield with_database(spanmq_server, name)
 
 
 @pytest.fixture(scope="session")

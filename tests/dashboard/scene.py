@@ -27,6 +27,17 @@ def fill(dsn: str) -> None:
             history(connection, queue, backlog, rate)
 
 
+def work(dsn: str) -> None:
+    """Let messages recur, and jobs have run."""
+    with Client(dsn, maintain_interval=None) as client:
+        client.schedule("nightly", "orders", "0 3 * * *", {"n": 1})
+        done = client.begin_pipeline_run("export", "orders", target="/lake")
+        client.end_pipeline_run(done, report={"exported": 1234})
+        failed = client.begin_pipeline_run("backfill", HOSTILE_QUEUE, target=HOSTILE)
+        client.end_pipeline_run(failed, error=HOSTILE)
+        client.begin_pipeline_run("migrate", "mail", target="amqp")
+
+
 def history(connection: psycopg.Connection[object], queue: str, backlog: int, rate: int) -> None:
     """Write samples a minute apart, as maintain() would have."""
     connection.execute(

@@ -188,7 +188,7 @@ def test_routes_of_the_service_answer_as_without_pages(keeper_once: Person) -> N
 
 def test_pages_can_be_left_out(filled: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("bare")
-    with service(filled, folder, "--without-dashboard") as started, started.client() as http:
+    with service(filled, folder, dashboard=False) as started, started.client() as http:
         assert http.get("/v1/queues").status_code == 200
         assert {http.get(page.path).status_code for page in PAGES} <= {404, 405}
 

@@ -79,13 +79,13 @@ def test_what_another_changed_meanwhile_stays(keeper: Person, filled: str) -> No
 
 def test_empty_field_gives_the_default_back(keeper: Person, filled: str) -> None:
     keeper.post("/queue/policy?queue=orders", **{"shown-max_attempts": "2", "setting-max_attempts": ""})
-    assert rows(filled, "select pgmq.get_policy('orders')->'max_attempts'") == [(None,)]
+    assert rows(filled, "select pgmq.get_policy('orders')->'max_attempts'") == [(25,)]
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("max_attempts", "0"),
+        ("max_attempts", "-1"),
         ("max_attempts", "many"),
         ("max_attempts", "[1]"),
         ("lease", "-1"),

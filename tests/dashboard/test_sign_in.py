@@ -33,7 +33,7 @@ def test_secret_itself_is_no_session(visitor: Person, tokens: dict[tuple[str, st
     assert visitor.get("/").status_code == 303
 
 
-@pytest.mark.parametrize("secret", ["", "spanmq_wrong", "other", "x" * 10_000, "\0", "é"])
+@pytest.mark.parametrize("secret", ["", "spanmq_wrong", "other", "x" * 7_000, "\0", "é"])
 def test_wrong_secret_opens_nothing_and_is_not_repeated(visitor: Person, secret: str) -> None:
     response = visitor.sign_in(secret)
     assert response.status_code == 401

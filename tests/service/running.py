@@ -1,21 +1,30 @@
-"""A service as a user runs it: in a process of its own, on a port that is free."""
+"""A service with real connections on a port that is free: in a thread of this process, or in a process."""
 
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import httpx
+import pytest
 from psycopg.conninfo import make_conninfo
-from tests.cli.forked import Forked
-from tests.cli.program import environment, records
+from tests.cli.program import started
 from tests.patience import WAIT_SECONDS
+
+from spanmq.cli.log_lines import FORMAT
+from spanmq.client import Client
+from spanmq.dashboard import pages
+from spanmq.service import Settings
+from spanmq.service.server import Server, make_server
 
 
 @dataclass(frozen=True)
@@ -23,20 +32,32 @@ class Running:
     """A service that takes requests."""
 
     address: str
-    process: subprocess.Popen[bytes]
     log: Path
+    server: Server | None = None
 
     def client(self, token: str | None = None, **more: Any) -> httpx.Client:
-        """Give an HTTP client; without a proxy, whatever the environment says."""
+        """Return an HTTP client; without a proxy, whatever the environment says."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         return httpx.Client(
             base_url=self.address, headers=headers, timeout=WAIT_SECONDS, trust_env=False, **more
         )
 
-    def stop(self) -> int:
-        """Ask it to end, and give its exit code."""
+    def stop(self) -> None:
+        """Ask it to end."""
+        assert self.server is not None
+        self.server.should_exit = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process(Running):
+    """A service in a process of its own."""
+
+    process: subprocess.Popen[bytes]
+
+    def stop(self) -> None:
+        """Ask it to end, and wait for its good end."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(WAIT_SECONDS)
+        assert self.process.wait(WAIT_SECONDS) == 0
 
     def kill(self) -> None:
         """End it as a failing machine would."""
@@ -45,49 +66,96 @@ class Running:
 
 
 def patient(dsn: str) -> str:
-    """Give a DSN whose sessions wait for locks as long as the test holds them."""
+    """Return a DSN whose sessions wait for locks as long as the test holds them."""
     return make_conninfo(dsn, options="-c lock_timeout=0 -c statement_timeout=0")
 
 
 @contextmanager
 def service(
-    dsn: str, folder: Path, *options: str | float, tokens: bool = False, more: Mapping[str, str] | None = None
+    dsn: str,
+    folder: Path,
+    *options: str | float,
+    tokens: bool = False,
+    dashboard: bool = True,
+    more: Mapping[str, str] | None = None,
 ) -> Iterator[Running]:
-    """Run one; its log goes to a file, which grows without anybody reading it."""
+    """Run one in a thread; `options` are those of the command, each with its value."""
+    chosen: dict[str, Any] = {
+        str(name).removeprefix("--").replace("-", "_"): Path(str(value)) if "tls" in str(name) else value
+        for name, value in zip(options[::2], options[1::2], strict=True)
+    }
+    level = logging.getLevelNamesMapping()[str(chosen.pop("log_level", "info")).upper()]
+    settings = Settings(dsn=dsn, port=0, with_tokens=tokens, **chosen)
+    addresses: SimpleQueue[str | None] = SimpleQueue()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, text in (more or {}).items():
+            patch.setenv(name, text)
+        server = make_server(settings, pages=pages if dashboard else None, announce=addresses.put)
+
+    def run() -> None:
+        try:
+            server.run()
+        finally:
+            addresses.put(None)
+
+    log = folder / "service.log"
+    thread = threading.Thread(target=run)
+    with logged(log, level):
+        thread.start()
+        try:
+            address = addresses.get()
+            assert address is not None, log.read_text()
+            yield Running(address, log, server)
+        finally:
+            server.should_exit = True
+            thread.join(WAIT_SECONDS)
+            assert not thread.is_alive(), "the service does not end"
+
+
+@contextmanager
+def logged(log: Path, level: int) -> Iterator[None]:
+    """Write what services say in this process to a file."""
+    handler = logging.FileHandler(log)
+    handler.setFormatter(logging.Formatter(FORMAT))
+    loggers = {name: logging.getLogger(name) for name in ("spanmq", "uvicorn")}
+    loggers["spanmq"].setLevel(level)
+    loggers["uvicorn"].setLevel(max(level, logging.WARNING))
+    for each in loggers.values():
+        each.addHandler(handler)
+    try:
+        yield
+    finally:
+        for each in loggers.values():
+            each.removeHandler(handler)
+            each.setLevel(logging.NOTSET)
+        handler.close()
+
+
+@contextmanager
+def service_process(dsn: str, folder: Path, *options: str | float, tokens: bool = False) -> Iterator[Process]:
+    """Run one in a process of its own; its log goes to a file, which grows without anybody reading it."""
     chosen = () if tokens else ("--without-tokens",)
     log = folder / "service.log"
-    with log.open("ab") as errors:
-        process = Forked(
-            ["serve", "--port", "0", "--json", *chosen, *map(str, options)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=environment(dsn, more),
-        )
-    try:
+    with (
+        log.open("ab") as errors,
+        started(
+            "serve", "--port", 0, "--json", *chosen, *map(str, options), dsn=dsn, stderr=errors
+        ) as process,
+    ):
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, f"{process.wait(WAIT_SECONDS)} {log.read_text()}"
-        yield Running(json.loads(line)["address"], process, log)
-    finally:
-        process.kill()
-        process.communicate()
+        yield Process(json.loads(line)["address"], log, process=process)
 
 
 def token(dsn: str, name: str, *, queues: str = "*", verbs: str = "send,receive,look,manage") -> str:
-    """Make a token and give its secret."""
-    options = [f"--queue={queue}" for queue in queues.split(",")] + [f"--verb={v}" for v in verbs.split(",")]
-    [made] = records("tokens", "create", name, *options, dsn=dsn)
-    return str(made["token"])
-
-
-def open_files(process: subprocess.Popen[bytes]) -> int:
-    """Count what a process has open."""
-    return len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
+    """Create a token and return its secret."""
+    with Client(dsn, maintain_interval=None, pool_size=1) as client:
+        return client.create_token(name, queues=queues.split(","), verbs=verbs.split(","))
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """Make a certificate for this machine, and its key."""
+    """Create a certificate for this machine, and its key."""
     made, key = folder / "certificate.pem", folder / "key.pem"
     subprocess.run(
         [

@@ -147,3 +147,11 @@ def test_body_that_does_not_say_it_is_json_is_told_so(calls: Calls, kind: str) -
     assert (done.status_code, done.json()["error"]["code"]) == (422, "invalid_request")
     assert done.json()["error"]["hint"] == "Send Content-Type: application/json."
     assert calls.receive() == []
+
+
+@pytest.mark.parametrize("path", ["/v1/queues", "/v1/none", "/health/ready", "/docs"])
+def test_head_has_the_headers_of_get_and_no_body(http: httpx.Client, path: str) -> None:
+    got, head = http.get(path), http.head(path)
+    assert (head.status_code, head.content) == (got.status_code, b"")
+    assert head.headers["Content-Length"] == str(len(got.content))
+    assert http.head("/v1/ack").status_code == 405

@@ -9,13 +9,18 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 from tests.cli.program import do
 
-from spanmq.client_async import AsyncClient
+from spanmq.client_async import AsyncClient, look_ahead_all
 from spanmq.errors import ConnectionFailedError
 from spanmq.listen_async import Due
 from spanmq.message import Message
 from spanmq.service import waiting
 from spanmq.service.ahead import QUEUES_MAX, Ahead
 from spanmq.service.waiting import Waiting
+
+
+async def always() -> bool:
+    return True
+
 
 # No second look comes within the wait but the one when something falls due.
 NEVER_SECONDS = 3_600.0
@@ -49,7 +54,7 @@ async def found(client: AsyncClient, lines: Waiting, queue: str, begun: asyncio.
         return messages
 
     async def wait() -> list[Message]:
-        return await lines.wait(queue, take, WAIT_SECONDS, asyncio.Event().wait(), since=0)
+        return await lines.wait(queue, take, WAIT_SECONDS, asyncio.Event().wait(), permit=always)
 
     waits = [asyncio.create_task(wait()) for _ in range(WAITERS)]
     done, others = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -108,7 +113,7 @@ def test_what_fell_due_and_nobody_may_have_leads_from_no_look_to_the_next(databa
                     asyncio.get_running_loop().call_later(1.5, leaving.set)
                 return await client.receive("paused")
 
-            assert await lines.wait("paused", take, 60, leaving.wait(), since=0) == []
+            assert await lines.wait("paused", take, 60, leaving.wait(), permit=always) == []
             lines.stop()
 
     asyncio.run(run())
@@ -124,18 +129,17 @@ def test_who_waits_for_long_asks_again_meanwhile(database: str, monkeypatch: pyt
             await client.create_queue("held")
             await client.send("held", "held")
             [message] = await client.receive("held", lease=NEVER_SECONDS)
-            lines, asked = Waiting(client, first=NEVER_SECONDS, longest=NEVER_SECONDS), asyncio.Event()
-            of = lines._ahead.of
-            asks = 0
+            asked, asks = asyncio.Event(), 0
 
-            async def counted(queue: str) -> Due:
+            async def counted(client: AsyncClient, queues: Sequence[str]) -> list[float | None]:
                 nonlocal asks
                 asks += 1
                 if asks == 3:  # before the first look, after listening began, and meanwhile
                     asked.set()
-                return await of(queue)
+                return await look_ahead_all(client, queues)
 
-            monkeypatch.setattr(lines._ahead, "of", counted)
+            monkeypatch.setattr(waiting, "look_ahead_all", counted)
+            lines = Waiting(client, first=NEVER_SECONDS, longest=NEVER_SECONDS)
             waits = asyncio.create_task(found(client, lines, "held", asyncio.Event()))
             await asked.wait()
             # Nobody announces a lease.

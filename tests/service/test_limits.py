@@ -110,19 +110,6 @@ def test_headers_without_end_are_cut_off(strict: Running) -> None:
         assert not rest(connection).startswith(b"HTTP/1.1 200")
 
 
-def test_slow_clients_keep_nobody_waiting(strict: Running) -> None:
-    slow = [dial(strict) for _ in range(100)]
-    try:
-        for connection in slow:
-            connection.sendall(f"{HEAD}Content-Length: 100\r\n\r\n".encode())
-        with strict.client() as client:
-            done = client.post("/v1/queues/orders/messages", json={"body": 1})
-            assert done.status_code == 201
-    finally:
-        for connection in slow:
-            connection.close()
-
-
 @pytest.mark.parametrize(
     "body",
     [

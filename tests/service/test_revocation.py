@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,12 +14,13 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 from fastapi.routing import APIRoute
-from tests.cli.program import ask, wait_until
+from tests.cli.program import ask, do, wait_until
 from tests.patience import WAIT_SECONDS
 from tests.service.running import Running, patient, service, token
 from tests.service.sqs.conftest import client_of
 
 from spanmq.client import Client
+from spanmq.listen_access import heed_access
 from spanmq.service.access import Guarded
 from spanmq.service.app import ROUTERS
 
@@ -146,7 +149,7 @@ def test_who_waits_when_his_token_ends_gets_nothing_more(orders: str, tmp_path: 
 
 
 @pytest.mark.parametrize("protocol", ["http", "sqs"])
-def test_who_was_on_his_way_to_wait_when_his_token_ended_does_not(
+def test_request_whose_token_ends_while_it_waits_gets_no_message(
     orders: str, tmp_path: Path, protocol: str
 ) -> None:
     secret, watcher, looker = (token(orders, name) for name in ("mine", "watcher", "looker"))
@@ -161,7 +164,7 @@ def test_who_was_on_his_way_to_wait_when_his_token_ended_does_not(
     ):
         wait_until(lambda: listeners(orders) == 1)
         assert watching.get("/v1/queues").status_code == 200
-        # Looked at already, and not yet waiting: he looks for a message, and that takes long.
+        # Its token was checked, and it does not wait yet: its first look for a message takes long.
         blocker.execute("lock table spanmq.span in access exclusive mode")
         if protocol == "http":
             poll = pool.submit(mine.post, "/v1/queues/orders/receive", json={"wait": 3600})
@@ -171,14 +174,78 @@ def test_who_was_on_his_way_to_wait_when_his_token_ended_does_not(
             sqs = client_of(running.address, key)
             url = f"{running.address}/000000000000/orders"
             poll = pool.submit(sqs.receive_message, QueueUrl=url, WaitTimeSeconds=20)
-        # Not who keeps house: that waits for the same lock.
+        # Not maintenance, which waits for the same lock.
         stuck = "select count(*) = 1 from pg_stat_activity where datname = current_database()"
         wait_until(lambda: ask(orders, f"{stuck} and wait_event_type = 'Lock' and query ~ 'pgmq.receive'"))
+        client.revoke_token("mine")
+        if protocol == "sqs":
+            client.revoke_access_key(made.access_key_id)
         client.revoke_token("watcher")
         # The service has heard of it.
         wait_until(lambda: watching.get("/v1/queues").status_code == 401)
         blocker.rollback()
         wait_until(lambda: poll.done() or "spanmq_requests_waiting 1.0" in other.get("/metrics").text)
-        assert poll.done()
+        client.send("orders", 1)
         done: Any = poll.result()
         assert "Messages" not in done if protocol == "sqs" else done.json() == {"messages": []}
+        assert client.metrics("orders").visible_length == 1
+
+
+def test_token_is_not_remembered_for_longer_than_it_is_valid(guarded: Running, orders: str) -> None:
+    with Client(orders, maintain_interval=None) as keeper:
+        secret = keeper.create_token("brief", queues=["*"], verbs=["look"], expires=timedelta(seconds=1))
+    with guarded.client(secret) as client:
+        # Remembered for an hour, but for its end.
+        wait_until(lambda: client.get("/v1/queues").status_code == 401)
+
+
+def test_notifications_by_any_role_end_no_poll(orders: str, tmp_path: Path) -> None:
+    watcher, gone = token(orders, "watcher"), token(orders, "gone")
+    secret = token(orders, "mine", verbs="receive")
+    with (
+        Client(orders, maintain_interval=None) as client,
+        service(orders, tmp_path, *LONG, "--wait-max", 3600, tokens=True) as running,
+        running.client(secret) as mine,
+        running.client(watcher) as watching,
+        running.client(gone) as noticing,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        wait_until(lambda: listeners(orders) == 1)
+        assert noticing.get("/v1/queues").status_code == 200
+        poll = pool.submit(mine.post, "/v1/queues/orders/receive", json={"wait": 3600})
+        wait_until(lambda: "spanmq_requests_waiting 1.0" in watching.get("/metrics").text)
+        do(orders, "delete from spanmq.token where name = 'gone'")  # reported to nobody
+        do(orders, 'notify "spanmq.access"')
+        # The service has heard of it.
+        wait_until(lambda: noticing.get("/v1/queues").status_code == 401)
+        assert not poll.done()
+        client.send("orders", 1)
+        assert len(poll.result().json()["messages"]) == 1
+
+
+def test_many_notifications_are_reported_together(database: str) -> None:
+    async def scene() -> int:
+        count, changed = 0, asyncio.Event()
+
+        def hear() -> None:
+            nonlocal count
+            count += 1
+            changed.set()
+
+        async def hear_one() -> None:
+            await asyncio.wait_for(changed.wait(), WAIT_SECONDS)
+            changed.clear()
+
+        heeding = asyncio.create_task(heed_access(database, hear))
+        await hear_one()  # listening begins
+        await asyncio.to_thread(
+            do, database, "select pg_notify('spanmq.access', n::text) from generate_series(1, 50) n"
+        )
+        await hear_one()
+        await asyncio.to_thread(do, database, 'notify "spanmq.access"')
+        await hear_one()
+        heeding.cancel()
+        return count
+
+    # Listening, the fifty (in one piece or two), the last.
+    assert asyncio.run(scene()) <= 4

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow
 import pytest
 
 from spanmq.errors import InvalidBodyError
-
-pytest.importorskip("pyspark")
-
-import pyarrow
-
 from spanmq.spark.body import parse_bodies
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SCHEMA = """
     n int, amount double, price decimal(10, 2), name string, at timestamp, day date, paid boolean,
     lines array<struct<sku: string, price: decimal(8, 3)>>, tags map<string, long>, _corrupt_record string
 """
+# The same for Arrow; tests/spark/session compares, and reads these bodies as Spark's own JSON reader does.
+LINE = pyarrow.struct({"sku": pyarrow.string(), "price": pyarrow.decimal128(8, 3)}.items())
+KIND = pyarrow.struct(
+    {
+        "n": pyarrow.int32(),
+        "amount": pyarrow.float64(),
+        "price": pyarrow.decimal128(10, 2),
+        "name": pyarrow.string(),
+        "at": pyarrow.timestamp("us", "UTC"),
+        "day": pyarrow.date32(),
+        "paid": pyarrow.bool_(),
+        "lines": pyarrow.list_(pyarrow.field("element", LINE)),
+        "tags": pyarrow.map_(pyarrow.string(), pyarrow.int64()),
+        "_corrupt_record": pyarrow.string(),
+    }.items()
+)
 FIT: tuple[Any, ...] = (
     {"n": 1, "amount": 1.5, "price": 12.34, "name": "a", "paid": True},
     {"at": "2026-01-02T03:04:05.678901Z", "day": "2026-01-02"},
@@ -59,37 +68,22 @@ MISFIT: tuple[Any, ...] = (
 )
 
 
-def as_arrow(spark: SparkSession) -> pyarrow.StructType:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    schema = spark.createDataFrame([], SCHEMA).schema
-    return pyarrow.struct(list(to_arrow_schema(schema, timezone="UTC")))
+TEXTS = [json.dumps(body) for body in (*FIT, *MISFIT)]
 
 
-def parsed(texts: list[str], kind: pyarrow.StructType, mode: str = "permissive") -> list[Any]:
+def parsed(texts: list[str], kind: pyarrow.StructType = KIND, mode: str = "permissive") -> list[Any]:
     batch = pyarrow.RecordBatch.from_pydict({"body": texts})
     found: list[Any] = parse_bodies(batch, kind, mode, "orders").column("body").to_pylist()
     return found
 
 
-def test_bodies_are_parsed_as_by_sparks_json_reader(spark: SparkSession) -> None:
-    texts = [json.dumps(body) for body in (*FIT, *MISFIT)]
-    read = spark.read.schema(SCHEMA).json(spark.sparkContext.parallelize(texts, 1))
-    expected = read.selectExpr("struct(*) as body").toArrow().column("body").to_pylist()
-    found = parsed(texts, as_arrow(spark))
-    assert dict(zip(texts, found, strict=True)) == dict(zip(texts, expected, strict=True))
+def test_body_among_others_is_parsed_as_it_is_alone() -> None:
+    assert [parsed([text])[0] for text in TEXTS] == parsed(TEXTS)
 
 
-def test_body_among_others_is_parsed_as_it_is_alone(spark: SparkSession) -> None:
-    kind = as_arrow(spark)
-    texts = [json.dumps(body) for body in (*FIT, *MISFIT)]
-    assert [parsed([text], kind)[0] for text in texts] == parsed(texts, kind)
-
-
-def test_modes_leave_out_or_refuse_what_does_not_fit(spark: SparkSession) -> None:
-    kind = as_arrow(spark)
-    assert len(parsed([json.dumps(body) for body in (*FIT, *MISFIT)], kind, "dropmalformed")) == len(FIT)
+def test_modes_leave_out_or_refuse_what_does_not_fit() -> None:
+    assert len(parsed(TEXTS, mode="dropmalformed")) == len(FIT)
     for body in MISFIT:
         with pytest.raises(InvalidBodyError, match="does not fit the option bodySchema"):
-            parsed([json.dumps(FIT[0]), json.dumps(body)], kind, "failfast")
-    assert len(parsed([json.dumps(body) for body in FIT], kind, "failfast")) == len(FIT)
+            parsed([json.dumps(FIT[0]), json.dumps(body)], mode="failfast")
+    assert len(parsed(TEXTS[: len(FIT)], mode="failfast")) == len(FIT)

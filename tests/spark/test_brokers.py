@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from tests.spark.conftest import Streams
+from tests.spark.protocol import sink_to
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.brokers.kafka import KafkaBroker
 from spanmq.spark.brokers.outgoing import Outgoing
+from spanmq.spark.brokers.sink import sink_of
 from spanmq.spark.brokers.sqs import BATCH_BYTES, SqsBroker, batches
-from spanmq.spark.jobs.migrate import migrate
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 # For what a server on this machine does, however busy that is.
 SECONDS = 100
@@ -66,22 +64,25 @@ def consumed(servers: str, topic: str, n: int) -> list[Any]:
     return found
 
 
-def test_queue_is_drained_into_kafka(
-    client: Client, spark: SparkSession, servers: str, database: str, tmp_path: Path
+def test_queue_is_drained_into_kafka_and_a_replay_has_the_same_marks(
+    client: Client, stream: Streams, servers: str
 ) -> None:
     client.send_batch("orders", range(300), group=[f"g{i % 7}" for i in range(300)])
-    broker = KafkaBroker(servers=servers, topic="orders", patience=SECONDS)
-    done = migrate(spark, database, "orders", broker, tmp_path / "checkpoint", batch=100)
-    assert (done.sent, done.left) == (300, 0)
-    found = consumed(servers, "orders", 300)
-    assert sorted(int(each.value()) for each in found) == list(range(300))
+    sink = sink_to(sink_of(KafkaBroker(servers=servers, topic="orders", patience=SECONDS))({}))
+    drained = stream(includeHeaders="true", maxOffsetsPerTrigger=100, sink=sink)
+    drained.run(kill="written")
+    assert drained.run() == [100, 100, 100]
+    assert client.metrics("orders").length == 0
+    found = consumed(servers, "orders", 400)
+    assert Counter(int(each.value()) for each in found) == Counter([*range(100), *range(300)])
     for each in found:
         labels = dict(each.headers())
         assert labels["x-spanmq-message-id"].decode() == str(int(each.value()) + 1)
         assert each.key().decode() == f"g{int(each.value()) % 7}"
     for group in range(7):
         places = [int(each.value()) for each in found if each.key() == f"g{group}".encode()]
-        assert places == sorted(places)
+        replayed = [place for place in places if place < 100]
+        assert places[len(replayed) // 2 :] == sorted(places[len(replayed) // 2 :])
 
 
 def test_kafka_that_does_not_confirm_is_an_error() -> None:

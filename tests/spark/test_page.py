@@ -5,10 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("pyspark")
-
 from spanmq.spark.jobs.page import write_page
 from spanmq.spark.jobs.report import PipelineReport
 

@@ -12,7 +12,6 @@ from tests.patience import WAIT_SECONDS
 
 from spanmq.client import Client
 from spanmq.spark.jobs import recorded as module
-from spanmq.spark.jobs.backfill import backfill
 from spanmq.spark.jobs.recorded import recorded
 
 
@@ -33,47 +32,34 @@ def job(act: Any = lambda: None) -> Any:
     return fill
 
 
-@pytest.fixture
-def orders(database: str) -> str:
-    """The DSN of a database with a queue."""
-    with Client(database, maintain_interval=None) as client:
-        client.create_queue("orders")
-    return database
-
-
-def runs(dsn: str) -> list[Any]:
-    with Client(dsn, maintain_interval=None) as client:
-        return client.list_pipeline_runs()
-
-
-def test_run_is_noted_with_its_report(orders: str) -> None:
+def test_run_is_noted_with_its_report(client: Client, database: str) -> None:
     seen: list[Any] = []
-    fill = job(lambda: seen.extend(runs(orders)))
-    assert fill(None, orders, "orders", "old.parquet") == Report(3, "orders")
+    fill = job(lambda: seen.extend(client.list_pipeline_runs()))
+    assert fill(None, database, "orders", "old.parquet") == Report(3, "orders")
     assert [(run.state, run.target) for run in seen] == [("running", "old.parquet")]
-    [run] = runs(orders)
+    [run] = client.list_pipeline_runs()
     assert (run.job, run.queue, run.state, run.done) == ("fill", "orders", "succeeded", 3)
     assert run.report == {"sent": 3, "queue": "orders"}
 
 
-def test_failed_run_is_noted_with_its_error(orders: str) -> None:
+def test_failed_run_is_noted_with_its_error(client: Client, database: str) -> None:
     def fail() -> None:
         raise OSError("no room")
 
     with pytest.raises(OSError, match="no room"):
-        job(fail)(None, orders, queue="orders", source="old.parquet")
-    [run] = runs(orders)
+        job(fail)(None, database, queue="orders", source="old.parquet")
+    [run] = client.list_pipeline_runs()
     assert (run.state, run.error) == ("failed", "OSError: no room")
 
 
-def test_dry_run_is_not_noted(orders: str) -> None:
-    job()(None, orders, "orders", "old.parquet", dry_run=True)
-    assert runs(orders) == []
+def test_dry_run_is_not_noted(client: Client, database: str) -> None:
+    job()(None, database, "orders", "old.parquet", dry_run=True)
+    assert client.list_pipeline_runs() == []
 
 
-def test_several_queues_are_of_none(orders: str) -> None:
-    job()(None, orders, "ord*", "old.parquet")
-    assert runs(orders)[0].queue is None
+def test_several_queues_are_of_none(client: Client, database: str) -> None:
+    job()(None, database, "ord*", "old.parquet")
+    assert client.list_pipeline_runs()[0].queue is None
 
 
 def test_job_goes_on_where_nothing_can_be_noted(
@@ -83,13 +69,15 @@ def test_job_goes_on_where_nothing_can_be_noted(
     assert "run_not_noted" in caplog.text
 
 
-def test_run_is_heard_of_while_it_goes_on(orders: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_is_heard_of_while_it_goes_on(
+    client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "NOTE_SECONDS", 0.01)
     is_heard = threading.Event()
 
     def look() -> None:
         seen = set()
-        with psycopg.connect(orders, autocommit=True) as connection:
+        with psycopg.connect(database, autocommit=True) as connection:
             while not is_heard.is_set():
                 seen |= set(connection.execute("select seen_at from spanmq.pipeline_run").fetchall())
                 if len(seen) > 1:
@@ -97,12 +85,6 @@ def test_run_is_heard_of_while_it_goes_on(orders: str, monkeypatch: pytest.Monke
 
     watcher = threading.Thread(target=look, daemon=True)
     watcher.start()
-    job(lambda: is_heard.wait(WAIT_SECONDS))(None, orders, "orders", "old.parquet")
+    job(lambda: is_heard.wait(WAIT_SECONDS))(None, database, "orders", "old.parquet")
     assert is_heard.is_set()
     watcher.join(WAIT_SECONDS)
-
-
-def test_jobs_are_noted(orders: str, spark: Any) -> None:
-    backfill(spark, orders, "orders", spark.range(3), job_id="load-1")
-    [run] = runs(orders)
-    assert (run.job, run.target, run.state, run.done) == ("backfill", "a frame", "succeeded", 3)

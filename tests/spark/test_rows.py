@@ -6,15 +6,11 @@ import subprocess
 import sys
 
 import psycopg
+import pyarrow
 import pytest
 
 from spanmq.client import Client
 from spanmq.errors import ConnectionFailedError, InvalidBodyError, MessagesLostError, ServerError
-
-pytest.importorskip("pyspark")
-
-import pyarrow
-
 from spanmq.spark import rows
 from spanmq.spark.column import chosen
 from spanmq.spark.options import Options, read_options

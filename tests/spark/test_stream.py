@@ -1,215 +1,186 @@
-"""Streams: every message once, whatever happens between the queue, the checkpoint and the sink.
-
-What a killed driver leaves behind is made here from what it had written: a claim without an offset, an offset
-without a commit, a commit of the sink without Spark's own.
-"""
+"""Streams over a queue: every message once, whatever happens between queue, checkpoint and sink."""
 
 from __future__ import annotations
 
 import json
-import time
+import random
+import shutil
+import threading
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
+import pyarrow
 import pytest
-from tests.spark.conftest import Batch
+from pyspark.sql.types import StructType
+from tests.patience import WAIT_SECONDS
+from tests.spark.conftest import Load, Streams
+from tests.spark.protocol import SEAMS, Batches, sink_to
+from typer.testing import CliRunner
 
+from spanmq.cli.app import app
 from spanmq.client import Client
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-# For what a stream does in the end, on however busy a machine.
-SECONDS = 500
-
-
-def run(frame: DataFrame, folder: Path, *, checkpoint: str = "checkpoint", format: str = "parquet") -> Any:  # noqa: A002
-    """Run a stream until it has everything that was there at its start; returns its progress."""
-    writer = frame.writeStream.format(format).option("checkpointLocation", str(folder / checkpoint))
-    query = writer.trigger(availableNow=True).start(str(folder / "lake"))
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
-    return query.recentProgress
+from spanmq.errors import (
+    InvalidBodyError,
+    MessagesLostError,
+    PipelineError,
+    ReceiverSupersededError,
+    SpanmqError,
+)
 
 
-def start(frame: DataFrame, folder: Path, checkpoint: str = "checkpoint") -> Any:
-    """Start a stream that runs until it is stopped."""
-    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(folder / checkpoint))
-    return writer.start(str(folder / "lake"))
+def once(*bodies: range) -> Counter[int]:
+    return Counter(n for each in bodies for n in each)
 
 
-def wait_until(is_so: Callable[[], bool], *queries: Any) -> None:
-    """Wait for something that these streams do."""
-    deadline = time.monotonic() + SECONDS
-    while not is_so():
-        for query in queries:
-            assert query.isActive, query.exception()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def sizes(progress: Any) -> list[int]:
-    """Give how many rows each batch had. Spark tells also of none, where none came for ten seconds."""
-    return [each["numInputRows"] for each in progress if each["numInputRows"]]
-
-
-def lake(spark: SparkSession, folder: Path) -> Counter[Any]:
-    """Count the bodies in the sink."""
-    return Counter(json.loads(row.body) for row in spark.read.parquet(str(folder / "lake")).collect())
-
-
-def last_commit(folder: Path, checkpoint: str = "checkpoint") -> Path:
-    return max(
-        (each for each in (folder / checkpoint / "commits").iterdir() if each.name.isdigit()),
-        key=lambda each: int(each.name),
-    )
-
-
-def forget(path: Path) -> None:
-    """Remove a file of a checkpoint, with its checksum."""
-    path.unlink()
-    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-
-
-def failure(act: Any) -> str:
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark wraps what readers raise
-        act()
-    return str(caught.value)
-
-
-def once(n: int) -> Counter[int]:
-    return Counter(range(n))
-
-
-def test_every_message_arrives_once_and_is_settled(
-    client: Client, spark: SparkSession, stream: Batch, tmp_path: Path
-) -> None:
+def test_every_message_arrives_once_and_is_settled(client: Client, stream: Streams) -> None:
     client.send_batch("orders", range(700), group="a")
-    progress = run(stream(maxOffsetsPerTrigger=300, minPartitions=2), tmp_path)
-    assert sizes(progress) == [300, 300, 100]
+    lake = stream()
+    assert lake.run(maxOffsetsPerTrigger=300, minPartitions=2) == [300, 300, 100]
     # The identity lay in the checkpoint before the first lease.
-    first = json.loads((tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[-1])
+    first = json.loads(lake.logged("offsets")[0].read_text().splitlines()[-1])
     [receiver] = client.list_receivers("orders")
     assert (first["receiver"], first["lease"]) == (str(receiver.receiver_id), 0)
     client.send_batch("orders", range(700, 1000))
-    run(stream(), tmp_path)
-    assert lake(spark, tmp_path) == once(1000)
+    lake.run()
+    assert lake.bodies == once(range(1000))
     assert client.metrics("orders").length == 0
     assert [each.held for each in client.list_receivers("orders")] == [0]
 
 
-def test_claim_without_an_offset_is_delivered_by_the_next_driver(
-    client: Client, spark: SparkSession, stream: Batch, tmp_path: Path, database: str
+@pytest.mark.parametrize("kill", SEAMS)
+def test_driver_killed_at_any_seam_of_any_batch_loses_and_doubles_nothing(
+    client: Client, stream: Streams, kill: str
 ) -> None:
-    client.send_batch("orders", range(10))
-    run(stream(), tmp_path)
-    client.send_batch("orders", range(10, 20))
-    with psycopg.connect(database, autocommit=True) as dead:
-        receiver = client.list_receivers("orders")[0]
-        row = dead.execute(
-            "select incarnation from pgmq.receiver_open('orders', %s)", [receiver.receiver_id]
-        ).fetchone()
-        assert row is not None
-        claim = "select pgmq.receiver_claim('orders', %s, %s, %s, 5)"
-        assert dead.execute(claim, [receiver.receiver_id, row[0], 1]).fetchone() == (2,)
-    assert client.metrics("orders").visible_length == 5
-    run(stream(), tmp_path)
-    assert lake(spark, tmp_path) == once(20)
-
-
-@pytest.mark.parametrize("sink_has_it", [False, True])
-def test_replayed_batch_is_the_same_batch(
-    client: Client, spark: SparkSession, stream: Batch, tmp_path: Path, sink_has_it: bool
-) -> None:
-    client.send_batch("orders", range(10))
-    run(stream(), tmp_path)
-    client.send_batch("orders", range(10, 15))
-    # Killed before Spark's commit; before or after the sink's.
-    number = last_commit(tmp_path).name
-    forget(last_commit(tmp_path))
-    if not sink_has_it:
-        forget(tmp_path / "lake" / "_spark_metadata" / number)
-    run(stream(minPartitions=3), tmp_path)
-    assert lake(spark, tmp_path) == once(15)
+    lake = stream(maxOffsetsPerTrigger=10)
+    lake.run()
+    for first in (0, 20):
+        client.send_batch("orders", range(first, first + 20))
+        # The next driver cuts into other tasks, and finds the batch as it was.
+        assert lake.run(kill=kill) == []
+        assert client.metrics("orders").visible_length == 10
+        client.send_batch("orders", range(1000 + first, 1020 + first))
+        assert sum(lake.run(minPartitions=3)) == (30 if kill == "committed" else 40)
+    assert lake.bodies == once(*(range(a, a + 20) for n in (0, 20) for a in (n, 1000 + n)))
     assert client.metrics("orders").length == 0
 
 
-def test_failed_task_runs_again_on_the_same_rows(
-    client: Client, spark: SparkSession, stream: Batch, tmp_path: Path
-) -> None:
-    from pyspark import TaskContext
-
-    def flaky(batches: Any) -> Any:
-        yield from batches
-        task = TaskContext.get()
-        if task is not None and task.attemptNumber() == 0:
-            raise RuntimeError("this attempt fails")
-
+def test_failed_task_runs_again_on_the_same_rows(client: Client, stream: Streams) -> None:
     client.send_batch("orders", range(50))
-    frame = stream()
-    run(frame.mapInArrow(flaky, frame.schema), tmp_path)
-    assert lake(spark, tmp_path) == once(50)
+    lake = stream(attempts=2, minPartitions=3)
+    lake.run()
+    assert lake.bodies == once(range(50))
 
 
-def test_streams_and_workers_share_a_queue(
-    client: Client, spark: SparkSession, stream: Batch, tmp_path: Path
-) -> None:
+def test_streams_and_workers_share_a_queue(client: Client, stream: Streams) -> None:
     client.send_batch("orders", range(100))
     mine = client.receive("orders", 40, lease=3600)
-    run(stream(), tmp_path, checkpoint="one")
+    one, two = stream("one"), stream("two")
+    one.run()
     client.send_batch("orders", range(100, 110))
-    run(stream(), tmp_path / "two")
+    two.run()
     client.ack(mine)
-    assert lake(spark, tmp_path) + lake(spark, tmp_path / "two") == once(110) - once(40)
+    assert one.bodies + two.bodies == once(range(40, 110))
     assert client.metrics("orders").length == 0
 
 
-def test_label_belongs_to_one_checkpoint_until_it_is_adopted_or_released(
-    client: Client, spark: SparkSession, stream: Batch, tmp_path: Path
-) -> None:
+def test_label_belongs_to_one_checkpoint_until_it_is_adopted(client: Client, stream: Streams) -> None:
     client.send_batch("orders", range(10))
-    run(stream(receiver="lake"), tmp_path)
-    text = failure(lambda: run(stream(receiver="lake"), tmp_path, checkpoint="other"))
-    assert "belongs to another checkpoint" in text
-    assert "spanmq adopt-receiver orders lake" in text
+    stream("one", receiver="lake").run()
+    other = stream("other", receiver="lake")
+    with pytest.raises(SpanmqError, match="belongs to another checkpoint") as caught:
+        other.run()
+    assert "spanmq adopt-receiver orders lake" in str(caught.value.hint)
     client.adopt_receiver("orders", "lake")
     client.send_batch("orders", range(10, 12))
-    run(stream(receiver="lake"), tmp_path, checkpoint="third")
-    assert "no longer the receiver" not in str(client.list_receivers("orders"))
+    assert other.run() == [2]
     assert client.metrics("orders").length == 0
 
 
-def test_release_by_hand_stops_a_running_stream_with_an_error(
-    client: Client, spark: SparkSession, stream: Batch, tmp_path: Path
+def test_released_label_goes_on_under_a_new_checkpoint_with_what_was_held(
+    client: Client, stream: Streams
+) -> None:
+    lake, newer = stream("lost", receiver="lake"), stream("newer", receiver="lake")
+    client.send_batch("orders", range(10))
+    lake.run()
+    client.send_batch("orders", range(10, 20))
+    lake.run(kill="claimed", maxOffsetsPerTrigger=5)
+    shutil.rmtree(lake.checkpoint)
+    with pytest.raises(SpanmqError, match="the receiver lake of queue orders belongs to another checkpoint"):
+        newer.run()
+    assert client.release_receiver("orders", "lake") == 5
+    newer.run()
+    assert lake.bodies + newer.bodies == once(range(20))
+
+
+def test_release_by_hand_while_tasks_run_stops_the_stream_and_loses_nothing(
+    client: Client, stream: Streams
+) -> None:
+    def release(*_: object) -> None:
+        assert client.release_receiver("orders", "lake") == 10
+
+    client.send_batch("orders", range(10))
+    one, two = stream("one", receiver="lake"), stream("two", receiver="lake")
+    driver = one.start()
+    assert driver.step() == 0
+    # What the tasks have written by then the next stream has, too.
+    one.sink = release
+    assert driver.step() == 10
+    with pytest.raises(ReceiverSupersededError, match="was released by hand"):
+        driver.step()
+    two.run()
+    assert two.bodies == once(range(10))
+    assert client.metrics("orders").length == 0
+
+
+def test_second_driver_takes_over_and_the_first_stops(
+    client: Client, stream: Streams, tmp_path: Path
 ) -> None:
     client.send_batch("orders", range(10))
-    query = start(stream(receiver="lake"), tmp_path)
-    wait_until(lambda: any(each.settled == 1 for each in client.list_receivers("orders")), query)
-    client.release_receiver("orders", "lake")
-    text = failure(lambda: query.awaitTermination(SECONDS))
-    assert "was released by hand" in text
+    one, two = stream("one"), stream("two")
+    first = one.start()
+    assert (first.step(), first.step()) == (0, 10)
+    shutil.copytree(one.checkpoint, two.checkpoint)
+    two.run()
+    with pytest.raises(
+        ReceiverSupersededError, match=r"is no longer the receiver.*it was opened by another driver"
+    ):
+        first.step()
+    client.send_batch("orders", range(10, 20))
+    two.run()
+    assert (one.bodies, two.bodies) == (once(range(10)), once(range(10, 20)))
+    assert client.metrics("orders").length == 0
 
 
-def test_checkpoint_of_another_queue_is_refused(client: Client, stream: Batch, tmp_path: Path) -> None:
+def test_run_ends_with_what_was_there_at_its_start(client: Client, stream: Streams) -> None:
+    def send_more(_: str, epoch: int, tasks: list[Batches]) -> None:
+        # Not without end, or a run that reads on would never fail.
+        if tasks and epoch < 3:
+            client.send_batch("orders", range(100, 110))
+
+    client.send_batch("orders", range(10))
+    assert stream(maxOffsetsPerTrigger=5, sink=send_more).run() == [5, 5]
+    assert client.metrics("orders").visible_length == 20
+
+
+def test_checkpoint_of_another_queue_or_server_is_refused(client: Client, stream: Streams) -> None:
     client.create_queue("others")
     client.send("orders", 1)
-    run(stream(), tmp_path)
-    text = failure(lambda: run(stream("others"), tmp_path))
-    assert "the checkpoint is of queue orders, the option queue is others" in text
+    lake = stream()
+    lake.run()
+    with pytest.raises(PipelineError, match="the checkpoint is of queue orders, the option queue is others"):
+        lake.run(queue="others")
     # As after a restore into another server, which has the receiver's row, too.
-    offset = max((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda each: int(each.name))
-    version, settings, line = offset.read_text().splitlines()
-    system = json.loads(line)["system"]
-    forget(offset)
-    offset.write_text("\n".join([version, settings, line.replace(system, "4711")]))
+    newest = lake.logged("offsets")[1]
+    text = newest.read_text()
+    newest.write_text(text.replace(json.loads(text.splitlines()[-1])["system"], "4711"))
     client.send("orders", 2)
-    text = failure(lambda: run(stream(), tmp_path))
-    assert "the checkpoint of queue orders is of another server: 4711" in text
+    with pytest.raises(PipelineError, match="the checkpoint of queue orders is of another server: 4711"):
+        lake.run()
+    newest.write_text(text.replace('"v": 1', '"v": 2'))
+    with pytest.raises(PipelineError, match="the checkpoint is of version 2, this release knows 1"):
+        lake.run()
     assert client.metrics("orders").visible_length == 1
 
 
@@ -229,102 +200,211 @@ def test_checkpoint_of_another_queue_is_refused(client: Client, stream: Batch, t
     ],
 )
 def test_bad_option_of_a_stream_is_named(
-    client: Client, stream: Batch, tmp_path: Path, options: dict[str, str], text: str
+    client: Client, stream: Streams, options: dict[str, str], text: str
 ) -> None:
-    said = failure(lambda: run(stream(**options), tmp_path))
-    assert text in said, said
+    with pytest.raises(SpanmqError) as caught:
+        stream(**options).run()
+    assert text in str(caught.value)
     assert client.list_receivers() == []
 
 
-@pytest.mark.parametrize(
-    ("options", "mode", "text"),
-    [
-        ({"queue": "oders"}, "append", "there is no queue 'oders'\nhint: Did you mean orders?"),
-        (
-            {"queue": "orders", "writterId": "a"},
-            "append",
-            "no option 'writterid'\nhint: Did you mean writerId?",
-        ),
-        ({"queue": "orders"}, "complete", "a queue can't be overwritten"),
-    ],
-)
-def test_bad_option_of_a_stream_that_sends_is_named(
-    client: Client,
-    spark: SparkSession,
-    tmp_path: Path,
-    database: str,
-    options: dict[str, str],
-    mode: str,
-    text: str,
+@pytest.mark.parametrize("loss", ["noted", "purge"])
+def test_loss_of_what_a_stream_holds_stops_it_unless_it_may_lose(
+    client: Client, stream: Streams, database: str, loss: str
 ) -> None:
-    ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 2).load()
-    frame = (
-        ticks.groupBy().count().selectExpr("cast(count as string) as body")
-        if mode == "complete"
-        else (ticks.selectExpr("cast(value as string) as body"))
-    )
-    writer = frame.writeStream.format("spanmq").options(dsn=database, **options).outputMode(mode)
-    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    lake = stream()
+    client.send_batch("orders", range(10))
+    lake.run()
+    client.send_batch("orders", range(10, 20))
+    lake.run(kill="logged" if loss == "noted" else "claimed", maxOffsetsPerTrigger=5)
+    if loss == "noted":
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute("update spanmq.receiver_batch set state = 'lost' where batch = 2")
+    else:
+        client.purge("orders")
+    with pytest.raises(MessagesLostError, match="messages of batch 2 of queue orders are gone"):
+        lake.run()
+    client.send_batch("orders", range(20, 30))
+    lake.run(failOnDataLoss="false")
+    left = [range(15, 20)] if loss == "noted" else []
+    assert lake.bodies == once(range(10), range(20, 30), *left)
 
-    def act() -> None:
-        query = writer.start()
-        try:
-            query.awaitTermination(SECONDS)
-        finally:
-            query.stop()
 
-    said = failure(act)
-    assert text in said, said
+def test_message_that_the_code_cannot_bear_is_rejected(client: Client, stream: Streams) -> None:
+    client.send_batch("orders", range(10))
+    [poison] = [each.message_id for each in client.peek("orders", 10) if each.body == 3]
+    lake = stream(receiver="lake")
+    keep = lake.sink
+
+    def bear(query: str, epoch: int, tasks: list[Batches]) -> None:
+        if any("3" in batch.column("body").to_pylist() for task in tasks for batch in task):
+            raise ValueError("no such customer")
+        keep(query, epoch, tasks)
+
+    lake.sink = bear
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no such customer"):
+            lake.run()
+    assert client.reject_from_receiver("orders", "lake", poison, "no such customer") == 1
+    lake.run()
+    assert lake.bodies == once(range(3), range(4, 10))
+    assert [each.message_id for each in client.dead_letters("orders")] == [poison]
     assert client.metrics("orders").length == 0
 
 
-def test_purged_batch_stops_the_stream_unless_it_may_lose(
-    client: Client, spark: SparkSession, stream: Batch, tmp_path: Path, database: str
-) -> None:
-    client.send_batch("orders", range(10))
-    run(stream(), tmp_path)
-    forget(tmp_path / "lake" / "_spark_metadata" / last_commit(tmp_path).name)
-    forget(last_commit(tmp_path))
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("update spanmq.receiver_batch set state = 'lost'")
-    assert "messages of batch 1 of queue orders are gone" in failure(lambda: run(stream(), tmp_path))
-    client.send_batch("orders", [10])
-    run(stream(failOnDataLoss="false"), tmp_path)
-    assert lake(spark, tmp_path)[10] == 1
+def test_body_that_does_not_fit_stops_a_stream_that_fails_fast(client: Client, stream: Streams) -> None:
+    client.send("orders", "no struct")
+    options = {"bodySchema": "order long", "mode": "failfast"}
+    with pytest.raises(InvalidBodyError, match='does not fit the option bodySchema: "no struct"'):
+        stream(**options).run(body=StructType().add("order", "long"))
 
 
-def test_epoch_is_sent_once_however_a_replay_is_cut(
-    client: Client, stream: Batch, tmp_path: Path, database: str
-) -> None:
-    client.create_queue("copies")
-    client.send_batch("orders", range(100), group="a")
-
-    def forward(**options: Any) -> None:
-        frame = stream(**options).selectExpr("body", "`group`")
-        writer = frame.writeStream.format("spanmq").option("dsn", database).option("queue", "copies")
-        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-
-    forward()
-    forget(last_commit(tmp_path))
-    client.send_batch("orders", range(100, 105))
-    forward(minPartitions=5)
-    received = client.receive("copies", 1000)
-    assert Counter(message.body for message in received) == once(105)
-    assert received[0].group == "a"
-
-
-def test_senders_that_commit_late_lose_nothing(
-    client: Client, spark: SparkSession, stream: Batch, tmp_path: Path, database: str
-) -> None:
+def test_senders_that_commit_late_lose_nothing(client: Client, stream: Streams, database: str) -> None:
+    lake = stream()
     with psycopg.connect(database) as late, psycopg.connect(database) as never:
         Client(connection=late).send_batch("orders", range(5))
         Client(connection=never).send_batch("orders", [99])
         client.send_batch("orders", range(5, 10))
-        run(stream(), tmp_path)
+        lake.run()
         late.commit()
         never.rollback()
     client.send_batch("orders", [10])
-    run(stream(), tmp_path)
-    assert lake(spark, tmp_path) == once(11)
+    lake.run()
+    assert lake.bodies == once(range(11))
+
+
+@pytest.mark.parametrize("kill", ["logged", "written"])
+def test_epoch_is_sent_once_however_a_replay_is_cut(
+    client: Client, stream: Streams, load: Load, kill: str
+) -> None:
+    client.create_queue("copies")
+    client.send_batch("orders", range(100), group="a")
+    relay = stream(columns="body, group", sink=sink_to(load("copies").source))
+    relay.run(kill=kill)
+    client.send_batch("orders", range(100, 105), group="a")
+    assert relay.run(minPartitions=5) == [100, 5]
+    received = client.receive("copies", 1000)
+    assert Counter(message.body for message in received) == once(range(105))
+    assert {message.group for message in received} == {"a"}
+
+
+def test_stream_that_sends_what_is_no_json_sends_nothing_of_its_epoch(client: Client, load: Load) -> None:
+    broken = pyarrow.RecordBatch.from_pydict({"body": ["{broken"]})
+    good = pyarrow.RecordBatch.from_pydict({"body": ["1"]})
+    send = sink_to(load().source)
+    with pytest.raises(InvalidBodyError):
+        send("query", 0, [[good], [broken]])
+    assert client.metrics("orders").length == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "overwrite", "text"),
+    [
+        ({"queue": "oders"}, False, "there is no queue 'oders'\nhint: Did you mean orders?"),
+        ({"writterId": "a"}, False, "no option 'writterid'\nhint: Did you mean writerId?"),
+        ({}, True, "a queue can't be overwritten"),
+    ],
+)
+def test_bad_option_of_a_stream_that_sends_is_named(
+    client: Client, load: Load, options: dict[str, str], overwrite: bool, text: str
+) -> None:
+    send = sink_to(load(**options).source, overwrite=overwrite)
+    with pytest.raises(SpanmqError) as caught:
+        send("query", 0, [[pyarrow.RecordBatch.from_pydict({"body": ["1"]})]])
+    assert text in str(caught.value)
+    assert client.metrics("orders").length == 0
+
+
+def test_released_stream_settles_what_its_checkpoint_proves(
+    client: Client, stream: Streams, database: str, tmp_path: Path
+) -> None:
+    def release(*arguments: str) -> Any:
+        return CliRunner().invoke(app, ["release-receiver", "orders", "lake", *arguments, "--dsn", database])
+
+    lake, others, new = stream("lake", receiver="lake"), stream("others"), stream("new", receiver="lake")
+    client.send_batch("orders", range(20))
+    client.receive("orders", 10, lease=3600)
+    lake.run()
+    client.send_batch("orders", range(20, 30))
+    # A batch that is done and not settled yet, and one that is claimed only.
+    lake.run(kill="committed", maxOffsetsPerTrigger=4)
+    lake.run(kill="claimed", maxOffsetsPerTrigger=4)
+    client.create_queue("others")
+    client.send_batch("others", range(5))
+    others.run(queue="others")
+    for folder, text in (
+        (tmp_path, "is no checkpoint of a stream"),
+        (others.checkpoint, "is the checkpoint of another stream, from others"),
+    ):
+        refused = release("--checkpoint", str(folder))
+        assert (refused.exit_code, refused.stdout) == (1, "")
+        assert text in refused.stderr
+    done = release("--checkpoint", str(lake.checkpoint), "--json")
+    assert json.loads(done.stdout) == {"queue": "orders", "receiver": "lake", "released": 4}
+    assert client.metrics("orders").length == 16
+    [left] = client.list_receivers("orders")
+    assert (left.state, left.held) == ("released", 0)
+    # Another checkpoint may have the label now, and gets what is left.
+    new.run()
+    assert lake.bodies + new.bodies == once(range(10, 30))
+
+
+def test_two_streams_and_a_worker_share_what_late_senders_commit(
+    client: Client, stream: Streams, database: str
+) -> None:
+    committed: Counter[Any] = Counter()
+    worked: Counter[Any] = Counter()
+    lock = threading.Lock()
+    is_over = threading.Event()
+
+    def send(number: int) -> None:
+        chance = random.Random(number)
+        # A transaction ends while the next two of this sender are open.
+        opened: list[tuple[Any, list[int]]] = []
+        for step in range(12):
+            connection = psycopg.connect(database)
+            bodies = [number * 10_000 + step * 100 + i for i in range(chance.randint(1, 40))]
+            Client(connection=connection).send_batch("orders", bodies)
+            opened.append((connection, bodies))
+            while len(opened) > (2 if step < 11 else 0):
+                late, sent = opened.pop(chance.randrange(len(opened)))
+                if chance.random() < 0.3:
+                    late.rollback()
+                else:
+                    late.commit()
+                    with lock:
+                        committed.update(sent)
+                late.close()
+
+    def work() -> None:
+        with Client(database, maintain_interval=None) as worker:
+            while not is_over.is_set():
+                messages = worker.receive("orders", 7, lease=3600, wait=0.1)
+                worker.ack(messages)
+                worked.update(message.body for message in messages)
+
+    def drain(driver: Any) -> None:
+        while not is_over.is_set() or client.metrics("orders").length:
+            driver.step()
+
+    lakes = [stream(name, maxOffsetsPerTrigger=200) for name in ("one", "two")]
+    # These the streams have, before there is a worker; of the rest it is chance which is faster.
+    ours = range(900_000, 900_400)
+    client.send_batch("orders", ours)
+    committed.update(ours)
+    for lake in lakes:
+        assert lake.start().step() == 0
+        lake.run(kill="committed")
+    senders = [threading.Thread(target=send, args=(number,)) for number in range(8)]
+    others = [threading.Thread(target=drain, args=(lake.start(),)) for lake in lakes]
+    others.append(threading.Thread(target=work))
+    for thread in [*others, *senders]:
+        thread.start()
+    for thread in senders:
+        thread.join(WAIT_SECONDS)
+    is_over.set()
+    for thread in others:
+        thread.join(WAIT_SECONDS)
+    assert lakes[0].bodies + lakes[1].bodies + worked == committed
+    assert all(lake.bodies & Counter(ours) for lake in lakes)
+    assert len(committed) > 900

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -11,14 +10,13 @@ import psycopg
 import pyarrow
 import pytest
 from psycopg.conninfo import make_conninfo
+from pyspark.sql.types import StructType
+from tests.spark.conftest import Load
 
 from spanmq.client import Client
-from spanmq.errors import InvalidArgumentError, PipelineError, WriteClosedError
-
-pytest.importorskip("pyspark")
-
+from spanmq.errors import PipelineError, WriteClosedError
 from spanmq.spark.options import Options, read_options
-from spanmq.spark.writer import StreamWriter, check_columns, close, for_queue, publish, write_rows
+from spanmq.spark.writer import close, for_queue, publish, write_rows
 
 BODIES = [str(i) for i in range(100)]
 
@@ -67,13 +65,10 @@ def test_attempt_that_comes_after_all_is_published_writes_nothing(client: Client
 
 @pytest.mark.parametrize("more", [{}, {"writerId": "load"}])
 def test_stream_that_is_not_told_its_epoch_writes_nothing(
-    client: Client, options: Options, database: str, more: dict[str, str]
+    client: Client, load: Load, database: str, more: dict[str, str]
 ) -> None:
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    schema = StructType([StructField("body", StringType())])
     # Outside of a task of Spark's, where its undocumented names are not known.
-    writer = StreamWriter(read_options({"dsn": database, "queue": "orders", **more}), schema)
+    writer = load(**more).source.streamWriter(StructType().add("body", "string"), False)
     with pytest.raises(PipelineError, match="does not tell its tasks which query and epoch"):
         writer.write(batches())
     with psycopg.connect(database) as connection:
@@ -101,33 +96,6 @@ def test_option_names_the_column_of_the_group(client: Client, database: str) -> 
     found = {each.body: (each.group, each.headers) for each in client.receive("orders", 10)}
     assert (found[1][0], found[2], found[3][0]) == ("a", (None, None), "b")
     assert found[3][1] == {"trace": 1, "x-pgmq-group": "b"}
-
-
-@pytest.mark.parametrize(
-    ("columns", "group", "text"),
-    [
-        # What is not the group would be left out without a word.
-        (["body", "group"], "customer", "option group names the column 'customer'"),
-        (
-            ["body", "custommer"],
-            "customer",
-            "names the column 'customer'.*Did you mean custommer",
-        ),
-        (["body", "customer", "group"], "customer", "body, headers and customer: it has no column 'group'"),
-        (["body", "customer"], None, "body, headers and group: it has no column 'customer'"),
-        (["customer"], "customer", "the column body is missing"),
-    ],
-)
-def test_columns_that_would_be_lost_are_refused(
-    database: str, columns: list[str], group: str | None, text: str
-) -> None:
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    more = {"group": group} if group else {}
-    options = read_options({"dsn": database, "queue": "orders", **more})
-    with pytest.raises(InvalidArgumentError) as caught:
-        check_columns(options, StructType([StructField(name, StringType()) for name in columns]))
-    assert re.search(text, f"{caught.value} {caught.value.hint}", re.DOTALL)
 
 
 def test_write_that_was_given_up_is_never_seen(client: Client, options: Options) -> None:

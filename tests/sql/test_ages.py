@@ -2,15 +2,14 @@
 
 from typing import Any
 
-import pytest
 from psycopg import Connection, sql
 
 SECONDS = {1: 1000, 2: 2000, 3: 3000, 4: 4000, 299: 5000, 300: 6000}  # the more, the younger
 
 
-def prepare(connection: Connection[Any], create: str) -> None:
+def prepare(connection: Connection[Any]) -> None:
     """Send three hundred messages, past a block of 256, of which some have an age of their own."""
-    connection.execute(f"select pgmq.{create}('orders')".encode())
+    connection.execute("select pgmq.create('orders')")
     connection.execute(
         "select count(*) from pgmq.send_batch("
         "'orders', array(select to_jsonb(i) from generate_series(1, 300) i))"
@@ -36,9 +35,8 @@ def ages(connection: Connection[Any]) -> tuple[int, int]:
     return row[0], row[1]
 
 
-@pytest.mark.parametrize("create", ["create", "create_unlogged"])
-def test_ages_are_of_what_has_not_left_its_lease(connection: Connection[Any], create: str) -> None:
-    prepare(connection, create)
+def test_ages_are_of_what_has_not_left_its_lease(connection: Connection[Any]) -> None:
+    prepare(connection)
     connection.execute("select count(*) from pgmq.read('orders', 600, 300)")
     assert ages(connection) == (9, 4)
     connection.execute("select pgmq.delete('orders', 1)")

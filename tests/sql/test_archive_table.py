@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import psycopg
 import pytest
 from psycopg import Connection
+from tests.sql.queue import one, sqlstate_of
 
 MAKER = "spanmq_test_maker"
 TABLE = (
@@ -15,12 +15,6 @@ TABLE = (
 TRIGGER = "create trigger mine before insert on pgmq.a_jobs execute function pgmq.notify_queue_listeners()"
 
 
-def one(connection: Connection[Any], query: str) -> Any:
-    row = connection.execute(query.encode()).fetchone()
-    assert row is not None
-    return row[0]
-
-
 @pytest.fixture
 def maker(connection: Connection[Any]) -> Connection[Any]:
     """A session in the role of somebody who may make queues, and no more."""
@@ -29,16 +23,10 @@ def maker(connection: Connection[Any]) -> Connection[Any]:
     return connection
 
 
-def refused(connection: Connection[Any], statement: str) -> str:
-    with pytest.raises(psycopg.Error) as raised, connection.transaction():
-        connection.execute(statement.encode())
-    return raised.value.sqlstate or ""
-
-
 def test_who_makes_a_queue_puts_no_trigger_on_its_archive(maker: Connection[Any]) -> None:
     maker.execute("select pgmq.create('jobs')")
     # It would run with the rights of the schema's owner, whoever archives.
-    assert refused(maker, TRIGGER) == "42501"
+    assert sqlstate_of(maker, TRIGGER) == "42501"
     maker.execute("select pgmq.send('jobs', '1'), pgmq.archive('jobs', 1)")
     maker.execute("update pgmq.a_jobs set message = '2'; delete from pgmq.a_jobs; truncate pgmq.a_jobs")
 
@@ -47,15 +35,15 @@ def test_who_manages_a_queue_puts_no_trigger_on_its_archive(connection: Connecti
     connection.execute(f"create role {MAKER}; select pgmq.create('jobs')".encode())
     connection.execute("select pgmq.grant_queue(%s, 'jobs', 'manage')", [MAKER])
     connection.execute(f"set local role {MAKER}".encode())
-    assert refused(connection, TRIGGER) == "42501"
+    assert sqlstate_of(connection, TRIGGER) == "42501"
     connection.execute("update pgmq.a_jobs set message = '2'; delete from pgmq.a_jobs; truncate pgmq.a_jobs")
 
 
 def test_table_of_somebody_else_becomes_no_archive(maker: Connection[Any]) -> None:
     maker.execute(TABLE.encode())
-    assert refused(maker, "select pgmq.create('jobs')") == "42501"
+    assert sqlstate_of(maker, "select pgmq.create('jobs')") == "42501"
     maker.execute("reset role")
-    assert refused(maker, "select pgmq.create('jobs')") == "42501"
+    assert sqlstate_of(maker, "select pgmq.create('jobs')") == "42501"
     maker.execute("alter table pgmq.a_jobs owner to current_user; select pgmq.create('jobs')")
 
 
@@ -64,7 +52,7 @@ def test_table_of_somebody_else_takes_no_archive_s_place(maker: Connection[Any])
     maker.execute("reset role; alter table pgmq.a_jobs rename to a_kept")
     maker.execute(f"set local role {MAKER}".encode())
     maker.execute(TABLE.encode())
-    assert refused(maker, "select pgmq.archive('jobs', 1)") == "42501"
+    assert sqlstate_of(maker, "select pgmq.archive('jobs', 1)") == "42501"
     assert one(maker, "select count(*) from pgmq.q_jobs") == 1
 
 
@@ -73,8 +61,8 @@ def test_without_an_archive_all_else_goes_on(connection: Connection[Any]) -> Non
     connection.execute("select pgmq.convert_archive_partitioned('jobs', retention_interval => '1')")
     connection.execute("drop table pgmq.a_jobs")
     assert one(connection, "select pgmq.send('jobs', '2')") == 2
-    assert refused(connection, "select pgmq.archive('jobs', 2)") == "42P01"
-    assert refused(connection, "select pgmq.peek_archive('jobs')") == "42P01"
+    assert sqlstate_of(connection, "select pgmq.archive('jobs', 2)") == "42P01"
+    assert sqlstate_of(connection, "select pgmq.peek_archive('jobs')") == "42P01"
     for call in ("maintain()", "health()", "storage('jobs')", "list_queues()", "status('jobs', 1)"):
         connection.execute(f"select pgmq.{call}".encode())
     connection.execute("select pgmq.grant_queue('pg_monitor', 'jobs', 'manage')")

@@ -6,8 +6,8 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import Connection
-from tests.sql.races.sessions import Race
-from tests.sql.test_settling import KINDS, Orders
+from tests.sql.queue import Queue
+from tests.sql.race.sessions import Race
 
 ONE = "send('orders', '1')"
 THREE = "send_batch('orders', array['1', '2', '3']::jsonb[])"
@@ -24,28 +24,23 @@ SENDS = [
 ]
 
 
-@pytest.fixture(params=KINDS)
-def orders(connection: Connection[Any], request: pytest.FixtureRequest) -> Orders:
-    return Orders(connection, request.param)
-
-
-def limit(orders: Orders, n: int | None) -> None:
+def limit(orders: Queue, n: int | None) -> None:
     orders.policy(json.dumps({"max_backlog": n}))
 
 
-def refused(orders: Orders, call: str) -> psycopg.Error:
+def refused(orders: Queue, call: str) -> psycopg.Error:
     with pytest.raises(psycopg.Error) as raised, orders.connection.transaction():
         orders.rows(f"select * from pgmq.{call}")
     assert raised.value.sqlstate == "MQ062", raised.value
     return raised.value
 
 
-def forget_that_it_was_full(orders: Orders) -> None:
+def forget_that_it_was_full(orders: Queue) -> None:
     orders.rows("select setval(room, 0) from spanmq.queue where pg_sequence_last_value(room) < 0")
 
 
 @pytest.mark.parametrize("call", SENDS)
-def test_full_queue_takes_no_more_whatever_the_way(orders: Orders, call: str) -> None:
+def test_full_queue_takes_no_more_whatever_the_way(orders: Queue, call: str) -> None:
     orders.rows("select pgmq.bind_topic('a.b', 'orders')")
     limit(orders, 5)
     ids = orders.send(5)
@@ -54,7 +49,7 @@ def test_full_queue_takes_no_more_whatever_the_way(orders: Orders, call: str) ->
     assert orders.left() == ids
 
 
-def test_ids_are_not_drawn_for_what_is_refused(orders: Orders) -> None:
+def test_ids_are_not_drawn_for_what_is_refused(orders: Queue) -> None:
     limit(orders, 2)
     orders.send(2)
     before = orders.value("select pg_sequence_last_value(ids) from spanmq.queue")
@@ -63,7 +58,7 @@ def test_ids_are_not_drawn_for_what_is_refused(orders: Orders) -> None:
     assert orders.value("select pg_sequence_last_value(ids) from spanmq.queue") == before
 
 
-def test_batch_is_refused_as_a_whole_and_smaller_ones_still_go(orders: Orders) -> None:
+def test_batch_is_refused_as_a_whole_and_smaller_ones_still_go(orders: Queue) -> None:
     limit(orders, 5)
     orders.send(3)
     refused(orders, THREE)
@@ -71,7 +66,7 @@ def test_batch_is_refused_as_a_whole_and_smaller_ones_still_go(orders: Orders) -
     refused(orders, ONE)
 
 
-def test_what_is_settled_makes_room(orders: Orders) -> None:
+def test_what_is_settled_makes_room(orders: Queue) -> None:
     limit(orders, 3)
     orders.send(3)
     lease, ids = orders.receive(3)
@@ -82,7 +77,7 @@ def test_what_is_settled_makes_room(orders: Orders) -> None:
     refused(orders, ONE)
 
 
-def test_message_that_left_its_lease_by_itself_is_not_counted(orders: Orders) -> None:
+def test_message_that_left_its_lease_by_itself_is_not_counted(orders: Queue) -> None:
     limit(orders, 40)
     orders.send(40)
     orders.rows("select * from pgmq.receive('orders', 40)")
@@ -92,7 +87,7 @@ def test_message_that_left_its_lease_by_itself_is_not_counted(orders: Orders) ->
     refused(orders, ONE)
 
 
-def test_queue_that_was_full_is_believed_so_for_a_moment_only(orders: Orders) -> None:
+def test_queue_that_was_full_is_believed_so_for_a_moment_only(orders: Queue) -> None:
     limit(orders, 1)
     (only,) = orders.send(1)
     clock = "select (extract(epoch from clock_timestamp()) * 1000)::float8"
@@ -109,7 +104,7 @@ def test_queue_that_was_full_is_believed_so_for_a_moment_only(orders: Orders) ->
     orders.send(1)
 
 
-def test_counting_is_seldom(orders: Orders) -> None:
+def test_counting_is_seldom(orders: Queue) -> None:
     limit(orders, 128_000)
     orders.send(100)
     last = "select pg_sequence_last_value({}) from spanmq.queue"
@@ -120,7 +115,7 @@ def test_counting_is_seldom(orders: Orders) -> None:
     assert orders.value(last.format("room")) == room, "nobody counted"
 
 
-def test_more_than_a_128th_too_many_never_wait(orders: Orders) -> None:
+def test_more_than_a_128th_too_many_never_wait(orders: Queue) -> None:
     limit(orders, 1280)
     for _ in range(1280):
         orders.send(1)
@@ -136,7 +131,7 @@ def test_more_than_a_128th_too_many_never_wait(orders: Orders) -> None:
     assert 1280 <= orders.value(sent) <= 1290
 
 
-def test_limit_may_change_and_go(orders: Orders) -> None:
+def test_limit_may_change_and_go(orders: Queue) -> None:
     limit(orders, 2)
     orders.send(2)
     refused(orders, ONE)
@@ -151,7 +146,7 @@ def test_limit_may_change_and_go(orders: Orders) -> None:
     assert orders.rows("select from pg_class where relname ~ '^room_'") == []
 
 
-def test_what_comes_back_is_not_refused(orders: Orders) -> None:
+def test_what_comes_back_is_not_refused(orders: Queue) -> None:
     limit(orders, 3)
     orders.send(3)
     lease, ids = orders.receive(3)
@@ -164,7 +159,7 @@ def test_what_comes_back_is_not_refused(orders: Orders) -> None:
     assert len(orders.left()) == 4
 
 
-def test_schedule_waits_for_room(orders: Orders) -> None:
+def test_schedule_waits_for_room(orders: Queue) -> None:
     limit(orders, 1)
     (only,) = orders.send(1)
     orders.rows("select pgmq.schedule('tick', 'orders', '* * * * *', '{}')")
@@ -181,7 +176,7 @@ def test_schedule_waits_for_room(orders: Orders) -> None:
 
 
 def test_subscription_has_no_limit(connection: Connection[Any]) -> None:
-    orders = Orders(connection)
+    orders = Queue(connection)
     orders.rows("select pgmq.create_subscription('audit', 'orders')")
     with pytest.raises(psycopg.Error) as raised, connection.transaction():
         orders.rows("select pgmq.set_policy('audit', '{\"max_backlog\": 5}')")
@@ -193,10 +188,10 @@ def test_subscription_has_no_limit(connection: Connection[Any]) -> None:
 
 @pytest.mark.parametrize("value", ["0", "-1", '"many"', "1.5"])
 def test_limit_that_is_none_is_refused(connection: Connection[Any], value: str) -> None:
-    orders = Orders(connection)
+    orders = Queue(connection)
     with pytest.raises(psycopg.Error) as raised:
         orders.rows(f"select pgmq.set_policy('orders', '{{\"max_backlog\": {value}}}')")
-    assert raised.value.sqlstate == "MQ002"
+    assert raised.value.sqlstate == "MQ008"
 
 
 def test_senders_wait_for_nobody_and_go_beyond_by_what_is_under_way_only(database: str) -> None:

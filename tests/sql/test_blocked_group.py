@@ -4,31 +4,7 @@ from typing import Any
 
 import pytest
 from psycopg import Connection
-
-KINDS = {"logged": "create", "unlogged": "create_unlogged"}
-
-
-@pytest.fixture(params=KINDS)
-def jobs(request: pytest.FixtureRequest, connection: Connection[Any]) -> Connection[Any]:
-    connection.execute(f"select pgmq.{KINDS[request.param]}('jobs')".encode())
-    return connection
-
-
-def value(connection: Connection[Any], query: str, *arguments: Any) -> Any:
-    row = connection.execute(query.encode(), arguments).fetchone()
-    return None if row is None else row[0]
-
-
-def column(connection: Connection[Any], query: str, *arguments: Any) -> list[Any]:
-    return [row[0] for row in connection.execute(query.encode(), arguments).fetchall()]
-
-
-def kill(connection: Connection[Any], ids: list[int]) -> None:
-    connection.execute(
-        "select spanmq.bury(q, spanmq.take_out_of(q, %s, null), clock_timestamp(),"
-        " ('PERMANENT', 'boom', null, null, null)::spanmq.reason) from spanmq.queue q where q.name = 'jobs'",
-        [ids],
-    )
+from tests.sql.queue import column, kill, one
 
 
 def blocked(connection: Connection[Any]) -> list[int]:
@@ -39,7 +15,7 @@ def blocked(connection: Connection[Any]) -> list[int]:
         '\'{"x-pgmq-group": "a"}\', \'{"x-pgmq-group": "a"}\', \'{"x-pgmq-group": "a"}\','
         ' \'{"x-pgmq-group": "b"}\', null]::jsonb[])',
     )
-    kill(connection, ids[:1])
+    kill(connection, ids[:1], queue="jobs")
     return ids
 
 
@@ -64,14 +40,14 @@ def test_group_waits_for_its_dead_letter_which_is_first_again(blocking: Connecti
     assert received(blocking) == ids[3:]
     assert column(blocking, "select msg_id from pgmq.redrive('jobs', delay => 60)") == ids[:1]
     assert received(blocking) == [], "the group waits through the delay"
-    value(blocking, "select pgmq.set_vt('jobs', %s, 0)", ids[0])
+    one(blocking, "select pgmq.set_vt('jobs', %s, 0)", ids[0])
     assert received(blocking) == ids[:3]
     assert column(blocking, "select * from spanmq.blocked_group") == []
 
 
 def test_group_goes_on_when_its_dead_letter_is_discarded(blocking: Connection[Any]) -> None:
     ids = blocked(blocking)
-    assert value(blocking, "select pgmq.purge_dead_letters('jobs')") == 1
+    assert one(blocking, "select pgmq.purge_dead_letters('jobs')") == 1
     assert received(blocking) == ids[1:]
 
 
@@ -92,8 +68,8 @@ def test_groups_go_on_when_the_policy_is_taken_back(blocking: Connection[Any]) -
 def test_group_waits_for_the_last_of_its_dead_letters(blocking: Connection[Any]) -> None:
     ids = blocked(blocking)
     assert received(blocking) == ids[3:]
-    kill(blocking, ids[1:2])
-    value(blocking, "select pgmq.redrive_message('jobs', %s, delay => 0)", ids[0])
+    kill(blocking, ids[1:2], queue="jobs")
+    one(blocking, "select pgmq.redrive_message('jobs', %s, delay => 0)", ids[0])
     assert received(blocking) == []
-    value(blocking, "select pgmq.redrive_message('jobs', %s, delay => 0)", ids[1])
+    one(blocking, "select pgmq.redrive_message('jobs', %s, delay => 0)", ids[1])
     assert received(blocking) == ids[:3]

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
+from tests.sql.queue import one
 
 from spanmq.client import Client
 
@@ -29,11 +30,6 @@ def observer(database: str) -> Iterator[Connection]:
     """Another session in the same database."""
     with psycopg.connect(database, autocommit=True) as connection:
         yield connection
-
-
-def one(connection: Connection, query: str, *parameters: object) -> Any:
-    row = connection.execute(query.encode(), parameters).fetchone()
-    return None if row is None else row[0]
 
 
 def begin(connection: Connection, queue: str, n: int) -> list[tuple[str, int, int, datetime]]:

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
+from tests.sql.queue import one, sqlstate_of
 
 from spanmq.client import Client
 from spanmq.testing import wait_until_waiting
@@ -15,16 +16,11 @@ from spanmq.testing import wait_until_waiting
 Connection = psycopg.Connection[Any]
 
 
-@pytest.fixture(params=["logged", "unlogged"])
-def client(connection: Connection, request: pytest.FixtureRequest) -> Client:
+@pytest.fixture
+def client(connection: Connection) -> Client:
     client = Client(connection=connection)
-    client.create_queue("orders", unlogged=request.param == "unlogged")
+    client.create_queue("orders")
     return client
-
-
-def one(connection: Connection, query: str, *parameters: object) -> Any:
-    row = connection.execute(query.encode(), parameters).fetchone()
-    return None if row is None else row[0]
 
 
 def write(
@@ -49,12 +45,6 @@ def publish(connection: Connection, write_id: int | None, blocks: list[int], epo
     return int(
         one(connection, "select pgmq.bulk_publish('orders', 'w', %s, %s, %s)", epoch, write_id, blocks)
     )
-
-
-def code(connection: Connection, act: Any) -> str | None:
-    with pytest.raises(psycopg.Error) as caught, connection.transaction():
-        act()
-    return caught.value.sqlstate
 
 
 def test_nothing_is_seen_before_it_is_published(client: Client, connection: Connection) -> None:
@@ -93,10 +83,10 @@ def test_epoch_is_published_once_however_it_is_cut(client: Client, connection: C
 def test_closed_write_is_not_published(client: Client, connection: Connection) -> None:
     write_id, blocks = write(connection, 10)
     assert one(connection, "select pgmq.bulk_close('orders', 'w', 0)") is None
-    assert code(connection, lambda: publish(connection, write_id, blocks)) == "MQ050"
+    assert sqlstate_of(connection, lambda: publish(connection, write_id, blocks)) == "MQ050"
     # The epoch runs again, under another write: the late publish of the first still fails.
     again, more = write(connection, 4)
-    assert code(connection, lambda: publish(connection, write_id, blocks)) == "MQ050"
+    assert sqlstate_of(connection, lambda: publish(connection, write_id, blocks)) == "MQ050"
     assert publish(connection, again, more) == 4
 
 
@@ -109,7 +99,7 @@ def test_abort_of_what_is_published_changes_nothing(client: Client, connection: 
 
 def test_missing_rows_are_noticed(client: Client, connection: Connection) -> None:
     write_id, blocks = write(connection, 10, skip=1)
-    assert code(connection, lambda: publish(connection, write_id, blocks)) == "MQ002"
+    assert sqlstate_of(connection, lambda: publish(connection, write_id, blocks)) == "MQ002"
     assert client.metrics("orders").length == 0
 
 
@@ -136,7 +126,7 @@ def test_abandoned_write_is_swept(database: str) -> None:
         while client.maintain():
             pass
         assert one(own, "select count(*) from spanmq.bulk_block") == 0
-        assert code(own, lambda: publish(own, write_id, blocks)) == "MQ050"
+        assert sqlstate_of(own, lambda: publish(own, write_id, blocks)) == "MQ050"
 
 
 def test_two_who_publish_one_epoch_send_it_once(database: str) -> None:

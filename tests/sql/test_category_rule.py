@@ -127,6 +127,11 @@ def test_rules_of_a_queue_go_with_it(orders: Connection[Any]) -> None:
         ("x", "BUSINESS", {"error": "(?=.*a)(?=.*b)c"}, "MQ020"),
         ("x", "BUSINESS", {"error": "(?<!a)b"}, "MQ020"),
         ("x", "BUSINESS", {"error": "((a{1,250}){1,250}){1,250}"}, "MQ020"),
+        ("x", "BUSINESS", {"error": "(?:.?.?.?.?.?){1,120}!!7"}, "MQ020"),
+        ("x", "BUSINESS", {"error": "(?:a{1,200}){1,200}b"}, "MQ020"),
+        ("x", "BUSINESS", {"error": "(?:.?){1,40}" * 20}, "MQ020"),
+        ("x", "BUSINESS", {"error": "x{0,255}" * 30}, "MQ020"),
+        ("x", "BUSINESS", {"error": "a{99999999999999999999}"}, "MQ020"),
         ("x", "BUSINESS", {}, "MQ002"),
         ("x", "BUSINESS", {"error": "a", "place": None}, "MQ002"),
         ("x", "business", {"error": "a"}, "MQ002"),
@@ -144,6 +149,20 @@ def test_what_is_no_rule_is_refused_and_changes_nothing(
         set_rule(orders, name, category, **more)
     assert error.value.sqlstate == sqlstate
     assert rules(orders) == before
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(\d{1,3}\.){3}\d{1,3}",
+        "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
+        "timed out after .{1,200} seconds, .{0,100} left",
+        r"(?:\w+\s+){1,20}failed",
+        "a{3,}",
+    ],
+)
+def test_usual_repeats_are_a_rule(orders: Connection[Any], pattern: str) -> None:
+    set_rule(orders, "x", "BUSINESS", error=pattern)
 
 
 def test_only_the_beginning_of_a_long_error_is_looked_at(orders: Connection[Any]) -> None:

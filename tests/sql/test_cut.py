@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from psycopg import Connection
-from tests.sql.faults.conftest import pages_touched
+from tests.sql.cost.counts import pages_touched
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError
@@ -50,6 +50,13 @@ def test_large_body_is_told_and_not_read(connection: Connection[Any], what: str)
     # The whole of it is some 250 pages.
     assert pages_touched(connection, f"select sum(length(message::text)) from ({whole}) l") > 200
     assert pages_touched(connection, f"select sum(length(message::text)) from ({cut}) l") < 120
+
+
+@pytest.mark.parametrize("what", LOOKS)
+def test_message_without_headers_has_none_in_a_look(connection: Connection[Any], what: str) -> None:
+    fill(connection, what)
+    looked = LOOKS[what].format(", body_bytes_max => 1000")
+    assert connection.execute(f"select distinct headers from ({looked}) l".encode()).fetchall() == [(None,)]
 
 
 def test_limit_is_of_bytes_and_no_less_than_none(connection: Connection[Any]) -> None:

@@ -7,13 +7,12 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import Connection
+from tests.sql.queue import kill
 
-KINDS = {"logged": "create", "unlogged": "create_unlogged"}
 
-
-@pytest.fixture(params=KINDS)
-def orders(request: pytest.FixtureRequest, connection: Connection[Any]) -> Connection[Any]:
-    connection.execute(f"select pgmq.{KINDS[request.param]}('orders')".encode())
+@pytest.fixture
+def orders(connection: Connection[Any]) -> Connection[Any]:
+    connection.execute("select pgmq.create('orders')")
     return connection
 
 
@@ -25,22 +24,6 @@ def send(
         [queue, list(map(json.dumps, bodies)), [json.dumps(headers)] * len(bodies)],
     )
     return [row[0] for row in rows.fetchall()]
-
-
-def kill(
-    connection: Connection[Any],
-    ids: list[int],
-    category: str = "PERMANENT",
-    error: str | None = "boom",
-    error_class: str | None = None,
-    queue: str = "orders",
-) -> None:
-    """Dead-letter messages, as a reject does."""
-    connection.execute(
-        "select spanmq.bury(q, spanmq.take_out_of(q, %s, null), clock_timestamp(),"
-        " (%s, %s, %s, 'Traceback', 'worker 1')::spanmq.reason) from spanmq.queue q where q.name = %s",
-        [ids, category, error, error_class, queue],
-    )
 
 
 def found(connection: Connection[Any], **filters: Any) -> list[int]:

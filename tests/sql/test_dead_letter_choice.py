@@ -6,11 +6,7 @@ import psycopg
 import pytest
 from psycopg import Connection
 from psycopg.errors import InsufficientPrivilege
-
-
-def value(connection: Connection[Any], query: str, *arguments: Any) -> Any:
-    row = connection.execute(query.encode(), arguments).fetchone()
-    return None if row is None else row[0]
+from tests.sql.queue import one
 
 
 @pytest.fixture
@@ -35,23 +31,23 @@ def ids(connection: Connection[Any], queue: str) -> list[int]:
 def test_chosen_are_put_back_once_and_only_of_their_queue(dead: Connection[Any]) -> None:
     mine, others = ids(dead, "jobs"), ids(dead, "others")
     redrive = "select pgmq.redrive_chosen('jobs', %s, delay => 0)"
-    assert value(dead, redrive, [mine[2], mine[0], others[0], 10**9]) == 2
-    assert value(dead, redrive, mine[:3]) == 1
-    assert value(dead, redrive, []) == 0
+    assert one(dead, redrive, [mine[2], mine[0], others[0], 10**9]) == 2
+    assert one(dead, redrive, mine[:3]) == 1
+    assert one(dead, redrive, []) == 0
     assert ids(dead, "jobs") == [mine[3]]
     assert ids(dead, "others") == others
     received = dead.execute("select msg_id from pgmq.receive('jobs', 10)").fetchall()
     assert received == [(1,), (2,), (3,)]
-    assert value(dead, "select n from pgmq.count_dead_letters('jobs')") == 1
+    assert one(dead, "select n from pgmq.count_dead_letters('jobs')") == 1
 
 
 def test_chosen_are_discarded_and_what_was_put_back_stays(dead: Connection[Any]) -> None:
     mine = ids(dead, "jobs")
-    value(dead, "select pgmq.redrive_chosen('jobs', %s)", mine[:1])
-    assert value(dead, "select pgmq.discard_chosen('jobs', %s)", mine[:3]) == 2
+    one(dead, "select pgmq.redrive_chosen('jobs', %s)", mine[:1])
+    assert one(dead, "select pgmq.discard_chosen('jobs', %s)", mine[:3]) == 2
     assert ids(dead, "jobs") == mine[3:]
-    assert value(dead, "select count(*) from pgmq.dead_letters('jobs', redriven => true)") == 1
-    assert value(dead, "select pgmq.status('jobs', 2)") == "unknown"
+    assert one(dead, "select count(*) from pgmq.dead_letters('jobs', redriven => true)") == 1
+    assert one(dead, "select pgmq.status('jobs', 2)") == "unknown"
 
 
 def test_too_many_and_without_rights_are_refused(dead: Connection[Any]) -> None:

@@ -5,23 +5,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import Connection
-
-KINDS = {"logged": "create", "unlogged": "create_unlogged"}
-
-
-@pytest.fixture(params=KINDS)
-def jobs(request: pytest.FixtureRequest, connection: Connection[Any]) -> Connection[Any]:
-    connection.execute(f"select pgmq.{KINDS[request.param]}('jobs')".encode())
-    return connection
-
-
-def value(connection: Connection[Any], query: str, *arguments: Any) -> Any:
-    row = connection.execute(query.encode(), arguments).fetchone()
-    return None if row is None else row[0]
-
-
-def column(connection: Connection[Any], query: str, *arguments: Any) -> list[Any]:
-    return [row[0] for row in connection.execute(query.encode(), arguments).fetchall()]
+from tests.sql.queue import column, one
 
 
 def settle(connection: Connection[Any], verb: str, **more: Any) -> str:
@@ -35,14 +19,14 @@ def settle(connection: Connection[Any], verb: str, **more: Any) -> str:
 
 
 def test_story_is_told_over_all_deaths(jobs: Connection[Any]) -> None:
-    id_ = value(jobs, "select pgmq.send('jobs', '1')")
+    id_ = one(jobs, "select pgmq.send('jobs', '1')")
     assert settle(jobs, "nack", error="one", category="UNKNOWN", retry_in=0.0) == "retrying"
     assert settle(jobs, "reject", error="two", category="BUSINESS") == "dead"
-    assert value(jobs, "select pgmq.status('jobs', %s)", id_) == "dead"
-    assert column(jobs, "select msg_id from pgmq.redrive('jobs')") == [id_]
-    assert value(jobs, "select pgmq.status('jobs', %s)", id_) == "delayed"
-    value(jobs, "select pgmq.set_vt('jobs', %s, 0)", id_)
-    assert value(jobs, "select pgmq.status('jobs', %s)", id_) == "pending"
+    assert one(jobs, "select pgmq.status('jobs', %s)", id_) == "dead"
+    assert column(jobs, "select msg_id from pgmq.redrive('jobs', delay => 60)") == [id_]
+    assert one(jobs, "select pgmq.status('jobs', %s)", id_) == "delayed"
+    one(jobs, "select pgmq.set_vt('jobs', %s, 0)", id_)
+    assert one(jobs, "select pgmq.status('jobs', %s)", id_) == "pending"
     assert settle(jobs, "nack", error="three", category="UNKNOWN", retry_in=0.0) == "retrying"
     story = "select outcome, attempt, error from pgmq.failures('jobs', %s)"
     so_far = [("retrying", 1, "one"), ("dead", 2, "two"), ("retrying", 1, "three")]
@@ -57,14 +41,14 @@ def test_story_is_told_over_all_deaths(jobs: Connection[Any]) -> None:
     column(jobs, "select msg_id from pgmq.redrive('jobs', delay => 0)")
     assert jobs.execute("select outcome from pgmq.failures('jobs', %s)", [id_]).fetchall()[-1] == ("dead",)
     assert settle(jobs, "ack") == "acked"
-    assert value(jobs, "select pgmq.status('jobs', %s)", id_) == "completed"
+    assert one(jobs, "select pgmq.status('jobs', %s)", id_) == "completed"
 
 
 def test_purged_dead_letter_is_unknown(jobs: Connection[Any]) -> None:
-    id_ = value(jobs, "select pgmq.send('jobs', '1')")
+    id_ = one(jobs, "select pgmq.send('jobs', '1')")
     settle(jobs, "reject", error="no")
-    assert value(jobs, "select pgmq.purge_dead_letters('jobs')") == 1
-    assert value(jobs, "select pgmq.status('jobs', %s)", id_) == "unknown"
+    assert one(jobs, "select pgmq.purge_dead_letters('jobs')") == 1
+    assert one(jobs, "select pgmq.status('jobs', %s)", id_) == "unknown"
 
 
 def test_rules_and_category_policies_decide_what_a_nack_does(jobs: Connection[Any]) -> None:
@@ -94,7 +78,7 @@ def test_category_policy_of_a_queue_goes_before_the_general_one(jobs: Connection
     ]
     assert policies(jobs, "jobs") == general
     set_ = "select pgmq.set_category_policy(%s, %s, %s::jsonb)"
-    changed = value(jobs, set_, "jobs", "DEPENDENCY", '{"backoff_base": 5, "max_attempts": 9}')
+    changed = one(jobs, set_, "jobs", "DEPENDENCY", '{"backoff_base": 5, "max_attempts": 9}')
     assert changed == {
         "category": "DEPENDENCY",
         "retries": True,
@@ -103,13 +87,13 @@ def test_category_policy_of_a_queue_goes_before_the_general_one(jobs: Connection
         "backoff_factor": None,
         "backoff_max": None,
     }
-    value(jobs, set_, "jobs", "DEPENDENCY", '{"backoff_base": null, "backoff_max": 60}')
+    one(jobs, set_, "jobs", "DEPENDENCY", '{"backoff_base": null, "backoff_max": 60}')
     assert policies(jobs, "jobs")["DEPENDENCY"] == (True, 9, None, None, 60, "jobs")
-    value(jobs, set_, None, "DEPENDENCY", '{"retries": false}')
+    one(jobs, set_, None, "DEPENDENCY", '{"retries": false}')
     assert policies(jobs, "jobs")["DEPENDENCY"] == (True, 9, None, None, 60, "jobs")
-    value(jobs, set_, "jobs", "DEPENDENCY", None)
+    one(jobs, set_, "jobs", "DEPENDENCY", None)
     assert policies(jobs, "jobs")["DEPENDENCY"] == (False, None, None, None, None, None)
-    value(jobs, set_, None, "DEPENDENCY", '{"retries": null}')
+    one(jobs, set_, None, "DEPENDENCY", '{"retries": null}')
     assert policies(jobs) == general
 
 
@@ -153,9 +137,9 @@ def touched(connection: Connection[Any], query: str) -> int:
         "select coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)"
         " from pg_stat_xact_user_tables where relid = 'spanmq.dead_letter'::regclass"
     )
-    before = int(value(connection, count))
+    before = int(one(connection, count))
     connection.execute(query.encode())
-    return int(value(connection, count)) - before
+    return int(one(connection, count)) - before
 
 
 def test_what_is_found_costs_what_is_shown(jobs: Connection[Any]) -> None:
@@ -180,7 +164,7 @@ def test_what_is_found_costs_what_is_shown(jobs: Connection[Any]) -> None:
     }
     for more, n in queries.items():
         call = f"pgmq.dead_letters(queue => 'jobs', qty => 20{more and ', ' + more})"
-        assert value(jobs, f"select count(*) from {call}") == n, more
+        assert one(jobs, f"select count(*) from {call}") == n, more
         assert touched(jobs, f"select * from {call}") <= 700, more
     assert touched(jobs, "select * from pgmq.redrive('jobs', qty => 20, dry_run => true)") <= 100
     assert touched(jobs, "select * from pgmq.redrive('jobs', qty => 20)") <= 200

@@ -1,11 +1,9 @@
 """What died together is one row for a while; for whoever looks or acts each is like any other dead letter."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.sql.model.invariants import broken_invariants
-from tests.sql.races.sessions import Race, Session
+from tests.sql.race.sessions import Race, Session
 
 REJECT = "select * from pgmq.reject('jobs', %s, %s, 'boom', 'BUSINESS', 'Boom', worker => 'w1')"
 LETTERS = (
@@ -23,13 +21,6 @@ IN_BULK = (
     "select d.* from pgmq.dead_letter_extent('jobs') e,"
     " pgmq.dead_letters_between('jobs', e.first_id, e.last_id) d order by dead_letter_id"
 )
-
-
-@pytest.fixture
-def race(database: str) -> Iterator[Race]:
-    with Race(database) as opened:
-        yield opened
-        assert broken_invariants(opened.main.connection) == []
 
 
 def send(race: Race, n: int) -> list[int]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from psycopg import Connection
+from tests.sql.queue import column
 
 KINDS = ("create", "create_unlogged", "create_partitioned")
 # Whatever makes something to be kept for a queue.
@@ -41,10 +42,6 @@ RELATIONS = (
     "select oid::regclass::text from pg_class"
     " where relnamespace in ('spanmq'::regnamespace, 'pgmq'::regnamespace)"
 )
-
-
-def column(connection: Connection[Any], query: str) -> list[Any]:
-    return [row[0] for row in connection.execute(query.encode()).fetchall()]
 
 
 @pytest.mark.parametrize("kind", KINDS)

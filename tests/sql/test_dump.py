@@ -11,6 +11,7 @@ import psycopg
 from psycopg import Connection
 from tests.sql.conformance.listening import listening
 from tests.sql.model.invariants import broken_invariants
+from tests.sql.queue import column
 
 from spanmq import embedded, schema
 
@@ -81,10 +82,6 @@ POLICIES = {
     "ordered": '{"ordered": true, "dead_letter_blocks_group": true}',
     "slow": '{"rate_limit": 0.001, "rate_burst": 2}',
 }
-
-
-def column(connection: Connection[Any], query: str) -> list[Any]:
-    return [row[0] for row in connection.execute(query.encode())]
 
 
 def maintain(connection: Connection[Any]) -> list[Any]:

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from psycopg import Connection
 
-KINDS = {"logged": "create", "unlogged": "create_unlogged"}
 SETTLE = (
     "select count(*) from (select lease_id, array_agg(msg_id) as ids from pgmq.receive('jobs', %s)"
     " where msg_id %% 3 <> 1 group by lease_id) r,"
@@ -15,11 +14,9 @@ SETTLE = (
 STORY = "attempt, failed_at, outcome, category, error, error_class, traceback, worker, retry_at"
 
 
-@pytest.fixture(params=KINDS)
-def jobs(request: pytest.FixtureRequest, connection: Connection[Any]) -> Connection[Any]:
-    connection.execute(f"select pgmq.{KINDS[request.param]}('jobs')".encode())
-    connection.execute("select pgmq.send('jobs', to_jsonb(i)) from generate_series(1, 600) i")
-    return connection
+@pytest.fixture(autouse=True)
+def fill(jobs: Connection[Any]) -> None:
+    jobs.execute("select pgmq.send('jobs', to_jsonb(i)) from generate_series(1, 600) i")
 
 
 def test_failures_of_a_range_are_those_of_its_messages(jobs: Connection[Any]) -> None:

@@ -3,25 +3,22 @@
 Proved by what is delivered and by pages touched, not by time.
 """
 
-import json
 from typing import Any
 
 import pytest
 from psycopg import Connection
+from tests.sql.cost.counts import pages_touched as pages
+from tests.sql.queue import column
 
 FREE, LONG = 40, 3000
 PAGES = 3000
 
 
-@pytest.fixture(params=["create", "create_unlogged"])
-def orders(request: pytest.FixtureRequest, connection: Connection[Any]) -> Connection[Any]:
-    connection.execute(f"select pgmq.{request.param}('orders')".encode())
+@pytest.fixture
+def orders(connection: Connection[Any]) -> Connection[Any]:
+    connection.execute("select pgmq.create('orders')")
     connection.execute("select pgmq.set_policy('orders', '{\"ordered\": true}')")
     return connection
-
-
-def column(connection: Connection[Any], text: str, *arguments: Any) -> list[Any]:
-    return [row[0] for row in connection.execute(text.encode(), arguments or None).fetchall()]
 
 
 def send(connection: Connection[Any], n: int, group: str) -> None:
@@ -31,18 +28,6 @@ def send(connection: Connection[Any], n: int, group: str) -> None:
         f" array(select jsonb_build_object('x-pgmq-group', {group}) from generate_series(1, %s) i))".encode(),
         [n, n],
     )
-
-
-def pages(connection: Connection[Any], text: str) -> int:
-    """Count the pages that a call touches, all inner statements included; the least of three, rolled back."""
-    counts: list[int] = []
-    for _ in range(3):
-        with connection.transaction(force_rollback=True):
-            row = connection.execute(f"explain (analyze, buffers, format json) {text}".encode()).fetchone()
-        assert row is not None
-        plan = (row[0] if isinstance(row[0], list) else json.loads(row[0]))[0]["Plan"]
-        counts.append(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] + plan["Local Hit Blocks"])
-    return min(counts)
 
 
 @pytest.mark.parametrize("quantity", [1, 4, 10])

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import Connection
 from tests.patience import WAIT_SECONDS
-from tests.sql.races.sessions import Race
+from tests.sql.race.sessions import Race
 
 
 def health(connection: Connection[Any], queue: str = "jobs") -> dict[str, Any]:
@@ -26,9 +26,8 @@ def finding(connection: Connection[Any], check: str, arguments: str = "") -> tup
     return row[0], row[1]
 
 
-@pytest.mark.parametrize("kind", ["create", "create_unlogged"])
-def test_messages_are_counted_by_state(connection: Connection[Any], kind: str) -> None:
-    connection.execute(f"select pgmq.{kind}('jobs')".encode())
+def test_messages_are_counted_by_state(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('jobs')")
     assert health(connection)["backlog"] == 0
     assert health(connection)["oldest_ready_seconds"] is None
     connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[100]))")
@@ -222,7 +221,7 @@ def test_seconds_of_statistics_are_positive(connection: Connection[Any], seconds
 
 def test_every_finding_has_a_level_and_every_bad_one_an_advice(connection: Connection[Any]) -> None:
     rows = connection.execute("select * from pgmq.doctor(clock_timestamp(), 1)").fetchall()
-    assert len({row[0] for row in rows}) == len(rows) == 13
+    assert len({row[0] for row in rows}) == len(rows) == 14
     assert all(found for _, _, found, _ in rows)
     assert all((advice is None) == (level == "ok") for _, level, _, advice in rows)
     assert {level for _, level, _, _ in rows} <= {"ok", "warning", "problem"}
@@ -302,3 +301,12 @@ def test_held_snapshot_is_named(database: str) -> None:
         assert found[0] == "ok"
         holder.rollback()
         assert ours not in finding(race.main.connection, "snapshots")[1]
+
+
+def test_doctor_warns_of_functions_that_would_be_compiled_at_each_call(connection: Connection[Any]) -> None:
+    connection.execute("set local jit = on")
+    assert finding(connection, "jit") == ("ok", "no call is compiled")
+    connection.execute("alter function pgmq.metrics(text) reset jit")
+    assert finding(connection, "jit") == ("warning", "1 functions may be compiled at each call")
+    connection.execute("set local jit = off")
+    assert finding(connection, "jit") == ("ok", "no call is compiled")

@@ -1,20 +1,12 @@
 """hold: single messages of a lease held longer, or shorter, than the rest of it."""
 
-from typing import Any
-
 import psycopg
 import pytest
-from psycopg import Connection
-from tests.sql.races.sessions import Race
-from tests.sql.test_settling import KINDS, Orders
+from tests.sql.queue import Queue
+from tests.sql.race.sessions import Race
 
 
-@pytest.fixture(params=KINDS)
-def orders(connection: Connection[Any], request: pytest.FixtureRequest) -> Orders:
-    return Orders(connection, request.param)
-
-
-def seconds_left(orders: Orders) -> list[int]:
+def seconds_left(orders: Queue) -> list[int]:
     """Of each message of the queue, rounded to 200: the machine may stand still for a while."""
     return [
         int(row[0])
@@ -25,7 +17,7 @@ def seconds_left(orders: Orders) -> list[int]:
     ]
 
 
-def of_message(orders: Orders, message_id: int) -> int:
+def of_message(orders: Queue, message_id: int) -> int:
     return int(
         orders.value(
             "select round(extract(epoch from vt - clock_timestamp()) / 200) * 200 from pgmq.q_orders"
@@ -36,7 +28,7 @@ def of_message(orders: Orders, message_id: int) -> int:
 
 
 @pytest.mark.parametrize("place", [0, 4, 9])
-def test_one_message_is_held_by_itself(orders: Orders, place: int) -> None:
+def test_one_message_is_held_by_itself(orders: Queue, place: int) -> None:
     ids = orders.send(10)
     lease, _ = orders.receive(10, 600)
     assert orders.settle("hold", lease, [ids[place]], 6000) == {ids[place]: "held"}
@@ -44,14 +36,14 @@ def test_one_message_is_held_by_itself(orders: Orders, place: int) -> None:
     assert seconds_left(orders) == [600] * 9 + [6000]
 
 
-def test_shorter_is_shorter(orders: Orders) -> None:
+def test_shorter_is_shorter(orders: Queue) -> None:
     ids = orders.send(3)
     lease, _ = orders.receive(3, 6000)
     orders.settle("hold", lease, ids[:1], 600)
     assert seconds_left(orders) == [600, 6000, 6000]
 
 
-def test_what_was_held_is_still_of_its_lease(orders: Orders) -> None:
+def test_what_was_held_is_still_of_its_lease(orders: Queue) -> None:
     ids = orders.send(6)
     lease, _ = orders.receive(6, 600)
     orders.settle("hold", lease, [ids[0]], 6000)
@@ -68,7 +60,7 @@ def test_what_was_held_is_still_of_its_lease(orders: Orders) -> None:
     assert orders.settle("ack", lease, ids[4:]) == dict.fromkeys(ids[4:], "acked")
 
 
-def test_message_that_was_held_for_less_comes_again_alone(orders: Orders) -> None:
+def test_message_that_was_held_for_less_comes_again_alone(orders: Queue) -> None:
     ids = orders.send(4)
     lease, _ = orders.receive(4, 600)
     orders.settle("hold", lease, [ids[2]], 0.001)
@@ -79,7 +71,7 @@ def test_message_that_was_held_for_less_comes_again_alone(orders: Orders) -> Non
     }
 
 
-def test_what_left_the_lease_one_by_one_does_not_come_back(orders: Orders) -> None:
+def test_what_left_the_lease_one_by_one_does_not_come_back(orders: Queue) -> None:
     ids = orders.send(40)
     lease, _ = orders.receive(40, 60)
     for each in ids[1:30:3]:
@@ -91,7 +83,7 @@ def test_what_left_the_lease_one_by_one_does_not_come_back(orders: Orders) -> No
 
 
 @pytest.mark.parametrize("arguments", ["0, '{1}', 60", "5, null, 60", "5, '{1}', 0", "5, '{1}', 'nan'"])
-def test_what_can_t_be_meant_is_refused(orders: Orders, arguments: str) -> None:
+def test_what_can_t_be_meant_is_refused(orders: Queue, arguments: str) -> None:
     with pytest.raises(psycopg.Error) as raised:
         orders.rows(f"select pgmq.hold('orders', {arguments})")
     assert raised.value.sqlstate == "MQ002"

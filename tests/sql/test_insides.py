@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 from psycopg import Connection
-from tests.sql.faults.conftest import pages_touched
+from tests.sql.cost.counts import pages_touched
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError
 from spanmq.message import Message
-
-KINDS = pytest.mark.parametrize("is_unlogged", [False, True], ids=["logged", "unlogged"])
 
 
 @pytest.fixture
@@ -22,9 +20,8 @@ def client(connection: Connection[Any]) -> Client:
     return Client(connection=connection)
 
 
-@KINDS
-def test_small_queue_is_counted_as_it_is_now(client: Client, is_unlogged: bool) -> None:
-    client.create_queue("jobs", unlogged=is_unlogged)
+def test_small_queue_is_counted_as_it_is_now(client: Client) -> None:
+    client.create_queue("jobs")
     [found] = client.glance()
     assert (found.is_exact, found.backlog, found.visible) == (True, 0, 0)
     client.send_batch("jobs", list(range(100)))
@@ -41,9 +38,8 @@ def test_small_queue_is_counted_as_it_is_now(client: Client, is_unlogged: bool) 
     assert counts == (truth.backlog, truth.visible, truth.in_flight, truth.delayed, truth.failed)
 
 
-@KINDS
-def test_large_queue_is_not_counted(client: Client, is_unlogged: bool) -> None:
-    client.create_queue("jobs", unlogged=is_unlogged)
+def test_large_queue_is_not_counted(client: Client) -> None:
+    client.create_queue("jobs")
     for number in range(5):
         client.send("jobs", number)
     [found] = client.glance(most=5)
@@ -53,15 +49,23 @@ def test_large_queue_is_not_counted(client: Client, is_unlogged: bool) -> None:
     assert {found.backlog, found.visible, found.in_flight, found.delayed, found.failed} == {None}
 
 
+def test_paused_queue_is_shown_as_paused(client: Client) -> None:
+    client.create_queue("jobs")
+    client.create_queue("limited")
+    client.set_policy("limited", {"max_in_flight": 1})
+    assert [each.is_paused for each in client.glance()] == [False, False]
+    client.pause("jobs")
+    assert [each.is_paused for each in client.glance()] == [True, False]
+
+
 @pytest.mark.parametrize("most", [0, -1, 100_001])
 def test_number_of_spans_has_bounds(client: Client, most: int) -> None:
     with pytest.raises(InvalidArgumentError):
         client.glance(most=most)
 
 
-@KINDS
-def test_leases_are_told_oldest_first(client: Client, is_unlogged: bool) -> None:
-    client.create_queue("jobs", unlogged=is_unlogged)
+def test_leases_are_told_oldest_first(client: Client) -> None:
+    client.create_queue("jobs")
     client.send_batch("jobs", list(range(600)))
     assert client.list_leases("jobs") == []
     first = client.receive("jobs", 300, lease=600)
@@ -79,9 +83,8 @@ def test_leases_are_told_oldest_first(client: Client, is_unlogged: bool) -> None
     assert [each.attempt for each in client.list_leases("jobs")] == [1, 1, 2]
 
 
-@KINDS
-def test_groups_tell_what_they_wait_for(client: Client, is_unlogged: bool) -> None:
-    client.create_queue("jobs", unlogged=is_unlogged)
+def test_groups_tell_what_they_wait_for(client: Client) -> None:
+    client.create_queue("jobs")
     client.set_policy("jobs", {"ordered": True, "dead_letter_blocks_group": True})
     for group in ("leased", "retrying", "dead", "free"):
         for number in range(3):
@@ -109,6 +112,19 @@ def test_groups_tell_what_they_wait_for(client: Client, is_unlogged: bool) -> No
     assert [each.group for each in client.list_groups("jobs", 4)] == ["leased", "retrying", "dead", "delayed"]
     # What a receive then gives is what is told to be free.
     assert {each.group for each in client.receive("jobs", 10)} == {"free", None}
+
+
+@pytest.mark.parametrize("was", ["delayed", "retrying", "leased"])
+def test_group_that_became_due_is_listed(client: Client, was: str) -> None:
+    client.create_queue("jobs")
+    client.send("jobs", 1, group="due", delay=0 if was == "delayed" else None)
+    if was != "delayed":
+        [message] = client.receive("jobs", 1, lease=600 if was == "retrying" else 0)
+        if was == "retrying":
+            client.nack(message, "no", retry_in=0)
+    client.send("jobs", 2, group="due", delay=3600)
+    found = [(each.group, each.state, each.until, each.first_id) for each in client.list_groups("jobs")]
+    assert found == [("due", "free", None, 1)]
 
 
 def test_group_of_many_spans_is_counted_to_a_limit(client: Client) -> None:

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from tests.sql.model.invariants import broken_invariants
-from tests.sql.races.sessions import Race
+from tests.sql.race.sessions import Race
 
 from spanmq import schema
 
@@ -21,13 +20,11 @@ SEND_BATCH = (
 
 
 @pytest.fixture
-def race(database: str) -> Iterator[Race]:
-    with Race(database) as opened:
-        opened.main.rows("select pgmq.drop_queue('jobs')")
-        make_queue(opened, "jobs")
-        yield opened
-        assert broken_invariants(opened.main.connection) == []
-        assert schema.verify(opened.main.connection) == []
+def race(race: Race) -> Iterator[Race]:
+    race.main.rows("select pgmq.drop_queue('jobs')")
+    make_queue(race, "jobs")
+    yield race
+    assert schema.verify(race.main.connection) == []
 
 
 def make_queue(race: Race, queue: str) -> None:

@@ -1,24 +1,16 @@
 """Attempts and expiry: what a claim may still deliver; who kills his worker is alone in the end."""
 
 from itertools import pairwise
-from typing import Any
 
 import pytest
-from psycopg import Connection
-from tests.sql.test_settling import KINDS, Orders
+from tests.sql.queue import Queue
 
 
-@pytest.fixture(params=KINDS)
-def orders(connection: Connection[Any], request: pytest.FixtureRequest) -> Orders:
-    return Orders(connection, request.param)
-
-
-def crash(orders: Orders, n: int = 100, poison: int | None = None) -> list[int]:
+def crash(orders: Queue, n: int = 100, poison: int | None = None) -> list[int]:
     """Receive under a lease that runs out at once if the poison is among them; else handle all."""
     lease, ids = orders.receive(n, 60)
     if poison is None or poison in ids:
-        table = "span_unlogged" if orders.value("select is_unlogged from spanmq.queue") else "span"
-        orders.rows(f"update spanmq.{table} set vt = clock_timestamp() where lease_id = %s", lease)
+        orders.rows("update spanmq.span set vt = clock_timestamp() where lease_id = %s", lease)
     elif ids:
         orders.settle("ack", lease, ids)
     return ids
@@ -37,9 +29,7 @@ def crash(orders: Orders, n: int = 100, poison: int | None = None) -> list[int]:
         "read_grouped_head('orders', 30, 100)",
     ],
 )
-def test_claim_that_meets_a_lease_of_the_last_attempt_gives_its_messages_up(
-    orders: Orders, call: str
-) -> None:
+def test_claim_that_meets_a_lease_of_the_last_attempt_gives_its_messages_up(orders: Queue, call: str) -> None:
     orders.policy('{"max_attempts": 1}')
     ids = orders.send(3)
     assert crash(orders) == ids
@@ -52,7 +42,7 @@ def test_claim_that_meets_a_lease_of_the_last_attempt_gives_its_messages_up(
     assert orders.rows("select * from pgmq.q_orders where msg_id = any (%s)", ids) == []
 
 
-def test_maintain_gives_them_up_where_nobody_receives(orders: Orders) -> None:
+def test_maintain_gives_them_up_where_nobody_receives(orders: Queue) -> None:
     orders.policy('{"max_attempts": 2}')
     ids = orders.send(300)
     crash(orders, 300)
@@ -65,7 +55,7 @@ def test_maintain_gives_them_up_where_nobody_receives(orders: Orders) -> None:
     assert orders.left() == ids[1:]
 
 
-def test_endless_attempts_are_as_in_pgmq(orders: Orders) -> None:
+def test_endless_attempts_are_as_in_pgmq(orders: Queue) -> None:
     ids = orders.send(10)
     for _ in range(3):
         assert crash(orders) == ids
@@ -74,7 +64,7 @@ def test_endless_attempts_are_as_in_pgmq(orders: Orders) -> None:
 
 
 @pytest.mark.parametrize("poison_place", [0, 17, 63])
-def test_poison_takes_no_neighbours_along(orders: Orders, poison_place: int) -> None:
+def test_poison_takes_no_neighbours_along(orders: Queue, poison_place: int) -> None:
     orders.policy('{"max_attempts": 5}')
     ids = orders.send(64)
     poison = ids[poison_place]
@@ -95,7 +85,7 @@ def test_poison_takes_no_neighbours_along(orders: Orders, poison_place: int) -> 
     assert story == [(n, "expired" if n < 5 else "dead", "LeaseExpired") for n in (1, 2, 3, 4, 5)]
 
 
-def test_what_never_was_in_that_lease_is_not_delivered_with_it(orders: Orders) -> None:
+def test_what_never_was_in_that_lease_is_not_delivered_with_it(orders: Queue) -> None:
     orders.policy('{"max_attempts": 3}')
     ids = orders.send(4)
     assert crash(orders) == ids
@@ -104,7 +94,7 @@ def test_what_never_was_in_that_lease_is_not_delivered_with_it(orders: Orders) -
     assert received == [[ids[0]], [ids[1]], [ids[2]], [ids[3]], others]
 
 
-def test_rest_of_a_lease_that_ran_out_is_still_held(orders: Orders) -> None:
+def test_rest_of_a_lease_that_ran_out_is_still_held(orders: Queue) -> None:
     ids = orders.send(10)
     old, _ = orders.receive(10, -1)
     _, taken = orders.receive(4)
@@ -112,7 +102,7 @@ def test_rest_of_a_lease_that_ran_out_is_still_held(orders: Orders) -> None:
     assert orders.settle("ack", old, ids) == dict.fromkeys(ids[:4], "stale") | dict.fromkeys(ids[4:], "acked")
 
 
-def test_last_error_comes_with_the_message(orders: Orders) -> None:
+def test_last_error_comes_with_the_message(orders: Queue) -> None:
     ids = orders.send(4)
     lease, _ = orders.receive(3)
     orders.settle("nack", lease, ids[:2], "both")
@@ -125,7 +115,7 @@ def test_last_error_comes_with_the_message(orders: Orders) -> None:
     assert orders.rows("select msg_id, attempt, last_error from pgmq.receive('orders', 4, 60, 2)") == wanted
 
 
-def test_lease_of_the_policy_where_none_is_named(orders: Orders) -> None:
+def test_lease_of_the_policy_where_none_is_named(orders: Queue) -> None:
     orders.send(2)
     orders.policy('{"lease": 7000}')
     for call in ("receive('orders')", "receive('orders', 1, null, 2)"):
@@ -135,7 +125,7 @@ def test_lease_of_the_policy_where_none_is_named(orders: Orders) -> None:
 # Expiry. Messages say it in their headers; how the row gets into spanmq.expiry is sending's part.
 
 
-def expiring(orders: Orders, n: int) -> list[int]:
+def expiring(orders: Queue, n: int) -> list[int]:
     """Send messages that have expired since."""
     rows = orders.rows(
         "select * from pgmq.send_messages('orders', array(select to_jsonb(i) from generate_series(1, %s) i),"
@@ -151,7 +141,7 @@ def expiring(orders: Orders, n: int) -> list[int]:
     "call",
     ["receive('orders', 3)", "read('orders', 30, 3)", "pop('orders', 3)", "read_grouped('orders', 30, 3)"],
 )
-def test_expired_message_is_never_delivered(orders: Orders, call: str, drops: bool) -> None:
+def test_expired_message_is_never_delivered(orders: Queue, call: str, drops: bool) -> None:
     orders.policy(f'{{"drop_expired": {str(drops).lower()}}}')
     ids = expiring(orders, 7)
     later = orders.send(2)
@@ -164,7 +154,7 @@ def test_expired_message_is_never_delivered(orders: Orders, call: str, drops: bo
         assert found == [("EXPIRED", 0)]
 
 
-def test_maintain_takes_what_expired_but_not_what_is_in_work(orders: Orders) -> None:
+def test_maintain_takes_what_expired_but_not_what_is_in_work(orders: Queue) -> None:
     ids = expiring(orders, 1)
     orders.rows("update spanmq.expiry set expires_at = clock_timestamp() + interval '1 hour'")
     lease, held = orders.receive()
@@ -182,7 +172,7 @@ def test_maintain_takes_what_expired_but_not_what_is_in_work(orders: Orders) -> 
     assert orders.dead() == [ids[0], delayed[0][0]]
 
 
-def test_maintain_takes_what_expired_in_a_lease_that_ran_out(orders: Orders) -> None:
+def test_maintain_takes_what_expired_in_a_lease_that_ran_out(orders: Queue) -> None:
     ids = expiring(orders, 5)
     orders.rows("update spanmq.expiry set expires_at = clock_timestamp() + interval '1 hour'")
     assert crash(orders) == ids
@@ -192,7 +182,7 @@ def test_maintain_takes_what_expired_in_a_lease_that_ran_out(orders: Orders) -> 
     assert orders.receive()[1] == [*ids[:2], *ids[3:]]
 
 
-def test_what_expired_behind_much_that_is_in_work_has_its_turn(orders: Orders) -> None:
+def test_what_expired_behind_much_that_is_in_work_has_its_turn(orders: Queue) -> None:
     held = expiring(orders, 6)
     orders.rows("update spanmq.expiry set expires_at = clock_timestamp() + interval '1 hour'")
     lease, received = orders.receive()
@@ -210,25 +200,23 @@ def test_what_expired_behind_much_that_is_in_work_has_its_turn(orders: Orders) -
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_maintain_gives_up_what_is_shown_after_its_last_attempt(orders: Orders, later: bool) -> None:
+def test_maintain_gives_up_what_is_shown_after_its_last_attempt(orders: Queue, later: bool) -> None:
     orders.policy('{"max_attempts": 1}')
     ids = orders.send(3)
     assert orders.receive()[1] == ids
     orders.rows("select pgmq.set_vt('orders', %s::bigint, %s)", ids[1], 1 if later else 0)
     if later:
-        table = "span_unlogged" if orders.value("select is_unlogged from spanmq.queue") else "span"
-        orders.rows(f"update spanmq.{table} set vt = clock_timestamp() where state = 'w'")
+        orders.rows("update spanmq.span set vt = clock_timestamp() where state = 'w'")
     orders.send(2)
     orders.rows("select pgmq.maintain()")
     assert orders.rows("select msg_id, error_class from spanmq.dead_letter") == [(ids[1], "NoAttemptLeft")]
 
 
-def test_the_look_for_spent_messages_goes_on_where_it_ended(orders: Orders) -> None:
+def test_the_look_for_spent_messages_goes_on_where_it_ended(orders: Queue) -> None:
     orders.policy('{"max_attempts": 1}')
     orders.rows("select pgmq.send('orders', '1') from generate_series(1, 1500)")
     shown = orders.value("select max(msg_id) from pgmq.q_orders")
-    table = "span_unlogged" if orders.value("select is_unlogged from spanmq.queue") else "span"
-    orders.rows(f"update spanmq.{table} set attempts = 1 where lo = %s", shown)
+    orders.rows("update spanmq.span set attempts = 1 where lo = %s", shown)
     orders.rows("select pgmq.maintain()")
     assert orders.dead() == []
     orders.rows("select pgmq.maintain()")
@@ -236,7 +224,7 @@ def test_the_look_for_spent_messages_goes_on_where_it_ended(orders: Orders) -> N
     assert orders.value("select spent_to from spanmq.upkeep") == 0
 
 
-def test_messages_with_attempts_of_their_own_are_given_up_by_themselves(orders: Orders) -> None:
+def test_messages_with_attempts_of_their_own_are_given_up_by_themselves(orders: Queue) -> None:
     rows = orders.rows(
         "select * from pgmq.send_messages('orders', array['1', '2']::jsonb[], max_attempts => 1)"
     )
@@ -247,7 +235,7 @@ def test_messages_with_attempts_of_their_own_are_given_up_by_themselves(orders: 
     assert orders.dead() == once
 
 
-def test_ordered_group_that_was_lost_counts_only_what_was_in_work(orders: Orders) -> None:
+def test_ordered_group_that_was_lost_counts_only_what_was_in_work(orders: Queue) -> None:
     orders.policy('{"ordered": true, "max_attempts": 2}')
     ids = orders.send(4, '{"x-pgmq-group": "blue"}')
     assert crash(orders) == ids
@@ -259,7 +247,7 @@ def test_ordered_group_that_was_lost_counts_only_what_was_in_work(orders: Orders
     ]
 
 
-def test_part_of_a_lost_lease_that_is_given_back_joins_its_rest(orders: Orders) -> None:
+def test_part_of_a_lost_lease_that_is_given_back_joins_its_rest(orders: Queue) -> None:
     orders.policy('{"max_attempts": 3}')
     ids = orders.send(7)
     lease, _ = orders.receive(1)
@@ -271,13 +259,12 @@ def test_part_of_a_lost_lease_that_is_given_back_joins_its_rest(orders: Orders) 
 
 
 @pytest.mark.parametrize("mode", ["receive('orders', 10)", "read_grouped('orders', 30, 10)"])
-def test_newer_message_of_a_group_does_not_pass_one_whose_lease_ran_out(orders: Orders, mode: str) -> None:
+def test_newer_message_of_a_group_does_not_pass_one_whose_lease_ran_out(orders: Queue, mode: str) -> None:
     orders.policy('{"ordered": true, "max_attempts": 3}')
     (other,) = orders.send(1, '{"x-pgmq-group": "b"}')
     (late,) = orders.send(1, '{"x-pgmq-group": "a"}')
     leases = {ids[0]: lease for lease, ids in (orders.receive(1), orders.receive(1))}
-    table = "span_unlogged" if orders.value("select is_unlogged from spanmq.queue") else "span"
-    orders.rows(f"update spanmq.{table} set vt = clock_timestamp() where lease_id = %s", leases[late])
+    orders.rows("update spanmq.span set vt = clock_timestamp() where lease_id = %s", leases[late])
     orders.settle("release", leases[other], [other])
     (newer,) = orders.send(1, '{"x-pgmq-group": "a"}')
     # What is from no lease is delivered apart from what is from one, whichever group comes first.
@@ -292,7 +279,7 @@ def test_newer_message_of_a_group_does_not_pass_one_whose_lease_ran_out(orders: 
 )
 @pytest.mark.parametrize("own", [False, True])
 def test_message_that_set_vt_shows_again_has_no_more_attempts_than_others(
-    orders: Orders, call: str, own: bool
+    orders: Queue, call: str, own: bool
 ) -> None:
     if own:
         orders.rows("select pgmq.send_messages('orders', array['1', '2']::jsonb[], max_attempts => 2)")
@@ -309,7 +296,7 @@ def test_message_that_set_vt_shows_again_has_no_more_attempts_than_others(
     assert found == [(each, "UNKNOWN", "NoAttemptLeft", 2) for each in ids]
 
 
-def test_category_with_more_attempts_than_the_queue_keeps_them(orders: Orders) -> None:
+def test_category_with_more_attempts_than_the_queue_keeps_them(orders: Queue) -> None:
     orders.policy('{"max_attempts": 1}')
     orders.rows("select pgmq.set_category_policy('orders', 'TRANSIENT', '{\"max_attempts\": 3}')")
     ids = orders.send(3)
@@ -326,7 +313,7 @@ def test_category_with_more_attempts_than_the_queue_keeps_them(orders: Orders) -
 @pytest.mark.parametrize("death", ["lost", "expired", "shown"])
 @pytest.mark.parametrize("policy", ['"ordered": true', '"max_in_flight_per_group": 9'])
 def test_claim_that_buries_the_head_of_a_group_gives_nothing_behind_it(
-    orders: Orders, call: str, death: str, policy: str
+    orders: Queue, call: str, death: str, policy: str
 ) -> None:
     orders.policy(f'{{{policy}, "dead_letter_blocks_group": true, "max_attempts": 1}}')
     blue = '{"x-pgmq-group": "blue"}'
@@ -357,7 +344,7 @@ def test_claim_that_buries_the_head_of_a_group_gives_nothing_behind_it(
 
 
 @pytest.mark.parametrize("drops", [False, True])
-def test_what_stands_before_a_dead_letter_of_its_group_goes_on(orders: Orders, drops: bool) -> None:
+def test_what_stands_before_a_dead_letter_of_its_group_goes_on(orders: Queue, drops: bool) -> None:
     orders.policy(
         f'{{"ordered": true, "dead_letter_blocks_group": true, "drop_expired": {str(drops).lower()}}}'
     )
@@ -382,7 +369,7 @@ def test_what_stands_before_a_dead_letter_of_its_group_goes_on(orders: Orders, d
     assert orders.dead() == [ids[1], ids[3]]
 
 
-def test_maintain_goes_on_past_what_is_expired_and_in_work(orders: Orders) -> None:
+def test_maintain_goes_on_past_what_is_expired_and_in_work(orders: Queue) -> None:
     ids = expiring(orders, 1100)
     orders.rows("update spanmq.expiry set expires_at = clock_timestamp() + interval '1 hour'")
     _, held = orders.receive(1050, 36_000)
@@ -397,7 +384,7 @@ def test_maintain_goes_on_past_what_is_expired_and_in_work(orders: Orders) -> No
 
 
 @pytest.mark.parametrize("call", ["receive('orders', 10, 30)", "pop('orders', 10)"])
-def test_group_whose_head_died_of_a_lease_that_held_it_all_waits(orders: Orders, call: str) -> None:
+def test_group_whose_head_died_of_a_lease_that_held_it_all_waits(orders: Queue, call: str) -> None:
     orders.policy('{"ordered": true, "dead_letter_blocks_group": true, "max_attempts": 1}')
     ids = orders.send(4, '{"x-pgmq-group": "blue"}')
     assert crash(orders, 10) == ids

@@ -7,12 +7,6 @@ import pytest
 from psycopg import Connection
 
 
-@pytest.fixture(params=["create", "create_unlogged"])
-def jobs(request: pytest.FixtureRequest, connection: Connection[Any]) -> Connection[Any]:
-    connection.execute(f"select pgmq.{request.param}('jobs')".encode())
-    return connection
-
-
 def ahead(connection: Connection[Any]) -> float | None:
     row = connection.execute("select pgmq.look_ahead('JOBS')").fetchone()
     assert row is not None

@@ -16,7 +16,6 @@ CLAIMS = {
 }
 KINDS = {
     "plain": "select pgmq.create('orders')",
-    "unlogged": "select pgmq.create_unlogged('orders')",
     "limited": "select pgmq.create('orders'), pgmq.set_policy('orders', '{\"max_attempts\": 3}')",
     "ordered": "select pgmq.create('orders'), pgmq.set_policy('orders', '{\"ordered\": true}')",
 }

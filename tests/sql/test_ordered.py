@@ -5,12 +5,13 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import Connection
+from tests.sql.queue import column
 
 
-@pytest.fixture(params=["create", "create_unlogged"])
-def orders(request: pytest.FixtureRequest, connection: Connection[Any]) -> Connection[Any]:
+@pytest.fixture
+def orders(connection: Connection[Any]) -> Connection[Any]:
     """Give a connection to a database with an ordered queue `orders`."""
-    connection.execute(f"select pgmq.{request.param}('orders')".encode())
+    connection.execute("select pgmq.create('orders')")
     change(connection, '{"ordered": true}')
     return connection
 
@@ -29,10 +30,6 @@ def send(connection: Connection[Any], groups: str) -> list[int]:
         [groups],
     ).fetchall()
     return [row[0] for row in rows]
-
-
-def column(connection: Connection[Any], text: str, *arguments: Any) -> list[Any]:
-    return [row[0] for row in connection.execute(text.encode(), arguments or None).fetchall()]
 
 
 RECEIVE = "select msg_id from pgmq.receive('orders', %s, 30)"
@@ -98,12 +95,7 @@ def test_what_all_has_left_and_nobody_has_swept_blocks_no_group(orders: Connecti
     column(orders, "select msg_id from pgmq.ack('orders', %s, %s)", lease, ids[:1])
     assert column(orders, RECEIVE, 1) == []
     # As a delete leaves it that met a settlement in its last instant.
-    kind = column(orders, "select is_unlogged from spanmq.queue")[0]
-    orders.execute(
-        f"insert into spanmq.settled{'_unlogged' if kind else ''} select queue_id, %s, %s"
-        " from spanmq.queue".encode(),
-        [lease, ids[1]],
-    )
+    orders.execute("insert into spanmq.settled select queue_id, %s, %s from spanmq.queue", [lease, ids[1]])
     assert [*column(orders, RECEIVE, 1), *column(orders, RECEIVE, 1)] == ids[2:]
 
 

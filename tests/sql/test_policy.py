@@ -8,11 +8,11 @@ import pytest
 from psycopg import Connection
 
 DEFAULTS = {
-    "max_attempts": None,
+    "max_attempts": 25,
     "lease": 30,
     "backoff_base": 1,
     "backoff_factor": 2,
-    "backoff_max": 3600,
+    "backoff_max": 604800,
     "jitter": True,
     "archive_on_ack": False,
     "archive_retention": None,
@@ -67,17 +67,23 @@ def test_null_gives_the_default_back(orders: Connection[Any]) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        '{"max_attempts": 0}',
+        '{"max_attempts": -1}',
+        '{"max_attempts": 1001}',
         '{"max_attempts": 1.5}',
         '{"max_attempts": "many"}',
         '{"lease": 0}',
         '{"lease": -1}',
+        '{"lease": "NaN"}',
+        '{"lease": "infinity"}',
         '{"backoff_base": -1}',
         '{"backoff_factor": 0.5}',
         '{"jitter": "sometimes"}',
         '{"dead_letter_retention": "-1 day"}',
         '{"dead_letter_retention": "soon"}',
         '{"archive_retention": "soon"}',
+        '{"archive_retention": "-1 day"}',
+        '{"archive_on_ack": "sometimes"}',
+        '{"max_backlog": 0}',
         '{"rate_limit": 0}',
         '{"rate_burst": 0}',
         '{"max_in_flight": 0}',
@@ -92,8 +98,44 @@ def test_null_gives_the_default_back(orders: Connection[Any]) -> None:
 def test_what_is_no_policy_is_refused_and_changes_nothing(orders: Connection[Any], settings: str) -> None:
     with pytest.raises(psycopg.errors.Error) as error, orders.transaction():
         change(orders, settings)
-    assert error.value.sqlstate == "MQ002"
+    assert error.value.sqlstate == "MQ008"
     assert policy(orders) == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("settings", "message", "hint"),
+    [
+        (
+            '{"lease": 60, "max_attempts": -1}',
+            "max_attempts must be a whole number from 1 to 1000, or 0 for no limit, got: -1",
+            "null sets the default again: 25.",
+        ),
+        (
+            '{"backoff_max": "soon"}',
+            'backoff_max must be a number of seconds, 0 or more, got: "soon"',
+            "604800",
+        ),
+        ('{"jitter": 2.5}', "jitter must be true or false, got: 2.5", "true"),
+        (
+            '{"dead_letter_retention": "0"}',
+            'dead_letter_retention must be an interval above 0, such as "30 days", got: "0"',
+            "null sets the default again.",
+        ),
+    ],
+)
+def test_refusal_names_the_setting_its_range_and_the_value(
+    orders: Connection[Any], settings: str, message: str, hint: str
+) -> None:
+    with pytest.raises(psycopg.errors.Error) as error, orders.transaction():
+        change(orders, settings)
+    assert error.value.diag.message_primary == message
+    assert hint in (error.value.diag.message_hint or "")
+
+
+def test_each_setting_has_a_range_that_errors_name(orders: Connection[Any]) -> None:
+    ranges = {name: orders.execute("select spanmq.range_of(%s)", [name]).fetchone() for name in DEFAULTS}
+    switches = {name for name, value in DEFAULTS.items() if isinstance(value, bool)}
+    assert {name for name, text in ranges.items() if text == ("true or false",)} == switches
 
 
 def test_policy_of_no_queue(connection: Connection[Any]) -> None:

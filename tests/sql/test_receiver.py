@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.sql.races.sessions import Race
+from tests.sql.race.sessions import Race
 
 from spanmq import errors
 from spanmq.client import Client
@@ -42,10 +42,10 @@ class Reader:
         ).fetchall()
 
 
-@pytest.fixture(params=["logged", "unlogged"])
-def client(connection: Connection, request: pytest.FixtureRequest) -> Client:
+@pytest.fixture
+def client(connection: Connection) -> Client:
     client = Client(connection=connection)
-    client.create_queue("orders", unlogged=request.param == "unlogged")
+    client.create_queue("orders")
     return client
 
 

@@ -4,16 +4,7 @@ from typing import Any
 
 import pytest
 from psycopg import Connection
-
-
-@pytest.fixture(params=["create", "create_unlogged"])
-def jobs(request: pytest.FixtureRequest, connection: Connection[Any]) -> Connection[Any]:
-    connection.execute(f"select pgmq.{request.param}('jobs')".encode())
-    return connection
-
-
-def column(connection: Connection[Any], text: str, *arguments: Any) -> list[Any]:
-    return [row[0] for row in connection.execute(text.encode(), arguments or None).fetchall()]
+from tests.sql.queue import column
 
 
 def change(connection: Connection[Any], settings: str) -> None:
@@ -226,8 +217,31 @@ def test_the_highest_priority_comes_first_and_by_id_among_equals(jobs: Connectio
     more = send_with(jobs, 5)
     assert receive(jobs, 1) == nine
     assert receive(jobs, 2) == five
-    assert receive(jobs, 2) == [low[0], *more]
+    assert receive(jobs, 2) == [*more, low[0]]
     assert column(jobs, "select msg_id from pgmq.pop('jobs', 9)") == low[1:]
+
+
+@pytest.mark.parametrize("slots", [1, 2, 7])
+def test_messages_of_a_call_come_by_priority_and_then_by_id(jobs: Connection[Any], slots: int) -> None:
+    low = send(jobs, 2)
+    four = send_with(jobs, 4, 2)
+    six = send_with(jobs, 6)
+    more = send_with(jobs, 4)
+    rows = jobs.execute(
+        "select msg_id, slot, lease_id from pgmq.receive('jobs', 9, 60, %s)", [slots]
+    ).fetchall()
+    assert [row[0] for row in rows] == [*six, *four, *more, *low]
+    assert [row[1] for row in rows] == [{1: 1, 2: n // 3 + 1, 7: n + 1}[slots] for n in range(6)]
+    outcomes = column(
+        jobs, "select outcome from pgmq.ack('jobs', %s, %s)", rows[0][2], [row[0] for row in rows]
+    )
+    assert outcomes == ["acked"] * 6
+
+
+def test_order_of_groups_counts_more_than_priority(jobs: Connection[Any]) -> None:
+    change(jobs, '{"ordered": true}')
+    ids = [*send(jobs, 2), *send_with(jobs, 9), *send_with(jobs, 4)]
+    assert receive(jobs, 9) == ids
 
 
 def test_waiting_weighs_levels(jobs: Connection[Any]) -> None:

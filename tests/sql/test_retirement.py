@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from tests.cli.program import wait_until
 from tests.sql.model.invariants import broken_invariants
-from tests.sql.races.sessions import Race
-from tests.sql.test_segments import (
+from tests.sql.race.sessions import Race
+from tests.sql.segment import (
     SIZE,
     delete,
     did,
@@ -38,12 +38,9 @@ end $$;
 
 
 @pytest.fixture
-def race(database: str) -> Iterator[Race]:
-    with Race(database) as opened:
-        opened.main.rows("select pgmq.drop_queue('jobs')")
-        make_queue(opened, SIZE)
-        yield opened
-        assert broken_invariants(opened.main.connection) == []
+def race(race: Race) -> Race:
+    make_queue(race)
+    return race
 
 
 def noted_as_settled(race: Race) -> int:
@@ -236,8 +233,7 @@ def preparing_server() -> Iterator[embedded.TemporaryServer]:
 @pytest.fixture
 def prepared(preparing_server: embedded.TemporaryServer) -> Iterator[Race]:
     with Race(preparing_server.dsn) as opened:
-        opened.main.rows("select pgmq.drop_queue('jobs')")
-        make_queue(opened, SIZE)
+        make_queue(opened)
         yield opened
         opened.main.rows("select pgmq.drop_queue('jobs')")
         assert broken_invariants(opened.main.connection) == []

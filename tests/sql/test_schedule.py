@@ -1,14 +1,12 @@
 """Recurring messages: what is due is sent once, by whoever keeps house."""
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg import Connection
-from tests.sql.races.sessions import Race, Session
-from tests.sql.races.test_claims import together
+from tests.sql.race.sessions import Race, Session, together
 
 PLAN = """
     select pgmq.plan_schedule(
@@ -187,12 +185,6 @@ def test_unscheduled_is_gone(jobs: Connection[Any]) -> None:
 
 
 # With others at the same time.
-
-
-@pytest.fixture
-def race(database: str) -> Iterator[Race]:
-    with Race(database) as opened:
-        yield opened
 
 
 def prepare(race: Race, *seconds: float, more: str = "", name: str = "tick") -> None:

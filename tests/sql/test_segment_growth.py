@@ -1,21 +1,16 @@
 """Segments grow where they fill within a minute, so that a fast queue is not always between two of them."""
 
-from collections.abc import Iterator
-
 import pytest
-from tests.sql.races.sessions import Race
+from tests.sql.race.sessions import Race
 
 FIRST_SIZE = 16384
 LAST_SIZE = 1048576
 
 
 @pytest.fixture
-def race(database: str) -> Iterator[Race]:
-    with Race(database) as opened:
-        opened.main.rows("select pgmq.drop_queue('jobs')")
-        opened.main.rows("select pgmq.create('jobs')")
-        opened.main.rows("select pgmq.send('jobs', '1')")
-        yield opened
+def race(race: Race) -> Race:
+    race.main.rows("select pgmq.send('jobs', '1')")
+    return race
 
 
 def size_of_last(race: Race) -> int:

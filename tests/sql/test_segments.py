@@ -2,85 +2,30 @@
 
 import random
 import threading
-from collections.abc import Iterator
 
 import psycopg
 import pytest
-from tests.sql.model.invariants import broken_invariants
-from tests.sql.races.sessions import Race, Rows, Session, side_by_side
+from tests.sql.race.sessions import Race, Rows, side_by_side
+from tests.sql.segment import (
+    SIZE,
+    delete,
+    did,
+    maintain,
+    make_queue,
+    make_sparse,
+    send_past,
+    state_of,
+    tables,
+)
 
-SIZE = 256
-# The first segment has 16384 ids whatever a queue is told later; these tests begin behind it.
-FIRST_ID = 16384
 # Behind all segments, so that the next send makes one.
 FAR_ON = "select setval('pgmq.q_jobs_msg_id_seq', 99999)"
 
 
 @pytest.fixture
-def race(database: str) -> Iterator[Race]:
-    with Race(database) as opened:
-        opened.main.rows("select pgmq.drop_queue('jobs')")
-        make_queue(opened, SIZE)
-        yield opened
-        assert broken_invariants(opened.main.connection) == []
-
-
-def make_queue(race: Race, size: int) -> None:
-    """Make the queue with segments of a fixed size; the next id is FIRST_ID."""
-    race.main.rows("select pgmq.create_partitioned('jobs', %s)", str(size))
-    race.queue_id = race.main.value("select queue_id from spanmq.queue where name = 'jobs'")
-    # The first segment goes before the test: maintain() takes one step a call, which would be this one's.
-    race.main.rows("select setval('pgmq.q_jobs_msg_id_seq', %s)", FIRST_ID)
-    maintain(race)
-    assert state_of(race, FIRST_ID - 1) is None
-    race.main.rows("select setval('pgmq.q_jobs_msg_id_seq', %s)", FIRST_ID - 1)
-
-
-def maintain(race: Race, session: Session | None = None) -> Rows:
-    """Call maintain() until there is nothing to do, and return what it did."""
-    done: Rows = []
-    for _ in range(100):
-        rows = (session or race.main).rows("select action, detail from pgmq.maintain()")
-        if not rows:
-            # It may only have noted what the next waits for: that snapshots are gone, of other databases too.
-            race.wait_for_other_databases()
-            rows = (session or race.main).rows("select action, detail from pgmq.maintain()")
-            if not rows:
-                return done
-        done += rows
-    raise AssertionError(f"maintain() does not come to an end: {done[-5:]}")
-
-
-def did(done: Rows, action: str) -> int:
-    return sum(row[0] == action for row in done)
-
-
-def send_past(race: Race, n: int = SIZE, session: Session | None = None) -> list[int]:
-    return (session or race.main).column(
-        "select pgmq.send_batch('jobs', array("
-        "  select jsonb_build_object('i', i) from generate_series(1, %s) i))",
-        n,
-    )
-
-
-def delete(race: Race, ids: list[int]) -> None:
-    assert sorted(race.main.column("select pgmq.delete('jobs', %s::bigint[])", ids)) == sorted(ids)
-
-
-def tables(race: Race) -> list[str]:
-    return race.main.column(
-        "select relname from pg_class where relkind = 'r' and relname ~ %s order by 1",
-        f"^log_{race.queue_id}_",
-    )
-
-
-def state_of(race: Race, message_id: int) -> str | None:
-    value = race.main.value(
-        "select state from spanmq.segment where queue_id = %s and %s between lo and hi",
-        race.queue_id,
-        message_id,
-    )
-    return None if value is None else str(value)
+def race(race: Race) -> Race:
+    make_queue(race)
+    return race
 
 
 def test_settled_segments_are_truncated_and_dropped(race: Race) -> None:
@@ -326,17 +271,6 @@ def test_cancelled_maintain_changes_nothing(race: Race) -> None:
 # Rewriting what is sparse
 
 
-def make_sparse(race: Race) -> tuple[list[int], list[int]]:
-    """Fill a segment of 2,048, of which 21 messages stay; return those and the ids of the next segment."""
-    race.main.rows("select pgmq.drop_queue('jobs')")
-    make_queue(race, 2048)
-    ids = send_past(race, 2048)
-    others = send_past(race, 10)
-    stay = ids[::100]
-    delete(race, sorted(set(ids) - set(stay)))
-    return stay, others
-
-
 def bodies(race: Race) -> Rows:
     return race.main.rows("select msg_id, (message->>'i')::int from pgmq.q_jobs order by 1")
 
@@ -358,7 +292,6 @@ def test_sparse_segment_is_rewritten(race: Race) -> None:
 
 
 def test_message_put_back_while_its_segment_is_looked_at_is_in_the_rewrite(race: Race) -> None:
-    race.main.rows("select pgmq.drop_queue('jobs')")
     make_queue(race, 2048)
     ids = send_past(race, 2048)
     send_past(race, 10)
@@ -379,7 +312,6 @@ def test_message_put_back_while_its_segment_is_looked_at_is_in_the_rewrite(race:
 
 def test_message_committed_during_a_rewrite_is_in_it(race: Race) -> None:
     # Its sender has a higher number than the maintain() that saw the ids pass, and no statement under way.
-    race.main.rows("select pgmq.drop_queue('jobs')")
     make_queue(race, 2048)
     before = race.open()
     before.begin()
@@ -430,7 +362,6 @@ def test_swap_of_a_rewrite_does_not_hold_up_readers(race: Race) -> None:
 
 
 def test_settles_claims_and_readers_go_on_during_rewrites(race: Race) -> None:
-    race.main.rows("select pgmq.drop_queue('jobs')")
     make_queue(race, 1280)
     total = 6 * 1280
     ids = send_past(race, total)

@@ -6,8 +6,6 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-KINDS = ["create", "create_unlogged"]
-
 
 @pytest.fixture
 def orders(connection: Connection[Any]) -> Connection[Any]:
@@ -118,9 +116,8 @@ def test_unknown_queue_is_said(connection: Connection[Any]) -> None:
         send(connection, "'{1}'")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_duplicate_is_not_sent_and_gives_the_first_id(connection: Connection[Any], kind: str) -> None:
-    connection.execute(f"select pgmq.{kind}('orders')".encode())
+def test_duplicate_is_not_sent_and_gives_the_first_id(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('orders')")
     assert send(connection, "'{1,2}', dedup_ids => '{a,b}'") == [1, 2]
     assert send(connection, "'{3,4,5}', dedup_ids => '{b,c,a}'") == [2, 3, 1]
     assert bodies(connection) == [(1, 1), (2, 2), (3, 4)]
@@ -163,11 +160,8 @@ def test_id_is_free_again_after_its_time(orders: Connection[Any]) -> None:
     assert send(orders, "'{4}', dedup_ids => '{a}'") == [2]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_id_with_another_fingerprint_is_refused_and_changes_nothing(
-    connection: Connection[Any], kind: str
-) -> None:
-    connection.execute(f"select pgmq.{kind}('orders')".encode())
+def test_id_with_another_fingerprint_is_refused_and_changes_nothing(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('orders')")
     assert send(connection, "'{1,2}', dedup_ids => '{a,b}', fingerprint => 'x'") == [1, 2]
     assert send(connection, "'{3,4}', dedup_ids => '{b,a}', fingerprint => 'x'") == [2, 1]
     with pytest.raises(psycopg.errors.Error) as error, connection.transaction():
@@ -202,12 +196,10 @@ def test_dropped_queue_takes_its_ids_along(orders: Connection[Any]) -> None:
         assert orders.execute(f"select count(*) from spanmq.{table}".encode()).fetchone() == (0,)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_maintain_forgets_ids_after_their_time(connection: Connection[Any], kind: str) -> None:
-    connection.execute(f"select pgmq.{kind}('orders')".encode())
+def test_maintain_forgets_ids_after_their_time(connection: Connection[Any]) -> None:
+    connection.execute("select pgmq.create('orders')")
     send(connection, "'{1,2,3}', dedup_ids => '{a,b,c}', dedup_for => 60")
-    table = "deduplication" + kind.removeprefix("create")
-    connection.execute(f"update spanmq.{table} set until = clock_timestamp() where dedup_id <> 'b'".encode())
+    connection.execute(b"update spanmq.deduplication set until = clock_timestamp() where dedup_id <> 'b'")
     steps = connection.execute("select action, detail from pgmq.maintain(100)").fetchall()
     assert ("forgot deduplication ids", "2") in steps
-    assert connection.execute(f"select dedup_id from spanmq.{table}".encode()).fetchall() == [("b",)]
+    assert connection.execute(b"select dedup_id from spanmq.deduplication").fetchall() == [("b",)]

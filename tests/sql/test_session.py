@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import Connection
-from tests.sql.races.sessions import Race
+from tests.sql.race.sessions import Race
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, MissingPrivilegeError

@@ -1,115 +1,24 @@
 """Claims begin behind the segments that are settled, and nothing that comes back there is passed by."""
 
-from collections.abc import Iterator
-
 import pytest
-from psycopg.types.json import Jsonb
-from tests.sql.model.invariants import broken_invariants
-from tests.sql.races.sessions import Race, Session
-
-SIZE = 256
-# The first segment has 16384 ids whatever a queue is told later; these tests begin behind it.
-FIRST_ID = 16384
-SEND = (
-    "select pgmq.send('jobs', to_jsonb(i), '{\"x-pgmq-group\": \"a\"}'::jsonb) from generate_series(1, %s) i"
+from tests.sql.race.sessions import Race
+from tests.sql.segment import (
+    CLAIMS,
+    FIRST_ID,
+    SEND_GROUP,
+    SET_HINT,
+    SIZE,
+    maintain,
+    make_queue,
+    send_and_settle,
+    settled_to,
 )
-CLAIMS = (
-    "read_grouped_head('jobs', 30, 1)",
-    "read_grouped('jobs', 30, 5)",
-    "read_grouped_rr('jobs', 30, 5)",
-    "receive('jobs')",
-    "read('jobs', 30, 10)",
-)
-# One that a slow look at an empty queue would leave: it begins at the left.
-SET_HINT = """
-select set_config('spanmq.hint_' || q.queue_id, concat_ws(' ', '0', h.until, '0', '0'), false),
-       set_config('spanmq.hints', h.until, false)
-from spanmq.queue q, cast(spanmq.hint_ms(clock_timestamp() + interval '50 seconds') as text) h (until)
-where q.name = 'jobs'
-"""
-PASSED = "select pg_stat_get_xact_tuples_returned(%s::regclass)"
 
 
 @pytest.fixture
-def race(database: str) -> Iterator[Race]:
-    with Race(database) as opened:
-        opened.main.rows("select pgmq.drop_queue('jobs')")
-        opened.main.rows("select pgmq.create_partitioned('jobs', %s)", str(SIZE))
-        opened.main.rows("select setval('pgmq.q_jobs_msg_id_seq', %s)", FIRST_ID)
-        maintain(opened)
-        yield opened
-        assert broken_invariants(opened.main.connection) == []
-
-
-def maintain(race: Race) -> None:
-    for _ in range(100):
-        if not race.main.rows("select action from pgmq.maintain()"):
-            race.wait_for_other_databases()
-            if not race.main.rows("select action from pgmq.maintain()"):
-                return
-    raise AssertionError("maintain() does not come to an end")
-
-
-def settled_to(race: Race) -> int:
-    return int(race.main.value("select settled_to from spanmq.queue where name = 'jobs'"))
-
-
-def send_and_settle(race: Race, n: int, *, rejected: int = 0) -> list[int]:
-    """Send messages of one group, reject the first ones, delete the rest and keep house; return the ids."""
-    ids = race.main.column(SEND, n)
-    race.main.rows(
-        "select pgmq.reject('jobs', lease_id, array[msg_id]) from pgmq.receive('jobs', %s)"
-        " where msg_id between %s and %s",
-        n,
-        ids[0],
-        ids[0] + rejected - 1,
-    )
-    race.main.rows("select pgmq.delete('jobs', %s::bigint[])", ids)
-    maintain(race)
-    return ids
-
-
-def passed(session: Session, claim: str, index: str) -> int:
-    """Count the entries of an index, dead or alive, at which a claim looks."""
-    counts: list[int] = []
-    for text in ("select", f"select * from pgmq.{claim}"):
-        session.begin()
-        session.rows(text)
-        counts.append(int(session.value(PASSED, f"spanmq.{index}")))
-        session.rollback()
-    return counts[1] - counts[0]
-
-
-@pytest.mark.parametrize("claim", CLAIMS)
-def test_claims_pass_nothing_of_settled_segments(race: Race, claim: str) -> None:
-    holder = race.open()
-    holder.begin("repeatable read")
-    holder.rows("select 1")
-    last = send_and_settle(race, 4 * SIZE)[-1]
-    assert settled_to(race) > last - SIZE
-    race.main.rows(SEND, 1)
-    race.main.rows(SET_HINT)
-    looks = 4 if "group" in claim else 1
-    for index in ("span_ready", "span_group"):
-        assert passed(race.main, claim, index) <= looks * (SIZE + 10)
-    holder.commit()
-
-
-@pytest.mark.parametrize("policy", [{"ordered": True}, {"max_in_flight_per_group": 10}])
-@pytest.mark.parametrize("n", [1, 8])
-def test_claims_under_a_policy_pass_nothing_of_settled_segments(
-    race: Race, policy: dict[str, object], n: int
-) -> None:
-    race.main.rows("select pgmq.set_policy('jobs', %s)", Jsonb(policy))
-    holder = race.open()
-    holder.begin("repeatable read")
-    holder.rows("select 1")
-    send_and_settle(race, 4 * SIZE)
-    race.main.rows(SEND, 1)
-    race.main.rows(SET_HINT)
-    for index in ("span_ready", "span_group"):
-        assert passed(race.main, f"receive('jobs', {n})", index) <= 4 * (SIZE + 10)
-    holder.commit()
+def race(race: Race) -> Race:
+    make_queue(race)
+    return race
 
 
 @pytest.mark.parametrize("is_held", [True, False])
@@ -123,7 +32,7 @@ def test_message_that_comes_back_into_a_settled_segment_is_the_next(
         holder.begin("repeatable read")
         holder.rows("select 1")
     back = send_and_settle(race, 4 * SIZE, rejected=1)[0]
-    later = race.main.column(SEND, 1)
+    later = race.main.column(SEND_GROUP, 1)
     assert settled_to(race) > back
     assert race.main.column("select msg_id from pgmq.redrive('jobs', delay => 0)") == [back]
     assert settled_to(race) <= back
@@ -156,7 +65,7 @@ def test_messages_that_come_back_into_one_settled_segment_one_by_one_are_all_see
         holder.rows("select 1")
     n = 2 * SIZE
     first, *_, last = send_and_settle(race, 12 * SIZE, rejected=n)[:n]
-    (later,) = race.main.column(SEND, 1)
+    (later,) = race.main.column(SEND_GROUP, 1)
     assert settled_to(race) > last
     for back in (last, first):
         assert race.main.value("select pgmq.redrive_message('jobs', %s, delay => 0)", back)
@@ -205,7 +114,7 @@ def test_claim_of_a_group_sees_what_came_back_and_was_taken_while_it_looked(
 ) -> None:
     """It reads the queue's row, a message comes back and is leased, and then it looks at the group."""
     back = send_and_settle(race, 2 * SIZE, rejected=1)[0]
-    race.main.rows(SEND, 1)
+    race.main.rows(SEND_GROUP, 1)
     race.main.rows(
         # Between the choice of the group and the look at it.
         f"create or replace function spanmq.{between} returns {result} language plpgsql as"
@@ -230,7 +139,7 @@ def test_claim_of_a_group_sees_what_came_back_and_was_taken_while_it_looked(
 def test_sender_that_is_late_keeps_its_ids_from_being_noted_as_settled(race: Race) -> None:
     sender = race.open()
     sender.begin()
-    (late,) = sender.column(SEND, 1)
+    (late,) = sender.column(SEND_GROUP, 1)
     sender.rows("select 1")
     send_and_settle(race, 3 * SIZE)
     assert settled_to(race) <= late
@@ -245,6 +154,6 @@ def test_ids_that_no_segment_holds_yet_are_not_noted_as_settled(race: Race) -> N
     send_and_settle(race, SIZE + 1)
     last = int(race.main.value("select max(hi) from spanmq.segment"))
     race.main.rows("select setval('pgmq.q_jobs_msg_id_seq', %s)", last + 20 * SIZE)
-    race.main.rows(SEND, 1)
+    race.main.rows(SEND_GROUP, 1)
     maintain(race)
     assert settled_to(race) <= last + 1

@@ -6,67 +6,18 @@ import psycopg
 import pytest
 from psycopg import Connection
 from psycopg.types.json import Jsonb
+from tests.sql.queue import Queue
 
+# Unlogged queues have no short ways: so both ways are shown.
 KINDS = ("create", "create_unlogged")
 
 
-class Orders:
-    """A queue, in a transaction that is rolled back."""
-
-    def __init__(self, connection: Connection[Any], kind: str = "create") -> None:
-        self.connection = connection
-        self.rows(f"select pgmq.{kind}('orders')")
-
-    def rows(self, query: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        cursor = self.connection.execute(query.encode(), arguments or None)
-        return cursor.fetchall() if cursor.description else []
-
-    def value(self, query: str, *arguments: Any) -> Any:
-        return self.rows(query, *arguments)[0][0]
-
-    def policy(self, settings: str) -> None:
-        self.rows("select pgmq.set_policy('orders', %s::jsonb)", settings)
-
-    def send(self, n: int, headers: str | None = None) -> list[int]:
-        rows = self.rows(
-            "select pgmq.send_batch('orders', array(select to_jsonb(i) from generate_series(1, %s) i),"
-            " array_fill(%s::jsonb, array[%s]))",
-            n,
-            headers,
-            n,
-        )
-        return [message_id for (message_id,) in rows]
-
-    def receive(self, n: int = 100, lease: float = 60) -> tuple[int, list[int]]:
-        rows = self.rows("select lease_id, msg_id from pgmq.receive('orders', %s, %s)", n, lease)
-        return (rows[0][0] if rows else 0), [row[1] for row in rows]
-
-    def settle(self, call: str, lease: int, ids: list[int], *more: Any) -> dict[int, str]:
-        marks = ", %s" * len(more)
-        rows = self.rows(f"select * from pgmq.{call}('orders', %s, %s{marks})", lease, ids, *more)
-        assert [row[0] for row in rows] == sorted(set(ids))
-        return dict(rows)
-
-    def show(self, ids: list[int]) -> None:
-        """Let what waits for a retry be visible at once."""
-        self.rows("select pgmq.set_vt('orders', %s::bigint[], 0)", ids)
-
-    def statuses(self, ids: list[int]) -> list[str]:
-        return [self.value("select pgmq.status('orders', %s)", each) for each in ids]
-
-    def left(self) -> list[int]:
-        return [row[0] for row in self.rows("select msg_id from pgmq.q_orders order by msg_id")]
-
-    def dead(self) -> list[int]:
-        return [row[0] for row in self.rows("select msg_id from spanmq.dead_letter order by msg_id")]
-
-
 @pytest.fixture(params=KINDS)
-def orders(connection: Connection[Any], request: pytest.FixtureRequest) -> Orders:
-    return Orders(connection, request.param)
+def orders(connection: Connection[Any], request: pytest.FixtureRequest) -> Queue:
+    return Queue(connection, request.param)
 
 
-def test_nacked_message_comes_again_with_its_story(orders: Orders) -> None:
+def test_nacked_message_comes_again_with_its_story(orders: Queue) -> None:
     (first,) = orders.send(1)
     lease, _ = orders.receive()
     assert orders.statuses([first]) == ["processing"]
@@ -85,7 +36,7 @@ def test_nacked_message_comes_again_with_its_story(orders: Orders) -> None:
     assert rows == [(2,)]
 
 
-def test_a_stale_lease_settles_nothing(orders: Orders) -> None:
+def test_a_stale_lease_settles_nothing(orders: Queue) -> None:
     ids = orders.send(3)
     old, _ = orders.receive(lease=-1)
     new, held = orders.receive()
@@ -96,7 +47,7 @@ def test_a_stale_lease_settles_nothing(orders: Orders) -> None:
     assert orders.settle("ack", new, ids) == dict.fromkeys(ids, "acked")
 
 
-def test_each_id_has_its_outcome_in_any_order(orders: Orders) -> None:
+def test_each_id_has_its_outcome_in_any_order(orders: Queue) -> None:
     orders.policy('{"max_attempts": 2, "backoff_base": 0}')
     ids = orders.send(6)
     lease, _ = orders.receive(4)
@@ -108,7 +59,7 @@ def test_each_id_has_its_outcome_in_any_order(orders: Orders) -> None:
     assert orders.dead() == [ids[1]]
 
 
-def test_a_thousand_shuffled_ids_cost_a_row_a_block(orders: Orders) -> None:
+def test_a_thousand_shuffled_ids_cost_a_row_a_block(orders: Queue) -> None:
     ids = orders.send(1000)
     lease, _ = orders.receive(1000)
     shuffled = sorted(ids, key=lambda each: each * 7919 % 1000)
@@ -120,7 +71,7 @@ def test_a_thousand_shuffled_ids_cost_a_row_a_block(orders: Orders) -> None:
 
 
 @pytest.mark.parametrize("category", ["PERMANENT", "BUSINESS"])
-def test_what_can_not_succeed_is_dead_at_once(orders: Orders, category: str) -> None:
+def test_what_can_not_succeed_is_dead_at_once(orders: Queue, category: str) -> None:
     ids = orders.send(2)
     lease, _ = orders.receive()
     assert orders.settle("nack", lease, ids[:1], "no", category) == {ids[0]: "dead"}
@@ -128,7 +79,7 @@ def test_what_can_not_succeed_is_dead_at_once(orders: Orders, category: str) -> 
     assert orders.statuses(ids) == ["dead", "processing"]
 
 
-def test_dead_letter_keeps_everything(orders: Orders) -> None:
+def test_dead_letter_keeps_everything(orders: Queue) -> None:
     orders.policy('{"max_attempts": 2}')
     (first, _) = orders.send(2, '{"x-pgmq-group": "blue", "kind": "a"}')
     lease, held = orders.receive()
@@ -162,7 +113,7 @@ def test_dead_letter_keeps_everything(orders: Orders) -> None:
     assert orders.rows("select category, sum(n) from spanmq.dead_letter_count group by 1") == [("UNKNOWN", 1)]
 
 
-def test_reject_is_final(orders: Orders) -> None:
+def test_reject_is_final(orders: Queue) -> None:
     ids = orders.send(3)
     lease, _ = orders.receive()
     assert orders.settle("reject", lease, ids[:2], "bad") == {ids[0]: "dead", ids[1]: "dead"}
@@ -171,7 +122,7 @@ def test_reject_is_final(orders: Orders) -> None:
     assert orders.left() == []
 
 
-def test_released_message_was_not_tried(orders: Orders) -> None:
+def test_released_message_was_not_tried(orders: Queue) -> None:
     ids = orders.send(300)
     lease, _ = orders.receive(300)
     assert set(orders.settle("release", lease, ids).values()) == {"released"}
@@ -179,7 +130,7 @@ def test_released_message_was_not_tried(orders: Orders) -> None:
     assert rows == [(each, 1) for each in ids]
 
 
-def test_extend_holds_all_that_is_left_and_never_less(orders: Orders) -> None:
+def test_extend_holds_all_that_is_left_and_never_less(orders: Queue) -> None:
     ids = orders.send(300)
     lease, _ = orders.receive(300, 30)
     orders.settle("ack", lease, ids[:10])
@@ -191,7 +142,7 @@ def test_extend_holds_all_that_is_left_and_never_less(orders: Orders) -> None:
     assert orders.value(least), "never shorter"
 
 
-def test_lease_that_ran_out_is_held_again_unless_taken(orders: Orders) -> None:
+def test_lease_that_ran_out_is_held_again_unless_taken(orders: Queue) -> None:
     ids = orders.send(2)
     lease, _ = orders.receive(lease=-1)
     assert orders.statuses(ids) == ["pending"] * 2
@@ -200,7 +151,7 @@ def test_lease_that_ran_out_is_held_again_unless_taken(orders: Orders) -> None:
     assert orders.settle("ack", lease, ids) == dict.fromkeys(ids, "acked")
 
 
-def test_ack_archives_where_the_policy_says_so(orders: Orders) -> None:
+def test_ack_archives_where_the_policy_says_so(orders: Queue) -> None:
     orders.policy('{"archive_on_ack": true}')
     ids = orders.send(3)
     lease, _ = orders.receive()
@@ -212,7 +163,7 @@ def test_ack_archives_where_the_policy_says_so(orders: Orders) -> None:
     assert orders.statuses(ids) == ["completed", "completed", "processing"]
 
 
-def test_status_of_what_has_gone(orders: Orders) -> None:
+def test_status_of_what_has_gone(orders: Queue) -> None:
     ids = orders.send(4)
     (delayed,) = (row[0] for row in orders.rows("select pgmq.send('orders', '1', 60)"))
     lease, _ = orders.receive(2)
@@ -226,7 +177,7 @@ def test_status_of_what_has_gone(orders: Orders) -> None:
     assert orders.statuses([later]) == ["pending"]
 
 
-def test_category_may_have_attempts_and_a_backoff_of_its_own(orders: Orders) -> None:
+def test_category_may_have_attempts_and_a_backoff_of_its_own(orders: Queue) -> None:
     orders.policy(
         '{"max_attempts": 9, "jitter": false, "backoff_base": 7, "backoff_factor": 3, "backoff_max": 50}'
     )
@@ -271,7 +222,7 @@ def test_backoff_is_bounded_and_jitter_is_full(connection: Connection[Any]) -> N
         assert row == (pytest.approx(wanted),), arguments
 
 
-def test_messages_have_their_own_attempts(orders: Orders) -> None:
+def test_messages_have_their_own_attempts(orders: Queue) -> None:
     orders.rows("update spanmq.queue set uses_limits = true")
     (first,) = orders.send(1, '{"x-spanmq-max-attempts": 1}')
     (second,) = orders.send(1, '{"x-spanmq-max-attempts": "many"}')
@@ -279,7 +230,7 @@ def test_messages_have_their_own_attempts(orders: Orders) -> None:
     assert orders.settle("nack", lease, [first, second]) == {first: "dead", second: "retrying"}
 
 
-def test_ordered_queue_gives_back_what_is_behind(orders: Orders) -> None:
+def test_ordered_queue_gives_back_what_is_behind(orders: Queue) -> None:
     orders.policy('{"ordered": true}')
     blue, red, plain = (orders.send(3, f'{{"x-pgmq-group": "{each}"}}') for each in ("blue", "red", ""))
     none = orders.send(3)
@@ -328,13 +279,13 @@ def test_ordered_queue_gives_back_what_is_behind(orders: Orders) -> None:
     ],
 )
 def test_bad_argument_is_refused(connection: Connection[Any], call: str) -> None:
-    orders = Orders(connection)
+    orders = Queue(connection)
     with pytest.raises(psycopg.errors.Error) as error, connection.transaction():
         orders.rows(f"select pgmq.{call}")
     assert error.value.sqlstate == "MQ002"
 
 
-def test_empty_and_unknown_ids(orders: Orders) -> None:
+def test_empty_and_unknown_ids(orders: Queue) -> None:
     assert orders.settle("nack", 5, []) == {}
     assert orders.rows("select * from pgmq.release('orders', 5, array[null, 3, -1]::bigint[])") == [
         (-1, "stale"),
@@ -348,7 +299,7 @@ def test_empty_and_unknown_ids(orders: Orders) -> None:
             orders.rows(f"select pgmq.{call}")
 
 
-def test_long_texts_are_cut(orders: Orders) -> None:
+def test_long_texts_are_cut(orders: Queue) -> None:
     (first,) = orders.send(1)
     lease, _ = orders.receive()
     orders.settle("nack", lease, [first], "e" * 20_000, None, 0, "c" * 1000, "t" * 200_000, "w" * 1000)
@@ -360,7 +311,7 @@ def test_long_texts_are_cut(orders: Orders) -> None:
     assert rows == [(10_000, 500, 100_000, 500)]
 
 
-def test_purge_keeps_dead_letters_and_drop_removes_them(orders: Orders) -> None:
+def test_purge_keeps_dead_letters_and_drop_removes_them(orders: Queue) -> None:
     ids = orders.send(3)
     lease, _ = orders.receive()
     orders.settle("reject", lease, ids[:1])
@@ -373,14 +324,14 @@ def test_purge_keeps_dead_letters_and_drop_removes_them(orders: Orders) -> None:
     assert orders.value("select count(*) from spanmq.dead_letter_count") == 0
 
 
-def test_pause_and_resume_are_the_policy(orders: Orders) -> None:
+def test_pause_and_resume_are_the_policy(orders: Queue) -> None:
     orders.rows("select pgmq.pause('orders')")
     assert orders.value("select (pgmq.get_policy('orders')->>'paused')::boolean")
     orders.rows("select pgmq.resume('orders')")
     assert not orders.value("select (pgmq.get_policy('orders')->>'paused')::boolean")
 
 
-def test_old_failures_go(orders: Orders) -> None:
+def test_old_failures_go(orders: Queue) -> None:
     ids = orders.send(600)
     lease, _ = orders.receive(600)
     orders.settle("nack", lease, ids, "x", None, 60)
@@ -396,7 +347,7 @@ def test_old_failures_go(orders: Orders) -> None:
     assert orders.value(tidy) == 2
 
 
-def test_counts_of_dead_letters_are_folded(orders: Orders) -> None:
+def test_counts_of_dead_letters_are_folded(orders: Queue) -> None:
     orders.rows(
         "insert into spanmq.dead_letter_count select queue_id, 'UNKNOWN', i"
         " from spanmq.queue, generate_series(1, 100) i"
@@ -408,7 +359,7 @@ def test_counts_of_dead_letters_are_folded(orders: Orders) -> None:
 
 @pytest.mark.parametrize("call", ["ack", "nack", "reject", "release"])
 def test_outcomes_ascend_where_groups_lie_between_each_other(connection: Connection[Any], call: str) -> None:
-    orders = Orders(connection)
+    orders = Queue(connection)
     headers = [Jsonb({"x-pgmq-group": group}) for group in "abcabcab"]
     orders.rows("select pgmq.send_batch('orders', array_fill('1'::jsonb, array[8]), %s::jsonb[])", headers)
     lease, ids = orders.receive()

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.sql.conformance.listening import Listener, listening
-from tests.sql.races.sessions import Race
+from tests.sql.race.sessions import Race
 
 CHANNEL = "spanmq.q_myorders"
 SENDS = {
@@ -28,12 +28,6 @@ def session(database: str) -> Iterator[Connection]:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("select pgmq.create('MyOrders')")
         yield connection
-
-
-@pytest.fixture
-def race(database: str) -> Iterator[Race]:
-    with Race(database) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -141,13 +135,9 @@ SETTLEMENTS = {
 
 @pytest.mark.parametrize("kind", SETTLEMENTS)
 @pytest.mark.parametrize("group", ["a", None])
-@pytest.mark.parametrize("unlogged", [False, True])
 def test_settlement_that_frees_a_group_wakes_who_waits(
-    session: Connection, listener: Listener, kind: str, group: str | None, unlogged: bool
+    session: Connection, listener: Listener, kind: str, group: str | None
 ) -> None:
-    if unlogged:
-        session.execute("select pgmq.drop_queue('MyOrders')")
-        session.execute("select pgmq.create_unlogged('MyOrders')")
     settings(session, '{"ordered": true}')
     send(session, group, group)
     lease_id = lease(session)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from itertools import pairwise
-from statistics import median
 from typing import Any
 
 import psycopg
@@ -14,27 +11,28 @@ from tests.patience import WAIT_SECONDS
 from tests.worker.running import working
 
 from spanmq import Client
+from spanmq.worker import intake
 
 
 class Queries:
-    """Every statement of every asynchronous connection of this process, with its time and its session."""
+    """Every statement of every asynchronous connection of this process, with its session."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.all: list[tuple[float, int, str]] = []
+        self.all: list[tuple[int, str]] = []
         self._changed = threading.Condition()
         execute = psycopg.AsyncCursor.execute
 
         async def note(cursor: Any, query: Any, *arguments: Any, **options: Any) -> Any:
             text = query if isinstance(query, str) else str(query)
             with self._changed:
-                self.all.append((time.monotonic(), cursor.connection.info.backend_pid, text))
+                self.all.append((cursor.connection.info.backend_pid, text))
                 self._changed.notify_all()
             return await execute(cursor, query, *arguments, **options)
 
         monkeypatch.setattr(psycopg.AsyncCursor, "execute", note)
 
-    def of(self, function: str) -> list[tuple[float, int, str]]:
-        return [each for each in self.all if f"pgmq.{function}(" in each[2]]
+    def of(self, function: str) -> list[tuple[int, str]]:
+        return [each for each in self.all if f"pgmq.{function}(" in each[1]]
 
     def wait(self, function: str, count: int) -> None:
         with self._changed:
@@ -46,24 +44,12 @@ def queries(monkeypatch: pytest.MonkeyPatch) -> Queries:
     return Queries(monkeypatch)
 
 
-@pytest.mark.slow
-def test_idle_worker_asks_less_than_once_a_second(client: Client, database: str, queries: Queries) -> None:
-    with working(database, print):
-        # The first looks follow each other sooner, and housekeeping finds out that nothing is to be done.
-        queries.wait("maintain", 5)
-        begun, before = time.monotonic(), len(queries.all)
-        queries.wait("receive", len(queries.of("receive")) + 5)
-        seconds, asked = time.monotonic() - begun, len(queries.all) - before
-    assert seconds > 5
-    assert asked <= seconds + 1, queries.all[before:]
-
-
-def test_worker_that_nobody_wakes_looks_more_often(client: Client, database: str, queries: Queries) -> None:
-    with working(database, print, pooler=True):  # notifications don't come through
-        queries.wait("receive", 12)
-    times = [at for at, _, _ in queries.of("receive")]
-    # On a machine that is busy a few may be late.
-    assert median(after - before for before, after in pairwise(times[5:])) < 1.4
+def test_worker_that_no_notification_reaches_looks_more_often(
+    client: Client, database: str, queries: Queries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "LOOK_SECONDS", 3_600.0)
+    with working(database, print, pooler=True):
+        queries.wait("receive", 6)
 
 
 def test_new_session_makes_its_first_calls_before_a_message_waits_for_it(
@@ -73,7 +59,7 @@ def test_new_session_makes_its_first_calls_before_a_message_waits_for_it(
     with working(database, lambda message: None, batch=10) as record:
         assert record.outcomes(200) == ["acked"] * 200
     sessions: dict[int, list[str]] = {}
-    for _, session, text in queries.all:
+    for session, text in queries.all:
         sessions.setdefault(session, []).append(text)
     receiving = [texts for texts in sessions.values() if any("pgmq.receive(" in text for text in texts)]
     assert receiving

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import re
-import signal
-import subprocess
-import urllib.request
 from pathlib import Path
 
 import pytest
-from tests.cli.program import PROGRAM, environment
-from tests.patience import WAIT_SECONDS
 from tests.worker.running import working
 
 from spanmq.client import Client
@@ -85,32 +79,3 @@ def test_port_is_free_afterwards() -> None:
         pass
     with served(Measures(), port) as again:
         assert again == port
-
-
-def test_command_serves_them_on_this_machine(client: Client, database: str, tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text("def ship(message):\n    pass\n")
-    process = subprocess.Popen(
-        [*PROGRAM, "worker", "shop:ship", "--queue", "orders", "--metrics-port", "0"],
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env=environment(database),
-    )
-    try:
-        assert process.stderr is not None
-        found = None
-        while found is None:
-            line = process.stderr.readline()
-            assert line, process.wait(WAIT_SECONDS)
-            found = re.search(r"metrics_served address=(http://127\.0\.0\.1:\d+/metrics)", line)
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(found[1], timeout=WAIT_SECONDS) as answer:
-            assert "spanmq_worker_messages_held" in answer.read().decode()
-        # Before that nobody listens to signals.
-        while "worker_started" not in line:
-            line = process.stderr.readline()
-            assert line, process.wait(WAIT_SECONDS)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=WAIT_SECONDS)
-    assert process.returncode == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
@@ -14,13 +13,10 @@ from spanmq.errors import InvalidArgumentError, InvalidHandlerError
 from spanmq.timeouts import Timeouts, with_timeouts
 from spanmq.worker.appetite import Appetite
 from spanmq.worker.event import BreakerClosed, Event, MessageSettled, Seam, WorkerStarted, name_of
-from spanmq.worker.handler import look_at
 from spanmq.worker.job import Holding, Job
 from spanmq.worker.line import Line
 from spanmq.worker.log import line_of, write
-from spanmq.worker.performing import Performer
 from spanmq.worker.setting import Settings
-from spanmq.worker.slots import Slot, ThreadSlots
 
 
 def ignore(message: Any) -> None: ...
@@ -142,35 +138,6 @@ def test_failure_drops_what_the_same_lease_holds_of_the_group() -> None:
     assert begun == [first, third]
     line.add(fourth := job("a", later))
     assert line.drain() == [fourth]
-
-
-def test_thread_that_ends_while_slots_are_counted_disturbs_nobody() -> None:
-    async def count() -> int:
-        slots = ThreadSlots(Performer(look_at(ignore, takes_batches=False), no_session, {}), no_end)
-        ended: set[Slot] = slots._slots
-
-        class Ending(Slot):
-            __slots__ = ()
-
-            @property
-            def is_abandoned(self) -> bool:
-                ended.discard(self)  # as its thread does, at any moment
-                return True
-
-            @is_abandoned.setter
-            def is_abandoned(self, value: bool) -> None: ...
-
-        ended.update(Ending() for _ in range(3))
-        return slots.abandon(Slot(), replace=False)
-
-    assert asyncio.run(count()) == 3
-
-
-def no_session(job: Job) -> Any:
-    raise AssertionError("nothing is performed")
-
-
-def no_end(job: Job, verdict: Any) -> None: ...
 
 
 def test_events_are_one_line_each() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +11,11 @@ import psycopg
 import pytest
 from tests.worker.running import working
 
-from spanmq import Client, Message
+from spanmq import AsyncClient, Client, Message
 from spanmq.worker.event import MessageSettled
+from spanmq.worker.handler import look_at
+from spanmq.worker.job import Holding, Job, Release, Verdict
+from spanmq.worker.performing import Performer
 
 INSERT = "insert into shipped (number, attempt) values (%s, %s)"
 
@@ -121,3 +125,42 @@ def test_connection_that_breaks_under_the_handler_costs_no_attempt(
     # Neither waits for the other to be told.
     assert sorted((event.attempt, event.outcome) for event in settled) == [(1, "acked"), (1, "released")]
     assert shipped() == [(1, 1)]
+
+
+class GivenSession:
+    """The session of a worker whose connection is in a transaction that has failed: BEGIN is refused."""
+
+    def __init__(self, plain: psycopg.Connection[Any], asynchronous: psycopg.AsyncConnection[Any]) -> None:
+        self._plain = plain
+        self._asynchronous = asynchronous
+
+    def thread_client(self) -> Client:
+        return Client(connection=self._plain)
+
+    async def client(self) -> AsyncClient:
+        return AsyncClient(connection=self._asynchronous)
+
+
+def test_message_whose_handler_was_not_called_loses_no_attempt(client: Client, database: str) -> None:
+    client.send("orders", 1)
+    messages = client.receive("orders")
+
+    async def verdicts() -> list[Verdict]:
+        with psycopg.connect(database) as one:
+            async with await psycopg.AsyncConnection.connect(database) as other:
+                with pytest.raises(psycopg.errors.DivisionByZero):
+                    one.execute("select 1 / 0")
+                with pytest.raises(psycopg.errors.DivisionByZero):
+                    await other.execute("select 1 / 0")
+                session: Any = GivenSession(one, other)
+                verdicts: list[Verdict] = []
+                for handler in (asynchronous, plain):
+                    performer = Performer(look_at(handler, takes_batches=False), lambda _: session, {})
+                    job = Job(messages, Holding("orders", 1, 1, 0.0, 30.0), None)
+                    if handler is plain:
+                        verdicts.append(performer.call(job))
+                    else:
+                        verdicts.append(await performer.perform(job))
+                return verdicts
+
+    assert asyncio.run(verdicts()) == [Release(), Release()]

@@ -123,7 +123,7 @@ def redrive(
     payload: Payload = None,
     quantity: Quantity = 1_000,
     rate: Annotated[float | None, typer.Option(help="So many a second.", show_default=False)] = None,
-    delay: Delay = 60.0,
+    delay: Delay = 0.0,
     dry_run: DryRun = False,
     dsn: Dsn = None,
     as_json: AsJson = False,
@@ -156,7 +156,7 @@ def redrive_message(
         str | None, typer.Option(metavar="JSON", help="In place of the body that it has.", show_default=False)
     ] = None,
     headers: HeadersText = None,
-    delay: Delay = 60.0,
+    delay: Delay = 0.0,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:

@@ -22,6 +22,7 @@ INTERRUPTED: Final = SIGNALLED + signal.SIGINT
 LABELS: Final[dict[type[errors.SpanmqError], str]] = {
     errors.SpanmqError: "error",
     errors.InvalidArgumentError: "bad argument",
+    errors.InvalidSettingError: "bad setting",
     errors.InvalidQueueNameError: "bad queue name",
     errors.InvalidHandlerError: "bad handler",
     errors.HandlerStuckError: "handlers are stuck",

@@ -28,10 +28,15 @@ def serve(
         bool,
         typer.Option("--without-tokens", help="Let anybody on this machine do everything."),
     ] = False,
-    pool_size: Annotated[int, typer.Option(help="Connections to the database; two more listen.")] = 8,
+    pool_size: Annotated[
+        int, typer.Option(help="Connections to the database; three more listen and look.")
+    ] = 8,
     pool_timeout: Annotated[float, typer.Option(help="Seconds to wait for one of them; then 503.")] = 5.0,
     requests_max: Annotated[int, typer.Option(help="Requests at work at once; more get 503.")] = 200,
     requests_per_token_max: Annotated[int, typer.Option(help="Of one token; more get 429.")] = 100,
+    anonymous_max: Annotated[
+        int, typer.Option(help="Requests without a valid token that wait for their client; more get 503.")
+    ] = 100,
     waiting_max: Annotated[int, typer.Option(help="Requests that wait for messages at once.")] = 5_000,
     waiting_per_token_max: Annotated[int, typer.Option(help="Of one token; more get 429.")] = 2_500,
     wait_max: Annotated[float, typer.Option(help="Seconds that a request may wait for messages.")] = 20.0,
@@ -91,6 +96,7 @@ def serve(
                 pool_timeout=pool_timeout,
                 requests_max=requests_max,
                 requests_per_token_max=requests_per_token_max,
+                anonymous_max=anonymous_max,
                 waiting_max=waiting_max,
                 waiting_per_token_max=waiting_per_token_max,
                 wait_max=wait_max,

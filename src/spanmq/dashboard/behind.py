@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from starlette.types import Scope
 
     from spanmq.client_async import AsyncClient
@@ -35,14 +37,28 @@ class Sessions(Protocol):
     def are_needed(self) -> bool:
         """Tell whether one must sign in; if not, everybody may do everything."""
 
-    async def open(self, secret: str, seconds: float) -> str | None:
-        """Give the key of a new session for who shows a token's secret, None if that is not good."""
+    async def open(self, secret: str, seconds: float, scope: Scope) -> str | None:
+        """Return the key of a new session of a token, None if its secret is wrong."""
 
     async def caller_of(self, key: str | None, scope: Scope) -> Caller | None:
         """Give who asks, None if nobody knows."""
 
     async def close(self, key: str) -> None:
         """End a session."""
+
+
+class Patterns(Protocol):
+    """Limits for calls with regular expressions."""
+
+    def searching(
+        self, caller: Caller | None, pattern: str | None
+    ) -> AbstractAsyncContextManager[AsyncClient]:
+        """Lend a client for a search; raises InvalidPatternError for a costly one."""
+
+    def acting(
+        self, caller: Caller | None, *patterns: str | None
+    ) -> AbstractAsyncContextManager[AsyncClient]:
+        """Lend a client for an action; raises InvalidPatternError for a costly pattern."""
 
 
 class Behind(Protocol):
@@ -55,6 +71,10 @@ class Behind(Protocol):
     @property
     def sessions(self) -> Sessions:
         """Give who has signed in."""
+
+    @property
+    def patterns(self) -> Patterns:
+        """Return the limits for calls with regular expressions."""
 
     def explain(self, error: SpanmqError) -> tuple[int, str]:
         """Give the status and the words for an error: nothing in them is a secret."""

@@ -16,6 +16,7 @@ from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import ROW_BYTES_MAX, address
 from spanmq.errors import InvalidArgumentError
+from spanmq.message import DeadLetter
 
 SHOWN: Final = 25
 # Of so many the causes are looked for: all of them may be millions.
@@ -57,26 +58,28 @@ async def answer(visit: Visit) -> Response:
     """Show the dead letters of a queue."""
     queue = visit.queue
     given, which = _given(visit), visit.text("which") or "waiting"
-    after, client = visit.number("after", 0), visit.behind.client
-    problem, letters, sample = None, [], []
-    counts = await client.count_dead_letters(queue)
+    after = visit.number("after", 0)
+    problem: str | None = None
+    letters: list[DeadLetter] = []
+    sample: list[DeadLetter] = []
+    counts = await visit.behind.client.count_dead_letters(queue)
     try:
-        choice = asdict(_choice(given))
+        choice = _choice(given)
         redriven = _which(which)
-        letters = await client.dead_letters(
-            queue,
-            **choice,
-            redriven=redriven,
-            after=after,
-            quantity=SHOWN + 1,
-            body_bytes_max=ROW_BYTES_MAX,
-        )
-        sample = letters
-        if after or len(letters) > SHOWN:
-            # Causes are told from errors: no body is loaded.
-            sample = await client.dead_letters(
-                queue, **choice, redriven=redriven, quantity=SAMPLE, body_bytes_max=0
+        async with visit.behind.patterns.searching(visit.caller, choice.error) as client:
+            letters = sample = await client.dead_letters(
+                queue,
+                **asdict(choice),
+                redriven=redriven,
+                after=after,
+                quantity=SHOWN + 1,
+                body_bytes_max=ROW_BYTES_MAX,
             )
+            if after or len(letters) > SHOWN:
+                # Causes are told from errors: no body is loaded.
+                sample = await client.dead_letters(
+                    queue, **asdict(choice), redriven=redriven, quantity=SAMPLE, body_bytes_max=0
+                )
     except InvalidArgumentError as error:
         problem = error.message
     return show(
@@ -110,9 +113,11 @@ async def redrive(visit: Visit) -> Response:
     fields = await visit.form()
     try:
         quantity, rate, delay = _pace(fields)
-        found = await visit.behind.client.redrive(
-            visit.queue, **asdict(_choice(_given(visit))), quantity=quantity, rate=rate, delay=delay
-        )
+        choice = _choice(_given(visit))
+        async with visit.behind.patterns.acting(visit.caller, choice.error) as client:
+            found = await client.redrive(
+                visit.queue, **asdict(choice), quantity=quantity, rate=rate, delay=delay
+            )
     except InvalidArgumentError as error:
         return await _preview_redrive(visit, fields, error.message)
     return go(address("/queue/dead-letters", queue=visit.queue, done="redriven", n=len(found)))
@@ -129,12 +134,14 @@ async def discard(visit: Visit) -> Response:
     if fields.get("confirmation", "").strip() != visit.queue:
         return await _preview_discard(visit, "That is not the name of the queue; nothing was deleted.")
     try:
-        removed = await visit.behind.client.purge_dead_letters(
-            visit.queue,
-            **asdict(_choice(_given(visit))),
-            redriven=_which(visit.text("which") or "waiting"),
-            quantity=QUANTITY_MAX,
-        )
+        choice = _choice(_given(visit))
+        async with visit.behind.patterns.acting(visit.caller, choice.error) as client:
+            removed = await client.purge_dead_letters(
+                visit.queue,
+                **asdict(choice),
+                redriven=_which(visit.text("which") or "waiting"),
+                quantity=QUANTITY_MAX,
+            )
     except InvalidArgumentError as error:
         return await _preview_discard(visit, error.message)
     return go(address("/queue/dead-letters", queue=visit.queue, done="discarded", n=removed))
@@ -147,14 +154,16 @@ async def _preview_redrive(visit: Visit, fields: Mapping[str, str], problem: str
     if problem is None:
         try:
             quantity, rate, delay = _pace(pace)
-            found = await visit.behind.client.redrive(
-                visit.queue,
-                **asdict(_choice(given)),
-                quantity=quantity,
-                rate=rate,
-                delay=delay,
-                dry_run=True,
-            )
+            choice = _choice(given)
+            async with visit.behind.patterns.searching(visit.caller, choice.error) as client:
+                found = await client.redrive(
+                    visit.queue,
+                    **asdict(choice),
+                    quantity=quantity,
+                    rate=rate,
+                    delay=delay,
+                    dry_run=True,
+                )
         except InvalidArgumentError as error:
             problem = error.message
     return show(
@@ -173,13 +182,15 @@ async def _preview_redrive(visit: Visit, fields: Mapping[str, str], problem: str
 async def _preview_discard(visit: Visit, problem: str | None) -> Response:
     given, which, count = _bounded(_given(visit)), visit.text("which") or "waiting", 0
     try:
-        count = await visit.behind.client.purge_dead_letters(
-            visit.queue,
-            **asdict(_choice(given)),
-            redriven=_which(which),
-            quantity=QUANTITY_MAX,
-            dry_run=True,
-        )
+        choice = _choice(given)
+        async with visit.behind.patterns.searching(visit.caller, choice.error) as client:
+            count = await client.purge_dead_letters(
+                visit.queue,
+                **asdict(choice),
+                redriven=_which(which),
+                quantity=QUANTITY_MAX,
+                dry_run=True,
+            )
     except InvalidArgumentError as error:
         problem = error.message
     return show(
@@ -251,7 +262,7 @@ def _pace(fields: Mapping[str, str]) -> tuple[int, float | None, float]:
     if not re.fullmatch(r"[0-9]{1,5}", quantity) or not 1 <= int(quantity) <= QUANTITY_MAX:
         raise InvalidArgumentError(f"the number must be from 1 to {QUANTITY_MAX:,}")
     rate = _number("rate", fields.get("rate", ""), None)
-    return int(quantity), rate, _number("delay", fields.get("delay", ""), 60.0) or 0.0
+    return int(quantity), rate, _number("delay", fields.get("delay", ""), 0.0) or 0.0
 
 
 def _number(name: str, given: str, default: float | None) -> float | None:

@@ -23,7 +23,7 @@ async def sign_in(visit: Visit) -> Response:
     """Open a session for the token, and go on to where he came from."""
     fields = await visit.form()
     secret = fields.get("token", "").strip()[:SECRET_MAX]
-    key = await visit.behind.sessions.open(secret, SESSION_SECONDS)
+    key = await visit.behind.sessions.open(secret, SESSION_SECONDS, visit.request.scope)
     if key is None:
         # Not the secret: what was typed may be another one.
         return show(visit, "sign_in.html", 401, next=_next_of(visit), is_wrong=True)

@@ -106,16 +106,22 @@ def remove_abandoned(parent: Path) -> None:
 
 @contextlib.contextmanager
 def temporary(
-    *, version: int = 18, settings: Mapping[str, str] | None = None, timeout: float = 60.0
+    *,
+    version: int = 18,
+    settings: Mapping[str, str] | None = None,
+    timeout: float = 60.0,
+    parent: str | Path | None = None,
 ) -> Iterator[TemporaryServer]:
     """Run a server of our own in a temporary folder, and remove both at the end, even if we are killed.
 
     It is as durable as any (fsync on) unless `settings`, PostgreSQL's own, say otherwise. `timeout` is in
-    seconds, for each start. Raises what `start` raises.
+    seconds, for each start. `parent` is where the folder is made, by default the system's place for temporary
+    files. Raises what `start` raises.
     """
-    with clear_errors(Path(os.environ.get("TMPDIR", "/tmp"))):
-        remove_abandoned(Path(tempfile.gettempdir()))
-        path = Path(tempfile.mkdtemp(prefix=PREFIX))
+    with clear_errors(Path(parent or os.environ.get("TMPDIR", "/tmp"))):
+        place = Path(parent or tempfile.gettempdir())
+        remove_abandoned(place)
+        path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
         folder = ServerFolder(path.resolve())
         folder.start_lock.write_text(MARK)
     path.chmod(0o755)  # the server's user must pass; data and socket are closed

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope as AsgiScope
 
 from spanmq.foreign_site import is_from_elsewhere
 from spanmq.loopback import is_named_here
-from spanmq.message import Token
+from spanmq.message import AccessKey, Token
 from spanmq.service.refusal import Refusal, forbidden, unauthorized
 from spanmq.service.remembered import Remembered
 from spanmq.token_secret import PREFIX, hash_of
@@ -22,6 +24,7 @@ from spanmq.token_secret import PREFIX, hash_of
 if TYPE_CHECKING:
     from spanmq.client_async import AsyncClient
     from spanmq.service.backend import Backend
+    from spanmq.service.guesses import Guesses
 
 Verb = Literal["send", "receive", "look", "manage"]
 VERBS: Final[tuple[Verb, ...]] = ("send", "receive", "look", "manage")
@@ -34,6 +37,7 @@ class Caller:
     name: str
     queues: tuple[str, ...]
     verbs: frozenset[str]
+    expires_at: datetime | None = None
 
     def may(self, verb: Verb, queue: str | None) -> bool:
         """Tell whether he may do that; None is what concerns all queues, for which one needs `*`."""
@@ -50,8 +54,6 @@ class Caller:
 
 
 IDENTITY: Final = "spanmq.identity"
-# How many recalls of long polls there were when this request's token was about to be looked at.
-RECALLS: Final = "spanmq.recalls"
 EVERYBODY: Final = Caller("", ("*",), frozenset(VERBS))
 
 
@@ -68,28 +70,69 @@ def _fits(pattern: str, queue: str) -> bool:
 class Tokens:
     """Looks tokens up, and remembers the answer for so many seconds, or until one is revoked."""
 
-    def __init__(self, client: AsyncClient, cached_for: float) -> None:
+    def __init__(self, client: AsyncClient, cached_for: float, guesses: Guesses) -> None:
         self._client = client
-        self._known: Remembered[Caller | None] = Remembered(cached_for)
+        self._guesses = guesses
+        self._known: Remembered[Caller | None] = Remembered(cached_for, expiry_of)
 
     def forget(self) -> None:
         """Look up again from now on."""
         self._known.forget()
 
-    async def caller_of(self, secret: str) -> Caller | None:
-        """Give who a secret belongs to, None if to nobody now."""
-
-        async def look_up() -> Caller | None:
-            found = await self._client.check_token(secret) if secret.startswith(PREFIX) else None
-            return None if found is None else caller_of(found)
-
+    async def caller_of(self, secret: str, scope: AsgiScope) -> Caller | None:
+        """Return the caller with that secret, None if it is not valid now; 429 after many wrong ones."""
+        if not secret.startswith(PREFIX):
+            return None
         # The cache, like the database, has no secrets.
-        return await self._known.get(hash_of(secret), look_up)
+        key = hash_of(secret)
+
+        async def ask() -> Caller | None:
+            token = await self._client.check_token(secret)
+            return None if token is None else caller_of(token)
+
+        return await self._known.get(key, lambda: self._guesses.look_up(scope, key, ask))
+
+
+class Keys:
+    """Looks access keys of the SQS protocol up, and remembers them as long as tokens."""
+
+    def __init__(self, client: AsyncClient, cached_for: float, guesses: Guesses) -> None:
+        self._client = client
+        self._guesses = guesses
+        self._known: Remembered[AccessKey | None] = Remembered(cached_for, expiry_of)
+
+    def forget(self) -> None:
+        """Look up again from now on."""
+        self._known.forget()
+
+    async def find(self, access_key_id: str, scope: AsgiScope) -> AccessKey | None:
+        """Return the key of that id, None if it is not valid now; 429 after many wrong ones."""
+
+        async def ask() -> AccessKey | None:
+            return await self._client.find_access_key(access_key_id)
+
+        return await self._known.get(
+            access_key_id, lambda: self._guesses.look_up(scope, f"key {access_key_id}", ask)
+        )
+
+    async def get(self, access_key_id: str) -> AccessKey | None:
+        """Return the key of an id that the service has stored itself, None if it is not valid now."""
+        return await self._known.get(access_key_id, lambda: self._client.find_access_key(access_key_id))
+
+
+def expiry_of(known: Caller | AccessKey | None) -> datetime | None:
+    """Return when a token or a key expires."""
+    return None if known is None else known.expires_at
 
 
 def caller_of(token: Token) -> Caller:
     """Give who a token stands for."""
-    return Caller(token.name, tuple(token.queues), frozenset(token.verbs))
+    return Caller(token.name, tuple(token.queues), frozenset(token.verbs), token.expires_at)
+
+
+def caller_of_key(key: AccessKey) -> Caller:
+    """Return the caller that an access key stands for."""
+    return Caller(key.access_key_id, tuple(key.queues), frozenset(key.verbs))
 
 
 def check_is_ours(request: Request) -> None:
@@ -109,22 +152,42 @@ def check_is_ours(request: Request) -> None:
 async def identify(request: Request) -> Caller:
     """Give who asks; raises 401 if nobody knows, 429 if he asks too much at once."""
     backend: Backend = request.app.state.backend
-    request.scope.setdefault(RECALLS, backend.waiting.recalls)
     if not backend.settings.with_tokens:
         check_is_ours(request)
         return EVERYBODY
     known: Caller | None = request.scope.get(IDENTITY)
     if known is not None:
         return known
-    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not secret.strip():
+    secret = _secret_of(request)
+    if not secret:
         raise unauthorized("a token is needed")
-    caller = await backend.tokens.caller_of(secret.strip())
+    caller = await backend.tokens.caller_of(secret, request.scope)
     if caller is None:
         raise unauthorized("the token is unknown, expired or revoked")
     backend.gate.count(request.scope, caller)
     request.scope[IDENTITY] = caller
     return caller
+
+
+def _secret_of(request: Request) -> str:
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else ""
+
+
+def still_may(request: Request, verb: Verb, queue: str) -> Callable[[], Awaitable[bool]]:
+    """Return a check whether the token of a request that waits is valid still, and allows that."""
+    backend: Backend = request.app.state.backend
+
+    async def check() -> bool:
+        if not backend.settings.with_tokens:
+            return True
+        try:
+            caller = await backend.tokens.caller_of(_secret_of(request), request.scope)
+        except Refusal:
+            return False
+        return caller is not None and caller.may(verb, queue)
+
+    return check
 
 
 @dataclass(frozen=True)

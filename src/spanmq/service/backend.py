@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextvars import Context
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -13,12 +14,12 @@ from spanmq.client_async import AsyncClient
 from spanmq.encryption import Encryption
 from spanmq.errors import ConnectionFailedError, SpanmqError
 from spanmq.listen_access import heed_access
-from spanmq.message import AccessKey
-from spanmq.service.access import Tokens
+from spanmq.service.access import Keys, Tokens
 from spanmq.service.failure import describe
 from spanmq.service.gate import Gate
+from spanmq.service.guesses import Guesses
 from spanmq.service.measures import Measures
-from spanmq.service.remembered import Remembered
+from spanmq.service.patterns import Patterns
 from spanmq.service.sessions import Sessions
 from spanmq.service.waiting import Waiting
 from spanmq.timeouts import Timeouts, with_timeouts
@@ -45,10 +46,18 @@ class Backend:
             encryption=Encryption.from_environment(),
         )
         self.waiting = Waiting(self.client)
-        self.tokens = Tokens(self.client, settings.token_cache)
-        self.keys: Remembered[AccessKey | None] = Remembered(settings.token_cache)
+        # Queries for secrets that may be wrong leave half of the pool to others.
+        guesses = Guesses(max(1, settings.pool_size // 2))
+        self.tokens = Tokens(self.client, settings.token_cache, guesses)
+        self.keys = Keys(self.client, settings.token_cache, guesses)
+        self.patterns = Patterns(self.client, settings.pool_size)
+        # Of its own: whatever takes the connections of the pool, the database answers or does not.
+        self._probe = AsyncClient(
+            self._dsn, pool_size=1, timeout=settings.pool_timeout, maintain_interval=None, listen=False
+        )
+        self._probing: asyncio.Task[str] | None = None
         self.gate = Gate(settings)
-        self.sessions = Sessions(self.client, self.gate, settings)
+        self.sessions = Sessions(self.client, self.gate, guesses, settings)
         self.measures = Measures(self.gate)
         self.gate.measures = self.measures
         self.is_stopping = False
@@ -68,6 +77,12 @@ class Backend:
         status, body = describe(error)
         return status, body["error"]["message"]
 
+    async def check_database(self) -> None:
+        """Raise a SpanmqError unless the database answers; those that ask at once share an answer."""
+        if self._probing is None or self._probing.done():
+            self._probing = asyncio.create_task(self._probe.version(), context=Context())
+        await asyncio.shield(self._probing)
+
     def stop(self) -> None:
         """Answer who waits, and be ready for no more."""
         self.is_stopping = True
@@ -79,14 +94,13 @@ class Backend:
         if self._heeding is not None:
             self._heeding.cancel()
         await self.waiting.join()
+        await self._probe.close()
         await self.client.close()
 
     def _forget(self) -> None:
         self.tokens.forget()
         self.keys.forget()
         self.sessions.forget()
-        # Who waits was looked at when he came.
-        self.waiting.recall()
 
 
 async def backend_of(request: Request) -> Backend:

@@ -70,9 +70,10 @@ async def list_category_rules(backend: Behind, _: MayLookAtAll) -> Response:
 
 
 @routes.put("/category-rules/{name}")
-async def set_category_rule(name: RuleName, rule: Rule, backend: Behind, _: MayManageAll) -> Response:
+async def set_category_rule(name: RuleName, rule: Rule, backend: Behind, caller: MayManageAll) -> Response:
     """Make a rule for all queues, or change it."""
-    await backend.client.set_category_rule(name, **rule.model_dump())
+    async with backend.patterns.acting(caller, rule.error, rule.error_class) as client:
+        await client.set_category_rule(name, **rule.model_dump())
     return reply(name=name)
 
 
@@ -90,10 +91,11 @@ async def list_category_rules_of_queue(queue: QueueName, backend: Behind, _: May
 
 @routes.put("/queues/{queue}/category-rules/{name}")
 async def set_category_rule_of_queue(
-    queue: QueueName, name: RuleName, rule: Rule, backend: Behind, _: MayManage
+    queue: QueueName, name: RuleName, rule: Rule, backend: Behind, caller: MayManage
 ) -> Response:
     """Make a rule of a queue, or change it."""
-    await backend.client.set_category_rule(name, queue=queue, **rule.model_dump())
+    async with backend.patterns.acting(caller, rule.error, rule.error_class) as client:
+        await client.set_category_rule(name, queue=queue, **rule.model_dump())
     return reply(name=name)
 
 

@@ -33,7 +33,7 @@ async def ready(backend: Behind) -> Response:
         raise Refusal(503, "stopping", "the service is stopping", retry_after=1)
     try:
         async with asyncio.timeout(READY_SECONDS):
-            await backend.client.version()
+            await backend.check_database()
     except (SpanmqError, TimeoutError) as error:
         raise Refusal(503, "not_ready", "the database does not answer", retry_after=1) from error
     return reply(state="ready")

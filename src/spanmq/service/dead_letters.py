@@ -44,7 +44,7 @@ class Redrive(Filters):
 
     quantity: Annotated[int, Field(ge=1, le=10_000)] = 1_000
     rate: Rate | None = None
-    delay: Seconds = 60.0
+    delay: Seconds = 0.0
     dry_run: bool = False
 
 
@@ -61,7 +61,7 @@ class Repaired(Given):
 
     body: Any = None
     headers: dict[str, Any] | None = None
-    delay: Seconds = 60.0
+    delay: Seconds = 0.0
 
 
 @routes.get("/dead-letters")
@@ -91,27 +91,36 @@ async def dead_letters_of(
 
 
 @routes.post("/queues/{queue}/dead-letters/search")
-async def dead_letters(queue: QueueName, sought: Sought, backend: Behind, _: MayLook) -> Response:
+async def dead_letters(
+    queue: QueueName, backend: Behind, caller: MayLook, sought: Sought | None = None
+) -> Response:
     """Look at dead letters, in the order of their deaths; the next page begins after the last id."""
-    found = await backend.client.dead_letters(queue, **sought.model_dump())
+    sought = sought or Sought()
+    async with backend.patterns.searching(caller, sought.error) as client:
+        found = await client.dead_letters(queue, **sought.model_dump())
     return reply(dead_letters=found)
 
 
 @routes.post("/queues/{queue}/dead-letters/redrive")
-async def redrive(queue: QueueName, which: Redrive, backend: Behind, _: MayManage) -> Response:
+async def redrive(
+    queue: QueueName, backend: Behind, caller: MayManage, which: Redrive | None = None
+) -> Response:
     """Put dead letters back into their queue, none twice."""
-    return reply(results=await backend.client.redrive(queue, **which.model_dump()))
+    which = which or Redrive()
+    async with backend.patterns.acting(caller, which.error) as client:
+        return reply(results=await client.redrive(queue, **which.model_dump()))
 
 
 @routes.post("/queues/{queue}/dead-letters/{message_id}/redrive")
 async def redrive_message(
     queue: QueueName,
     message_id: Annotated[int, Path(ge=0, lt=2**63)],
-    repaired: Repaired,
     backend: Behind,
     _: MayManage,
+    repaired: Repaired | None = None,
 ) -> Response:
     """Put one back, repaired if a body or headers are given."""
+    repaired = repaired or Repaired()
     # A body that is null is another thing than none.
     body = repaired.body if "body" in repaired.model_fields_set else UNCHANGED
     return reply(
@@ -122,6 +131,9 @@ async def redrive_message(
 
 
 @routes.post("/queues/{queue}/dead-letters/purge")
-async def purge_dead_letters(queue: QueueName, which: Discard, backend: Behind, _: MayManage) -> Response:
+async def purge_dead_letters(
+    queue: QueueName, which: Discard, backend: Behind, caller: MayManage
+) -> Response:
     """Delete dead letters for good; with `dry_run` only count them."""
-    return reply(removed=await backend.client.purge_dead_letters(queue, **which.model_dump()))
+    async with backend.patterns.acting(caller, which.error) as client:
+        return reply(removed=await client.purge_dead_letters(queue, **which.model_dump()))

@@ -1,4 +1,10 @@
-"""How much at once: requests at work, and their bodies. An ASGI middleware."""
+"""Limits on concurrent requests and on their bodies, as an ASGI middleware.
+
+A request counts in one of three budgets. It arrives; while its client is identified it holds nothing but a
+lookup. A request that waits for its client before that (for a body to come, for an answer to be taken) moves
+to the small budget of anonymous requests, so that no number of them takes anything from those that have
+shown a token. From then on it counts among the identified.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +14,10 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from spanmq.service.failure import answer, body_of
+from spanmq.service.address import address_of
+from spanmq.service.answering import Answering
 from spanmq.service.refusal import Refusal
 from spanmq.service.request_body import RequestBody, too_large
 
@@ -19,8 +26,48 @@ if TYPE_CHECKING:
     from spanmq.service.measures import Measures
     from spanmq.service.settings import Settings
 
-CALLER: Final = "spanmq.caller"
-HEADERS: Final = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+ADMISSION: Final = "spanmq.admission"
+# A form without a session is a sign-in.
+ANONYMOUS_BODY_BYTES_MAX: Final = 8 * 1024
+# A signature covers the body, which must be read first. SQS takes 1 MiB; a form may triple that.
+UNSIGNED_BODY_BYTES_MAX: Final = 4 * 1024 * 1024
+UNSIGNED_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
+class Admission:
+    """One request: the budget that it counts in, and what its body may take."""
+
+    __slots__ = ("_gate", "_is_anonymous", "_size", "body_bytes_max", "caller", "is_exempt", "who")
+
+    def __init__(self, gate: Gate, scope: Scope, *, is_exempt: bool, body_bytes_max: int) -> None:
+        self._gate = gate
+        self._is_anonymous = False
+        self._size = 0
+        self.is_exempt = is_exempt
+        self.body_bytes_max = body_bytes_max
+        # The address, or the access key that the request claims to be signed with.
+        self.who = address_of(scope)
+        self.caller: str | None = None
+
+    def wait_for_client(self) -> None:
+        """Move to the anonymous budget unless the client is known; raises 503 if that is full."""
+        if self.caller is None and not self._is_anonymous and not self.is_exempt:
+            self._gate.begin_anonymous(self.who)
+            self._is_anonymous = True
+
+    def grow(self, size: int) -> None:
+        """Count bytes of the body; raises 413 if it is too large, 503 if those of all clients are."""
+        self._size += size
+        if self._is_anonymous:
+            self._gate.grow_anonymous(self.who, size)
+        if self._size > self.body_bytes_max:
+            raise too_large(self.body_bytes_max)
+
+    def end_anonymous(self) -> None:
+        """Leave the anonymous budget, if the request is in it."""
+        if self._is_anonymous:
+            self._is_anonymous = False
+            self._gate.end_anonymous(self.who, self._size)
 
 
 class Gate:
@@ -29,13 +76,23 @@ class Gate:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.measures: Measures | None = None  # told of each request
-        self.at_work = 0
         self.waiting = 0
+        self._arriving = 0
+        self._identified = 0
+        self._anonymous = 0
+        self._anonymous_bytes = 0
         self._of_callers: Counter[str] = Counter()
         self._waiting_callers: Counter[str] = Counter()
+        self._anonymous_of: Counter[str] = Counter()
+        self._anonymous_bytes_of: Counter[str] = Counter()
+
+    @property
+    def at_work(self) -> int:
+        """Return the number of requests that are being answered and do not wait for messages."""
+        return self._arriving + self._anonymous + self._identified
 
     def over(self, app: ASGIApp) -> ASGIApp:
-        """Give the application behind this gate."""
+        """Return the application behind this gate."""
 
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "http":
@@ -46,13 +103,54 @@ class Gate:
         return guarded
 
     def count(self, scope: Scope, caller: Caller) -> None:
-        """Know whose request it is; raises 429 if the caller has too many at once."""
-        if CALLER in scope:
+        """Count a request among those of its caller; raises 429 if there are too many, 503 if of all."""
+        admission: Admission | None = scope.get(ADMISSION)
+        if admission is None or admission.caller is not None:
             return
+        if self._identified >= self._settings.requests_max:
+            raise _overloaded()
         if self._of_callers[caller.name] >= self._settings.requests_per_token_max:
             raise Refusal(429, "too_many_requests", "this token has too many requests at once", retry_after=1)
-        scope[CALLER] = caller.name
+        admission.end_anonymous()
+        admission.caller = caller.name
+        admission.body_bytes_max = self._settings.body_bytes_max
+        self._arriving -= 1
+        self._identified += 1
         self._of_callers[caller.name] += 1
+
+    def expect_signed(self, scope: Scope, access_key_id: str) -> None:
+        """Allow a larger body: it is needed to check a signature, whose key exists."""
+        admission: Admission | None = scope.get(ADMISSION)
+        if admission is not None and admission.caller is None:
+            admission.who = f"key {access_key_id}"
+            admission.body_bytes_max = min(UNSIGNED_BODY_BYTES_MAX, self._settings.body_bytes_max)
+
+    def begin_anonymous(self, who: str) -> None:
+        """Count a request that waits for an unknown client; an address or a key may have half of them."""
+        most = self._settings.anonymous_max
+        if self._anonymous >= most or self._anonymous_of[who] >= (most + 1) // 2:
+            raise _overloaded()
+        self._arriving -= 1
+        self._anonymous += 1
+        self._anonymous_of[who] += 1
+
+    def grow_anonymous(self, who: str, size: int) -> None:
+        """Count bytes that an unknown client has sent; an address or a key may have half of them."""
+        self._anonymous_bytes += size
+        self._anonymous_bytes_of[who] += size
+        is_too_much = self._anonymous_bytes > UNSIGNED_BYTES_MAX
+        if is_too_much or self._anonymous_bytes_of[who] > UNSIGNED_BYTES_MAX // 2:
+            raise _overloaded()
+
+    def end_anonymous(self, who: str, size: int) -> None:
+        """Return what a request of an unknown client took; it counts as arriving again."""
+        self._arriving += 1
+        self._anonymous -= 1
+        self._anonymous_bytes -= size
+        for counter, by in ((self._anonymous_of, 1), (self._anonymous_bytes_of, size)):
+            counter[who] -= by
+            if not counter[who]:
+                del counter[who]
 
     @contextmanager
     def aside(self, caller: Caller) -> Iterator[None]:
@@ -68,58 +166,67 @@ class Gate:
             self._shift(caller, -1)
 
     def _shift(self, caller: Caller, by: int) -> None:
-        self.at_work -= by
+        self._identified -= by
         self.waiting += by
         self._of_callers[caller.name] -= by
         self._waiting_callers[caller.name] += by
 
-    async def _pass(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        began, status = monotonic(), 500
-        body = RequestBody(scope, receive, self._settings)
-
-        async def sending(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                given = list(message.get("headers", ()))
-                names = {name.lower() for name, _ in given}
-                message["headers"] = given + [each for each in HEADERS if each[0] not in names]
-                if not body.is_read and b"connection" not in names:
-                    # Who was refused before his body was read is not listened to any longer.
-                    message["headers"].append((b"connection", b"close"))
-            await send(message)
-
+    async def _pass(self, app: ASGIApp, asked: Scope, receive: Receive, send: Send) -> None:
+        began = monotonic()
+        # A HEAD is a GET whose body is not sent.
+        scope = {**asked, "method": "GET"} if asked["method"] == "HEAD" else asked
+        admission = self._admission(scope)
+        scope[ADMISSION] = admission
+        body = RequestBody(scope, receive, self._settings.read_timeout, admission)
+        answering = Answering(scope, send, admission, body, has_body=scope is asked)
         try:
-            await self._admit(app, scope, body.receive, sending)
+            refused = self._refusal(scope)
+            if refused is not None:
+                await answering.refuse(refused)
+            else:
+                await self._admit(app, scope, body.receive, answering)
         finally:
             if self.measures is not None:
                 # A route's pattern: paths have no end, and would fill the memory of who scrapes.
                 route = getattr(scope.get("route"), "path", "other")
-                method = scope["method"] if route != "other" else "other"
-                self.measures.answered(method, route, status, monotonic() - began)
+                method = asked["method"] if route != "other" else "other"
+                self.measures.answered(method, route, answering.status, monotonic() - began)
+
+    def _admission(self, scope: Scope) -> Admission:
+        with_tokens = self._settings.with_tokens
+        is_exempt = not with_tokens or scope["path"].startswith("/health/")
+        most = ANONYMOUS_BODY_BYTES_MAX if with_tokens else self._settings.body_bytes_max
+        return Admission(self, scope, is_exempt=is_exempt, body_bytes_max=most)
 
     async def _admit(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        refused = self._refusal(scope)
-        if refused is not None:
-            body = body_of(refused.code, refused.message)
-            response = answer(refused.status_code, body, retry_after=refused.retry_after)
-            await response(scope, receive, send)
-            return
-        self.at_work += 1
+        admission: Admission = scope[ADMISSION]
+        if self._settings.with_tokens:
+            self._arriving += 1
+        else:
+            self._identified += 1
         try:
             await app(scope, receive, send)
         finally:
-            self.at_work -= 1
-            if (name := scope.get(CALLER)) is not None:
+            admission.end_anonymous()
+            if (name := admission.caller) is not None:
                 self._of_callers[name] -= 1
                 if not self._of_callers[name]:
                     del self._of_callers[name]
+            if self._settings.with_tokens and name is None:
+                self._arriving -= 1
+            else:
+                self._identified -= 1
 
     def _refusal(self, scope: Scope) -> Refusal | None:
+        count = self._arriving if self._settings.with_tokens else self._identified
         # Who asks for the service's health must be answered when it is overloaded, too.
-        if self.at_work >= self._settings.requests_max and not scope["path"].startswith("/health/"):
-            return Refusal(503, "overloaded", "the service is overloaded", retry_after=1)
+        if count >= self._settings.requests_max and not scope["path"].startswith("/health/"):
+            return _overloaded()
         for name, value in scope["headers"]:
             if name == b"content-length" and int(value) > self._settings.body_bytes_max:
-                return too_large(self._settings)
+                return too_large(self._settings.body_bytes_max)
         return None
+
+
+def _overloaded() -> Refusal:
+    return Refusal(503, "overloaded", "the service is overloaded", retry_after=1)

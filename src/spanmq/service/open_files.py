@@ -17,7 +17,13 @@ OTHERS: Final = 1_000
 
 def allow_open_files(settings: Settings) -> None:
     """Raise this process's own limit; says so in the log where the system's is lower."""
-    wanted = settings.requests_max + settings.waiting_max + settings.pool_size + OTHERS
+    wanted = (
+        2 * settings.requests_max
+        + settings.anonymous_max
+        + settings.waiting_max
+        + settings.pool_size
+        + OTHERS
+    )
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < most:

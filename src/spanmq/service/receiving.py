@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
@@ -13,8 +14,9 @@ from starlette.responses import Response
 from spanmq.client_async import AsyncClient
 from spanmq.message import Message, Settled
 from spanmq.service import receipt
-from spanmq.service.access import RECALLS, Caller, Scope
-from spanmq.service.json_text import JsonText, messages_of
+from spanmq.service.access import Caller, Scope, still_may
+from spanmq.service.backend import Backend
+from spanmq.service.json_text import JsonText, message_text, messages_text
 from spanmq.service.parts import Behind, Given, MayReceive, QueueName, ReceivedMessages, Seconds, Text
 from spanmq.service.receipt import Receipt
 from spanmq.service.refusal import invalid
@@ -22,6 +24,9 @@ from spanmq.service.straight import Straight
 from spanmq.service.tracing import in_own_trace
 
 routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Straight)
+
+logger = logging.getLogger("spanmq.service")
+T = TypeVar("T")
 
 BATCH_MAX = 1_000
 ReceiptText = Annotated[str, Field(max_length=200)]
@@ -96,9 +101,14 @@ async def receive(
     if not messages and wanted.wait:
         with backend.gate.aside(caller):
             messages = await backend.waiting.wait(
-                queue, in_own_trace(take), wanted.wait, disconnected(request), since=request.scope[RECALLS]
+                queue,
+                in_own_trace(take),
+                wanted.wait,
+                disconnected(request),
+                permit=still_may(request, "receive", queue),
             )
-    return messages_of(messages)
+    with backend.waiting.claimed(messages):
+        return messages_text(await written(backend, messages, message_text))
 
 
 @routes.post("/ack", response_model=Outcomes)
@@ -201,6 +211,24 @@ def _read(caller: Caller, receipts: list[str]) -> list[Receipt]:
     for queue in {each.queue for each in read}:
         caller.check("receive", queue)
     return read
+
+
+async def written(backend: Backend, messages: list[Message], write: Callable[[Message], T]) -> list[T]:
+    """Return what `write` makes of each message; reject one that cannot be written, and only that one."""
+    results: list[T] = []
+    for message in messages:
+        try:
+            results.append(write(message))
+        except Exception as error:  # noqa: BLE001, senders write headers freely; the others must come through
+            logger.warning(
+                "message_unwritten queue=%s message=%s error=%r",
+                message.queue,
+                message.message_id,
+                str(error),
+            )
+            reason = f"the message cannot be written: {error}"
+            await backend.client.reject(message, reason, error_class=type(error).__name__)
+    return results
 
 
 async def disconnected(request: Request) -> None:

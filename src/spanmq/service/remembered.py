@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from time import monotonic
 from typing import Final, Generic, TypeVar
 
@@ -13,10 +14,14 @@ Answer = TypeVar("Answer")
 
 
 class Remembered(Generic[Answer]):
-    """Asks, and remembers the answer for so many seconds; of very many answers the oldest are forgotten."""
+    """Asks, and remembers the answer for so many seconds; of very many answers the oldest are forgotten.
 
-    def __init__(self, seconds: float) -> None:
+    An answer that expires is not remembered for longer than that; `expiry` returns when it does.
+    """
+
+    def __init__(self, seconds: float, expiry: Callable[[Answer], datetime | None]) -> None:
         self._seconds = seconds
+        self._expiry = expiry
         self._known: OrderedDict[str, tuple[float, Answer]] = OrderedDict()
         self._times_forgotten = 0
 
@@ -34,8 +39,14 @@ class Remembered(Generic[Answer]):
         answer = await ask()
         if self._times_forgotten != forgotten:
             return answer  # it may be of before: good for who asked then, and for nobody else
-        self._known[key] = now + self._seconds, answer
+        self._known[key] = now + self._lasting(answer), answer
         self._known.move_to_end(key)
         while len(self._known) > KEPT_MAX:
             self._known.popitem(last=False)
         return answer
+
+    def _lasting(self, answer: Answer) -> float:
+        expires_at = self._expiry(answer)
+        if expires_at is None:
+            return self._seconds
+        return min(self._seconds, (expires_at - datetime.now(UTC)).total_seconds())

@@ -10,9 +10,10 @@ from starlette.responses import Response
 
 from spanmq.client_async import AsyncClient
 from spanmq.errors import ScheduleNotFoundError
-from spanmq.service.access import Caller, Guarded, Scope
+from spanmq.service.access import VERBS, Caller, Guarded, Scope
 from spanmq.service.json_text import reply
 from spanmq.service.parts import Behind, Given, Name, Text
+from spanmq.service.refusal import Refusal
 
 routes = APIRouter(prefix="/v1", tags=["schedules"], route_class=Guarded)
 
@@ -45,7 +46,10 @@ async def schedule(name: Name, recurring: Recurring, backend: Behind, caller: Ma
     caller.check("manage", recurring.queue)
     async with backend.client.transaction() as client:
         # Who may not touch the schedule of that name may not take it away either.
-        await _check(client, caller, name)
+        queue = await _queue_of(client, name)
+        if queue is not None and not caller.may("manage", queue):
+            # Names are of all queues: that this one is taken can't be hidden, whose it is can.
+            raise Refusal(403, "forbidden", f"this token may not change schedule {name!r}")
         await client.schedule(name, **recurring.model_dump())
     return reply(name=name)
 
@@ -54,15 +58,15 @@ async def schedule(name: Name, recurring: Recurring, backend: Behind, caller: Ma
 async def unschedule(name: Name, backend: Behind, caller: ManagesSome) -> Response:
     """End one; what it has sent stays."""
     async with backend.client.transaction() as client:
-        await _check(client, caller, name)
-        return reply(existed=await client.unschedule(name))
+        exists = await _may_change(client, caller, name)
+        return reply(existed=exists and await client.unschedule(name))
 
 
 @routes.post("/schedules/{name}/pause")
 async def pause_schedule(name: Name, backend: Behind, caller: ManagesSome) -> Response:
     """Let its times pass."""
     async with backend.client.transaction() as client:
-        await _check(client, caller, name, needed=True)
+        await _check(client, caller, name)
         await client.pause_schedule(name)
     return reply(name=name, is_paused=True)
 
@@ -71,15 +75,27 @@ async def pause_schedule(name: Name, backend: Behind, caller: ManagesSome) -> Re
 async def resume_schedule(name: Name, backend: Behind, caller: ManagesSome) -> Response:
     """Fire again from now on."""
     async with backend.client.transaction() as client:
-        await _check(client, caller, name, needed=True)
+        await _check(client, caller, name)
         await client.resume_schedule(name)
     return reply(name=name, is_paused=False)
 
 
-async def _check(client: AsyncClient, caller: Caller, name: str, *, needed: bool = False) -> None:
-    """Raise 403 for a schedule that the caller may not touch, 404 if it is `needed` and isn't there."""
-    queue = next((each.queue for each in await client.list_schedules() if each.name == name), None)
-    if queue is not None:
-        caller.check("manage", queue)
-    elif needed:
-        raise ScheduleNotFoundError(f"there is no schedule {name!r}")
+async def _queue_of(client: AsyncClient, name: str) -> str | None:
+    return next((each.queue for each in await client.list_schedules() if each.name == name), None)
+
+
+async def _may_change(client: AsyncClient, caller: Caller, name: str) -> bool:
+    """Return whether a schedule exists for the caller; raises 403 if it may see its queue only.
+
+    A schedule of a queue that the token does not fit does not exist for it.
+    """
+    queue = await _queue_of(client, name)
+    if queue is None or not any(caller.may(verb, queue) for verb in VERBS):
+        return False
+    caller.check("manage", queue)
+    return True
+
+
+async def _check(client: AsyncClient, caller: Caller, name: str) -> None:
+    if not await _may_change(client, caller, name):
+        raise ScheduleNotFoundError(f"schedule {name!r} does not exist")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import signal
+import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -147,6 +148,9 @@ class Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         """Stop at SIGTERM and SIGINT, at once at the second; don't die of them in the end."""
+        if threading.current_thread() is not threading.main_thread():  # which alone gets signals
+            yield
+            return
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
@@ -170,6 +174,11 @@ def serve(
 ) -> None:
     """Serve until a signal; `announce` is told the address as soon as requests are taken."""
     allow_open_files(settings)
+    make_server(settings, pages=pages, announce=announce).run()
+
+
+def make_server(settings: Settings, *, pages: Pages | None, announce: Callable[[str], None]) -> Server:
+    """Return a server that is yet to run."""
     app: FastAPI = create_app(settings, pages=pages)
     protocol = type("TimedProtocol", (Protocol,), {"header_seconds": settings.read_timeout})
     config = uvicorn.Config(
@@ -186,4 +195,4 @@ def serve(
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
     )
-    Server(config, app.state.backend, announce).run()
+    return Server(config, app.state.backend, announce)

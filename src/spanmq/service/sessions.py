@@ -6,28 +6,36 @@ from typing import TYPE_CHECKING
 
 from starlette.types import Scope
 
-from spanmq.service.access import EVERYBODY, Caller, caller_of
+from spanmq.service.access import EVERYBODY, Caller, caller_of, expiry_of
 from spanmq.service.remembered import Remembered
 from spanmq.token_secret import PREFIX, hash_of
 
 if TYPE_CHECKING:
     from spanmq.client_async import AsyncClient
     from spanmq.service.gate import Gate
+    from spanmq.service.guesses import Guesses
     from spanmq.service.settings import Settings
 
 
 class Sessions:
     """Looks sessions up, and remembers the answer as long as one for a token."""
 
-    def __init__(self, client: AsyncClient, gate: Gate, settings: Settings) -> None:
+    def __init__(self, client: AsyncClient, gate: Gate, guesses: Guesses, settings: Settings) -> None:
         self._client = client
         self._gate = gate
+        self._guesses = guesses
         self.are_needed = settings.with_tokens
-        self._known: Remembered[Caller | None] = Remembered(settings.token_cache)
+        self._known: Remembered[Caller | None] = Remembered(settings.token_cache, expiry_of)
 
-    async def open(self, secret: str, seconds: float) -> str | None:
-        """Give the key of a new session for who shows a token's secret, None if that is not good."""
-        return await self._client.open_session(secret, seconds=seconds) if secret.startswith(PREFIX) else None
+    async def open(self, secret: str, seconds: float, scope: Scope) -> str | None:
+        """Return the key of a new session, None if the secret is wrong; raises 429 after many wrong ones."""
+        if not secret.startswith(PREFIX):
+            return None
+
+        async def ask() -> str | None:
+            return await self._client.open_session(secret, seconds=seconds)
+
+        return await self._guesses.look_up(scope, hash_of(secret), ask)
 
     async def caller_of(self, key: str | None, scope: Scope) -> Caller | None:
         """Give who asks, None if nobody knows; raises 429 if he asks too much at once."""
@@ -36,11 +44,13 @@ class Sessions:
         if key is None or not key.startswith(PREFIX):
             return None
 
-        async def look_up() -> Caller | None:
-            found = await self._client.check_session(key)
-            return None if found is None else caller_of(found)
+        hashed = hash_of(key)
 
-        caller = await self._known.get(hash_of(key), look_up)
+        async def ask() -> Caller | None:
+            token = await self._client.check_session(key)
+            return None if token is None else caller_of(token)
+
+        caller = await self._known.get(hashed, lambda: self._guesses.look_up(scope, hashed, ask))
         if caller is not None:
             self._gate.count(scope, caller)
         return caller

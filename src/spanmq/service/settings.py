@@ -25,6 +25,7 @@ class Settings:
     statement_timeout: float = 30.0
     requests_max: int = 200
     requests_per_token_max: int = 100
+    anonymous_max: int = 100
     waiting_max: int = 5_000
     waiting_per_token_max: int = 2_500
     wait_max: float = 20.0
@@ -37,7 +38,13 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse what can't be meant."""
-        for name in ("pool_size", "requests_max", "requests_per_token_max", "body_bytes_max"):
+        for name in (
+            "pool_size",
+            "requests_max",
+            "requests_per_token_max",
+            "anonymous_max",
+            "body_bytes_max",
+        ):
             if getattr(self, name) < 1:
                 raise InvalidArgumentError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 <= self.port <= 65_535:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import Context
 from functools import partial
 from time import monotonic
@@ -36,13 +37,15 @@ ASK_SECONDS: Final = 3.0
 JOIN_SECONDS: Final = 5.0
 
 Take = Callable[[], Awaitable[list["Message"]]]
+Permit = Callable[[], Awaitable[bool]]
 
 
 class _Waiter:
-    __slots__ = ("found", "take")
+    __slots__ = ("found", "permit", "take")
 
-    def __init__(self, take: Take) -> None:
+    def __init__(self, take: Take, permit: Permit) -> None:
         self.take = take
+        self.permit = permit
         self.found: asyncio.Future[list[Message]] = asyncio.get_running_loop().create_future()
 
 
@@ -59,23 +62,21 @@ class Waiting:
         self._lines: dict[str, deque[_Waiter]] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._is_stopped = False
-        # How often all who wait were answered: who came before the last time is not to begin to wait.
-        self.recalls = 0
 
     async def wait(
-        self, queue: str, take: Take, seconds: float, gone: Awaitable[Any], *, since: int
+        self, queue: str, take: Take, seconds: float, gone: Awaitable[Any], *, permit: Permit
     ) -> list[Message]:
-        """Give what `take` gives when its turn has come, [] after so many seconds or when `gone` is done.
+        """Return what `take` returns when its turn comes, [] after so many seconds or when `gone` is done.
 
-        `since` is the number of `recalls` from before it was looked at whether he may receive: if there was
-        one since, he may have lost the right on his way here. What was taken for somebody who is gone is
-        given back at once.
+        Each time before it takes, `permit` says whether the waiter may receive still; if not, the answer
+        is []. What was taken for a client that has hung up is released at once.
         """
-        if self._is_stopped or self.recalls != since:
-            return []
-        waiter = _Waiter(take)
-        self._stand(queue, waiter)
         leaving: asyncio.Future[Any] = asyncio.ensure_future(gone)
+        if self._is_stopped:
+            leaving.cancel()
+            return []
+        waiter = _Waiter(take, permit)
+        self._stand(queue, waiter)
         try:
             await asyncio.wait({waiter.found, leaving}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if leaving.done() and waiter.found.done() and not waiter.found.exception():
@@ -90,18 +91,21 @@ class Waiting:
             leaving.cancel()
             self._leave(queue, waiter)
 
-    def stop(self) -> None:
-        """Answer all who wait with nothing; nobody waits from now on."""
-        self._is_stopped = True
-        self.recall()
+    @contextmanager
+    def claimed(self, messages: list[Message]) -> Iterator[None]:
+        """Release messages if the block raises: the caller never got them, so no attempt is counted."""
+        try:
+            yield
+        except BaseException:
+            self._give_back(messages)
+            raise
 
-    def recall(self) -> None:
-        """Answer all who wait with nothing: who still may asks again, and is looked at again."""
-        self.recalls += 1
+    def stop(self) -> None:
+        """Answer all that wait with nothing; none waits from now on."""
+        self._is_stopped = True
         for line in self._lines.values():
             for waiter in line:
-                if not waiter.found.done():
-                    waiter.found.set_result([])
+                self._dismiss(waiter)
 
     async def join(self) -> None:
         """Wait for what still runs, so that what was taken for nobody is given back."""
@@ -162,8 +166,7 @@ class Waiting:
             if self._lines.get(key) is line:
                 del self._lines[key]
             for waiter in line:
-                if not waiter.found.done():
-                    waiter.found.set_result([])
+                self._dismiss(waiter)
 
     async def _pause(
         self, key: str, announced: AsyncAnnouncement, due: Due, seconds: float
@@ -186,7 +189,7 @@ class Waiting:
         while line and not self._is_stopped:
             waiter = line[0]
             try:
-                messages = await waiter.take()
+                messages = await waiter.take() if await waiter.permit() else None
             except SpanmqError as error:
                 # The queue is gone, or the database is: all who wait for it should know.
                 for each in line:
@@ -194,16 +197,22 @@ class Waiting:
                         each.found.set_exception(error)
                 line.clear()
                 return has_found
-            if not messages:
+            if messages == []:
                 return has_found
-            has_found = True
-            if waiter.found.done():
+            has_found = has_found or messages is not None
+            if messages is None:
+                self._dismiss(waiter)
+            elif waiter.found.done():
                 self._give_back(messages)
             else:
                 waiter.found.set_result(messages)
             if line and line[0] is waiter:
                 line.popleft()
         return has_found
+
+    def _dismiss(self, waiter: _Waiter) -> None:
+        if not waiter.found.done():
+            waiter.found.set_result([])
 
     def _give_back(self, messages: list[Message]) -> None:
         if messages:

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from spanmq.errors import ConnectionFailedError, ConnectionLostError
 from spanmq.message import Settled
 from spanmq.worker.failure import judge
 from spanmq.worker.handler import Handler
@@ -46,8 +45,7 @@ class Performer:
         if not handler.takes_connection:
             await handler.function(given)
             return None
-        session = self._session_of(job)
-        client = await session.client()
+        client = await self._session_of(job).client()
         connection: Any = None
         handled = False
         try:
@@ -56,18 +54,10 @@ class Performer:
                 await self._handler.function(given, connection)
                 handled = True
                 check(await transaction.ack_lease(*_settling(job)))
-        except _NotOursError:
-            return Release()
-        except (ConnectionFailedError, ConnectionLostError) as error:
-            if connection is None or connection.closed:
-                session.broken(client, error)
-                return Release(is_doubtful=handled)
-            raise
-        except Exception:
-            # Our connection broke under the handler: no fault of the message.
-            if connection is not None and connection.closed:
-                return Release(is_doubtful=handled)
-            raise
+        except Exception as error:
+            if (release := release_for(error, connection, handled=handled)) is None:
+                raise
+            return release
         return Gone("acked")
 
     def _alone(self, job: Job) -> Verdict:
@@ -85,13 +75,23 @@ class Performer:
                 refuse_coroutine(self._handler.function(given, connection))
                 handled = True
                 check(transaction.ack_lease(*_settling(job)))
-        except _NotOursError:
-            return Release()
-        except Exception:
-            if connection is None or connection.closed:
-                return Release(is_doubtful=handled)
-            raise
+        except Exception as error:
+            if (release := release_for(error, connection, handled=handled)) is None:
+                raise
+            return release
         return Gone("acked")
+
+
+def release_for(error: Exception, connection: Any, *, handled: bool) -> Release | None:
+    """Return the release that an error of the handler's transaction means; None for the handler's failure.
+
+    Without a connection the handler was not called; a connection that broke is not the message's fault.
+    """
+    if isinstance(error, _NotOursError):
+        return Release()
+    if connection is None or connection.closed:
+        return Release(is_doubtful=handled)
+    return None
 
 
 def check(settled: list[Settled]) -> None:

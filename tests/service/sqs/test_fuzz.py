@@ -50,7 +50,7 @@ def test_no_request_breaks_the_service(http: httpx.Client, action: str) -> None:
     described = shape.model().operation_model(action).input_shape
     target = {"x-amz-target": f"AmazonSQS.{action}", "content-type": "application/x-amz-json-1.0"}
 
-    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.one_of(fitting(described), VALUES))
     def ask(values: Any) -> None:
         # Nobody waits, not where a queue was just told to let receivers wait either.
@@ -65,7 +65,7 @@ def test_no_request_breaks_the_service(http: httpx.Client, action: str) -> None:
     ask()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     body=st.one_of(st.binary(max_size=60), st.text(max_size=60).map(str.encode)),
     action=st.sampled_from(shape.actions()),

@@ -43,7 +43,7 @@ def test_a_message_comes_as_it_was_sent_and_is_gone_when_it_is_deleted(sqs: Any,
     assert message["MessageId"] == sent["MessageId"]
     assert message["MD5OfMessageAttributes"] == sent["MD5OfMessageAttributes"]
     assert message["Attributes"]["ApproximateReceiveCount"] == "1"
-    assert message["Attributes"]["SenderId"].startswith("SPANMQ")
+    assert message["Attributes"]["SenderId"] == "000000000000"
     assert bodies(sqs, url) == []
     sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
     counts = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
@@ -226,6 +226,11 @@ def test_a_binary_value_that_is_no_base64_is_refused(shared: Any) -> None:
     assert (answer.status_code, answer.json()["__type"]) == (400, "com.amazonaws.sqs#SerializationException")
 
 
+def with_attribute(number: int, text: str) -> dict[str, Any]:
+    attributes = {"a": {"DataType": "String", "StringValue": text}}
+    return {"Id": str(number), "MessageBody": "x", "MessageAttributes": attributes}
+
+
 def test_batches_that_are_none_are_refused(sqs: Any, make: Make) -> None:
     url = make()
     one = {"Id": "a", "MessageBody": "x"}
@@ -234,7 +239,26 @@ def test_batches_that_are_none_are_refused(sqs: Any, make: Make) -> None:
         ([{**one, "Id": "a b"}], "InvalidBatchEntryId"),
         ([{**one, "Id": str(number)} for number in range(11)], "TooManyEntriesInBatchRequest"),
         ([{"Id": str(n), "MessageBody": "x" * 200_000} for n in range(6)], "BatchRequestTooLong"),
+        ([with_attribute(n, "x" * 200_000) for n in range(6)], "BatchRequestTooLong"),
         ([], "EmptyBatchRequest"),
     ):
         assert refused(sqs.send_message_batch, QueueUrl=url, Entries=entries).endswith(code)
     assert bodies(sqs, url) == []
+
+
+def test_receive_attempt_id_changes_nothing(sqs: Any, make: Make) -> None:
+    url = make(fifo=True, ContentBasedDeduplication="true")
+    for number in (1, 2):
+        sqs.send_message(QueueUrl=url, MessageBody=f"a{number}", MessageGroupId="a")
+    [first] = sqs.receive_message(QueueUrl=url, ReceiveRequestAttemptId="once")["Messages"]
+    # A repeated receive gives nothing of the group of the first answer, which waits.
+    assert (first["Body"], bodies(sqs, url, ReceiveRequestAttemptId="once")) == ("a1", [])
+    handle = first["ReceiptHandle"]
+    sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=handle, VisibilityTimeout=0)
+    assert bodies(sqs, url, 1, ReceiveRequestAttemptId="once", WaitTimeSeconds=20) == ["a1"]
+    for attempt in ("x" * 129, "a b"):
+        code = refused(sqs.receive_message, QueueUrl=url, ReceiveRequestAttemptId=attempt)
+        assert code == "InvalidParameterValue"
+    assert refused(sqs.receive_message, QueueUrl=make("other"), ReceiveRequestAttemptId="once") == (
+        "InvalidParameterValue"
+    )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from botocore.exceptions import ClientError
-from tests.cli.program import ask, do, wait_until
+from tests.cli.program import ask, do, records, wait_until
 from tests.service.running import Running, service
 from tests.service.sqs.conftest import client_of
 
@@ -24,18 +26,19 @@ def first(database: str, tmp_path: Path) -> Iterator[Running]:
 
 
 def stage(sqs: Any, count: int = MESSAGES) -> tuple[str, str, str]:
-    """Make a queue of dead letters with messages, and one that they may go to; give their URLs and an ARN."""
-    urls = [sqs.create_queue(QueueName=name)["QueueUrl"] for name in ("dead", "back")]
-    [arn, _] = [
-        sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-        for url in urls
-    ]
-    policy = f'{{"deadLetterTargetArn": "{arn}", "maxReceiveCount": "2"}}'
-    sqs.create_queue(QueueName="source", Attributes={"RedrivePolicy": policy})
+    """Make a dead-letter queue with messages, and one that they may go to; return their URLs and an ARN."""
+    dead = sqs.create_queue(QueueName="dead")["QueueUrl"]
+    shown = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])
+    arn = shown["Attributes"]["QueueArn"]
+    back = sqs.create_queue(QueueName="back", Attributes=redrive(arn))["QueueUrl"]
     for start in range(0, count, 10):
         entries = [{"Id": str(n), "MessageBody": str(n)} for n in range(start, min(start + 10, count))]
-        sqs.send_message_batch(QueueUrl=urls[0], Entries=entries)
-    return urls[0], urls[1], arn
+        sqs.send_message_batch(QueueUrl=dead, Entries=entries)
+    return dead, back, arn
+
+
+def redrive(arn: str, count: int = 2) -> dict[str, str]:
+    return {"RedrivePolicy": json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": count})}
 
 
 def start(sqs: Any, arn: str, **more: Any) -> str:
@@ -51,27 +54,6 @@ def task(sqs: Any, arn: str) -> dict[str, Any]:
 def bodies(dsn: str, queue: str) -> Counter[str]:
     found = ask(dsn, f"select coalesce(jsonb_agg(message), '[]') from pgmq.q_{queue}")
     return Counter(found)
-
-
-def test_task_of_a_service_that_was_killed_is_gone_on_with(
-    first: Running, database: str, tmp_path: Path
-) -> None:
-    sqs = client_of(first.address, ANYBODY)
-    _, _, arn = stage(sqs)
-    start(sqs, arn, MaxNumberOfMessagesPerSecond=1)
-    wait_until(lambda: len(bodies(database, "back")) >= 1)
-    first.kill()
-    moved = len(bodies(database, "back"))
-    assert moved < MESSAGES
-    do(database, "update spanmq.sqs_move set rate = null")
-    folder = tmp_path / "second"
-    folder.mkdir()
-    with service(database, folder) as second:
-        again = client_of(second.address, ANYBODY)
-        wait_until(lambda: task(again, arn)["Status"] == "COMPLETED")
-        assert task(again, arn)["ApproximateNumberOfMessagesMoved"] == MESSAGES
-    assert bodies(database, "back") == Counter(str(n) for n in range(MESSAGES))
-    assert bodies(database, "dead") == Counter()
 
 
 def test_two_services_share_a_task_and_move_each_message_once(
@@ -121,9 +103,7 @@ def test_task_whose_destination_is_full_keeps_no_other_waiting(first: Running, d
     _, _, arn = stage(sqs, 20)
     do(database, """select pgmq.set_policy('back', '{"max_backlog": 5}')""")
     other = sqs.create_queue(QueueName="other")["QueueUrl"]
-    sqs.create_queue(QueueName="elsewhere")
-    policy = f'{{"deadLetterTargetArn": "{arn[:-4]}other", "maxReceiveCount": "2"}}'
-    sqs.create_queue(QueueName="source2", Attributes={"RedrivePolicy": policy})
+    sqs.create_queue(QueueName="elsewhere", Attributes=redrive(f"{arn[:-4]}other"))
     for number in range(12):
         sqs.send_message(QueueUrl=other, MessageBody=str(number))
     start(sqs, arn)
@@ -135,3 +115,58 @@ def test_task_whose_destination_is_full_keeps_no_other_waiting(first: Running, d
     do(database, """select pgmq.set_policy('back', '{"max_backlog": null}')""")
     wait_until(lambda: task(sqs, arn)["Status"] == "COMPLETED")
     assert bodies(database, "back") == Counter(str(n) for n in range(20))
+
+
+def test_task_goes_only_to_queues_that_name_its_source(first: Running, database: str) -> None:
+    sqs = client_of(first.address, ANYBODY)
+    _, _, arn = stage(sqs, 1)
+    sqs.create_queue(QueueName="stranger")
+    with pytest.raises(ClientError, match="must have the source as its dead-letter queue"):
+        sqs.start_message_move_task(SourceArn=arn, DestinationArn=arn.replace(":dead", ":stranger"))
+    with pytest.raises(ClientError, match="not the dead-letter queue of any queue"):
+        sqs.start_message_move_task(SourceArn=arn.replace(":dead", ":back"))
+    assert bodies(database, "stranger") == Counter()
+
+
+def test_source_that_a_header_names_means_nothing(first: Running, database: str) -> None:
+    sqs = client_of(first.address, ANYBODY)
+    dead, back, arn = stage(sqs, 0)
+    secret = sqs.create_queue(QueueName="secret", Attributes=redrive(arn))["QueueUrl"]
+    sqs.send_message(QueueUrl=back, MessageBody="own")
+    for _ in range(3):
+        sqs.receive_message(QueueUrl=back, VisibilityTimeout=0)
+    assert bodies(database, "dead") == Counter(["own"])
+    forged = json.dumps({"x-sqs-source": "secret", "x-sqs-moved": True})
+    do(database, f"select pgmq.send('dead', '\"forged\"', '{forged}'::jsonb)")
+    sqs.start_message_move_task(SourceArn=arn)
+    wait_until(lambda: task(sqs, arn)["Status"] == "FAILED")
+    assert bodies(database, "secret") == Counter()
+    # Without it, the task returns the message that was moved to the queue that it came from.
+    sqs.delete_message(QueueUrl=dead, ReceiptHandle=handle_of(sqs, dead, "forged"))
+    sqs.start_message_move_task(SourceArn=arn)
+    wait_until(lambda: bodies(database, "back") == Counter(["own"]))
+    assert sqs.receive_message(QueueUrl=secret).get("Messages", []) == []
+
+
+def handle_of(sqs: Any, url: str, body: str) -> str:
+    found = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0)["Messages"]
+    return str(next(each["ReceiptHandle"] for each in found if each["Body"] == body))
+
+
+@pytest.mark.parametrize("verb", ["receive", "send"])
+def test_task_stops_when_its_key_loses_a_right(database: str, tmp_path: Path, verb: str) -> None:
+    [admin] = records("keys", "create", dsn=database)
+    [mover] = records("keys", "create", dsn=database)
+    with service(database, tmp_path, tokens=True) as running:
+        sqs = client_of(running.address, admin)
+        _, _, arn = stage(sqs)
+        start(client_of(running.address, mover), arn, MaxNumberOfMessagesPerSecond=1)
+        wait_until(lambda: len(bodies(database, "back")) >= 1)
+        others = sorted({"send", "receive", "look", "manage"} - {verb})
+        narrow = f"update spanmq.access_key set verbs = array{others} where access_key_id = %s"
+        with psycopg.connect(database) as connection:
+            connection.execute(narrow.encode(), [mover["access_key_id"]])
+            connection.execute("select pg_notify('spanmq.access', '')")
+        wait_until(lambda: task(sqs, arn)["Status"] == "FAILED")
+        assert task(sqs, arn)["FailureReason"] == "MissingPrivilegeError"
+    assert len(bodies(database, "dead")) + len(bodies(database, "back")) == MESSAGES

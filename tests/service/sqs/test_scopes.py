@@ -90,13 +90,19 @@ def keys(service_database: str) -> dict[tuple[str, str], dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def tasks(service_database: str) -> dict[str, str]:
-    """A move task of each queue, which moves nothing."""
-    return {
-        name: str(
-            ask(service_database, f"select pgmq.start_sqs_move('{name}', 'nowhere', 'arn', null, 0, 1)")
-        )
+    """A move task of each queue, whose messages go to the other one."""
+    for name, other in ((MINE, THEIRS), (THEIRS, MINE)):
+        policy = {"deadLetterTargetArn": f"arn:aws:sqs:x:000000000000:{other}", "maxReceiveCount": 9}
+        attributes = json.dumps({"RedrivePolicy": json.dumps(policy)})
+        do(service_database, f"select pgmq.set_sqs_queue('{name}', '{attributes}')")
+    made = {
+        name: str(ask(service_database, f"select pgmq.start_sqs_move('{name}', null, 'arn', null, 0, 1)"))
         for name in (MINE, THEIRS)
     }
+    # Without them StartMessageMoveTask has no destination, whose right it checks too.
+    without = """pgmq.set_sqs_queue(name, '{"RedrivePolicy": null}')"""
+    do(service_database, f"select {without} from unnest(array['{MINE}', '{THEIRS}']) name")
+    return made
 
 
 @pytest.fixture(scope="module")

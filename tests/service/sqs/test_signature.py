@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import httpx
 import pytest
-from botocore.auth import SigV4Auth
+from botocore.auth import SigV4Auth, SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
@@ -20,18 +20,24 @@ from tests.service.sqs.conftest import client_of
 XML = "{http://queue.amazonaws.com/doc/2012-11-05/}"
 
 
-def signed(address: str, key: dict[str, str], body: str, **headers: str) -> httpx.Response:
+def signed(
+    address: str, key: dict[str, str], body: str, *, path: str = "/", **headers: str
+) -> httpx.Response:
     """Ask in the older protocol, signed as its SDKs did."""
-    request = AWSRequest("POST", f"{address}/", data=body, headers=headers)
+    request = AWSRequest("POST", f"{address}{path}", data=body, headers=headers)
     request.headers["Content-Type"] = "application/x-www-form-urlencoded; charset=utf-8"
     credentials = Credentials(key["access_key_id"], key["secret_access_key"])
     SigV4Auth(credentials, "sqs", "eu-central-1").add_auth(request)
     with httpx.Client(trust_env=False, timeout=WAIT_SECONDS) as http:
-        return http.post(f"{address}/", content=body, headers=dict(request.headers.items()))
+        return http.post(f"{address}{path}", content=body, headers=dict(request.headers.items()))
 
 
-def query(address: str, key: dict[str, str], action: str, **fields: str) -> ElementTree.Element:
+def query(
+    address: str, key: dict[str, str], action: str, url: str | None = None, **fields: str
+) -> ElementTree.Element:
     values = {"Action": action, "Version": "2012-11-05", **fields}
+    if url is not None:
+        values["QueueUrl"] = url
     answer = signed(address, key, urlencode(values))
     assert answer.headers["content-type"].startswith("text/xml")
     return ElementTree.fromstring(answer.text)
@@ -113,6 +119,38 @@ def test_what_is_not_signed_by_a_key_is_refused(keyed: Running, key: dict[str, s
     # What people write where they have no key yet is a key that nobody knows, and not a missing signature.
     stranger = signed(keyed.address, {**key, "access_key_id": "my-key"}, body)
     assert (stranger.status_code, "InvalidClientTokenId" in stranger.text) == (403, True)
+
+
+def test_header_that_names_the_action_must_be_signed(keyed: Running, key: dict[str, str]) -> None:
+    good = signed(keyed.address, key, "Action=ListQueues&Version=2012-11-05").request.headers
+    sent = {k: v for k, v in good.items() if k.lower() not in ("content-length", "connection")}
+    with httpx.Client(trust_env=False, base_url=keyed.address, timeout=WAIT_SECONDS) as http:
+        body = "Action=ListQueues&Version=2012-11-05"
+        assert http.post("/", content=body, headers=sent).status_code == 200
+        for name in ("X-Amz-Target", "x-amz-other"):
+            changed = http.post("/", content=body, headers={**sent, name: "AmazonSQS.DeleteQueue"})
+            assert (changed.status_code, "must be signed" in changed.text) == (403, True)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("path", ["/", "/000000000000/q"])
+def test_presigned_url_is_refused_in_words(
+    keyed: Running, key: dict[str, str], path: str, method: str
+) -> None:
+    credentials = Credentials(key["access_key_id"], key["secret_access_key"])
+    url = f"{keyed.address}{path}?Action=ListQueues&Version=2012-11-05"
+    request = AWSRequest(method, url)
+    SigV4QueryAuth(credentials, "sqs", "eu-central-1").add_auth(request)
+    with httpx.Client(trust_env=False, timeout=WAIT_SECONDS) as http:
+        answer = http.request(method, str(request.url))
+    assert (answer.status_code, "Presigned URLs are not supported" in answer.text) == (403, True)
+    assert answer.headers["content-type"].startswith("text/xml")
+
+
+def test_get_of_a_queue_is_refused_in_words(keyed: Running) -> None:
+    with httpx.Client(trust_env=False, base_url=keyed.address, timeout=WAIT_SECONDS) as http:
+        answer = http.get("/000000000000/q", params={"Action": "ReceiveMessage"})
+    assert (answer.status_code, "Send the request with POST" in answer.text) == (405, True)
 
 
 def test_keys_have_scopes_and_end(service_database: str, keyed: Running, make: Any) -> None:

@@ -24,7 +24,7 @@ machines: `now`, `now+200s`. Columns that end in `_sec` are rounded likewise.
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -52,10 +52,6 @@ class Statement:
     differs: str | None
     upstream: tuple[str, ...]
     here: tuple[str, ...]
-
-    def replace(self, old: str, new: str) -> "Statement":
-        """Return the same statement with another text."""
-        return replace(self, text=self.text.replace(old, new))
 
 
 @dataclass(frozen=True, slots=True)

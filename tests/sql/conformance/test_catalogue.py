@@ -32,6 +32,8 @@ ADDED = {
     "cancel_sqs_move",
     "take_sqs_move",
     "note_sqs_move",
+    "move_sqs_messages",
+    "list_sqs_moved",
     "revoke_access_key",
     "set_sqs_queue",
     "grant_queue",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.sql.conformance.conftest import Pair
 from tests.sql.conformance.scenario import Statement, run
+from tests.sql.seeds import seeds
 
 STEPS = 60
 LATER = (0, 0, 200, 400)
@@ -86,7 +87,7 @@ def some_ids(draw: random.Random, sent: int) -> str:
 
 
 @pytest.mark.parametrize("kind", ["create", "create_unlogged"])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(few=4, many=40))
 def test_random_program_does_what_it_does_on_pgmq(seed: int, kind: str, pair: Pair) -> None:
     steps = [f"select pgmq.{kind}('orders')", *program(seed)]
     steps += ["select * from pgmq.q_orders", "select * from pgmq.a_orders"]

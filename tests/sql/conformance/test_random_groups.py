@@ -8,6 +8,7 @@ import random
 import pytest
 from tests.sql.conformance.conftest import Pair
 from tests.sql.conformance.scenario import Statement, run
+from tests.sql.seeds import seeds
 
 STEPS = 40
 KINDS = ("send", "send", "read_grouped", "read_grouped_rr", "read_grouped_head", "settle", "settle", "settle")
@@ -41,7 +42,7 @@ def program(seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["create", "create_unlogged"])
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", seeds(few=4, many=30))
 def test_random_program_of_groups_does_what_it_does_on_pgmq(seed: int, kind: str, pair: Pair) -> None:
     steps = [f"select pgmq.{kind}('orders')", *program(seed), "select * from pgmq.q_orders"]
     for number, text in enumerate(steps):

@@ -2,7 +2,8 @@
 
 import psycopg
 import pytest
-from tests.sql.faults.conftest import Connection, System, column, one
+from tests.sql.conftest import System
+from tests.sql.queue import Connection, column, one
 
 
 def test_w18_a_poll_of_no_seconds_returns_nothing(system: System, session: Connection) -> None:

@@ -1,7 +1,8 @@
 """W9, W10: ordered groups that are not ordered, and locks that hold what nobody took."""
 
 import pytest
-from tests.sql.faults.conftest import Connection, System, column, one
+from tests.sql.conftest import System
+from tests.sql.queue import Connection, column, one
 
 GROUPS = 50
 

@@ -3,7 +3,8 @@
 import time
 
 import pytest
-from tests.sql.faults.conftest import Connection, System, column, one
+from tests.sql.conftest import System
+from tests.sql.queue import Connection, column, one
 
 from spanmq.testing import WAIT_SECONDS
 

@@ -2,7 +2,8 @@
 
 import psycopg
 import pytest
-from tests.sql.faults.conftest import Connection, System, column, one
+from tests.sql.conftest import System
+from tests.sql.queue import Connection, column, one
 
 # 45 letters, 90 bytes: with `q_` more than a table's name can have, and alike in the first 63 bytes.
 LONG, LONG_TOO = "é" * 44 + "a", "é" * 44 + "b"

@@ -6,7 +6,8 @@ from typing import LiteralString
 import psycopg
 import pytest
 from tests.sql.conformance.listening import listening
-from tests.sql.faults.conftest import Connection, System
+from tests.sql.conftest import System
+from tests.sql.queue import Connection
 
 from spanmq import schema
 from spanmq.testing import wait_until_waiting
@@ -82,7 +83,6 @@ def test_w7_a_queue_with_capitals_notifies(system: System, session: Connection) 
         assert listener.heard(session) == expected
 
 
-@pytest.mark.crash
 @pytest.mark.skipif("SPANMQ_TEST_DSN" in os.environ, reason="crashes a server of its own")
 def test_w8_notifications_go_on_after_a_crash() -> None:
     from spanmq import embedded

@@ -2,7 +2,9 @@
 
 import psycopg
 import pytest
-from tests.sql.faults.conftest import Connection, System, column, one, pages_touched
+from tests.sql.conftest import System
+from tests.sql.cost.counts import pages_touched
+from tests.sql.queue import Connection, column, one
 
 
 def maintain(session: Connection) -> list[str]:

@@ -6,7 +6,8 @@ from typing import LiteralString
 
 import psycopg
 import pytest
-from tests.sql.faults.conftest import Connection, System, column, one
+from tests.sql.conftest import System
+from tests.sql.queue import Connection, column, one
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """W24: routing that matches every pattern there is, whatever word it begins with."""
 
-from tests.sql.faults.conftest import Connection, System, one
+from tests.sql.conftest import System
+from tests.sql.queue import Connection, one
 
 OTHER_PATTERNS = 2000
 LOOKED_AT = """

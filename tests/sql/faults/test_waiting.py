@@ -1,6 +1,7 @@
 """W13, W23: purge and create wait for others, and others wait for them."""
 
-from tests.sql.faults.conftest import Connection, System, column, one
+from tests.sql.conftest import System
+from tests.sql.queue import Connection, column, one
 
 from spanmq.testing import wait_until_waiting
 

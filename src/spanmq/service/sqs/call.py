@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from spanmq.errors import QueueNotFoundError
-from spanmq.service.access import Caller, Verb
-from spanmq.service.sqs.queue import ACCOUNT, QueueView, arn_of
+from spanmq.service.access import Caller, Verb, caller_of_key
+from spanmq.service.refusal import Refusal
+from spanmq.service.sqs.queue import ACCOUNT, QueueView, arn_of, queue_of_name
 from spanmq.service.sqs.refusal import SqsError, no_queue
 
 if TYPE_CHECKING:
@@ -19,47 +20,61 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An action with its values; `queue_path` is the queue in the URL of the older protocol, if any."""
+    """An action with its values."""
 
     backend: Backend
     request: Request
     caller: Caller
     region: str
     values: dict[str, Any]
-    queue_path: str | None = None
 
     @property
     def queue_name(self) -> str:
-        """Give the queue that the request is for."""
-        url = self.values.get("QueueUrl") or self.queue_path
+        """Return the name in SQS of the queue that the request is for."""
+        url = self.values.get("QueueUrl")
         if not url:
             raise SqsError("MissingParameter", "The request must contain the parameter QueueUrl.")
-        account, _, name = urlsplit(url).path.strip("/").rpartition("/")
+        try:
+            account, _, name = urlsplit(url).path.strip("/").rpartition("/")
+        except ValueError as error:
+            raise no_queue() from error
         if account not in ("", ACCOUNT) or not name:
             raise no_queue()
-        return name
+        return unquote(name)
 
     def check(self, verb: Verb, queue: str | None) -> None:
         """Raise an SqsError if the caller may not do that, in the same words of queues that don't exist."""
         if not self.caller.may(verb, queue):
             raise SqsError("AccessDeniedException", f"This key may not {verb} here.", status=403)
 
-    async def queue(self, verb: Verb, name: str | None = None) -> QueueView:
-        """Give the queue that the request is for, or the one named, if the caller may do that with it."""
-        name = name or self.queue_name
-        self.check(verb, name)
+    async def still_may(self, verb: Verb, queue: str) -> bool:
+        """Return whether the key of a request that waits is valid still, and allows that."""
+        if not self.backend.settings.with_tokens:
+            return True
         try:
-            [known] = await self.backend.client.list_sqs_queues(name)
+            key = await self.backend.keys.find(self.caller.name, self.request.scope)
+        except Refusal:
+            return False
+        return key is not None and caller_of_key(key).may(verb, queue)
+
+    async def queue(self, verb: Verb, name: str | None = None) -> QueueView:
+        """Return the queue that the request is for, or the one of that name in SQS, if the caller may."""
+        name = name or self.queue_name
+        queue = queue_of_name(name)
+        self.check(verb, queue)
+        try:
+            [known] = await self.backend.client.list_sqs_queues(queue)
         except QueueNotFoundError as error:
             raise no_queue() from error
-        if known.queue != name:
+        view = QueueView(known)
+        if view.sqs_name != name:
             raise no_queue()  # in SQS names differ by case, too
-        return QueueView(known)
+        return view
 
-    def url_of(self, queue: str) -> str:
-        """Give the URL of a queue, at the address that the request was sent to."""
-        return f"{str(self.request.base_url).rstrip('/')}/{ACCOUNT}/{queue}"
+    def url_of(self, name: str) -> str:
+        """Return the URL of a queue, at the address that the request was sent to."""
+        return f"{str(self.request.base_url).rstrip('/')}/{ACCOUNT}/{quote(name, safe='')}"
 
-    def arn_of(self, queue: str) -> str:
-        """Give the ARN of a queue."""
-        return arn_of(queue, self.region)
+    def arn_of(self, name: str) -> str:
+        """Return the ARN of a queue."""
+        return arn_of(name, self.region)

@@ -6,23 +6,23 @@ import base64
 import json
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 from uuid import uuid4
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from spanmq import errors
 from spanmq.message import AccessKey
-from spanmq.service.access import EVERYBODY, RECALLS, Caller, check_is_ours
+from spanmq.service.access import EVERYBODY, Caller, caller_of_key, check_is_ours
 from spanmq.service.failure import STATUS_OF, kind_of
 from spanmq.service.refusal import Refusal
 from spanmq.service.sqs import message_actions, move_actions, query, queue_actions, shape, signature
 from spanmq.service.sqs.call import Call
-from spanmq.service.sqs.refusal import SqsError, no_queue, unsupported
+from spanmq.service.sqs.refusal import SqsError, no_queue
 from spanmq.service.sqs.signature import Signature
 
 if TYPE_CHECKING:
@@ -36,8 +36,11 @@ JSON_TYPE: Final = "application/x-amz-json-1.0"
 
 
 async def refuse(_: Call) -> Values:
-    """Say that queues are shared by keys and their scopes, not by policies of accounts."""
-    raise unsupported("Permissions of other accounts: keys have scopes instead. This action")
+    """Raise an SqsError: scopes of keys share a queue, not permissions of accounts."""
+    raise SqsError(
+        "UnsupportedOperation",
+        "A queue has no permissions for accounts: make a key with a scope (spanmq keys create) instead.",
+    )
 
 
 ACTIONS: Final[dict[str, Callable[[Call], Awaitable[Values]]]] = {
@@ -74,10 +77,11 @@ class Endpoint:
         self._backend = backend
 
     def routes(self) -> list[Route]:
-        """Give the paths: the root, and those of queues."""
+        """Return the paths: the root, and those of queues."""
         return [
             Route("/", self.answer, methods=["POST"]),
-            Route("/{account:int}/{queue}", self.answer, methods=["POST"]),
+            Route("/{account:int}/{queue:path}", self.answer, methods=["POST", "GET"]),
+            _SignedLink("/", self.answer, methods=["GET"]),
         ]
 
     async def answer(self, request: Request) -> Response:
@@ -85,12 +89,14 @@ class Endpoint:
         request_id = str(uuid4())
         is_json = request.headers.get("x-amz-target", "").startswith(TARGET)
         try:
+            _check_method(request)
             signed = await self._look_up(request)
             body = await request.body()
             caller, region = self._identify(request, body, signed)
             action, values = _read(request, body, is_json=is_json)
-            path = request.url.path if "queue" in request.path_params else None
-            call = Call(self._backend, request, caller, region, values, path)
+            if "queue" in request.path_params and shape.takes(action, "QueueUrl"):
+                values.setdefault("QueueUrl", _raw_path(request))
+            call = Call(self._backend, request, caller, region, values)
             shape.check(action, values)
             result = await ACTIONS[action](call)
         except (SqsError, errors.SpanmqError, Refusal) as error:
@@ -103,15 +109,14 @@ class Endpoint:
 
     async def _look_up(self, request: Request) -> tuple[Signature, AccessKey] | None:
         """Give the signature and its key, before anything is read of a body that nobody may have signed."""
-        request.scope[RECALLS] = self._backend.waiting.recalls
         if not self._backend.settings.with_tokens:
             check_is_ours(request)
             return None
         given = signature.read(request.headers)
-        find = partial(self._backend.client.find_access_key, given.access_key_id)
-        key = await self._backend.keys.get(given.access_key_id, find)
+        key = await self._backend.keys.find(given.access_key_id, request.scope)
         if key is None or key.secret is None:
             raise SqsError("InvalidClientTokenId", "The key is unknown, expired or revoked.", status=403)
+        self._backend.gate.expect_signed(request.scope, given.access_key_id)
         return given, key
 
     def _identify(
@@ -124,13 +129,38 @@ class Endpoint:
             given,
             key.secret or "",
             method=request.method,
-            url=str(request.url),
+            url=str(request.url.replace(path=_raw_path(request))),
             headers=request.headers,
             body=body,
         )
-        caller = Caller(key.access_key_id, tuple(key.queues), frozenset(key.verbs))
+        caller = caller_of_key(key)
         self._backend.gate.count(request.scope, caller)
         return caller, given.region
+
+
+class _SignedLink(Route):
+    """Takes requests that are signed in their address; the same path without a signature is a page."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if scope["type"] != "http" or b"X-Amz-" not in scope["query_string"]:
+            return Match.NONE, {}
+        return super().matches(scope)
+
+
+def _check_method(request: Request) -> None:
+    if "X-Amz-Signature" in request.query_params:
+        raise SqsError(
+            "IncompleteSignature",
+            "Presigned URLs are not supported: sign the request in its Authorization header.",
+            status=403,
+        )
+    if request.method != "POST":
+        raise SqsError("InvalidAction", "Send the request with POST.", status=405)
+
+
+def _raw_path(request: Request) -> str:
+    """Return the path as it was sent and signed: names of queues may hold escaped characters."""
+    return request.scope.get("raw_path", b"").decode("latin-1") or request.url.path
 
 
 def _read(request: Request, body: bytes, *, is_json: bool) -> tuple[str, Values]:

@@ -1,28 +1,31 @@
-"""A message as SQS sees it: a text, in the queue a JSON string, with typed attributes, in its headers."""
+"""A message as SQS sees it: a text, in the queue a JSON string, with typed attributes, in its headers.
+
+Senders that do not use SQS write headers and bodies freely. So everything read here is checked, and a value
+that SQS cannot hold is left out or escaped: a message never makes a receive fail.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID, uuid5
 
 from spanmq.body import RawJson
-from spanmq.message import Message
+from spanmq.message import Message, SqsOrigin
 from spanmq.service import receipt
 from spanmq.service.sqs import digest
+from spanmq.service.sqs.queue import ACCOUNT
 from spanmq.service.sqs.refusal import SqsError, bad_value, unsupported
 
 ATTRIBUTES: Final = "x-sqs-attributes"
 TRACE: Final = "x-sqs-trace"
-SENDER: Final = "x-sqs-sender"
 DEDUP: Final = "x-sqs-dedup"
-# Of a message that was moved: what it was where it was sent.
-MOVED_ID: Final = "x-sqs-message-id"
-MOVED_AT: Final = "x-sqs-sent"
-MOVED_FROM: Final = "x-sqs-source"
+# A hint that the database knows where the message was moved from. Any sender may write it: it proves nothing.
+MOVED: Final = "x-sqs-moved"
 
 ATTRIBUTES_MAX: Final = 10
 SYSTEM_ATTRIBUTES: Final = (
@@ -37,10 +40,11 @@ SYSTEM_ATTRIBUTES: Final = (
     "DeadLetterQueueSourceArn",
 )
 # What XML 1.0 can't hold, SQS refuses.
-_FORBIDDEN: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+FORBIDDEN: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ATTRIBUTE_NAME: Final = re.compile(r"(?!(?i:aws\.|amazon\.))(?!\.)(?!.*\.\.)[A-Za-z0-9_.-]{1,256}(?<!\.)")
 _DATA_TYPE: Final = re.compile(r"(String|Number|Binary)(\.[^\s]{1,240})?")
 _NUMBER: Final = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
+_FIFO_ID: Final = re.compile(r"[!-~]{1,128}")
 _IDS: Final = UUID("7d0b8b5c-9e0f-5d53-9a0e-6d5f6f2f7a11")
 
 
@@ -53,7 +57,7 @@ def check_text(text: str) -> None:
     """Raise an SqsError for a body that SQS refuses."""
     if not text:
         raise SqsError("MissingParameter", "The request must contain the parameter MessageBody.")
-    if _FORBIDDEN.search(text):
+    if FORBIDDEN.search(text):
         raise SqsError("InvalidMessageContents", "Invalid characters found in the message body.")
 
 
@@ -74,18 +78,30 @@ def check_attributes(attributes: Mapping[str, Mapping[str, Any]]) -> int:
             raise bad_value(f"The message attribute {name!r} must have a {wanted}, and nothing else.")
         if kind.startswith("Number") and not _NUMBER.fullmatch(value[wanted]):
             raise bad_value(f"The message attribute {name!r} is no number.")
-        if wanted == "StringValue" and _FORBIDDEN.search(value[wanted]):
+        if wanted == "StringValue" and FORBIDDEN.search(value[wanted]):
             raise SqsError("InvalidMessageContents", f"Invalid characters found in {name!r}.")
         content = value[wanted] if wanted == "BinaryValue" else value[wanted].encode()
         size += len(name.encode()) + len(kind.encode()) + len(content)
     return size
 
 
-def headers_of(values: Mapping[str, Any], sender: str, dedup_id: str | None) -> dict[str, Any]:
-    """Give what stands in the headers of a message that is sent."""
+def size_of(values: Mapping[str, Any]) -> int:
+    """Return the bytes of a message with its attributes, valid or not."""
+    size = len(values["MessageBody"].encode())
+    for name, value in values.get("MessageAttributes", {}).items():
+        texts = (name, value.get("DataType") or "", value.get("StringValue") or "")
+        size += sum(len(text.encode()) for text in texts) + len(value.get("BinaryValue") or b"")
+    return size
+
+
+def is_fifo_id(text: object) -> bool:
+    """Return whether a text can be a MessageGroupId or a MessageDeduplicationId."""
+    return isinstance(text, str) and _FIFO_ID.fullmatch(text) is not None
+
+
+def headers_of(values: Mapping[str, Any], dedup_id: str | None) -> dict[str, Any]:
+    """Return the headers of a message that is sent."""
     headers: dict[str, Any] = {}
-    if sender:
-        headers[SENDER] = sender
     if dedup_id is not None:
         headers[DEDUP] = dedup_id
     if attributes := values.get("MessageAttributes"):
@@ -100,66 +116,92 @@ def headers_of(values: Mapping[str, Any], sender: str, dedup_id: str | None) -> 
 
 
 def text_of(message: Message) -> str:
-    """Give the text: what a program sent through SQS as it was, and what others sent as JSON."""
+    """Return the text: what SQS sent as it was, any other body as JSON.
+
+    A string with characters that SQS cannot hold is returned as JSON too, with these characters escaped.
+    """
     body = message.body
     if isinstance(body, RawJson):
         text = body.text if isinstance(body.text, str) else body.text.decode()
     else:
         text = json.dumps(body)
     loaded = json.loads(text) if text.startswith('"') else None
-    return loaded if isinstance(loaded, str) else text
+    if isinstance(loaded, str) and not FORBIDDEN.search(loaded):
+        return loaded
+    # In JSON text these characters can only be within a string.
+    return FORBIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def moved_headers(message: Message, queue: str) -> dict[str, Any]:
-    """Give the headers of a message that goes to another queue and stays the same message."""
-    headers = dict(message.headers or {})
-    headers.setdefault(MOVED_ID, id_of(queue, message.message_id))
-    headers.setdefault(MOVED_AT, _milliseconds(message))
-    headers[MOVED_FROM] = queue
-    return headers
+def is_moved(message: Message) -> bool:
+    """Return whether the database may know more of a message than the message shows."""
+    return MOVED in _headers(message)
 
 
-def received(message: Message, *, arn_of: Any, system: Iterable[str], names: Iterable[str]) -> dict[str, Any]:
-    """Give a message as ReceiveMessage answers it, with the attributes that were asked for."""
-    headers = message.headers or {}
+def received(
+    message: Message,
+    origin: SqsOrigin | None,
+    *,
+    arn_of: Callable[[str], str],
+    system: Iterable[str],
+    names: Iterable[str],
+) -> dict[str, Any]:
+    """Return a message as ReceiveMessage answers it, with the attributes that were asked for."""
     text = text_of(message)
-    given: dict[str, Any] = {
-        "MessageId": headers.get(MOVED_ID) or id_of(message.queue, message.message_id),
+    sent_as = (message.queue, message.message_id) if origin is None else (origin.first_queue, origin.first_id)
+    shown: dict[str, Any] = {
+        "MessageId": id_of(*sent_as),
         "ReceiptHandle": receipt.write(message.queue, message.message_id, message.lease_id or 0),
         "MD5OfBody": digest.of_body(text),
         "Body": text,
     }
-    if attributes := {k: v for k, v in _system(message, headers, arn_of).items() if _wants(system, k)}:
-        given["Attributes"] = attributes
-    sent = {
-        name: _unpacked(value)
-        for name, value in (headers.get(ATTRIBUTES) or {}).items()
-        if _wants(names, name)
-    }
+    if attributes := {k: v for k, v in _system(message, origin, arn_of).items() if _wants(system, k)}:
+        shown["Attributes"] = attributes
+    sent = {name: value for name, value in _attributes(message).items() if _wants(names, name)}
     if sent:
-        given["MessageAttributes"] = sent
-        given["MD5OfMessageAttributes"] = digest.of_attributes(sent)
-    return given
+        shown["MessageAttributes"] = sent
+        shown["MD5OfMessageAttributes"] = digest.of_attributes(sent)
+    return shown
 
 
-def _system(message: Message, headers: Mapping[str, Any], arn_of: Any) -> dict[str, str]:
+def _headers(message: Message) -> Mapping[str, Any]:
+    # PGMQ takes any JSON as headers.
+    return message.headers if isinstance(message.headers, dict) else {}
+
+
+def _attributes(message: Message) -> dict[str, dict[str, Any]]:
+    """Return the message attributes; none if any of them is not as SQS would have taken it."""
+    packed = _headers(message).get(ATTRIBUTES)
+    if not isinstance(packed, dict):
+        return {}
+    try:
+        attributes = {name: _unpacked(value) for name, value in packed.items()}
+        check_attributes(attributes)
+    except (SqsError, TypeError, KeyError, ValueError, AttributeError):
+        return {}
+    return attributes
+
+
+def _system(message: Message, origin: SqsOrigin | None, arn_of: Callable[[str], str]) -> dict[str, str]:
+    headers = _headers(message)
     first = message.last_read_at if message.last_read_at is not None else message.enqueued_at
+    sent_at = message.enqueued_at if origin is None else origin.sent_at
     attributes = {
-        "SentTimestamp": str(headers.get(MOVED_AT) or _milliseconds(message)),
+        "SentTimestamp": _milliseconds(sent_at),
         "ApproximateReceiveCount": str(message.attempt),
-        "ApproximateFirstReceiveTimestamp": str(int(first.timestamp() * 1000)),
-        "SenderId": str(headers.get(SENDER) or ""),
+        "ApproximateFirstReceiveTimestamp": _milliseconds(first),
+        # The database does not record which key sent a message, and a header could say anything.
+        "SenderId": ACCOUNT,
     }
     if message.group is not None:
-        attributes["MessageGroupId"] = message.group
+        attributes["MessageGroupId"] = FORBIDDEN.sub("\ufffd", message.group)
     if message.queue.endswith(".fifo"):
         attributes["SequenceNumber"] = sequence_number(message.message_id)
-    if DEDUP in headers:
-        attributes["MessageDeduplicationId"] = headers[DEDUP]
-    if TRACE in headers:
-        attributes["AWSTraceHeader"] = headers[TRACE]
-    if MOVED_FROM in headers:
-        attributes["DeadLetterQueueSourceArn"] = arn_of(headers[MOVED_FROM])
+    if isinstance(dedup_id := headers.get(DEDUP), str) and is_fifo_id(dedup_id):
+        attributes["MessageDeduplicationId"] = dedup_id
+    if isinstance(trace := headers.get(TRACE), str) and trace and not FORBIDDEN.search(trace):
+        attributes["AWSTraceHeader"] = trace
+    if origin is not None:
+        attributes["DeadLetterQueueSourceArn"] = arn_of(origin.source)
     return attributes
 
 
@@ -175,8 +217,8 @@ def _wants(wanted: Iterable[str], name: str) -> bool:
     return False
 
 
-def _milliseconds(message: Message) -> str:
-    return str(int(message.enqueued_at.timestamp() * 1000))
+def _milliseconds(moment: datetime) -> str:
+    return str(int(moment.timestamp() * 1000))
 
 
 def _packed(value: Mapping[str, Any]) -> dict[str, str]:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from spanmq.errors import InvalidArgumentError, QueueNotFoundError, SpanmqError
-from spanmq.message import Message
+from spanmq.errors import (
+    InvalidArgumentError,
+    MissingPrivilegeError,
+    NotPermittedError,
+    QueueFullError,
+    QueueNotFoundError,
+    SpanmqError,
+    SubscriptionError,
+)
+from spanmq.message import Message, SqsOrigin
 from spanmq.service import receipt
-from spanmq.service.access import RECALLS
 from spanmq.service.receipt import Receipt
-from spanmq.service.receiving import disconnected
+from spanmq.service.receiving import disconnected, written
 from spanmq.service.sqs import digest
 from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.message import (
@@ -22,13 +30,20 @@ from spanmq.service.sqs.message import (
     check_text,
     headers_of,
     id_of,
-    moved_headers,
+    is_fifo_id,
+    is_moved,
     received,
     sequence_number,
+    size_of,
 )
 from spanmq.service.sqs.queue import QueueView, Redrive
-from spanmq.service.sqs.refusal import SqsError, bad_value, no_queue, unsupported
+from spanmq.service.sqs.refusal import SqsError, bad_value
 from spanmq.service.tracing import in_own_trace
+
+if TYPE_CHECKING:
+    from spanmq.client_async import AsyncClient
+
+logger = logging.getLogger("spanmq.service")
 
 BATCH_MAX: Final = 10
 BATCH_BYTES_MAX: Final = 1_048_576
@@ -37,8 +52,15 @@ DEDUP_SECONDS: Final = 300.0
 # Messages that one receive moves to the queue of dead letters at most, before it gives what it has.
 MOVED_MAX: Final = 100
 HIDDEN_MAX: Final = 43_200
+# Why messages may stay in their queue although they were received too often.
+UNMOVABLE: Final = (
+    MissingPrivilegeError,
+    NotPermittedError,
+    QueueFullError,
+    QueueNotFoundError,
+    SubscriptionError,
+)
 _ENTRY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
-_FIFO_ID: Final = re.compile(r"[!-~]{1,128}")
 
 Values = dict[str, Any]
 # Of one entry of a batch.
@@ -56,7 +78,7 @@ async def send_message_batch(call: Call) -> Values:
     """Send up to ten messages; each has a result of its own."""
     queue = await call.queue("send")
     entries = _entries(call)
-    if sum(len(entry["MessageBody"].encode()) for entry in entries) > BATCH_BYTES_MAX:
+    if sum(map(size_of, entries)) > BATCH_BYTES_MAX:
         raise SqsError("BatchRequestTooLong", f"Batch requests have {BATCH_BYTES_MAX} bytes at most.")
     return await _together(entries, partial(_delay, queue), partial(_send, call, queue))
 
@@ -74,8 +96,11 @@ async def receive_message(call: Call) -> Values:
         raise bad_value("WaitTimeSeconds is of 0 to 20, VisibilityTimeout of 0 to 43200.")
     if unknown := [name for name in system if name not in (*SYSTEM_ATTRIBUTES, "All")]:
         raise SqsError("InvalidAttributeName", f"Unknown Attribute {unknown[0][:80]}.")
-    if call.values.get("ReceiveRequestAttemptId"):
-        raise unsupported("ReceiveRequestAttemptId")
+    # It has no effect: what a lost answer held comes again when its visibility timeout ends.
+    if (attempt := call.values.get("ReceiveRequestAttemptId")) is not None and not (
+        queue.is_fifo and is_fifo_id(attempt)
+    ):
+        raise bad_value("ReceiveRequestAttemptId is for FIFO queues, 1 to 128 alphanumeric and punctuation.")
 
     async def take() -> list[Message]:
         return await _take(call, queue, quantity, float(hidden))
@@ -85,10 +110,21 @@ async def receive_message(call: Call) -> Values:
         with call.backend.gate.aside(call.caller):
             gone = disconnected(call.request)
             messages = await call.backend.waiting.wait(
-                queue.name, in_own_trace(take), float(wait), gone, since=call.request.scope[RECALLS]
+                queue.name,
+                in_own_trace(take),
+                float(wait),
+                gone,
+                permit=partial(call.still_may, "receive", queue.name),
             )
     names = call.values.get("MessageAttributeNames", [])
-    shown = [received(each, arn_of=call.arn_of, system=system, names=names) for each in messages]
+    with call.backend.waiting.claimed(messages):
+        origins = await _origins(call, queue, messages)
+
+        def show(message: Message) -> Values:
+            origin = origins.get(message.message_id)
+            return received(message, origin, arn_of=call.arn_of, system=system, names=names)
+
+        shown = await written(call.backend, messages, show)
     return {"Messages": shown} if shown else {}
 
 
@@ -136,13 +172,13 @@ def _delay(queue: QueueView, values: Values) -> int:
     _measure(values, queue)
     group, delay = values.get("MessageGroupId"), values.get("DelaySeconds")
     _dedup_id(queue, values)
-    if group is not None and not _FIFO_ID.fullmatch(group):
+    if group is not None and not is_fifo_id(group):
         raise bad_value("MessageGroupId can only include alphanumeric and punctuation characters, 1 to 128.")
     if queue.is_fifo and delay is not None:
         raise bad_value("DelaySeconds is of the queue, not of a message, in a FIFO queue.")
     if delay is not None and not 0 <= delay <= 900:
         raise bad_value("DelaySeconds is of 0 to 900.")
-    headers_of(values, "", None)
+    headers_of(values, None)
     return queue.number("DelaySeconds") if delay is None else int(delay)
 
 
@@ -154,8 +190,7 @@ async def _send(call: Call, queue: QueueView, delay: int, entries: list[Values])
         queue.name,
         [values["MessageBody"] for values in entries],
         headers=[
-            headers_of(values, call.caller.name, dedup_id)
-            for values, dedup_id in zip(entries, dedup_ids, strict=True)
+            headers_of(values, dedup_id) or None for values, dedup_id in zip(entries, dedup_ids, strict=True)
         ],
         group=[values.get("MessageGroupId") for values in entries],
         delay=delay or None,
@@ -195,7 +230,7 @@ def _dedup_id(queue: QueueView, values: Values) -> str | None:
     if not values.get("MessageGroupId"):
         raise SqsError("MissingParameter", "The request must contain the parameter MessageGroupId.")
     if given is not None:
-        if not _FIFO_ID.fullmatch(given):
+        if not is_fifo_id(given):
             raise bad_value(
                 "MessageDeduplicationId can only include alphanumeric and punctuation characters, 1 to 128."
             )
@@ -217,10 +252,11 @@ def _measure(values: Values, queue: QueueView) -> None:
 
 
 async def _take(call: Call, queue: QueueView, quantity: int, hidden: float) -> list[Message]:
-    """Receive messages by one claim; those that were received too often go to the queue of dead letters.
+    """Receive messages by one claim; those that were received too often go to the dead-letter queue.
 
-    A slot for each: they are deleted and hidden one by one. What is moved is so in the transaction of the
-    claim: it is in exactly one queue whatever happens.
+    A slot for each: they are deleted and hidden one by one. The transaction of the claim moves them, so each
+    is in exactly one queue. A message that cannot be moved (the other queue is full, or was deleted, or the
+    role that set the policy lost its right to send there) is received once more.
     """
     redrive = queue.redrive
     if redrive is None:
@@ -231,29 +267,41 @@ async def _take(call: Call, queue: QueueView, quantity: int, hidden: float) -> l
         while (wanted := quantity - len(messages)) and moved < MOVED_MAX:
             found = await client.receive(queue.name, wanted, lease=hidden, slots=wanted)
             spent = [message for message in found if message.attempt > redrive.receives_max]
-            for message in spent:
-                await _move(client, message, redrive)
-            moved += len(spent)
-            messages += [message for message in found if message.attempt <= redrive.receives_max]
-            if not spent:
+            gone = await _moved(client, spent, redrive)
+            moved += len(gone)
+            messages += [message for message in found if message.message_id not in gone]
+            if not gone:
                 break
     return messages
 
 
-async def _move(client: Any, message: Message, redrive: Redrive) -> None:
+async def _moved(client: AsyncClient, spent: list[Message], redrive: Redrive) -> set[int]:
+    """Move messages to the dead-letter queue, all or none, and return the ids of those that were moved."""
+    if not spent:
+        return set()
     try:
-        [known] = await client.list_sqs_queues(redrive.queue)
-    except QueueNotFoundError as error:
-        raise no_queue() from error
-    await client.send(
-        redrive.queue,
-        message.body,
-        headers=moved_headers(message, message.queue),
-        group=message.group,
-        expires_in=float(QueueView(known).number("MessageRetentionPeriod")),
-        ordered=redrive.queue.endswith(".fifo"),
-    )
-    await client.ack(message)
+        async with client.transaction() as savepoint:
+            [known] = await savepoint.list_sqs_queues(redrive.queue)
+            return set(
+                await savepoint.move_sqs_messages(
+                    spent, redrive.queue, expires_in=float(QueueView(known).number("MessageRetentionPeriod"))
+                )
+            )
+    except UNMOVABLE as error:
+        logger.warning(
+            "redrive_refused source=%s destination=%s error=%s",
+            spent[0].queue,
+            redrive.queue,
+            type(error).__name__,
+        )
+        return set()
+
+
+async def _origins(call: Call, queue: QueueView, messages: list[Message]) -> dict[int, SqsOrigin]:
+    """Return where messages were moved from, by their ids."""
+    moved = [message.message_id for message in messages if is_moved(message)]
+    origins = await call.backend.client.list_sqs_moved(queue.name, moved) if moved else []
+    return {origin.message_id: origin for origin in origins}
 
 
 def _visibility(queue: QueueView, values: Values) -> tuple[int, int]:

@@ -19,17 +19,19 @@ async def start_message_move_task(call: Call) -> dict[str, Any]:
     rate = call.values.get("MaxNumberOfMessagesPerSecond")
     if rate is not None and not 1 <= rate <= RATE_MAX:
         raise bad_value(f"MaxNumberOfMessagesPerSecond is of 1 to {RATE_MAX}.")
-    sources = [QueueView(known) for known in await call.backend.client.list_sqs_queues()]
-    if not any(each.redrive is not None and each.redrive.queue == source.name for each in sources):
-        raise bad_value("The source is no queue of dead letters of any other.")
+    queues = [QueueView(known) for known in await call.backend.client.list_sqs_queues()]
+    names = [each.name for each in queues if each.redrive is not None and each.redrive.queue == source.name]
+    if not names:
+        raise bad_value("The source is not the dead-letter queue of any queue.")
     destination_arn = call.values.get("DestinationArn")
     destination = None
     if destination_arn is not None:
         destination = (await call.queue("send", name_of_arn(destination_arn))).name
+        if destination not in names:
+            raise bad_value("The destination must have the source as its dead-letter queue.")
     else:
-        for each in sources:
-            if each.redrive is not None and each.redrive.queue == source.name:
-                call.check("send", each.name)
+        for name in names:
+            call.check("send", name)
     handle = await call.backend.client.start_sqs_move(
         source.name,
         destination,
@@ -37,6 +39,7 @@ async def start_message_move_task(call: Call) -> dict[str, Any]:
         destination_arn=destination_arn,
         to_move=(await call.backend.client.metrics(source.name)).length,
         rate=rate,
+        access_key_id=call.caller.name or None,
     )
     if handle is None:
         raise unsupported("A second task of the same source")

@@ -7,12 +7,13 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from spanmq import errors
-from spanmq.errors import QueueFullError, QueueNotFoundError, SpanmqError
-from spanmq.service.sqs.message import MOVED_FROM
+from spanmq.errors import MissingPrivilegeError, QueueFullError, QueueNotFoundError, SpanmqError
+from spanmq.service.access import caller_of_key
+from spanmq.service.sqs.queue import QueueView, queue_of_name
 
 if TYPE_CHECKING:
     from spanmq.client_async import AsyncClient
-    from spanmq.message import SqsMove
+    from spanmq.message import Message, SqsMove
     from spanmq.service.backend import Backend
 
 logger = logging.getLogger("spanmq.service")
@@ -85,7 +86,7 @@ class Mover:
                 move = await client.take_sqs_move()
                 if move is None:
                     return LOOK_SECONDS
-                due_in = await client.note_sqs_move(move.handle, await _move_some(client, move))
+                due_in = await client.note_sqs_move(move.handle, await self._move_some(client, move))
         except QueueFullError:
             if move is None:
                 raise
@@ -102,23 +103,43 @@ class Mover:
             return 0.0
         return min(due_in or 0.0, LOOK_SECONDS)
 
+    async def _move_some(self, client: AsyncClient, move: SqsMove) -> int:
+        """Move some messages, all in this transaction: each is in exactly one queue."""
+        quantity = BATCH if move.rate is None else min(BATCH, move.rate)
+        messages = await client.receive(move.source, quantity, lease=HIDDEN_SECONDS, slots=quantity)
+        targets = await _targets(client, move, messages)
+        moved = 0
+        for target in sorted(set(targets.values())):
+            await self._check(move, target)
+            [known] = await client.list_sqs_queues(target)
+            chosen = [message for message in messages if targets[message.message_id] == target]
+            retention = float(QueueView(known).number("MessageRetentionPeriod"))
+            moved += len(
+                await client.move_sqs_messages(chosen, target, expires_in=retention, task=move.handle)
+            )
+        return moved
 
-async def _move_some(client: AsyncClient, move: SqsMove) -> int:
-    """Move some messages, all in this transaction: each is in exactly one queue whatever happens."""
-    quantity = BATCH if move.rate is None else min(BATCH, move.rate)
-    messages = await client.receive(move.source, quantity, lease=HIDDEN_SECONDS)
-    for message in messages:
-        headers = dict(message.headers or {})
-        target = move.destination or headers.pop(MOVED_FROM, None)
-        if target is None:
-            raise QueueNotFoundError("a message does not say where it came from")
-        await client.send(
-            target,
-            message.body,
-            headers=headers,
-            group=message.group,
-            ordered=str(target).endswith(".fifo"),
-        )
-    if messages:
-        await client.ack(messages)
-    return len(messages)
+    async def _check(self, move: SqsMove, target: str) -> None:
+        """Raise MissingPrivilegeError unless the key that started the task may still do this."""
+        key_id = move.access_key_id
+        if key_id is None:
+            return
+        key = await self._backend.keys.get(key_id)
+        if key is not None:
+            caller = caller_of_key(key)
+            if caller.may("receive", move.source) and caller.may("send", target):
+                return
+        raise MissingPrivilegeError("the key that started the task may not move these messages any more")
+
+
+async def _targets(client: AsyncClient, move: SqsMove, messages: list[Message]) -> dict[int, str]:
+    """Return the queue that each message goes to; raises QueueNotFoundError if one is not known."""
+    if move.destination is not None:
+        return dict.fromkeys((message.message_id for message in messages), move.destination)
+    ids = [message.message_id for message in messages]
+    sources = {
+        each.message_id: queue_of_name(each.source) for each in await client.list_sqs_moved(move.source, ids)
+    }
+    if sources.keys() != set(ids):
+        raise QueueNotFoundError("a message was sent to the dead-letter queue itself")
+    return sources

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
+from spanmq.service.sqs.message import FORBIDDEN
 from spanmq.service.sqs.refusal import SqsError
 from spanmq.service.sqs.shape import VERSION, model
 
@@ -59,7 +60,7 @@ def render_fault(fault: SqsError, request_id: str) -> bytes:
     root = ElementTree.Element("ErrorResponse", xmlns=NAMESPACE)
     error = ElementTree.SubElement(root, "Error")
     for name, text in (("Type", fault.side), ("Code", fault.query_code), ("Message", fault.message)):
-        ElementTree.SubElement(error, name).text = text
+        ElementTree.SubElement(error, name).text = _holdable(text)
     ElementTree.SubElement(root, "RequestId").text = request_id
     return _written(root)
 
@@ -131,7 +132,7 @@ def _write(parent: ElementTree.Element, shape: StructureShape, values: dict[str,
             key_name = "Key" if field == "Tag" else "Name"
             for key, each in value.items():
                 entry = ElementTree.SubElement(parent, field)
-                ElementTree.SubElement(entry, key_name).text = key
+                _element(entry, key_name, member.key, key)
                 _element(entry, "Value", member.value, each)
         else:
             _element(parent, field, member, value)
@@ -144,4 +145,9 @@ def _element(parent: ElementTree.Element, name: str, shape: Shape, value: Any) -
     elif isinstance(value, bytes):
         element.text = base64.b64encode(value).decode()
     else:
-        element.text = str(value).lower() if isinstance(value, bool) else str(value)
+        element.text = _holdable(str(value).lower() if isinstance(value, bool) else str(value))
+
+
+def _holdable(text: str) -> str:
+    # Names of queues, tags and groups that SQL made may have characters that XML cannot hold.
+    return FORBIDDEN.sub("\ufffd", text)

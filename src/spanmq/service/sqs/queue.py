@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -15,8 +16,11 @@ ACCOUNT: Final = "000000000000"
 FIFO_SUFFIX: Final = ".fifo"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}(\.fifo)?")
 _ARN: Final = re.compile(rf"arn:aws:sqs:[\w-]*:{ACCOUNT}:(?P<queue>[A-Za-z0-9_-]+(\.fifo)?)")
-# Names have 47 bytes, here.
+# The longest name of a queue in SQS, and in the database.
+SQS_NAME_MAX: Final = 80
 NAME_MAX: Final = 47
+# The attribute that has the name in SQS of a queue whose name is too long for the database.
+LONG_NAME: Final = "QueueName"
 # Of each number: the least, the most, the default. From the SQS API reference, SetQueueAttributes.
 NUMBERS: Final = {
     "VisibilityTimeout": (0, 43_200, 30),
@@ -31,6 +35,8 @@ CHOICES: Final = {
     "FifoThroughputLimit": ("perQueue", "perMessageGroupId"),
 }
 POLICIES: Final = ("RedrivePolicy", "RedriveAllowPolicy")
+# Kept and shown, without effect: templates set it.
+SSE: Final = "SqsManagedSseEnabled"
 COUNTED: Final = {
     "ApproximateNumberOfMessages": "visible",
     "ApproximateNumberOfMessagesNotVisible": "in_flight",
@@ -57,27 +63,42 @@ class QueueView:
 
     @property
     def name(self) -> str:
-        """Give its name."""
+        """Return the name in the database."""
         return self.known.queue
 
     @property
+    def sqs_name(self) -> str:
+        """Return the name in SQS, which may be longer."""
+        long_name = self.known.attributes.get(LONG_NAME)
+        # Managers of a queue may write any attribute: no queue takes another one's name.
+        if isinstance(long_name, str) and queue_of_name(long_name) == self.name:
+            return long_name
+        return self.name
+
+    @property
     def is_fifo(self) -> bool:
-        """Tell whether its messages are in order."""
+        """Return whether its messages are in order."""
         return self.name.endswith(FIFO_SUFFIX)
 
     def number(self, name: str) -> int:
-        """Give an attribute that is a number."""
-        return int(self.known.attributes.get(name, NUMBERS[name][2]))
+        """Return an attribute that is a number; the default for one that SQL has set to anything else."""
+        least, most, default = NUMBERS[name]
+        text = str(self.known.attributes.get(name, default))
+        return int(text) if re.fullmatch(r"[0-9]{1,9}", text) and least <= int(text) <= most else default
 
     def choice(self, name: str) -> str:
-        """Give an attribute that is one of some words."""
-        return self.known.attributes.get(name, CHOICES[name][0])
+        """Return an attribute that is one of some words; the default for one that SQL has set otherwise."""
+        text = self.known.attributes.get(name)
+        return text if text in CHOICES[name] else CHOICES[name][0]
 
     @property
     def redrive(self) -> Redrive | None:
-        """Give where messages go that were received too often."""
+        """Return where messages go that were received too often; None for an invalid policy."""
         text = self.known.attributes.get("RedrivePolicy")
-        return None if text is None else read_redrive(text)
+        try:
+            return None if text is None else read_redrive(text)
+        except SqsError:
+            return None
 
     def settable(self) -> dict[str, str]:
         """Give the attributes that can be set, those with their defaults too."""
@@ -86,17 +107,26 @@ class QueueView:
             shown |= {name: self.choice(name) for name in CHOICES}
             shown["FifoQueue"] = "true"
         kept = {name: text for name in POLICIES if (text := self.known.attributes.get(name))}
-        return {**shown, **kept, "SqsManagedSseEnabled": "false"}
+        return {**shown, **kept, SSE: self.known.attributes.get(SSE, "false")}
 
 
 def check_name(name: str) -> None:
     """Raise an SqsError for what can't be a queue's name."""
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or len(name) > SQS_NAME_MAX:
         raise bad_value(
             "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length."
         )
-    if len(name) > NAME_MAX:
-        raise bad_value(f"The name of a queue has {NAME_MAX} characters at most, here.")
+
+
+def queue_of_name(name: str) -> str:
+    """Return the queue for a name in SQS: the same, or for a long one its begin and a hash.
+
+    spanmq.sqs_queue_of() does the same in SQL.
+    """
+    if len(name) <= NAME_MAX:
+        return name
+    suffix = FIFO_SUFFIX if name.endswith(FIFO_SUFFIX) else ""
+    return f"{name[:29]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}{suffix}"
 
 
 def name_of_arn(arn: str) -> str:
@@ -123,11 +153,11 @@ def read_redrive(text: str) -> Redrive:
         raise bad_attribute("RedrivePolicy", "it needs deadLetterTargetArn and maxReceiveCount, nothing else")
     if not 1 <= count <= RECEIVES_MAX:
         raise bad_attribute("RedrivePolicy", "maxReceiveCount is of 1 to 1000")
-    return Redrive(name_of_arn(target), count)
+    return Redrive(queue_of_name(name_of_arn(target)), count)
 
 
 def allows_redrive(text: str | None, source: str) -> bool:
-    """Tell whether a RedriveAllowPolicy lets a queue send its dead letters here."""
+    """Return whether a RedriveAllowPolicy allows a queue, by its name in SQS, to send its dead letters."""
     if not text:
         return True
     policy = _object("RedriveAllowPolicy", text)
@@ -147,6 +177,8 @@ def check_attributes(name: str, attributes: Mapping[str, str], *, is_new: bool) 
             kept[key] = _choice(key, value, is_fifo=is_fifo)
         elif key in POLICIES:
             kept[key] = _policy(key, value)
+        elif key == SSE and value in ("true", "false"):
+            kept[key] = value
         elif not (is_new and key == "FifoQueue"):
             _check_fixed(key, value)
     if is_new and attributes.get("FifoQueue") != ("true" if is_fifo else None):
@@ -170,10 +202,10 @@ def _choice(key: str, value: str, *, is_fifo: bool) -> str:
 
 
 def _check_fixed(key: str, value: str) -> None:
-    """Raise an SqsError for an attribute that nobody can set, unless it is said to be as it is."""
-    if key == "SqsManagedSseEnabled" and value == "false":
+    """Raise an SqsError for an attribute that cannot be set, unless it is set to what it is."""
+    if key in ("Policy", "KmsMasterKeyId") and not value:
         return
-    if key in ("Policy", "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "SqsManagedSseEnabled"):
+    if key in ("Policy", "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", SSE):
         raise unsupported(f"The attribute {key}")
     raise SqsError("InvalidAttributeName", f"Unknown Attribute {key[:80]}.")
 

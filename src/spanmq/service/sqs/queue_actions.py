@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from spanmq.errors import QueueNotFoundError
@@ -9,12 +10,15 @@ from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.queue import (
     ACCOUNT,
     COUNTED,
+    LONG_NAME,
     TOLD,
     QueueView,
     allows_redrive,
     check_attributes,
     check_name,
     check_together,
+    name_of_arn,
+    queue_of_name,
     read_redrive,
 )
 from spanmq.service.sqs.refusal import SqsError, bad_attribute, bad_value, no_queue
@@ -29,7 +33,8 @@ async def create_queue(call: Call) -> dict[str, Any]:
     """Make a queue; one that is there already must have the attributes that are given."""
     name, attributes = call.values["QueueName"], call.values.get("Attributes", {})
     check_name(name)
-    call.check("manage", name)
+    queue = queue_of_name(name)
+    call.check("manage", queue)
     kept = check_attributes(name, attributes, is_new=True)
     check_together(kept)
     try:
@@ -39,9 +44,10 @@ async def create_queue(call: Call) -> dict[str, Any]:
             raise
         await _check_redrive(call, name, kept)
         async with call.backend.client.transaction() as client:
-            await client.create_queue(name)
-            await client.set_policy(name, _policy(name, kept, is_new=True))
-            await client.set_sqs_queue(name, attributes=kept, tags=call.values.get("tags", {}))
+            await client.create_queue(queue)
+            await client.set_policy(queue, _policy(name, kept, is_new=True))
+            named = {} if queue == name else {LONG_NAME: name}
+            await client.set_sqs_queue(queue, attributes=kept | named, tags=call.values.get("tags", {}))
     else:
         settable = there.settable()
         if differing := [key for key, value in kept.items() if settable.get(key) != value]:
@@ -57,14 +63,18 @@ async def get_queue_url(call: Call) -> dict[str, Any]:
     if call.values.get("QueueOwnerAWSAccountId", ACCOUNT) != ACCOUNT:
         raise no_queue()
     queue = await call.queue("look", call.values["QueueName"])
-    return {"QueueUrl": call.url_of(queue.name)}
+    return {"QueueUrl": call.url_of(queue.sqs_name)}
 
 
 async def list_queues(call: Call) -> dict[str, Any]:
     """List the queues that the caller may look at."""
     prefix = call.values.get("QueueNamePrefix", "")
-    names = [each.name for each in await call.backend.client.list_queues()]
-    found = sorted(name for name in names if name.startswith(prefix) and call.caller.may("look", name))
+    queues = [QueueView(known) for known in await call.backend.client.list_sqs_queues()]
+    found = sorted(
+        queue.sqs_name
+        for queue in queues
+        if queue.sqs_name.startswith(prefix) and call.caller.may("look", queue.name)
+    )
     return _page(call, "QueueUrls", found)
 
 
@@ -86,7 +96,7 @@ async def get_queue_attributes(call: Call) -> dict[str, Any]:
     """Give the attributes that are asked for."""
     wanted = call.values.get("AttributeNames", [])
     queue = await call.queue("look")
-    shown = {**queue.settable(), "QueueArn": call.arn_of(queue.name)}
+    shown = {**queue.settable(), "QueueArn": call.arn_of(queue.sqs_name)}
     shown["CreatedTimestamp"] = str(int(queue.known.created_at.timestamp()))
     shown["LastModifiedTimestamp"] = str(int(queue.known.changed_at.timestamp()))
     known = {*shown, *COUNTED, *TOLD, "All", "Policy", "RedrivePolicy", "RedriveAllowPolicy"}
@@ -102,9 +112,9 @@ async def get_queue_attributes(call: Call) -> dict[str, Any]:
 async def set_queue_attributes(call: Call) -> dict[str, Any]:
     """Change attributes; those that are not named stay."""
     queue = await call.queue("manage")
-    kept = check_attributes(queue.name, call.values["Attributes"], is_new=False)
+    kept = check_attributes(queue.sqs_name, call.values["Attributes"], is_new=False)
     check_together({**queue.known.attributes, **kept})
-    await _check_redrive(call, queue.name, kept)
+    await _check_redrive(call, queue.sqs_name, kept)
     async with call.backend.client.transaction() as client:
         if policy := _policy(queue.name, kept, is_new=False):
             await client.set_policy(queue.name, policy)
@@ -139,7 +149,7 @@ async def list_dead_letter_source_queues(call: Call) -> dict[str, Any]:
     target = await call.queue("look")
     views = [QueueView(known) for known in await call.backend.client.list_sqs_queues()]
     found = [
-        each.name
+        each.sqs_name
         for each in views
         if (redrive := each.redrive) is not None
         and redrive.queue == target.name
@@ -152,8 +162,8 @@ def _policy(name: str, kept: dict[str, str | None], *, is_new: bool) -> dict[str
     """Give what other receivers of the queue should know, too."""
     policy: dict[str, Any] = {}
     if is_new:
-        # What is too old is gone, as in SQS, and no dead letter.
-        policy = {"drop_expired": True, "ordered": name.endswith(".fifo")}
+        # As in SQS: what is too old is gone, and no dead letter; only a RedrivePolicy limits the attempts.
+        policy = {"drop_expired": True, "max_attempts": 0, "ordered": name.endswith(".fifo")}
     if lease := int(kept.get("VisibilityTimeout") or 0):
         policy["lease"] = lease
     return policy
@@ -163,9 +173,9 @@ async def _check_redrive(call: Call, name: str, kept: dict[str, str | None]) -> 
     """Raise an SqsError unless the queue of the dead letters is there, of the same kind, and allows it."""
     if not (text := kept.get("RedrivePolicy")):
         return
-    redrive = read_redrive(text)
+    read_redrive(text)
     try:
-        target = await call.queue("send", redrive.queue)
+        target = await call.queue("send", name_of_arn(json.loads(text)["deadLetterTargetArn"]))
     except SqsError as fault:
         if fault.code != "QueueDoesNotExist":
             raise

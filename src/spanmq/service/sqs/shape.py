@@ -25,6 +25,12 @@ def actions() -> list[str]:
     return list(model().operation_names)
 
 
+def takes(action: str, name: str) -> bool:
+    """Return whether an action has a parameter of that name."""
+    described = model().operation_model(action).input_shape
+    return described is not None and name in described.members
+
+
 def check(action: str, values: dict[str, Any]) -> None:
     """Raise an SqsError unless an action takes these: none unknown or missing, each of its type."""
     shape = model().operation_model(action).input_shape

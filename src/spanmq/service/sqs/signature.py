@@ -50,6 +50,10 @@ def read(headers: Mapping[str, str], now: datetime | None = None) -> Signature:
     signed = tuple(found["signed"].split(";"))
     if "host" not in signed or found["service"] != "sqs":
         raise SqsError("InvalidSignatureException", "Host must be signed, for the service sqs.", status=403)
+    # X-Amz-Target names the action: unsigned, it would turn a signed request into another one.
+    for name in headers:
+        if name.lower().startswith("x-amz-") and name.lower() not in signed:
+            raise SqsError("InvalidSignatureException", f"The header {name[:80]} must be signed.", status=403)
     return Signature(found["key"], found["region"], found["service"], at, signed, found["signature"])
 
 

@@ -82,7 +82,7 @@ def dead_letters(
     category: str | None = None,
     all_causes: bool = False,
     rate: float | None = None,
-    delay: float = 60.0,
+    delay: float = 0.0,
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> DeadLettersReport:

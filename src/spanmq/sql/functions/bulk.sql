@@ -9,7 +9,7 @@
 create or replace function pgmq.copy_begin(queue text, n int)
 returns table (log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'insert');
     segment spanmq.segment;
@@ -76,7 +76,7 @@ $$;
 create or replace function pgmq.copy_publish(queue text, first_ids bigint[], last_ids bigint[], delay timestamptz default null)
 returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'insert');
     visible_at timestamptz := case when delay is not null then spanmq.delayed(delay) end;

@@ -8,7 +8,7 @@
 create or replace function pgmq.bulk_reserve(queue text, writer text, epoch bigint, n integer)
 returns table (write_id bigint, block_id bigint, log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'insert');
     this_write bigint;
@@ -77,7 +77,7 @@ end $$;
 -- Raises MQ050 if the write was closed meanwhile.
 create or replace function pgmq.bulk_seal(queue text, block_ids bigint[]) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'insert');
     block spanmq.bulk_block;
@@ -114,7 +114,7 @@ end $$;
 -- nothing, if the write was closed; MQ002 if a block is not sealed or misses a row (a crash empties unlogged queues).
 create or replace function pgmq.bulk_publish(queue text, writer text, epoch bigint, write_id bigint, block_ids bigint[]) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'insert');
     block spanmq.bulk_block;

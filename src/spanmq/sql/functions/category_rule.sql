@@ -49,8 +49,27 @@ begin
     end if;
 end $$;
 
+-- How much a pattern becomes when its bounds ({m,n}) are written out: PostgreSQL does so before it matches. Each group is taken to contain
+-- all others, which may be too much, and never too little.
+create or replace function spanmq.pattern_size(pattern text) returns numeric
+language plpgsql immutable as $$
+declare
+    bound text[];
+    size numeric := length(pattern);
+    factor numeric := 1;
+begin
+    for bound in select regexp_matches(pattern, '([)]?)[{]([0-9]+)(?:,([0-9]*))?[}]', 'g') loop
+        if bound[1] = ')' then
+            factor := factor * greatest(left(coalesce(nullif(bound[3], ''), bound[2]), 5)::int, 1);
+        else
+            size := size + left(coalesce(nullif(bound[3], ''), bound[2]), 5)::int;
+        end if;
+    end loop;
+    return size * factor;
+end $$;
+
 -- Raises MQ020 for a pattern that is no regular expression, or one that could keep others waiting. Without back-references and
--- looks around, which are refused, PostgreSQL matches in time proportional to the text.
+-- looks around, which are refused, PostgreSQL matches in time proportional to the text, and to the size that is bounded here.
 create or replace function spanmq.check_pattern(pattern text, what text) returns void
 language plpgsql volatile as $$
 declare
@@ -64,11 +83,20 @@ begin
         raise exception 'the pattern of % has a back-reference, looks around itself, or begins with ***: %', what, pattern
             using errcode = 'MQ020', hint = 'Such a pattern may take for ever; write it without.';
     end if;
+    if spanmq.pattern_size(pattern) > 1000 then
+        raise exception 'the pattern of % repeats too much: %', what, pattern
+            using errcode = 'MQ020', hint = 'Use smaller numbers in braces, or * and +, above all after groups.';
+    end if;
     begin
         perform repeat('aB 0', 500) ~* pattern;
-    exception when invalid_regular_expression then
-        raise exception 'the pattern of % is no regular expression: %', what, sqlerrm
-            using errcode = 'MQ020', detail = pattern, hint = 'Write it as PostgreSQL reads regular expressions.';
+    exception
+        when invalid_regular_expression then
+            raise exception 'the pattern of % is not a regular expression: %', what, sqlerrm
+                using errcode = 'MQ020', detail = pattern, hint = 'Write it as PostgreSQL reads regular expressions.';
+        -- Not a time limit, which this does not catch: what is left is memory.
+        when others then
+            raise exception 'the pattern of % takes too much: %', what, sqlerrm
+                using errcode = 'MQ020', detail = pattern, hint = 'Make it simpler.';
     end;
     if clock_timestamp() - started_at > interval '1 second' then
         raise exception 'the pattern of % takes too long: %', what, clock_timestamp() - started_at

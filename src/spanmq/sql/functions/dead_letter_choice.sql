@@ -35,7 +35,7 @@ $$;
 -- Puts these dead letters back, as redrive() does, and returns how many: those that wait, each once, whoever else calls. Visible after
 -- `delay` seconds, or from then on `rate` a second. Raises 42P01 for an unknown queue, 42501 without the right to delete from it, MQ002.
 create or replace function pgmq.redrive_chosen(
-    queue text, dead_letter_ids bigint[], rate double precision default null, delay double precision default 60
+    queue text, dead_letter_ids bigint[], rate double precision default null, delay double precision default 0
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

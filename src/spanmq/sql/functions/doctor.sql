@@ -2,14 +2,14 @@
 
 -- A row a finding: check_name, level (ok, warning or problem), what was found, and what to do about it (null when ok).
 -- client_at: the clock of who asks, to be compared with the server's. connections: how many all pools that run may open together.
--- Looks only. Raises 42501 unless the caller is a member of pg_read_all_stats (pg_monitor is), MQ002 for connections under 1.
+-- Looks only. Raises 42501 unless the caller is a member of pg_read_all_stats, MQ002 for connections under 1.
 create or replace function pgmq.doctor(client_at timestamptz default null, connections integer default null)
 returns table (check_name text, level text, finding text, advice text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     if not pg_has_role(spanmq.caller(), 'pg_read_all_stats', 'usage') then
         raise exception 'permission denied to look at the server'
-            using errcode = '42501', hint = format('grant pg_monitor to %I', spanmq.caller());
+            using errcode = '42501', hint = format('grant pg_read_all_stats to %I', spanmq.caller());
     end if;
     if connections < 1 then
         raise exception 'connections must be at least 1, got: %', connections
@@ -31,6 +31,7 @@ declare
     timeout interval := current_setting('deadlock_timeout')::interval;
     apart double precision := abs(extract(epoch from clock_timestamp() - client_at));
     settings text;
+    compiled bigint;
 begin
     check_name := 'version';
     level := case when current_setting('server_version_num')::int < 140000 then 'problem' else 'ok' end;
@@ -59,6 +60,16 @@ begin
                    when level = 'warning' then 'a crash forgets the last sends and settlements; set it on unless that may be' end;
     return next;
 
+    -- Before PostgreSQL 18 each pin adds 1e10 to the cost of a plan, so that with jit every call of such a function is compiled.
+    check_name := 'jit';
+    select count(*) into compiled from pg_proc p
+        where p.pronamespace in ('pgmq'::regnamespace, 'spanmq'::regnamespace) and p.proconfig::text ~ 'enable_[a-z_]+=off'
+          and not 'jit=off' = any (p.proconfig) and current_setting('jit') = 'on';
+    level := case when compiled > 0 then 'warning' else 'ok' end;
+    finding := case when compiled > 0 then format('%s functions may be compiled at each call', compiled) else 'no call is compiled' end;
+    advice := case when level <> 'ok' then 'spanmq upgrade; or set jit off, for the database or the server: to compile a call takes a second' end;
+    return next;
+
     check_name := 'clock';
     level := case when apart > 60 then 'problem' when apart > 5 then 'warning' else 'ok' end;
     finding := case when apart is null then 'not compared' else format('the client''s is %s s off', round(apart::numeric, 1)) end;
@@ -78,11 +89,12 @@ begin
         level := 'problem';
         finding := 'it does not run';
         advice := 'set autovacuum and track_counts on: dead rows slow every call down';
-    elsif exists (select from pg_class c where c.oid in ('spanmq.span'::regclass, 'spanmq.settled'::regclass)
+    elsif exists (select from pg_class c where c.oid in ('spanmq.span'::regclass, 'spanmq.settled'::regclass,
+                                                         'spanmq.span_unlogged'::regclass, 'spanmq.settled_unlogged'::regclass)
                   and 'autovacuum_enabled=false' = any (c.reloptions)) then
         level := 'problem';
         finding := 'it is switched off for the spans';
-        advice := 'alter table spanmq.span reset (autovacuum_enabled); the same for spanmq.settled';
+        advice := 'alter table spanmq.span reset (autovacuum_enabled); the same for spanmq.settled and the _unlogged tables';
     elsif busiest.n_dead_tup > 200000 and busiest.n_dead_tup > 5 * busiest.n_live_tup then
         level := 'warning';
         finding := format('spanmq.%s has %s dead rows beside %s live ones', busiest.relname, busiest.n_dead_tup, busiest.n_live_tup);
@@ -161,7 +173,7 @@ end $$;
 -- The queues: whether maintain() runs and gets on, whether receivers come back for what they leased.
 create or replace function spanmq.check_queues() returns table (check_name text, level text, finding text, advice text)
 language plpgsql
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue;
     at_ timestamptz := clock_timestamp();

@@ -4,9 +4,9 @@
 -- `most` spans, and these were counted; else the counts are null, for whom the last sample must do (latest_statistics). Costs what
 -- `most` spans cost. Queues that are not there, or that one may not look into, are left out. Raises MQ002 for a bad number.
 create or replace function pgmq.glance(queues text[] default null, most integer default 200)
-returns table (queue text, is_exact boolean, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint)
+returns table (queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
     this spanmq.queue;
     at_ timestamptz := clock_timestamp();
@@ -28,6 +28,7 @@ begin
             select * into found_counts from spanmq.glance_at(this.queue_id, at_, most);
         end if;
         queue := this.name;
+        is_paused := not this.has_plain_policy and (spanmq.policy_of(this.queue_id)).paused;
         backlog := found_counts.backlog;
         visible := found_counts.visible;
         in_flight := found_counts.in_flight;
@@ -43,7 +44,7 @@ end $$;
 create or replace function pgmq.list_leases(queue text, qty integer default 100)
 returns table (leased_at timestamptz, leased_until timestamptz, messages bigint, first_id bigint, last_id bigint, attempt integer, is_expired boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'select');
 begin
@@ -62,7 +63,7 @@ end $$;
 create or replace function pgmq.list_groups(queue text, qty integer default 100)
 returns table (group_key text, state text, until timestamptz, first_id bigint, messages bigint, has_more boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'select');
 begin

@@ -9,7 +9,7 @@
 -- is left is counted by the key.
 create or replace function spanmq.count_messages(this_queue int, at_ timestamptz, out total bigint, out visible bigint, out oldest_id bigint, out newest_id bigint)
 language plpgsql
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 begin
     with joined as not materialized (
         -- In the order of the index that holds nothing else, or a plan made for a young table would look for them in another.

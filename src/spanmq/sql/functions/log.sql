@@ -234,9 +234,9 @@ begin
     end if;
 end $$;
 
--- The same for receive(): with the lease, and the slot in which each message is.
+-- The same for receive(): with the lease, and the slot in which each message is. In the order of msg_id if `sorted`, else in that of the runs.
 create or replace function spanmq.fetch_leased(
-    this_queue int, runs spanmq.run[], read_at timestamptz, hidden_until timestamptz, lease bigint, slots int
+    this_queue int, runs spanmq.run[], read_at timestamptz, hidden_until timestamptz, lease bigint, slots int, sorted boolean
 ) returns setof pgmq.leased_message
 language plpgsql rows 100 as $$
 declare
@@ -252,7 +252,7 @@ begin
                 || case when range.attempts > 0 then format('spanmq.last_error(%s, msg_id)', this_queue) else 'null::text' end)
             using range.lo, range.lo + range.n, range.attempts + 1, read_at, hidden_until, lease;
     elsif runs <> '{}' then
-        listed := spanmq.list_messages(runs, 1, read_at, hidden_until, (select ceil(sum(r.n) / slots::numeric)::int from unnest(runs) r), true);
+        listed := spanmq.list_messages(runs, 1, read_at, hidden_until, (select ceil(sum(r.n) / slots::numeric)::int from unnest(runs) r), sorted);
         return query execute spanmq.fetch_ids(
                 this_queue, listed, format(', $5, u.slot, u.read_ct, l.headers->>''x-pgmq-group'','
                                            ' case when u.read_ct > 1 then spanmq.last_error(%s, l.msg_id) end', this_queue))

@@ -91,7 +91,7 @@ end $$;
 -- another is at it. Call it again until no row comes. A step that locks a segment is the last of its call: commit it soon.
 create or replace function pgmq.maintain(budget integer default 10) returns table (action text, queue text, detail text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '20ms' as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '20ms' as $$
 declare
     this spanmq.queue;
     -- What each sequence has drawn, read before this transaction has an id of its own: then every sender that drew an id up to there

@@ -52,7 +52,7 @@ end $$;
 -- Deletes a message, whoever may have read it (PGMQ's interface has no token: ack has). False if it isn't in the queue.
 create or replace function pgmq.delete(queue_name text, msg_id bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
     -- The usual case in one statement: the message is a span of its own.
     delete from spanmq.span s using spanmq.queue q
@@ -66,7 +66,7 @@ end $$;
 -- Deletes messages and returns the ids of those that were in the queue.
 create or replace function pgmq.delete(queue_name text, msg_ids bigint[]) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     runs spanmq.run[] := spanmq.remove(spanmq.find_queue(queue_name, 'delete'), msg_ids, null);
     range spanmq.run := spanmq.as_range(runs, false);
@@ -93,7 +93,7 @@ end $$;
 -- Moves a message from the queue to its archive. False if it isn't in the queue.
 create or replace function pgmq.archive(queue_name text, msg_id bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
     return spanmq.archive_messages(spanmq.find_queue(queue_name, 'delete'), array[msg_id]) <> '{}';
 end $$;
@@ -101,7 +101,7 @@ end $$;
 -- Moves messages from the queue to its archive and returns the ids of those that were in the queue.
 create or replace function pgmq.archive(queue_name text, msg_ids bigint[]) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
     return query select spanmq.expand_runs(spanmq.archive_messages(spanmq.find_queue(queue_name, 'delete'), msg_ids));
 end $$;
@@ -134,28 +134,28 @@ end $$;
 
 create or replace function pgmq.set_vt(queue_name text, msg_id bigint, vt integer) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
     return query select * from spanmq.hide(spanmq.find_queue(queue_name, 'update'), array[msg_id], spanmq.after(vt, 'vt'));
 end $$;
 
 create or replace function pgmq.set_vt(queue_name text, msg_id bigint, vt timestamptz) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
     return query select * from spanmq.hide(spanmq.find_queue(queue_name, 'update'), array[msg_id], vt);
 end $$;
 
 create or replace function pgmq.set_vt(queue_name text, msg_ids bigint[], vt integer) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
     return query select * from spanmq.hide(spanmq.find_queue(queue_name, 'update'), msg_ids, spanmq.after(vt, 'vt'));
 end $$;
 
 create or replace function pgmq.set_vt(queue_name text, msg_ids bigint[], vt timestamptz) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
     return query select * from spanmq.hide(spanmq.find_queue(queue_name, 'update'), msg_ids, vt);
 end $$;
@@ -164,7 +164,7 @@ end $$;
 -- this lease doesn't hold it any more; a stale message is left alone. A lease that ran out still holds what nobody took since.
 create or replace function pgmq.ack(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue;
     asked int := cardinality(msg_ids);
@@ -238,7 +238,7 @@ end $$;
 -- Takes messages back that nobody has in work. One row for each distinct id: cancelled, processing (leased, left alone) or unknown.
 create or replace function pgmq.cancel(queue text, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'delete');
     runs spanmq.run[];
@@ -266,7 +266,7 @@ end $$;
 -- Deletes all messages of a queue, in work or not, and returns how many there were. The archive, the dead letters and the ids go on.
 create or replace function pgmq.purge_queue(queue_name text) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue_name, 'truncate');
     drawn bigint := spanmq.drawn_from(this.ids);
@@ -289,7 +289,7 @@ end $$;
 create or replace function pgmq.peek(queue text, qty integer default 10, after bigint default 0, body_bytes_max integer default null)
 returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'select');
     from_id bigint := least(greatest(after, 0), 9223372036854775550) + 1;

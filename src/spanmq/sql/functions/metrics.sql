@@ -5,7 +5,7 @@
 -- create_partitioned, which have no default partition here, else null.
 create or replace function pgmq.metrics(queue_name text) returns pgmq.metrics_result
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue_name, 'select');
     at_ timestamptz := clock_timestamp();

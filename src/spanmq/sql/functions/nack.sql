@@ -139,7 +139,7 @@ create or replace function pgmq.nack(
     retry_in double precision default null, error_class text default null, traceback text default null, worker text default null
 ) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'update');
     at_ timestamptz := clock_timestamp();
@@ -164,7 +164,7 @@ begin
     runs := spanmq.gather_runs(spanmq.take_out_of(this, msg_ids, lease_id));
     if runs <> '{}' then
         if rule.retries or retry_in is not null and category is null then
-            dead := spanmq.exhausted(this, runs, coalesce(rule.max_attempts, policy.max_attempts), 0);
+            dead := spanmq.exhausted(this, runs, coalesce(rule.max_attempts, spanmq.attempts_of(policy)), 0);
         else
             dead := spanmq.ids_of_runs(runs);
         end if;
@@ -204,7 +204,7 @@ create or replace function pgmq.reject(
     error_class text default null, traceback text default null, worker text default null
 ) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue;
     reason spanmq.reason;
@@ -240,7 +240,7 @@ end $$;
 -- stops. One row for each distinct id, ascending: released or stale. What is leased of the same ordered group behind them goes back.
 create or replace function pgmq.release(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'update');
     runs spanmq.run[];
@@ -261,7 +261,7 @@ end $$;
 -- meanwhile: only what it still holds.
 create or replace function pgmq.extend(queue text, lease_id bigint, seconds double precision) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'update');
     until timestamptz := spanmq.after(seconds, 'seconds');
@@ -282,7 +282,7 @@ end $$;
 create or replace function pgmq.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision)
 returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'update');
     until timestamptz := spanmq.after(seconds, 'seconds');

@@ -15,13 +15,35 @@ end $$;
 
 create or replace function spanmq.default_policy(this_queue int) returns spanmq.policy
 language sql immutable as $$
-    select (this_queue, null, 30, 1, 2, 3600, true, null, false, false, false, false, null, null, null, null, 60, null)::spanmq.policy
+    select (this_queue, null, 30, 1, 2, 604800, true, null, false, false, false, false, null, null, null, null, 60, null)::spanmq.policy
+$$;
+
+-- After how many attempts receive() and nack() make a dead letter of a message; null: never. Messages and categories may have their own number.
+create or replace function spanmq.attempts_of(policy spanmq.policy) returns int
+language sql immutable as $$ select nullif(coalesce(policy.max_attempts, spanmq.default_attempts()), 0) $$;
+
+create or replace function spanmq.default_attempts() returns int
+language sql immutable as $$ select 25 $$;
+
+-- What a setting may be, for errors. The table's constraints say it to the server.
+create or replace function spanmq.range_of(setting text) returns text
+language sql immutable as $$
+    select case
+        when setting = 'max_attempts' then 'a whole number from 1 to 1000, or 0 for no limit'
+        when setting in ('lease', 'priority_aging') then 'a number of seconds above 0'
+        when setting in ('backoff_base', 'backoff_max') then 'a number of seconds, 0 or more'
+        when setting in ('backoff_factor', 'rate_burst') then 'a number, 1 or more'
+        when setting = 'rate_limit' then 'a number of messages a second above 0'
+        when setting in ('max_in_flight', 'max_in_flight_per_group', 'max_backlog') then 'a whole number of messages above 0'
+        when setting in ('archive_retention', 'dead_letter_retention') then 'an interval above 0, such as "30 days"'
+        else 'true or false' end
 $$;
 
 -- A policy as people see it: with the settings that the queue's own row holds.
 create or replace function spanmq.settings_of(this spanmq.queue, policy spanmq.policy) returns jsonb
 language sql stable as $$
     select to_jsonb(policy) - 'queue_id'
+           || jsonb_build_object('max_attempts', coalesce(spanmq.attempts_of(policy), 0))
            || jsonb_build_object('archive_on_ack', this.archive_on_ack, 'archive_retention', this.retention_interval)
 $$;
 
@@ -36,7 +58,7 @@ begin
 end $$;
 
 -- Changes the settings that are named and leaves the others; null gives one its default back. Returns the whole policy. It holds
--- from the next call of anybody. Raises MQ002 for a setting that is unknown or out of range: then nothing has changed;
+-- from the next call of anybody. Raises MQ008 for a setting that is unknown or out of range: then nothing has changed;
 -- MQ060 for a max_backlog of a subscription.
 create or replace function pgmq.set_policy(queue text, settings jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -44,48 +66,60 @@ declare
     this spanmq.queue := spanmq.find_queue(queue, 'delete with grant option');
     policy spanmq.policy := spanmq.default_policy(this.queue_id);
     defaults jsonb := to_jsonb(policy) - 'queue_id' || '{"archive_on_ack": false, "archive_retention": null}';
-    unknown text;
+    bad text;
+    constraint_ text;
     was_blocking boolean;
     old_max_backlog bigint;
 begin
     if settings is null or jsonb_typeof(settings) <> 'object' then
         raise exception 'the settings of a policy must be a JSON object, got: %', coalesce(settings::text, 'NULL')
-            using errcode = 'MQ002', hint = 'Such as {"max_attempts": 5}.';
+            using errcode = 'MQ008', hint = 'Such as {"max_attempts": 5}.';
     end if;
-    select string_agg(key, ', ') into unknown from jsonb_object_keys(settings) key where not defaults ? key;
-    if unknown is not null then
-        raise exception 'a policy has no setting %', unknown
-            using errcode = 'MQ002', hint = 'It has ' || (select string_agg(key, ', ' order by key) from jsonb_object_keys(defaults) key) || '.';
+    select string_agg(key, ', ') into bad from jsonb_object_keys(settings) key where not defaults ? key;
+    if bad is not null then
+        raise exception 'a policy has no setting %', bad
+            using errcode = 'MQ008', hint = 'It has ' || (select string_agg(key, ', ' order by key) from jsonb_object_keys(defaults) key) || '.';
     end if;
     -- One change after the other. Whoever sends or receives only reads the queue's row, and does not wait.
     select * into this from spanmq.queue q where q.queue_id = this.queue_id for no key update;
     if not found then
         perform spanmq.raise_not_found(queue, 'select');
     end if;
-    was_blocking := (spanmq.policy_of(this.queue_id)).dead_letter_blocks_group;
-    old_max_backlog := (spanmq.policy_of(this.queue_id)).max_backlog;
+    policy := spanmq.policy_of(this.queue_id);
+    was_blocking := policy.dead_letter_blocks_group;
+    old_max_backlog := policy.max_backlog;
     settings := (select coalesce(jsonb_object_agg(key, case value when 'null' then defaults->key else value end), '{}') from jsonb_each(settings));
     begin
-        policy := jsonb_populate_record(spanmq.policy_of(this.queue_id), settings);
-        this := jsonb_populate_record(this, jsonb_build_object(
-            'archive_on_ack', coalesce(settings->'archive_on_ack', to_jsonb(this.archive_on_ack)),
-            'retention_interval', case when settings ? 'archive_retention' then settings->'archive_retention' else to_jsonb(this.retention_interval) end));
+        -- One after the other: an error in a conversion doesn't say which it was.
+        for bad in select jsonb_object_keys(settings) loop
+            policy := jsonb_populate_record(policy, jsonb_build_object(bad, settings->bad));
+        end loop;
+        bad := 'archive_retention';
+        this.retention_interval := case when settings ? bad then (settings->>bad)::interval else this.retention_interval end;
+        if settings->bad <> 'null' and this.retention_interval <= interval '0' then
+            raise check_violation using constraint = 'policy_archive_retention_check';
+        end if;
+        bad := 'archive_on_ack';
+        this.archive_on_ack := coalesce((settings->>bad)::boolean, this.archive_on_ack);
         delete from spanmq.policy p where p.queue_id = this.queue_id;
         insert into spanmq.policy select policy.*;
-        perform spanmq.set_bucket(this.queue_id, policy.rate_limit is not null);
-        update spanmq.queue q set
-            archive_on_ack = this.archive_on_ack,
-            lease = policy.lease,
-            max_attempts = policy.max_attempts,
-            retention_interval = this.retention_interval,
-            has_plain_policy = not (policy.ordered or policy.paused or policy.max_in_flight is not null
-                                    or policy.max_in_flight_per_group is not null or policy.rate_limit is not null)
-            where q.queue_id = this.queue_id;
     exception
         when check_violation or not_null_violation or data_exception or datatype_mismatch then
-            raise exception 'a setting of the policy is out of range: %', sqlerrm
-                using errcode = 'MQ002', detail = settings::text, hint = 'pgmq.get_policy() shows all settings; docs/delivery.md says what they may be.';
+            get stacked diagnostics constraint_ = constraint_name;
+            bad := coalesce(substring(constraint_ from '^policy_(.*)_check$'), bad);
+            raise exception '% must be %, got: %', bad, spanmq.range_of(bad), settings->bad
+                using errcode = 'MQ008', hint = 'null sets the default again'
+                    || coalesce(': ' || coalesce(defaults->>bad, case bad when 'max_attempts' then spanmq.default_attempts()::text end), '') || '.';
     end;
+    perform spanmq.set_bucket(this.queue_id, policy.rate_limit is not null);
+    update spanmq.queue q set
+        archive_on_ack = this.archive_on_ack,
+        lease = policy.lease,
+        max_attempts = nullif(policy.max_attempts, 0),
+        retention_interval = this.retention_interval,
+        has_plain_policy = not (policy.ordered or policy.paused or policy.max_in_flight is not null
+                                or policy.max_in_flight_per_group is not null or policy.rate_limit is not null)
+        where q.queue_id = this.queue_id;
     if policy.max_backlog is distinct from old_max_backlog then
         if this.is_subscription then
             raise exception 'max_backlog is of the queue that is sent into, not of its subscription %', this.name

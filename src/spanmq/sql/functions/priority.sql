@@ -19,6 +19,7 @@ declare
     taken int[] := '{}';
     room int := quantity;
     most int := least(quantity, 1000);
+    runs spanmq.run[];
 begin
     if quantity = 0 then
         return '{}';
@@ -65,5 +66,12 @@ begin
     if los = '{}' then
         return '{}';
     end if;
-    return spanmq.take_spans(this_queue, los, leases, taken, lease, until, at_, slots);
+    if slots = 1 or lease is null then
+        return spanmq.by_priority(spanmq.take_spans(this_queue, los, leases, taken, lease, until, at_, 1));
+    end if;
+    -- Slots are cut in the order of delivery.
+    runs := spanmq.by_priority(spanmq.take_spans(this_queue, los, leases, taken, null, null, at_, 1));
+    runs := spanmq.cut(runs, ceil(spanmq.count_runs(runs) / slots::numeric)::int);
+    perform spanmq.insert_leased(this_queue, lease, until, at_, runs);
+    return runs;
 end $$;

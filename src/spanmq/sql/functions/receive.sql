@@ -11,7 +11,7 @@ $$;
 create or replace function pgmq.read(queue_name text, vt integer, qty integer, conditional jsonb default '{}')
 returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
     at_ timestamptz := clock_timestamp();
     until timestamptz := at_ + make_interval(secs => vt);
@@ -85,10 +85,33 @@ begin
     return spanmq.claim(this.queue_id, quantity, lease, until, at_, slots);
 end $$;
 
+-- As claim_of(), for receive(): where the policy sets no number of attempts its default holds, which PGMQ's read() does not have. Only what
+-- comes from leases that ran out is looked through, and that only for its last attempts: all else costs what it costs in PGMQ's way.
+create or replace function spanmq.claim_limited(this spanmq.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int)
+returns spanmq.run[]
+language plpgsql as $$
+declare
+    runs spanmq.run[] := spanmq.claim_of(this, quantity, lease, until, at_, slots, null);
+    run spanmq.run;
+begin
+    if this.max_attempts is not null then
+        return runs;
+    end if;
+    foreach run in array runs loop
+        if run.lease_id <> 0 and run.attempts >= spanmq.default_attempts() - 2 then
+            this.max_attempts := spanmq.attempts_of(spanmq.policy_of(this.queue_id));
+            exit when this.max_attempts is null;
+            runs := spanmq.screen(this, runs, lease, until, at_, null);
+            return case when runs = '{}' then spanmq.claim_screened(this, quantity, lease, until, at_, slots, null, null) else runs end;
+        end if;
+    end loop;
+    return runs;
+end $$;
+
 -- Takes up to qty visible messages out of the queue for good and returns them.
 create or replace function pgmq.pop(queue_name text, qty integer default 1) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue_name, 'delete');
     at_ timestamptz := clock_timestamp();
@@ -107,13 +130,14 @@ begin
     end if;
 end $$;
 
--- Leases up to qty visible messages for `lease` seconds (null: as the queue's policy says), lowest ids first, and returns them in that order. All carry one
+-- Leases up to qty visible messages for `lease` seconds (null: as the queue's policy says), lowest ids first, and returns them in that
+-- order; by priority, the highest first, then by id, where messages have one and no order of groups counts. All carry one
 -- lease_id, the token without which ack() settles nothing. A slot is what one transaction will settle: with `slots` = 1 the
 -- whole batch, with as many slots as concurrent handlers each its share.
 create or replace function pgmq.receive(queue text, qty integer default 1, lease double precision default null, slots integer default 1)
 returns setof pgmq.leased_message
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
     at_ timestamptz := clock_timestamp();
     -- Null without a lease: lease_one() and lease_first() know the policy's. Of nulls greatest() takes no notice.
@@ -178,8 +202,8 @@ begin
             raise exception 'slots must be at least 1, got: %', slots
                 using errcode = 'MQ002', hint = '1 where one transaction settles the whole batch.';
         end if;
-        runs := spanmq.claim_of(this, qty, lease_id, until, at_, slots, null);
-        return query select * from spanmq.fetch_leased(this.queue_id, runs, at_, until, lease_id, slots);
+        runs := spanmq.claim_limited(this, qty, lease_id, until, at_, slots);
+        return query select * from spanmq.fetch_leased(this.queue_id, runs, at_, until, lease_id, slots, not spanmq.goes_by_priority(this));
         get diagnostics n = row_count;
     end if;
     if n < (select sum(r.n) from unnest(runs) r) then

@@ -47,7 +47,7 @@ end $$;
 -- Leases up to qty messages, filling up from the oldest group first. Raises MQ003 outside READ COMMITTED.
 create or replace function pgmq.read_grouped(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
     one pgmq.message_record := spanmq.read_head(queue_name, vt, qty);
 begin
@@ -61,7 +61,7 @@ end $$;
 -- Leases up to qty messages, one of each group in turn.
 create or replace function pgmq.read_grouped_rr(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
     one pgmq.message_record := spanmq.read_head(queue_name, vt, qty);
 begin
@@ -75,7 +75,7 @@ end $$;
 -- Leases the first message of up to qty groups.
 create or replace function pgmq.read_grouped_head(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
     one pgmq.message_record := spanmq.read_head(queue_name, vt, qty);
 begin

@@ -75,7 +75,7 @@ create or replace function pgmq.receiver_claim(
     queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint default null
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'update');
     reader spanmq.receiver := spanmq.lock_receiver(this, receiver, receiver_claim.incarnation);
@@ -262,7 +262,7 @@ end $$;
 -- still runs under it stops with an error.
 create or replace function pgmq.release_receiver(queue text, receiver text, settled bigint default null) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'update');
     reader spanmq.receiver := spanmq.find_receiver(this, receiver);

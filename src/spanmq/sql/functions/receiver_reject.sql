@@ -6,7 +6,7 @@ create or replace function pgmq.reject_from_receiver(
     queue text, receiver text, msg_ids bigint[], error text default null, category text default null
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'delete');
     reader spanmq.receiver;

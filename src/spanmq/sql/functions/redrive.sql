@@ -28,7 +28,7 @@ end $$;
 create or replace function pgmq.redrive(
     queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,
     until timestamptz default null, payload jsonb default null, qty integer default 1000, rate double precision default null,
-    delay double precision default 60, dry_run boolean default false
+    delay double precision default 0, dry_run boolean default false
 ) returns table (msg_id bigint, visible_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -66,7 +66,7 @@ $$;
 -- Raises MQ021 if no dead letter of this msg_id waits, MQ002 for headers of another group, MQ060 for a repair of what another queue of the
 -- same log (a subscription) still has: it is one message. Else as redrive().
 create or replace function pgmq.redrive_message(
-    queue text, msg_id bigint, message jsonb default null, headers jsonb default null, delay double precision default 60
+    queue text, msg_id bigint, message jsonb default null, headers jsonb default null, delay double precision default 0
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -21,7 +21,7 @@ create or replace function pgmq.send_messages(
     dedup_for double precision default 300, ordered boolean default false, fingerprint text default null
 ) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'insert');
     n int := cardinality(messages);

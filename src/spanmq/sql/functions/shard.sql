@@ -54,7 +54,7 @@ end $$;
 -- other on two servers is in no deadlock that either could see.
 create or replace function pgmq.enter_shards(queue text, epoch bigint, shard text default null, group_key text default null) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '30s'
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this spanmq.queue;
     there bigint;
@@ -81,7 +81,7 @@ end $$;
 -- the end of a change. Those without a group are not among them.
 create or replace function pgmq.shard_groups(queue text, after text default null, qty integer default 1000) returns setof text
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'select');
 begin

@@ -50,8 +50,8 @@ begin
         order by l.lease_id;
 end $$;
 
--- Groups of a queue, those first that give nothing: of its next 2,000 hidden spans to fall due, its first 2,000 ready ones and 1,000 that
--- a dead letter blocks. What each waits for is judged as claim_groups() does. Of a group up to 200 spans are counted.
+-- Groups of a queue, those first that give nothing: of its next 2,000 hidden spans to become due, the 2,000 that became due first and nobody
+-- has taken since, its first 2,000 ready ones and 1,000 that a dead letter blocks. What each waits for is judged as claim_groups() does. Of a group up to 200 spans are counted.
 create or replace function spanmq.groups_of(this_queue int, at_ timestamptz, qty int)
 returns table (group_key text, state text, until timestamptz, first_id bigint, messages bigint, has_more boolean)
 language plpgsql as $$
@@ -66,28 +66,37 @@ begin
                 (select b.group_hash, b.group_key, 1 from spanmq.blocked_group b where b.queue_id = this_queue order by b.queue_id, b.group_hash limit 1000)
                 union all
                 (select s.group_hash, s.group_key, 2 from spanmq.span s
+                    where s.queue_id = this_queue and s.state <> 'r' and s.vt <= at_ order by s.queue_id, s.vt limit 2000)
+                union all
+                (select s.group_hash, s.group_key, 2 from spanmq.span s
                     where s.queue_id = this_queue and s.state = 'r' order by s.queue_id, s.lo limit 2000)) c
             where c.hash is not null
             group by c.hash order by min(c.place), c.hash limit qty)
         select c.key,
                case when held.state = 'l' then 'leased'
                     when held.state is not null then 'retrying'
-                    when head.state = 'w' and head.vt > at_ then 'delayed'
+                    when head.vt > at_ then 'delayed'
                     when bars.it then 'dead letter'
                     else 'free' end,
                case when held.state is not null then held.vt when head.vt > at_ then head.vt end,
-               least(held.lo, head.lo), counted.n::bigint, counted.n_spans > 200
+               least(held.lo, head.lo, due.lo), counted.n::bigint, counted.n_spans > 200
         from candidates c
         left join lateral (
             select s.state, s.vt, coalesce(lower(s.ids), s.lo) as lo from spanmq.span s
             where s.queue_id + 0 = this_queue and s.group_hash = c.hash and s.group_hash is not null
               and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1 and s.vt > at_ and spanmq.holds_any(s)
             limit 1) held on true
+        -- What is due again, and first in its group wherever it is before the head.
+        left join lateral (
+            select coalesce(lower(s.ids), s.lo) as lo from spanmq.span s
+            where s.queue_id + 0 = this_queue and s.group_hash = c.hash and s.group_hash is not null
+              and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 1 and s.vt <= at_ and spanmq.holds_any(s)
+            order by s.queue_id + 0, s.group_hash, s.lo + 0 limit 1) due on true
         left join lateral (
             select s.state, s.vt, s.lo from spanmq.span s
             where s.queue_id + 0 = this_queue and s.group_hash = c.hash and s.group_hash is not null
               and case when s.state = 'l' or s.state = 'w' and s.attempts > 0 then 1 else 0 end = 0
-            order by s.queue_id + 0, s.group_hash, s.lo + 0 limit 1) head on true
+            order by s.queue_id + 0, s.group_hash, s.lo + 0 limit 1) head on (head.lo > due.lo) is not true
         left join lateral (
             select true as it from spanmq.blocked_group b where b.queue_id = this_queue and b.group_hash = c.hash
               and (select p.dead_letter_blocks_group from spanmq.policy p where p.queue_id = b.queue_id) limit 1) bars on true
@@ -95,6 +104,6 @@ begin
             select coalesce(sum(o.n) filter (where o.place <= 200), 0) as n, count(*) as n_spans
             from (select s.n, row_number() over () as place from spanmq.span s
                   where s.queue_id + 0 = this_queue and s.group_hash = c.hash and s.group_hash is not null limit 201) o) counted
-        order by held.state is null and coalesce(head.vt <= at_, true) and bars.it is null, least(held.lo, head.lo), c.key
+        order by held.state is null and coalesce(head.vt <= at_, true) and bars.it is null, least(held.lo, head.lo, due.lo), c.key
         limit qty;
 end $$;

@@ -58,6 +58,22 @@ begin
     end if;
 end $$;
 
+-- Whether claims of a queue regard priorities: not where groups have an order.
+create or replace function spanmq.goes_by_priority(this spanmq.queue) returns boolean
+language plpgsql stable as $$
+declare
+    policy spanmq.policy;
+begin
+    if this.uses_priority and not this.has_plain_policy then
+        policy := spanmq.policy_of(this.queue_id);
+        return not policy.ordered and policy.max_in_flight_per_group is null;
+    end if;
+    return this.uses_priority;
+end $$;
+
+create or replace function spanmq.by_priority(runs spanmq.run[]) returns spanmq.run[]
+language sql immutable as $$ select array_agg(r order by coalesce(r.priority, 0) desc, r.lo) from unnest(runs) r $$;
+
 -- Dispatches such a claim: of groups, of those that match, by priority, or of any.
 create or replace function spanmq.claim_as(
     this spanmq.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, conditional jsonb, mode text,

@@ -3,28 +3,56 @@
 
 create or replace function spanmq.sqs_move_row(this spanmq.sqs_move) returns pgmq.sqs_move
 language sql immutable as $$
-    select row(this.handle::text, this.source, this.destination, this.source_arn, this.destination_arn, this.rate, this.status, this.moved,
-               this.to_move, this.failure, this.started_at)::pgmq.sqs_move
+    select row(this.handle::text, this.source, this.destination, this.source_arn, this.destination_arn, this.access_key_id, this.rate,
+               this.status, this.moved, this.to_move, this.failure, this.started_at)::pgmq.sqs_move
 $$;
 
--- Begins to move; null if a task of that source runs. Forgets those that ended a month ago. Raises 42P01 and 42501 without the
--- right to receive from the source, MQ002 for a rate that is none.
+-- The queues that name a queue as their dead-letter queue.
+create or replace function spanmq.sqs_sources_of(this spanmq.queue) returns setof spanmq.queue
+language sql stable as $$
+    select q.* from spanmq.sqs_queue s join spanmq.queue q using (queue_id)
+    where s.attributes operator(pg_catalog.?) 'RedrivePolicy' and pg_catalog.lower(spanmq.sqs_redrive_to(s.attributes)) operator(pg_catalog.=) this.folded_name
+$$;
+
+create or replace function spanmq.raise_not_redriven(source text, destination text) returns void
+language plpgsql as $$
+begin
+    raise exception '% as its dead-letter queue', coalesce(format('queue %s does not name %s', source, destination), 'no queue names ' || destination)
+        using errcode = 'MQ004', hint = 'Set the RedrivePolicy of SQS first.';
+end $$;
+
+-- Starts to move messages of a dead-letter queue to the destination, or (null) to where each came from; returns null if a task of that
+-- source runs. Deletes tasks that ended a month ago. Raises 42P01 and 42501 without the right to receive from the source and to send to
+-- the destination (null: to each queue that names the source as its dead-letter queue), MQ004 for a destination that does not name the
+-- source so, MQ002 for a rate out of range.
 create or replace function pgmq.start_sqs_move(
-    source text, destination text, source_arn text, destination_arn text, to_move bigint, rate int default null
+    source text, destination text, source_arn text, destination_arn text, to_move bigint, rate int default null, access_key_id text default null
 ) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq.queue := spanmq.find_queue(source, 'update');
+    target spanmq.queue;
     made uuid;
 begin
+    if destination is not null then
+        target := spanmq.find_queue(destination, 'insert');
+        if not exists (select from spanmq.sqs_sources_of(this) q where q.queue_id = target.queue_id) then
+            perform spanmq.raise_not_redriven(target.name, this.name);
+        end if;
+    elsif not exists (select from spanmq.sqs_sources_of(this)) then
+        perform spanmq.raise_not_redriven(null, this.name);
+    elsif exists (select from spanmq.sqs_sources_of(this) q where not has_table_privilege(spanmq.caller(), q.queue_view, 'insert')) then
+        raise exception 'permission denied for a queue that names % as its dead-letter queue', this.name
+            using errcode = '42501', hint = 'Name the destination.';
+    end if;
     if rate not between 1 and 500 or to_move is null or source_arn is null then
         raise exception 'rate must be 1 to 500, and to_move and source_arn not NULL'
             using errcode = 'MQ002', hint = 'Give a rate in messages a second, and what is to be moved.';
     end if;
     delete from spanmq.sqs_move m where m.ended_at < clock_timestamp() - interval '30 days';
-    insert into spanmq.sqs_move as m (source, destination, source_arn, destination_arn, rate, to_move)
-        values (this.name, start_sqs_move.destination, start_sqs_move.source_arn, start_sqs_move.destination_arn, start_sqs_move.rate,
-                start_sqs_move.to_move)
+    insert into spanmq.sqs_move as m (source, destination, source_arn, destination_arn, asked_by, access_key_id, rate, to_move)
+        values (this.name, target.name, start_sqs_move.source_arn, start_sqs_move.destination_arn, spanmq.caller(), start_sqs_move.access_key_id,
+                start_sqs_move.rate, start_sqs_move.to_move)
         on conflict do nothing returning m.handle into made;
     return made::text;
 end $$;
@@ -97,4 +125,98 @@ begin
         perform spanmq.find_queue(q.name, 'update') from spanmq.queue q where q.name = this.source;
     end if;
     return case when this.status = 'RUNNING' then greatest(extract(epoch from this.next_at - at_), 0) end;
+end $$;
+
+-- The role that answers for a move: the one that set the RedrivePolicy of the source, or that started the task. Raises MQ004 unless one
+-- of the two queues names the other as its dead-letter queue: the source of a RedrivePolicy, the destination of a task.
+create or replace function spanmq.sqs_move_asked_by(source spanmq.queue, destination spanmq.queue, task text) returns text
+language plpgsql stable as $$
+declare
+    asker text;
+begin
+    if task is null then
+        select s.redrive_by into asker from spanmq.sqs_queue s
+            where s.queue_id = source.queue_id and lower(spanmq.sqs_redrive_to(s.attributes)) = destination.folded_name;
+        if not found then
+            perform spanmq.raise_not_redriven(source.name, destination.name);
+        end if;
+        return asker;
+    end if;
+    select m.asked_by into asker from spanmq.sqs_move m
+        where m.handle::text = task and m.status = 'RUNNING' and m.source = source.name
+          and coalesce(m.destination, destination.name) = destination.name;
+    if not found or not exists (select from spanmq.sqs_sources_of(source) q where q.queue_id = destination.queue_id) then
+        perform spanmq.raise_not_redriven(destination.name, source.name);
+    end if;
+    return asker;
+end $$;
+
+-- Moves messages that the caller holds under a lease, all or none, and returns the ids of those that were moved: those of the source's
+-- RedrivePolicy into its dead-letter queue, or with a task's handle out of one. The messages array has the bodies for the destination, for which they may be sealed;
+-- headers are copied. Raises 42P01, 42501 and MQ062 as send_messages() does, MQ004 for queues of which none names the other, 42501 where
+-- the role that set the policy, or started the task, may not send to the destination (any more).
+create or replace function pgmq.move_sqs_messages(
+    source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], expires_in double precision, task text default null
+) returns setof bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    from_queue spanmq.queue := spanmq.find_queue(source, 'delete');
+    to_queue spanmq.queue := spanmq.find_queue(destination, 'insert');
+    asker text := spanmq.sqs_move_asked_by(from_queue, to_queue, task);
+    acked bigint[];
+    headers jsonb[];
+    sent_at timestamptz[];
+    new_ids bigint[];
+begin
+    if not spanmq.role_may(asker, to_queue, 'insert') or task is not null and not spanmq.role_may(asker, from_queue, 'update') then
+        raise exception 'permission denied for role % to move messages from queue % to queue %', asker, from_queue.name, to_queue.name
+            using errcode = '42501', hint = 'Set the RedrivePolicy again, or start the task again, as a role that may send there.';
+    end if;
+    if expires_in is null or cardinality(messages) is distinct from cardinality(msg_ids) then
+        raise exception 'expires_in cannot be NULL, and messages must have one element for each of msg_ids'
+            using errcode = 'MQ002', hint = 'Give the MessageRetentionPeriod of the destination.';
+    end if;
+    acked := array(select a.msg_id from pgmq.ack(from_queue.name, lease_id, msg_ids) a where a.outcome = 'acked');
+    if acked = '{}' then
+        return;
+    end if;
+    execute format('select array_agg(u.id order by u.n), array_agg(u.message order by u.n), array_agg(l.headers order by u.n),'
+                   ' array_agg(l.enqueued_at order by u.n) from unnest($1, $2) with ordinality u (id, message, n)'
+                   ' join spanmq.log_%s l on l.msg_id = u.id where u.id = any ($3)', from_queue.queue_id)
+        into acked, messages, headers, sent_at using msg_ids, messages, acked;
+    if task is null then
+        -- A hint for receivers to look into sqs_moved, not a proof.
+        headers := array(select case when coalesce(jsonb_typeof(h), 'object') = 'object' then coalesce(h, '{}') || '{"x-sqs-moved": true}' else h end
+                         from unnest(headers) with ordinality u (h, n) order by n);
+    end if;
+    new_ids := array(select s from pgmq.send_messages(to_queue.name, messages, headers, expires_in => move_sqs_messages.expires_in,
+                                                      ordered => to_queue.name like '%.fifo') s);
+    if task is null then
+        insert into spanmq.sqs_moved (queue_id, msg_id, source, first_queue, first_id, sent_at, expires_at)
+            select to_queue.queue_id, u.new_id, from_queue.name, coalesce(m.first_queue, from_queue.name), coalesce(m.first_id, u.id),
+                   coalesce(m.sent_at, u.sent_at), clock_timestamp() + make_interval(secs => expires_in)
+            from unnest(new_ids, acked, sent_at) u (new_id, id, sent_at)
+            left join spanmq.sqs_moved m on m.queue_id = from_queue.queue_id and m.msg_id = u.id;
+        -- A bounded part of what has expired; others may be at it.
+        delete from spanmq.sqs_moved d using (
+            select m.queue_id, m.msg_id from spanmq.sqs_moved m where m.expires_at < clock_timestamp()
+                order by m.expires_at limit 100 for update skip locked) old
+            where d.queue_id = old.queue_id and d.msg_id = old.msg_id;
+    end if;
+    return query select unnest(acked);
+end $$;
+
+-- Where messages of a dead-letter queue come from (`source` is the name in SQS); no row for one that was not moved there. Raises 42P01
+-- and 42501 without the right to look.
+create or replace function pgmq.list_sqs_moved(queue text, msg_ids bigint[])
+returns table (msg_id bigint, source text, first_queue text, first_id bigint, sent_at timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'select');
+begin
+    return query
+        select m.msg_id, case when spanmq.sqs_queue_of(s.attributes ->> 'QueueName') = m.source then s.attributes ->> 'QueueName' else m.source end,
+               m.first_queue, m.first_id, m.sent_at
+        from spanmq.sqs_moved m left join spanmq.queue q on q.name = m.source left join spanmq.sqs_queue s on s.queue_id = q.queue_id
+        where m.queue_id = this.queue_id and m.msg_id = any (msg_ids);
 end $$;

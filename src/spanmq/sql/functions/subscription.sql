@@ -71,7 +71,7 @@ end $$;
 -- subscription of a subscription, MQ003 outside READ COMMITTED; 42P01 and 42501 as a look into the queue and create() do.
 create or replace function pgmq.create_subscription(name text, queue text, waiting boolean default false) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     parent spanmq.queue := spanmq.find_queue(queue, 'select');
     this spanmq.queue;

@@ -37,7 +37,7 @@ end $$;
 -- found by the look. What falls due sooner than that, and is not known yet, is announced (is_foreseen). Raises 42P01 and 42501 as receive() does.
 create or replace function pgmq.look_ahead(queue text) returns double precision
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'update');
     at_ timestamptz := clock_timestamp();

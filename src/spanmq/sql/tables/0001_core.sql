@@ -111,8 +111,11 @@ create table spanmq.settled (
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 -- Unlogged queues keep their spans unlogged too: after a crash, log and spans are empty together.
-create unlogged table spanmq.span_unlogged (like spanmq.span including all);
-create unlogged table spanmq.settled_unlogged (like spanmq.settled including all);
+-- LIKE copies no storage parameters of a table.
+create unlogged table spanmq.span_unlogged (like spanmq.span including all)
+    with (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+create unlogged table spanmq.settled_unlogged (like spanmq.settled including all)
+    with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 -- One queue may come to hold nearly all spans a moment after an ANALYZE that found one of each: as if it always did. Else a look
 -- into the view of a queue by id was planned to begin with its one span, and met 20,000.
 alter table spanmq.span alter column queue_id set (n_distinct = 1);

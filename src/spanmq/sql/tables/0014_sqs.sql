@@ -15,8 +15,23 @@ create table spanmq.sqs_queue (
     queue_id int primary key references spanmq.queue on delete cascade,
     attributes jsonb not null default '{}',
     tags jsonb not null default '{}',
+    redrive_by text,                         -- the role that set the RedrivePolicy: messages move only while it may send to the destination
     changed_at timestamptz not null default clock_timestamp()
 );
+
+-- Where the messages of a dead-letter queue come from. Only move_sqs_messages() writes it, for messages that it moves: headers are no
+-- proof, because senders write them.
+create table spanmq.sqs_moved (
+    queue_id int not null references spanmq.queue on delete cascade,
+    msg_id bigint not null,
+    source text not null,                    -- the queue that it was moved from
+    first_queue text not null,               -- the queue that it was sent to, its id there, and when
+    first_id bigint not null,
+    sent_at timestamptz not null,
+    expires_at timestamptz not null,         -- the message's own expiry
+    primary key (queue_id, msg_id)
+);
+create index sqs_moved_expiry on spanmq.sqs_moved (expires_at);
 
 create type pgmq.access_key as (
     access_key_id text,

@@ -1,0 +1,75 @@
+"""Every response: common headers, no body after HEAD, and a budget for clients that are slow to read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from starlette.types import Message, Scope, Send
+
+from spanmq.loopback import is_named_here
+from spanmq.service.failure import answer, body_of
+from spanmq.service.refusal import Refusal
+
+if TYPE_CHECKING:
+    from spanmq.service.gate import Admission
+    from spanmq.service.request_body import RequestBody
+
+HEADERS: Final = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+# Browsers use HTTPS only for a year. Not for localhost, which is one host for them whatever the port.
+HSTS: Final = (b"strict-transport-security", b"max-age=31536000")
+
+
+class Answering:
+    """Sends the answer to one request."""
+
+    def __init__(
+        self, scope: Scope, send: Send, admission: Admission, body: RequestBody, *, has_body: bool
+    ) -> None:
+        self.status = 500
+        self._scope = scope
+        self._send = send
+        self._admission = admission
+        self._body = body
+        self._has_body = has_body
+        self._is_refused = False
+
+    async def __call__(self, message: Message) -> None:
+        """Send a part, or a refusal in its place if too many unknown clients are served already."""
+        if message["type"] == "http.response.start":
+            try:
+                self._admission.wait_for_client()
+            except Refusal as refusal:
+                self._is_refused = True
+                await self.refuse(refusal)
+                return
+        if not self._is_refused:
+            await self._forward(message)
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """Send a refusal, in whatever budget."""
+        body = body_of(refusal.code, refusal.message)
+        response = answer(refusal.status_code, body, retry_after=refusal.retry_after)
+        await response(self._scope, _nothing, self._forward)
+
+    async def _forward(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            given = list(message.get("headers", ()))
+            names = {name.lower() for name, _ in given}
+            message["headers"] = given + [each for each in HEADERS if each[0] not in names]
+            if self._scope["scheme"] == "https" and not is_named_here(_host_of(self._scope)):
+                message["headers"].append(HSTS)
+            if not self._body.is_read and b"connection" not in names:
+                # A client that was refused before its body was read is not listened to any longer.
+                message["headers"].append((b"connection", b"close"))
+        elif not self._has_body:
+            message = {**message, "body": b""}
+        await self._send(message)
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}
+
+
+def _host_of(scope: Scope) -> str | None:
+    return next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), None)

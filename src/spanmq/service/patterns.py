@@ -1,0 +1,86 @@
+"""Regular expressions that come with requests: they run for a second, and in half of the pool."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, Protocol
+from weakref import WeakValueDictionary
+
+from spanmq.errors import InvalidPatternError, StatementCancelledError
+from spanmq.link_async import limit_statements
+
+if TYPE_CHECKING:
+    from spanmq.client_async import AsyncClient
+
+SECONDS: Final = 1.0
+
+
+class Caller(Protocol):
+    """The owner of a token, for a route or for a page."""
+
+    @property
+    def name(self) -> str:
+        """Return the token's name."""
+
+
+_CANCELLED: Final = "57014"
+
+
+class Patterns:
+    """Lends the client for calls with patterns: one token has a quarter of the pool, all have half.
+
+    What is more than that waits its turn, the calls of one token behind each other.
+    """
+
+    def __init__(self, client: AsyncClient, pool_size: int) -> None:
+        self._client = client
+        self._turns = asyncio.Semaphore(max(1, pool_size // 2))
+        self._of_one = max(1, pool_size // 4)
+        self._of_callers: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def searching(self, caller: Caller | None, pattern: str | None) -> AsyncIterator[AsyncClient]:
+        """Lend a client whose statements may take a second; raises InvalidPatternError for one that does."""
+        if pattern is None:
+            yield self._client
+            return
+        async with self._turn(caller), self._limited("the search") as client:
+            yield client
+
+    @asynccontextmanager
+    async def acting(self, caller: Caller | None, *patterns: str | None) -> AsyncIterator[AsyncClient]:
+        """Try patterns for a second each, then lend the client; raises InvalidPatternError."""
+        tried = [pattern for pattern in patterns if pattern is not None]
+        if not tried:
+            yield self._client
+            return
+        async with self._turn(caller):
+            for pattern in tried:
+                async with self._limited("the pattern") as client:
+                    await client.dead_letters(error=pattern, quantity=0)
+            yield self._client
+
+    @asynccontextmanager
+    async def _turn(self, caller: Caller | None) -> AsyncIterator[None]:
+        name = "" if caller is None else caller.name
+        own = self._of_callers.get(name)
+        if own is None:
+            own = self._of_callers[name] = asyncio.Semaphore(self._of_one)
+        async with own, self._turns:
+            yield
+
+    @asynccontextmanager
+    async def _limited(self, what: str) -> AsyncIterator[AsyncClient]:
+        try:
+            async with self._client.transaction() as client:
+                await limit_statements(client.connection, SECONDS)
+                yield client
+        except StatementCancelledError as error:
+            if error.sqlstate != _CANCELLED:
+                raise
+            raise InvalidPatternError(
+                f"{what} takes longer than {SECONDS:g} second",
+                detail="Give a simpler pattern, or choose fewer: by category, error_class, since and until.",
+            ) from error

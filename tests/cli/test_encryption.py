@@ -1,0 +1,49 @@
+"""Keys by commands, and commands and the service with the keys of their environment."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+from tests.cli.program import ask, records, spanmq
+from tests.service.running import service
+
+from spanmq import encryption as sealing
+from spanmq.client import Client
+from spanmq.encryption import Encryption
+
+SECRET = "a body that nobody may read"
+STORED = "select jsonb_agg(message::text) from pgmq.q_orders"
+
+
+def test_file_of_keys_is_its_owners_and_tells_which_are_in_use(database: str, tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    for key_id in ("first", "second"):
+        [made] = records("encryption", "add-key", str(path), "--id", key_id, dsn=database)
+        assert made["key"] == key_id
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert spanmq("encryption", "add-key", str(path), "--id", "first", dsn=database).code == 1
+    with Client(database, maintain_interval=None, encryption=Encryption.from_file(path)) as opened:
+        opened.create_queue("orders")
+        opened.send_batch("orders", [1, 2])
+        opened.reject(opened.receive("orders"))
+    assert records("encryption", "in-use", "orders", dsn=database) == [
+        {"where": "messages", "key": "second", "bodies": 1},
+        {"where": "dead letters", "key": "second", "bodies": 1},
+    ]
+
+
+def test_commands_and_the_service_open_with_the_keys_of_their_environment(
+    database: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "keys"
+    spanmq("encryption", "add-key", str(path), dsn=database)
+    keys = {sealing.FILE_VARIABLE: str(path)}
+    spanmq("create-queue", "orders", dsn=database)
+    spanmq("send", "orders", json.dumps(SECRET), dsn=database, more=keys)
+    with service(database, tmp_path, more=keys) as running, running.client() as http:
+        assert http.post("/v1/queues/orders/messages", json={"body": SECRET}).status_code == 201
+        assert not any("nobody" in each for each in ask(database, STORED))
+        messages = http.post("/v1/queues/orders/receive", json={"quantity": 10}).json()["messages"]
+    assert [each["body"] for each in messages] == [SECRET] * 2

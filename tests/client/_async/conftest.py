@@ -1,0 +1,32 @@
+"""Clients for the tests of this folder, over spanmq and over upstream PGMQ, with an empty queue `orders`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from spanmq.client_async import AsyncClient
+
+
+@pytest.fixture
+async def client(database: str) -> AsyncIterator[AsyncClient]:
+    """A client of a new database with spanmq."""
+    async with AsyncClient(database, maintain_interval=None) as client:
+        await client.create_queue("orders")
+        yield client
+
+
+@pytest.fixture
+async def upstream(upstream_database: str) -> AsyncIterator[AsyncClient]:
+    """A client of a new database with upstream PGMQ."""
+    async with AsyncClient(upstream_database, maintain_interval=None) as client:
+        await client.create_queue("orders")
+        yield client
+
+
+@pytest.fixture(params=["client", "upstream"])
+def common(request: pytest.FixtureRequest) -> AsyncClient:
+    """A client of each, for what PGMQ has too."""
+    client: AsyncClient = request.getfixturevalue(request.param)
+    return client

@@ -1,0 +1,376 @@
+"""Pools, connections and transactions: whose they are, what is committed, and what a broken one means."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import dict_row
+from psycopg_pool import AsyncConnectionPool
+from tests.client.concurrency import SOMEBODY_WAITS, AsyncTasks, until_async
+from tests.patience import WAIT_SECONDS
+
+from spanmq.body import RawJson
+from spanmq.client_async import AsyncClient
+from spanmq.errors import (
+    ConnectionFailedError,
+    ConnectionLostError,
+    InvalidArgumentError,
+    InvalidBodyError,
+    NotPermittedError,
+    QueueNotFoundError,
+    TransactionAbortedError,
+)
+
+Connection = psycopg.Connection[Any]
+
+
+@pytest.fixture
+def database(reused_database: str) -> str:
+    return reused_database
+
+
+async def connected(client: AsyncClient) -> None:
+    """Return when its pool has connected, which takes longer than its timeout where the machine is busy."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            await client.list_queues()
+            return
+        except ConnectionFailedError:
+            assert time.monotonic() < deadline
+
+
+# For all sessions of this database but the observer's own.
+OTHERS = "from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+TERMINATE = f"select pg_terminate_backend(pid, 20000) {OTHERS}"
+
+
+# What a client is given.
+
+
+def test_client_needs_exactly_one_of_dsn_pool_and_connection(observer: Connection) -> None:
+    with pytest.raises(InvalidArgumentError, match="either a dsn, a pool or a connection"):
+        AsyncClient()
+    with pytest.raises(InvalidArgumentError, match="either a dsn, a pool or a connection"):
+        AsyncClient("", connection=observer)
+    with pytest.raises(InvalidArgumentError, match="pool_size"):
+        AsyncClient("", pool_size=0)
+
+
+async def test_dsn_that_nobody_can_read_is_a_typed_error() -> None:
+    with pytest.raises(InvalidArgumentError, match="DSN"):
+        await AsyncClient("no dsn at all").list_queues()
+
+
+@pytest.mark.parametrize("change", [{"dbname": "no_such_database"}, {"host": "/no/such/folder"}], ids=repr)
+async def test_server_that_can_not_be_reached_is_reported_at_once_with_its_reason(
+    database: str, change: dict[str, str]
+) -> None:
+    started = time.monotonic()
+    client = AsyncClient(make_conninfo(database, **change))
+    with pytest.raises(ConnectionFailedError, match=r"/no/such/folder|no_such_database"):
+        await client.send("orders", 1)
+    with pytest.raises(ConnectionFailedError):
+        async with client:
+            pass
+    # The pool's own timeout is 30 seconds.
+    assert time.monotonic() - started < 25
+
+
+async def test_closed_client_says_so(client: AsyncClient) -> None:
+    await client.close()
+    await client.close()
+    with pytest.raises(ConnectionFailedError, match="closed"):
+        await client.list_queues()
+    never_opened = AsyncClient("")
+    await never_opened.close()
+    with pytest.raises(ConnectionFailedError, match="closed"):
+        await never_opened.list_queues()
+
+
+async def test_first_calls_at_the_same_time_open_one_pool(database: str, client: AsyncClient) -> None:
+    async with AsyncTasks() as tasks:
+        fresh = AsyncClient(database, pool_size=2)
+        calls = [tasks.start(fresh.send, "orders", number) for number in range(64)]
+        assert len({await call() for call in calls}) == 64
+        await fresh.close()
+    assert (await client.metrics("orders")).length == 64
+
+
+async def test_exhausted_pool_is_reported_after_the_timeout(database: str) -> None:
+    async with AsyncClient(database, pool_size=1, timeout=0.05, maintain_interval=None) as client:
+        await connected(client)
+        async with client.transaction():
+            with pytest.raises(ConnectionFailedError, match="pool"):
+                await client.list_queues()
+
+
+async def test_client_only_borrows_from_a_pool(database: str, client: AsyncClient) -> None:
+    rows: Any = {"row_factory": dict_row}
+    async with AsyncConnectionPool(database, min_size=1, max_size=2, kwargs=rows, open=False) as pool:
+        borrower = AsyncClient(pool=pool)
+        await borrower.send("orders", 1)
+        async with borrower.transaction() as transaction:
+            await transaction.send("orders", 2)
+        assert len(await borrower.receive("orders", 5, wait=0.01)) == 2
+        await borrower.close()
+        counted: list[Any] = [{"count": 2}]
+        async with pool.connection() as connection:
+            assert not connection.autocommit
+            cursor = await connection.execute("select count(*) from pgmq.q_orders")
+            assert await cursor.fetchall() == counted
+    assert len(await client.peek("orders")) == 2
+
+
+async def test_pool_of_one_can_wait(database: str, client: AsyncClient) -> None:
+    async with AsyncConnectionPool(database, min_size=1, max_size=1, open=False) as pool:
+        assert await AsyncClient(pool=pool, timeout=WAIT_SECONDS).receive("orders", wait=0.05) == []
+
+
+# Transactions.
+
+
+async def test_transaction_takes_effect_at_its_end(client: AsyncClient) -> None:
+    async with client.transaction() as transaction:
+        await transaction.send("orders", 1)
+        await transaction.send_batch("orders", range(2_500))
+        assert (await client.metrics("orders")).length == 0
+        assert (await transaction.metrics("orders")).length == 2_501
+    assert (await client.metrics("orders")).length == 2_501
+
+
+async def test_transaction_that_raises_changes_nothing(client: AsyncClient) -> None:
+    await client.send("orders", 1)
+
+    async def fail() -> None:
+        async with client.transaction() as transaction:
+            await transaction.send("orders", 2)
+            await transaction.ack(await transaction.receive("orders", 2))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    assert [message.attempt for message in await client.receive("orders", 5)] == [1]
+
+
+async def test_own_statements_join_the_transaction(client: AsyncClient, observer: Connection) -> None:
+    observer.execute("create table business (number int)")
+
+    async def fail() -> None:
+        async with client.transaction() as transaction:
+            await transaction.connection.execute("insert into business values (1)")
+            await transaction.send("nothing", 1)
+
+    with pytest.raises(QueueNotFoundError):
+        await fail()
+    async with client.transaction() as transaction:
+        await transaction.connection.execute("insert into business values (2)")
+        await transaction.send("orders", 2)
+    assert observer.execute("select number from business").fetchall() == [(2,)]
+    assert [message.body for message in await client.peek("orders")] == [2]
+
+
+async def test_errors_of_own_statements_pass_as_they_are(client: AsyncClient) -> None:
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        async with client.transaction() as transaction:
+            await transaction.connection.execute("select 1 / 0")
+
+
+async def test_failed_transaction_says_so_also_at_its_end(client: AsyncClient) -> None:
+    async def swallow() -> None:
+        async with client.transaction() as transaction:
+            await transaction.send("orders", 1)
+            with pytest.raises(QueueNotFoundError):
+                await transaction.send("nothing", 1)
+            with pytest.raises(TransactionAbortedError):
+                await transaction.send("orders", 1)
+
+    with pytest.raises(TransactionAbortedError, match="nothing of it took effect"):
+        await swallow()
+    assert (await client.metrics("orders")).length == 0
+
+
+async def test_transaction_within_a_transaction_is_a_savepoint(client: AsyncClient) -> None:
+    async with client.transaction() as outer:
+        await outer.send("orders", 1)
+
+        async def fail() -> None:
+            async with outer.transaction() as inner:
+                await inner.send("orders", 2)
+                await inner.send("nothing", 3)
+
+        with pytest.raises(QueueNotFoundError):
+            await fail()
+        await outer.send("orders", 4)
+    assert [message.body for message in await client.peek("orders")] == [1, 4]
+
+
+async def test_client_over_a_pool_has_no_connection_to_show(client: AsyncClient) -> None:
+    with pytest.raises(NotPermittedError, match="no connection of its own"):
+        _ = client.connection
+
+
+# A connection of the caller's.
+
+
+async def test_nothing_is_committed_on_your_own_connection(database: str, client: AsyncClient) -> None:
+    async with await psycopg.AsyncConnection.connect(database) as connection:
+        own = AsyncClient(connection=connection)
+        assert own.connection is connection
+        await own.send("orders", 1)
+        await own.send_batch("orders", range(2_500))
+        async with own.transaction() as nested:
+            await nested.send("orders", 2)
+        await own.receive("orders")
+        assert (await client.metrics("orders")).length == 0
+        await connection.rollback()
+        async with own.transaction() as nested:
+            await nested.send("orders", 3)
+        await connection.rollback()
+    assert (await client.metrics("orders")).length == 0
+
+
+async def test_your_commit_sends(database: str, client: AsyncClient) -> None:
+    async with await psycopg.AsyncConnection.connect(database) as connection:
+        await AsyncClient(connection=connection).send("orders", 1)
+    assert (await client.metrics("orders")).length == 1
+
+
+async def test_bad_batch_leaves_your_transaction_usable(database: str, client: AsyncClient) -> None:
+    async with await psycopg.AsyncConnection.connect(database) as connection:
+        own = AsyncClient(connection=connection)
+        await own.send("orders", 1)
+        with pytest.raises(InvalidArgumentError):
+            await own.send_batch("orders", [*range(2_500), object()])
+    assert (await client.metrics("orders")).length == 1
+
+
+async def test_batch_on_a_connection_in_autocommit_is_sent_whole_or_not_at_all(
+    database: str, client: AsyncClient
+) -> None:
+    async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
+        own = AsyncClient(connection=connection)
+        with pytest.raises(InvalidArgumentError):
+            await own.send_batch("orders", [*range(1_500), object()])
+        assert (await client.metrics("orders")).length == 0
+        with pytest.raises(InvalidBodyError):  # half of a character, which only the server notices
+            await own.send_batch("orders", [*range(1_500), RawJson('"\\ud800"')])
+        assert (await client.metrics("orders")).length == 0
+        await own.send_batch("orders", range(1_500))
+        assert (await client.metrics("orders")).length == 1_500
+
+
+async def test_strange_factories_of_your_connection_do_not_matter(database: str, client: AsyncClient) -> None:
+    async with await psycopg.AsyncConnection.connect(
+        database, row_factory=dict_row, cursor_factory=psycopg.AsyncRawCursor
+    ) as connection:
+        await connection.execute("set datestyle = 'German'")
+        await connection.execute("set timezone = 'Asia/Kolkata'")
+        own = AsyncClient(connection=connection)
+        await own.send("orders", {"a": "é"}, headers={"h": 1})
+        [message] = await own.receive("orders")
+        assert (message.body, message.headers) == ({"a": "é"}, {"h": 1})
+        assert str(message.enqueued_at.tzinfo) == "Asia/Kolkata"
+
+
+async def test_closed_connection_says_so(database: str) -> None:
+    connection = await psycopg.AsyncConnection.connect(database)
+    await connection.close()
+    with pytest.raises(ConnectionFailedError, match="closed"):
+        await AsyncClient(connection=connection).send("orders", 1)
+    with pytest.raises(ConnectionFailedError, match="closed"):
+        await AsyncClient(connection=connection).receive("orders")
+
+
+# Connections that break.
+
+
+async def test_call_on_a_broken_connection_is_of_unknown_outcome(
+    database: str, client: AsyncClient, observer: Connection
+) -> None:
+    with psycopg.connect(database) as blocker:
+        async with AsyncTasks() as tasks:
+            blocker.execute("lock table spanmq.queue in access exclusive mode")
+            call = tasks.start(client.send, "orders", 1)
+            await until_async(observer, SOMEBODY_WAITS)
+            observer.execute(f"{TERMINATE} and wait_event_type = 'Lock'")
+            with pytest.raises(
+                ConnectionLostError, match=r"pgmq\.send on queue 'orders': .* is unknown"
+            ) as caught:
+                await call()
+            blocker.rollback()
+    assert (caught.value.function, caught.value.queue) == ("send", "orders")
+    assert isinstance(caught.value.__cause__, psycopg.Error)
+    await client.send("orders", 2)
+    assert [message.body for message in await client.peek("orders")] == [2]
+
+
+async def test_idle_connections_that_broke_are_replaced_unseen(
+    client: AsyncClient, observer: Connection
+) -> None:
+    async with client.transaction(), client.transaction(), client.transaction():
+        pass
+    for _ in range(3):
+        observer.execute(TERMINATE)
+        for number in range(4):
+            await client.send("orders", number)
+
+
+async def test_broken_connection_in_a_transaction_is_of_unknown_outcome(
+    client: AsyncClient, observer: Connection
+) -> None:
+    async def fail(*, early: bool) -> None:
+        async with client.transaction() as transaction:
+            await transaction.send("orders", 1)
+            observer.execute(
+                "select pg_terminate_backend(%s, 20000)", [transaction.connection.info.backend_pid]
+            )
+            if early:
+                await transaction.send("orders", 2)
+
+    with pytest.raises(ConnectionLostError, match=r"pgmq\.send"):
+        await fail(early=True)
+    with pytest.raises(ConnectionLostError, match="the commit"):
+        await fail(early=False)
+    assert await client.peek("orders") == []
+
+
+async def test_network_that_broke_is_of_unknown_outcome(client: AsyncClient) -> None:
+    async def fail() -> None:
+        async with client.transaction() as transaction:
+            with socket.socket(fileno=os.dup(transaction.connection.fileno())) as cable:
+                cable.shutdown(socket.SHUT_RDWR)
+            await transaction.send("orders", 1)
+
+    with pytest.raises(ConnectionLostError) as caught:
+        await fail()
+    assert caught.value.sqlstate is None
+    assert await client.peek("orders") == []
+
+
+async def test_server_that_went_away_is_reported_and_found_again(
+    database: str, spanmq_server: str, client: AsyncClient
+) -> None:
+    name = sql.Identifier(str(conninfo_to_dict(database)["dbname"]))
+    with psycopg.connect(spanmq_server, autocommit=True) as observer:
+        async with AsyncClient(database, pool_size=1, timeout=0.2, maintain_interval=None) as impatient:
+            await connected(impatient)
+            await impatient.send("orders", 1)
+            await client.close()
+            async with impatient.transaction() as transaction:
+                pid = transaction.connection.info.backend_pid
+            observer.execute(sql.SQL("alter database {} with allow_connections false").format(name))
+            observer.execute("select pg_terminate_backend(%s, 20000)", [pid])
+            # That the session is dead may be found before the call is sent, or after.
+            with pytest.raises((ConnectionFailedError, ConnectionLostError)):
+                await impatient.metrics("orders")
+            observer.execute(sql.SQL("alter database {} with allow_connections true").format(name))
+            await connected(impatient)
+            assert (await impatient.metrics("orders")).length == 1

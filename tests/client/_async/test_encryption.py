@@ -1,0 +1,157 @@
+"""Sealed bodies: the database can't read them, and what can't be opened is never lost."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.cli.program import ask
+
+from spanmq.client_async import AsyncClient
+from spanmq.encryption import Encryption, Unopened
+from spanmq.errors import DecryptionError
+
+OLD, NEW = b"o" * 32, b"n" * 32
+SECRET = "a body that nobody may read"
+
+
+@pytest.fixture
+def database(reused_database: str) -> str:
+    return reused_database
+
+
+def with_keys(dsn: str, **keys: bytes) -> AsyncClient:
+    return AsyncClient(dsn, maintain_interval=None, encryption=Encryption(keys))
+
+
+@pytest.fixture
+async def orders(database: str) -> AsyncIterator[AsyncClient]:
+    async with with_keys(database, old=OLD) as opened:
+        await opened.create_queue("orders")
+        yield opened
+
+
+def stored(dsn: str, queue: str = "orders") -> list[str]:
+    found = ask(dsn, f"select coalesce(jsonb_agg(message::text order by msg_id), '[]') from pgmq.q_{queue}")
+    return list(found)
+
+
+@pytest.mark.parametrize("body", [SECRET, {"a": [1.5, None, "ü"]}, b"\x00\xff", None, 12345678901234567890])
+async def test_body_comes_back_and_is_not_in_the_database(
+    orders: AsyncClient, database: str, body: Any
+) -> None:
+    await orders.send("orders", body)
+    await orders.send("orders", body, priority=5)
+    await orders.send_batch("orders", [body] * 3)
+    assert all(list(json.loads(each)) == ["spanmq.sealed"] for each in stored(database))
+    assert not any("nobody" in each for each in stored(database))
+    messages = await orders.receive("orders", 10)
+    assert [message.body for message in messages] == [body] * 5
+
+
+async def test_large_batch_and_schedule_and_redriven_body_are_sealed(
+    orders: AsyncClient, database: str
+) -> None:
+    await orders.send_batch("orders", [SECRET] * 3000)
+    await orders.schedule("tick", "orders", "* * * * *", SECRET)
+    assert [each.body for each in await orders.list_schedules()] == [SECRET]
+    [message] = await orders.receive("orders")
+    await orders.reject(message)
+    assert [each.body for each in await orders.dead_letters("orders")] == [SECRET]
+    await orders.redrive_message("orders", message.message_id, body=SECRET * 2)
+    texts = [*stored(database), ask(database, "select message::text from spanmq.schedule")]
+    assert len(texts) == 3001
+    assert not any("nobody" in each for each in texts)
+
+
+async def test_each_body_is_sealed_anew(orders: AsyncClient, database: str) -> None:
+    await orders.send_batch("orders", [SECRET] * 2)
+    first, second = (json.loads(each)["spanmq.sealed"] for each in stored(database))
+    assert first["data_key"] == second["data_key"]
+    assert first["nonce"] != second["nonce"]
+    assert first["text"] != second["text"]
+
+
+async def test_body_of_another_queue_is_given_back_and_not_lost(orders: AsyncClient, database: str) -> None:
+    await orders.send("orders", SECRET)
+    await orders.create_queue("others")
+    ask(database, f"select pgmq.send('others', '{stored(database)[0]}'::jsonb)")
+    with pytest.raises(DecryptionError, match="sealed for 'orders'"):
+        await orders.receive("others")
+    assert (await orders.metrics("others")).length == 1
+    async with AsyncClient(database, maintain_interval=None) as plain:
+        story = await plain.failures("others", 1)
+    assert [(each.outcome, each.error_class) for each in story] == [("retrying", "DecryptionError")]
+
+
+async def test_those_that_open_come_and_those_that_do_not_come_again(
+    orders: AsyncClient, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with with_keys(database, new=NEW) as newer:
+        await newer.send("orders", "newer")
+        await orders.send("orders", "older")
+        with caplog.at_level(logging.WARNING, "spanmq"):
+            [message] = await orders.receive("orders", 10)
+        assert message.body == "older"
+        assert "body_unopened queue=orders message=1" in caplog.text
+        await orders.ack(message)
+        await newer.set_vt("orders", 1, 0)
+        assert [each.body for each in await newer.receive("orders", 10)] == ["newer"]
+
+
+async def test_keys_are_rotated_without_a_gap(orders: AsyncClient, database: str) -> None:
+    await orders.send("orders", "older")
+    async with (
+        with_keys(database, old=OLD, new=NEW) as both,
+        with_keys(database, new=NEW) as last,
+    ):
+        await both.send("orders", "newer")
+        assert [each.body for each in await both.receive("orders", 10, lease=1)] == ["older", "newer"]
+        await both.delete("orders", 1)
+        await both.set_vt("orders", 2, 0)
+        assert [each.body for each in await last.receive("orders", 10)] == ["newer"]
+
+
+async def test_looks_and_pops_give_what_does_not_open_as_it_is(orders: AsyncClient, database: str) -> None:
+    await orders.send_batch("orders", [SECRET] * 2)
+    async with with_keys(database, new=NEW) as other:
+        [looked, _] = await other.peek("orders")
+        [popped] = await other.pop("orders")
+    for message in (looked, popped):
+        assert isinstance(message.body, Unopened)
+        assert "'old', which is not here" in str(message.body.error)
+        assert (
+            Encryption({"old": OLD}).open(message.body.text.encode(), "orders") == json.dumps(SECRET).encode()
+        )
+
+
+async def test_subscription_opens_what_it_trusts(orders: AsyncClient, database: str) -> None:
+    await orders.create_subscription("audit", "orders")
+    await orders.send("orders", SECRET)
+    await orders.create_queue("events")
+    await orders.bind_topic("order.*", "events")
+    await orders.send_topic("order.new", SECRET)
+    keys = Encryption({"old": OLD}, trusted=("orders", "topic order.*"))
+    async with AsyncClient(database, maintain_interval=None, encryption=keys) as trusting:
+        assert [each.body for each in await trusting.receive("audit")] == [SECRET]
+        assert [each.body for each in await trusting.receive("events")] == [SECRET]
+
+
+async def test_transaction_seals_too(orders: AsyncClient, database: str) -> None:
+    async with orders.transaction() as inner:
+        await inner.send("orders", SECRET)
+        assert [each.body for each in await inner.peek("orders")] == [SECRET]
+    assert "nobody" not in stored(database)[0]
+
+
+async def test_plain_bodies_are_taken_unless_only_sealed_are(orders: AsyncClient, database: str) -> None:
+    ask(database, "select pgmq.send('orders', '{\"plain\": true}')")
+    assert [each.body for each in await orders.receive("orders")] == [{"plain": True}]
+    await orders.set_vt("orders", 1, 0)
+    strict = Encryption({"old": OLD}, only_sealed=True)
+    async with AsyncClient(database, maintain_interval=None, encryption=strict) as careful:
+        with pytest.raises(DecryptionError, match="not sealed"):
+            await careful.receive("orders")

@@ -1,0 +1,345 @@
+"""Misuse and trouble: each gives its own error, and changes nothing."""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from tests.client.concurrency import AsyncTasks
+from tests.patience import WAIT_SECONDS
+
+from spanmq import errors
+from spanmq.client_async import AsyncClient
+from spanmq.concurrency import AsyncEvent, in_thread
+from spanmq.testing import wait_until_waiting
+
+Call = Callable[[Any], Awaitable[object]]
+
+
+@pytest.fixture(scope="module")
+async def native(module_database: str) -> AsyncIterator[AsyncClient]:
+    """A client for calls that are refused and change nothing."""
+    async with AsyncClient(module_database, maintain_interval=None) as client:
+        await client.create_queue("orders")
+        yield client
+
+
+@pytest.fixture(scope="module")
+async def foreign(module_upstream_database: str) -> AsyncIterator[AsyncClient]:
+    """The same on upstream PGMQ."""
+    async with AsyncClient(module_upstream_database, maintain_interval=None) as client:
+        await client.create_queue("orders")
+        yield client
+
+
+@pytest.fixture(params=["native", "foreign"])
+def both(request: pytest.FixtureRequest) -> AsyncClient:
+    client: AsyncClient = request.getfixturevalue(request.param)
+    return client
+
+
+def with_settings(dsn: str, **settings: str) -> str:
+    """Give a DSN whose sessions begin with these settings."""
+    return make_conninfo(dsn, options=" ".join(f"-c {name}={value}" for name, value in settings.items()))
+
+
+# Names of queues.
+
+
+@pytest.mark.parametrize("name", ["a" * 48, "a;drop", "it's", "a--b", "$a"], ids=repr)
+async def test_bad_name_is_refused(both: AsyncClient, name: str) -> None:
+    with pytest.raises(errors.InvalidQueueNameError) as caught:
+        await both.create_queue(name)
+    assert caught.value.queue == name
+    assert len(await both.list_queues()) == 1
+
+
+@pytest.mark.parametrize("name", ["", "é" * 40], ids=repr)
+async def test_empty_and_over_long_names_are_refused(native: AsyncClient, name: str) -> None:
+    with pytest.raises(errors.InvalidQueueNameError):
+        await native.create_queue(name)
+
+
+@pytest.mark.parametrize("name", ["a\0b", None, 5, b"orders"], ids=repr)
+async def test_name_that_is_no_text_is_refused(both: AsyncClient, name: Any) -> None:
+    with pytest.raises(errors.InvalidQueueNameError):
+        await both.create_queue(name)
+    with pytest.raises(errors.InvalidQueueNameError):
+        await both.send(name, 1)
+
+
+async def test_sql_in_a_name_is_only_a_name(both: AsyncClient) -> None:
+    name = 'x"); drop table pgmq.q_orders; --'
+    with pytest.raises(errors.InvalidQueueNameError):
+        await both.create_queue(name)
+    with pytest.raises(errors.SpanmqError):
+        await both.send(name, 1)
+    assert len(await both.list_queues()) == 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.send("nothing", 1),
+        lambda client: client.send_batch("nothing", [1]),
+        lambda client: client.read("nothing"),
+        lambda client: client.read_grouped("nothing"),
+        lambda client: client.pop("nothing"),
+        lambda client: client.delete("nothing", 1),
+        lambda client: client.archive("nothing", [1]),
+        lambda client: client.set_vt("nothing", 1, 1),
+        lambda client: client.purge("nothing"),
+        lambda client: client.metrics("nothing"),
+        lambda client: client.bind_topic("a.b", "nothing"),
+        lambda client: client.enable_notify_insert("nothing"),
+    ],
+)
+async def test_unknown_queue_is_named(both: AsyncClient, call: Call) -> None:
+    with pytest.raises(errors.QueueNotFoundError) as caught:
+        await call(both)
+    assert caught.value.queue == "nothing"
+    assert caught.value.function is not None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.receive("nothing"),
+        lambda client: client.peek("nothing"),
+        lambda client: client.ack_lease("nothing", 1, [1]),
+        lambda client: client.cancel("nothing", [1]),
+    ],
+)
+async def test_unknown_queue_is_named_by_our_own_calls_too(native: AsyncClient, call: Call) -> None:
+    with pytest.raises(errors.QueueNotFoundError) as caught:
+        await call(native)
+    assert caught.value.queue == "nothing"
+
+
+def test_unknown_queue_is_named_in_any_language_of_the_server() -> None:
+    error = errors.from_server("42P01", "Relation »pgmq.q_nothing« existiert nicht")
+    assert isinstance(error, errors.QueueNotFoundError)
+    assert error.queue == "nothing"
+
+
+# Numbers and times.
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.read("orders", -1),
+        lambda client: client.read("orders", 2**31),
+        lambda client: client.read("orders", None),
+        lambda client: client.read("orders", 1.5),
+        lambda client: client.read("orders", True),
+        lambda client: client.read("orders", "1"),
+        lambda client: client.read("orders", lease=-1),
+        lambda client: client.read("orders", lease=2**31),
+        lambda client: client.read("orders", lease=float("nan")),
+        lambda client: client.read("orders", lease=float("inf")),
+        lambda client: client.read("orders", lease="30"),
+        lambda client: client.read("orders", wait=-1),
+        lambda client: client.send("orders", 1, delay=-1),
+        lambda client: client.send("orders", 1, delay=1e300),
+        lambda client: client.send("orders", 1, delay=8e13),
+        lambda client: client.send("orders", 1, delay=datetime(2063, 4, 5)),
+        lambda client: client.send("orders", 1, delay=True),
+        lambda client: client.send_batch("orders", [1], delay=-1),
+        lambda client: client.send_topic("orders", 1, delay=-1),
+        lambda client: client.delete("orders", 2**63),
+        lambda client: client.delete("orders", None),
+        lambda client: client.delete("orders", "12"),
+        lambda client: client.delete("orders", ["1"]),
+        lambda client: client.delete("orders", [None]),
+        lambda client: client.set_vt("orders", 1, -5),
+        lambda client: client.enable_notify_insert("orders", throttle=-1),
+        lambda client: client.bind_topic(5, "orders"),
+    ],
+)
+async def test_argument_that_means_nothing_is_refused(both: AsyncClient, call: Call) -> None:
+    with pytest.raises(errors.InvalidArgumentError):
+        await call(both)
+    assert (await both.metrics("orders")).total_messages == 0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.receive("orders", -1),
+        lambda client: client.receive("orders", slots=0),
+        lambda client: client.receive("orders", lease=1e12),
+        lambda client: client.peek("orders", -1),
+        lambda client: client.ack_lease("orders", 2**63, [1]),
+        lambda client: client.ack_lease("orders", "1", [1]),
+        lambda client: client.create_queue("parts", partition_interval="every day"),
+        lambda client: client.create_queue("parts", retention_interval=-1),
+    ],
+)
+async def test_argument_of_our_own_calls_that_means_nothing_is_refused(
+    native: AsyncClient, call: Call
+) -> None:
+    with pytest.raises(errors.InvalidArgumentError):
+        await call(native)
+    assert (await native.metrics("orders")).total_messages == 0
+
+
+@pytest.mark.parametrize("pattern", ["", "a..b", ".a", "a.", "a**", "a b", "x" * 256], ids=repr)
+async def test_bad_topic_is_refused(both: AsyncClient, pattern: str) -> None:
+    with pytest.raises(errors.InvalidTopicError):
+        await both.bind_topic(pattern, "orders")
+    with pytest.raises(errors.InvalidTopicError):
+        await both.send_topic(pattern, 1)
+
+
+async def test_group_of_any_length_is_accepted(common: AsyncClient) -> None:
+    long = "é" * 100_000
+    await common.send("orders", 1, group=long)
+    assert (await common.read_grouped("orders"))[0].group == long
+
+
+# The role and the server.
+
+
+async def test_role_without_rights_is_told_which(client: AsyncClient, database: str) -> None:
+    role = f"spanmq_test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute(sql.SQL("create role {}").format(sql.Identifier(role)))
+        try:
+            async with AsyncClient(with_settings(database, role=role), maintain_interval=None) as stranger:
+                for call in (
+                    lambda: stranger.send("orders", 1),
+                    lambda: stranger.receive("orders"),
+                    lambda: stranger.create_queue("mine"),
+                ):
+                    with pytest.raises(errors.MissingPrivilegeError):
+                        await call()
+        finally:
+            owner.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))
+    assert (await client.metrics("orders")).length == 0
+
+
+async def test_read_only_server_is_named(client: AsyncClient, database: str) -> None:
+    await client.send("orders", 1)
+    async with AsyncClient(
+        with_settings(database, default_transaction_read_only="on"), maintain_interval=None
+    ) as reader:
+        with pytest.raises(errors.ServerReadOnlyError, match="primary"):
+            await reader.send("orders", 2)
+        with pytest.raises(errors.ServerReadOnlyError):
+            await reader.receive("orders")
+        assert (await reader.metrics("orders")).length == 1
+        assert len(await reader.peek("orders")) == 1
+
+
+@pytest.mark.parametrize("setting", ["lock_timeout", "statement_timeout"])
+async def test_timeout_of_the_server_is_a_cancelled_statement(
+    client: AsyncClient, database: str, setting: str
+) -> None:
+    with psycopg.connect(database) as blocker:
+        async with AsyncClient(
+            with_settings(database, **{setting: "50ms"}), maintain_interval=None
+        ) as hurried:
+            blocker.execute("lock table spanmq.queue in access exclusive mode")
+            with pytest.raises(errors.StatementCancelledError):
+                await hurried.send("orders", 1)
+    assert (await client.metrics("orders")).length == 0
+
+
+async def test_deadlock_is_a_conflict(client: AsyncClient, observer: psycopg.Connection[Any]) -> None:
+    ready = AsyncEvent()
+
+    async def lose(winner: int) -> None:
+        async with client.transaction() as loser:
+            await loser.connection.execute("set local deadlock_timeout = '10ms'")
+            await loser.connection.execute("select pg_advisory_xact_lock(2)")
+            ready.set()
+            # Who waits looks for a deadlock once: by then the other one must be waiting.
+            await in_thread(lambda: wait_until_waiting(observer, winner, timeout=WAIT_SECONDS))
+            await loser.send("orders", 1)
+
+    async with AsyncTasks() as tasks, client.transaction() as winner:
+        # Only the other one looks for deadlocks in time.
+        await winner.connection.execute("set local deadlock_timeout = '1h'")
+        await winner.connection.execute("lock table spanmq.queue in access exclusive mode")
+        losing = tasks.start(lose, winner.connection.info.backend_pid)
+        assert await ready.wait(WAIT_SECONDS)
+        await winner.connection.execute("select pg_advisory_xact_lock(2)")
+        with pytest.raises(errors.TransactionConflictError, match="deadlock"):
+            await losing()
+
+
+async def test_every_sqlstate_of_ours_has_its_error(client: AsyncClient, database: str) -> None:
+    expected = {
+        "MQ001": errors.InvalidQueueNameError,
+        "MQ002": errors.InvalidArgumentError,
+        "MQ003": errors.IsolationLevelError,
+        "MQ004": errors.NotPermittedError,
+        "MQ005": errors.InvalidTopicError,
+        "MQ006": errors.SchemaVersionError,
+        "MQ999": errors.ServerError,
+        "40001": errors.TransactionConflictError,
+        "40P01": errors.TransactionConflictError,
+        "53100": errors.ServerExhaustedError,
+        "53200": errors.ServerExhaustedError,
+        "55P03": errors.StatementCancelledError,
+        "42501": errors.MissingPrivilegeError,
+        "22P02": errors.InvalidArgumentError,
+        "XX000": errors.ServerError,
+        "P0001": errors.ServerError,
+    }
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute(
+            "create or replace function pgmq.spanmq_version() returns text language plpgsql as $$ begin "
+            "raise exception 'something is %', 'wrong' using errcode = current_setting('test.errcode'), "
+            "hint = 'do this', detail = 'because of that'; end $$"
+        )
+    for sqlstate, kind in expected.items():
+        async with AsyncClient(
+            with_settings(database, **{"test.errcode": sqlstate}), maintain_interval=None
+        ) as client:
+            with pytest.raises(kind) as caught:
+                await client.version()
+            assert type(caught.value) is kind
+            assert caught.value.sqlstate == sqlstate
+            assert str(caught.value) == "something is wrong\ndetail: because of that\nhint: do this"
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "message", "kind"),
+    [
+        (
+            "54000",
+            "total size of jsonb array elements exceeds the maximum of 268435455 bytes",
+            errors.BodyTooLargeError,
+        ),
+        ("XX000", "invalid memory alloc request size 1073741824", errors.BodyTooLargeError),
+        ("54000", "index row size 3000 exceeds btree version 4 maximum 2704", errors.ServerError),
+        ("22P02", "invalid input syntax for type json", errors.InvalidBodyError),
+        ("42P01", 'relation "business" does not exist', errors.ServerError),
+    ],
+)
+def test_sqlstates_that_stand_for_several_things_are_told_apart(
+    sqlstate: str, message: str, kind: type[errors.SpanmqError]
+) -> None:
+    assert type(errors.from_server(sqlstate, message)) is kind
+
+
+async def test_errors_survive_pickling(client: AsyncClient) -> None:
+    with pytest.raises(errors.QueueNotFoundError) as caught:
+        await client.send("nothing", 1)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (str(copy), copy.queue, copy.sqlstate) == (str(caught.value), "nothing", "42P01")
+
+
+def test_every_error_is_a_spanmq_error() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    assert len(kinds) > 20
+    assert all(issubclass(kind, errors.SpanmqError) for kind in kinds)

@@ -1,0 +1,91 @@
+"""Clients that outlive what they stand on: a transaction, the server's presence; and durable claims."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+from tests.client.concurrency import AsyncTasks
+from tests.patience import WAIT_SECONDS
+
+from spanmq.client_async import AsyncClient
+from spanmq.concurrency import AsyncEvent
+from spanmq.errors import NotPermittedError
+
+
+async def test_client_of_a_transaction_ends_with_it(client: AsyncClient) -> None:
+    async with client.transaction() as transaction:
+        await transaction.send("orders", 1)
+    async with client.transaction():
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: transaction.send("orders", 2),
+            lambda: transaction.send_batch("orders", range(2_500)),
+            lambda: transaction.receive("orders"),
+            transaction.flavour,
+            lambda: transaction.transaction().__aenter__(),
+        ]
+        for call in calls:
+            with pytest.raises(NotPermittedError, match="the transaction of this client is over"):
+                await call()
+        with pytest.raises(NotPermittedError, match="the transaction of this client is over"):
+            _ = transaction.connection
+    assert (await client.metrics("orders")).length == 1
+
+
+async def test_server_that_was_away_for_long_is_found_by_a_waiting_call(
+    database: str,
+    spanmq_server: str,
+    client: AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("spanmq.link_async.RECONNECT_SECONDS", 0.1)
+    name = sql.Identifier(str(conninfo_to_dict(database)["dbname"]))
+    await client.close()
+    with psycopg.connect(spanmq_server, autocommit=True) as observer:
+        async with (
+            AsyncClient(database, pool_size=1, timeout=WAIT_SECONDS, maintain_interval=None) as patient,
+            AsyncTasks() as tasks,
+        ):
+            async with patient.transaction() as transaction:
+                pid = transaction.connection.info.backend_pid
+            observer.execute(sql.SQL("alter database {} with allow_connections false").format(name))
+            observer.execute("select pg_terminate_backend(%s, 20000)", [pid])
+            waiting = tasks.start(patient.metrics, "orders")
+            deadline = time.monotonic() + WAIT_SECONDS
+            # Its pool gives up, and more than once.
+            while caplog.text.count("reconnection attempt in pool 'spanmq' failed") < 2:
+                assert time.monotonic() < deadline
+                await AsyncEvent().wait(0.005)
+            observer.execute(sql.SQL("alter database {} with allow_connections true").format(name))
+            assert (await waiting()).length == 0
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_claim_does_not_wait_for_the_disk_unless_told_to(
+    database: str, client: AsyncClient, observer: psycopg.Connection[Any], durable: bool
+) -> None:
+    # What was committed is on disk as soon as the commit returns only if it waited.
+    observer.execute(f"alter database {observer.info.dbname} set synchronous_commit = on")
+    observer.execute(
+        "create function seen() returns trigger language plpgsql as $$ begin "
+        "insert into public.settings values (current_setting('synchronous_commit')); return null; end $$"
+    )
+    observer.execute("create table settings (value text)")
+    observer.execute("create trigger seen after update or insert on spanmq.span execute function seen()")
+    async with AsyncClient(database, durable_claims=durable, pool_size=1, maintain_interval=None) as claimer:
+        await claimer.send("orders", 1)
+        observer.execute("truncate settings")
+        [message] = await claimer.receive("orders")
+        claimed = observer.execute("select distinct value from settings").fetchall()
+        async with claimer.transaction() as transaction:
+            await transaction.receive("orders")
+            within = await (await transaction.connection.execute("show synchronous_commit")).fetchone()
+        assert claimed == [("on" if durable else "off",)]
+        assert within == ("on",)
+        assert (await claimer.ack(message))[0].outcome == "acked"

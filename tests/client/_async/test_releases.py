@@ -1,0 +1,230 @@
+"""A client and a schema of different releases, or upstream PGMQ: what both know works, the rest is named."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from spanmq import errors
+from spanmq.client_async import AsyncClient
+
+
+@pytest.fixture
+async def client(client: AsyncClient) -> AsyncClient:
+    """The client, with a message in its queue."""
+    await client.send("orders", {"a": 1}, headers={"h": 1}, group="g")
+    return client
+
+
+# A newer schema.
+
+
+async def test_columns_of_a_newer_schema_may_stand_anywhere(
+    client: AsyncClient, observer: psycopg.Connection[Any]
+) -> None:
+    before = await client.peek("orders")
+    observer.execute("alter function pgmq.peek rename to peek_before")
+    observer.execute(
+        "create function pgmq.peek(queue text, qty int default 10, after bigint default 0) returns table ("
+        " priority int, headers jsonb, vt timestamptz, message jsonb, msg_id bigint, deadline timestamptz,"
+        " last_read_at timestamptz, enqueued_at timestamptz, read_ct int) language sql as $$"
+        " select 7, headers, vt, message, msg_id, now(), last_read_at, enqueued_at, read_ct"
+        " from pgmq.peek_before(queue, qty, after) $$"
+    )
+    assert await client.peek("orders") == before
+
+
+WIDER_PEEK = (
+    "alter function pgmq.peek rename to peek_before",
+    """create function pgmq.peek(queue text, qty int default 10, after bigint default 0) returns table (
+        msg_id bigint, read_ct int, enqueued_at timestamptz, last_read_at timestamptz, vt timestamptz,
+        message jsonb, headers jsonb, deadline timestamptz) language sql as $$
+        select p.*, now() from pgmq.peek_before(queue, qty, after) p $$""",
+)
+
+
+async def test_connections_that_have_prepared_their_statements_go_on_after_an_upgrade(
+    client: AsyncClient, database: str, observer: psycopg.Connection[Any]
+) -> None:
+    before = await client.peek("orders")
+    async with (
+        AsyncClient(database, pool_size=1, maintain_interval=None) as one,
+        AsyncClient(database, pool_size=1, maintain_interval=None) as two,
+        await psycopg.AsyncConnection.connect(database, autocommit=True) as connection,
+    ):
+        mine = AsyncClient(connection=connection)
+        for each in (one, two, mine) * 8:
+            assert await each.peek("orders") == before
+        for statement in WIDER_PEEK:
+            observer.execute(statement.encode())
+        for each in (one, mine) * 8:
+            assert await each.peek("orders") == before
+        # Within a transaction the server has ended it already: to be run again, as after any conflict.
+        with pytest.raises(errors.TransactionConflictError, match="Roll the transaction back"):
+            async with two.transaction() as transaction:
+                await transaction.peek("orders")
+        async with two.transaction() as transaction:
+            assert await transaction.peek("orders") == before
+
+
+async def test_arguments_of_a_newer_schema_may_stand_anywhere(
+    client: AsyncClient, observer: psycopg.Connection[Any]
+) -> None:
+    observer.execute("alter function pgmq.receive rename to receive_before")
+    observer.execute(
+        "create function pgmq.receive(queue text, worker text default 'nobody', slots int default 1,"
+        " lease double precision default 30, qty int default 1) returns setof pgmq.leased_message"
+        " language sql as $$ select * from pgmq.receive_before(queue, qty, lease, slots) $$"
+    )
+    [message] = await client.receive("orders", 5, slots=2)
+    assert message.body == {"a": 1}
+    assert (await client.ack(message))[0].outcome == "acked"
+
+
+# An older one.
+
+
+async def test_columns_that_an_older_schema_lacks_are_none(
+    client: AsyncClient, observer: psycopg.Connection[Any]
+) -> None:
+    observer.execute("alter function pgmq.receive rename to receive_after")
+    observer.execute(
+        "create function pgmq.receive(queue text, qty int, slots int, lease double precision default 30)"
+        " returns setof pgmq.message_record language sql as $$"
+        " select msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers"
+        " from pgmq.receive_after(queue, qty, lease, slots) $$"
+    )
+    [message] = await client.receive("orders")
+    assert (message.body, message.group, message.attempt) == ({"a": 1}, "g", 1)
+    assert (message.lease_id, message.slot, message.last_error) == (None, None, None)
+
+
+async def test_attempt_is_the_schema_s_word(client: AsyncClient, observer: psycopg.Connection[Any]) -> None:
+    observer.execute("alter function pgmq.receive rename to receive_before")
+    observer.execute(
+        "create function pgmq.receive(queue text, qty int, slots int, lease double precision default 30)"
+        " returns setof pgmq.leased_message language plpgsql as $$ declare result pgmq.leased_message; begin"
+        " for result in select * from pgmq.receive_before(queue, qty, lease, slots) loop"
+        " result.attempt := 5; result.last_error := 'timeout'; return next result; end loop; end $$"
+    )
+    [message] = await client.receive("orders")
+    assert (message.attempt, message.last_error) == (5, "timeout")
+
+
+async def test_function_that_an_older_schema_lacks_is_named(
+    client: AsyncClient, observer: psycopg.Connection[Any]
+) -> None:
+    observer.execute("drop function pgmq.cancel")
+    with pytest.raises(errors.SchemaVersionError, match=r"no pgmq\.cancel .*\n.*spanmq upgrade") as caught:
+        await client.cancel("orders", 1)
+    assert caught.value.function == "cancel"
+    assert await client.peek("orders")
+    with pytest.raises(errors.SchemaVersionError):
+        async with client.transaction() as transaction:
+            await transaction.cancel("orders", 1)
+
+
+async def test_schema_that_went_away_is_noticed(
+    client: AsyncClient, observer: psycopg.Connection[Any]
+) -> None:
+    observer.execute("drop schema pgmq cascade")
+    with pytest.raises(errors.SchemaMissingError):
+        await client.receive("orders")
+    with pytest.raises(errors.SchemaMissingError):
+        await client.send("orders", 1)
+
+
+async def test_function_missing_further_down_is_not_taken_for_the_one_called(
+    client: AsyncClient, observer: psycopg.Connection[Any]
+) -> None:
+    observer.execute(
+        "create or replace function pgmq.spanmq_version() returns text language plpgsql as"
+        " $$ begin return pgmq.cancel('nothing'); end $$"
+    )
+    with pytest.raises(errors.ServerError, match=r"function pgmq\.cancel"):
+        await client.version()
+
+
+# Upstream PGMQ, and nothing at all.
+
+
+NATIVE: list[tuple[str, Callable[[AsyncClient], Awaitable[object]]]] = [
+    ("receive", lambda client: client.receive("orders")),
+    ("receive", lambda client: client.receive("orders", wait=5)),
+    ("peek", lambda client: client.peek("orders")),
+    ("ack", lambda client: client.ack_lease("orders", 1, [1])),
+    ("cancel", lambda client: client.cancel("orders", [1])),
+    ("maintain", lambda client: client.maintain()),
+    ("spanmq_version", lambda client: client.version()),
+]
+
+
+async def test_what_upstream_lacks_is_named(upstream: AsyncClient) -> None:
+    for missing, call in NATIVE:
+        expected = rf"upstream PGMQ, .* pgmq\.{missing}"
+        with pytest.raises(errors.NotSupportedByUpstreamError, match=expected) as caught:
+            await call(upstream)
+        assert caught.value.missing == missing
+        assert await upstream.flavour() == "upstream"
+
+
+async def test_transaction_survives_a_call_that_upstream_lacks(
+    upstream: AsyncClient, upstream_database: str
+) -> None:
+    async with await psycopg.AsyncConnection.connect(upstream_database) as connection:
+        client = AsyncClient(connection=connection)
+        with pytest.raises(errors.NotSupportedByUpstreamError):
+            await client.receive("orders")
+        await client.send("orders", 1)
+    assert len(await upstream.read("orders")) == 1
+
+
+NATIVE_WITHOUT_A_RESULT: list[tuple[str, Callable[[AsyncClient], Awaitable[object]]]] = [
+    ("pause", lambda client: client.pause("orders")),
+    ("resume", lambda client: client.resume("orders")),
+    ("create_subscription", lambda client: client.create_subscription("copy", "orders")),
+    ("adopt_receiver", lambda client: client.adopt_receiver("orders", "reader")),
+    ("set_category_rule", lambda client: client.set_category_rule("rule", "TRANSIENT", error="x")),
+    ("pause_schedule", lambda client: client.pause_schedule("daily")),
+]
+
+
+async def test_transaction_survives_a_missing_function_that_returns_nothing(
+    upstream: AsyncClient, upstream_database: str
+) -> None:
+    async with await psycopg.AsyncConnection.connect(upstream_database) as connection:
+        client = AsyncClient(connection=connection)
+        for missing, call in NATIVE_WITHOUT_A_RESULT:
+            with pytest.raises(errors.NotSupportedByUpstreamError) as caught:
+                await call(client)
+            assert caught.value.missing == missing
+            await client.send("orders", 1)
+    assert (await upstream.metrics("orders")).length == len(NATIVE_WITHOUT_A_RESULT)
+
+
+async def test_upstream_that_is_adopted_meanwhile_is_noticed(
+    upstream: AsyncClient, upstream_database: str
+) -> None:
+    with pytest.raises(errors.NotSupportedByUpstreamError):
+        await upstream.version()
+    with psycopg.connect(upstream_database) as owner:
+        owner.execute("create function pgmq.spanmq_version() returns text language sql as $$ select '9.9' $$")
+    assert await upstream.version() == "9.9"
+
+
+async def test_database_that_holds_nothing_says_how_to_fill_it(empty_database: str) -> None:
+    calls: list[Callable[[AsyncClient], Awaitable[object]]] = [
+        lambda client: client.send("orders", 1),
+        lambda client: client.receive("orders"),
+        lambda client: client.version(),
+    ]
+    for call in calls:
+        async with AsyncClient(empty_database) as client:
+            with pytest.raises(errors.SchemaMissingError, match=r"client\.install"):
+                await call(client)
+        async with await psycopg.AsyncConnection.connect(empty_database) as connection:
+            with pytest.raises(errors.SchemaMissingError, match=r"client\.install"):
+                await call(AsyncClient(connection=connection))

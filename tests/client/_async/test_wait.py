@@ -1,0 +1,342 @@
+"""Waiting for messages, and the housekeeping in the background."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from tests.client.concurrency import AsyncTasks, until_async
+from tests.patience import WAIT_SECONDS
+
+from spanmq.client_async import AsyncClient
+from spanmq.concurrency import AsyncEvent
+from spanmq.errors import ConnectionFailedError
+from spanmq.listen_async import AsyncAnnouncement, AsyncListener, receive_until
+from spanmq.message import Message
+
+Connection = psycopg.Connection[Any]
+
+
+# A connection that begins to listen says so, listens, and says so again.
+LISTENERS = (
+    "from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+    " and (query like '%pgmq.await_messages%' or query like 'listen %')"
+)
+SOMEBODY_LISTENS = f"select count(*) > 0 {LISTENERS}"
+
+
+# Waiting.
+
+
+async def test_wait_ends_with_the_first_message(client: AsyncClient) -> None:
+    async with AsyncTasks() as tasks:
+        waiting = tasks.start(client.receive, "orders", 5, wait=60)
+        await client.send("orders", 1)
+        assert [message.body for message in await waiting()] == [1]
+
+
+async def test_wait_that_is_over_gives_nothing(client: AsyncClient) -> None:
+    started = time.monotonic()
+    assert await client.receive("orders", wait=timedelta(seconds=0.2)) == []
+    assert await client.read("orders", wait=0) == []
+    assert 0.2 <= time.monotonic() - started < 60
+
+
+async def test_message_that_is_there_is_taken_without_waiting(client: AsyncClient) -> None:
+    await client.send("orders", 1)
+    started = time.monotonic()
+    assert len(await client.receive("orders", 5, wait=60)) == 1
+    assert time.monotonic() - started < 30
+
+
+@pytest.mark.parametrize("listen", [True, False])
+async def test_delayed_message_ends_a_wait(database: str, client: AsyncClient, listen: bool) -> None:
+    await client.send("orders", 1, delay=0.3)
+    async with AsyncClient(database, listen=listen, maintain_interval=None) as waiter:
+        assert len(await waiter.read_grouped("orders", wait=60)) == 1
+
+
+class Waits(AsyncAnnouncement):
+    """Announces nothing, and notes how long it was to wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+
+    async def wait(self, seconds: float | None = None) -> bool:
+        self.seconds.append(seconds or 0)
+        return False
+
+
+async def test_wait_is_no_longer_than_until_something_is_due() -> None:
+    looks: Iterator[Any] = iter([[]] * 8 + [["message"]])
+    waits = Waits()
+    asked: list[int] = []
+
+    async def look() -> Any:
+        return next(looks)
+
+    async def ahead() -> float | None:
+        asked.append(len(waits.seconds))
+        return 0.05 if len(asked) == 1 else None
+
+    found: Any = await receive_until(look, waits, time.monotonic() + WAIT_SECONDS, 9.0, ahead)
+    assert found == ["message"]
+    # 5 ms, and then twice as long each time; short waits are not asked for.
+    assert waits.seconds[:5] == [0.005, 0.01, 0.02, 0.04, 0.08]
+    assert asked == [5, 6, 7, 8]
+    assert 0 < waits.seconds[5] <= 0.05
+    assert waits.seconds[6] == 0.32
+
+
+async def test_wait_in_a_transaction_sees_what_others_commit(client: AsyncClient) -> None:
+    async with AsyncTasks() as tasks, client.transaction() as transaction:
+        waiting = tasks.start(transaction.receive, "orders", wait=60)
+        await client.send("orders", 1)
+        assert len(await waiting()) == 1
+
+
+async def test_wait_holds_neither_snapshot_nor_transaction(client: AsyncClient, observer: Connection) -> None:
+    async with AsyncTasks() as tasks:
+        waiting = tasks.start(client.receive, "orders", wait=60)
+        await until_async(observer, SOMEBODY_LISTENS)
+        await until_async(
+            observer,
+            "select count(*) = 0 from pg_stat_activity where datname = current_database()"
+            " and pid <> pg_backend_pid() and (backend_xmin is not null or xact_start is not null)",
+        )
+        await client.send("orders", 1)
+        await waiting()
+
+
+async def test_many_waiters_share_one_listening_connection(client: AsyncClient, observer: Connection) -> None:
+    await client.create_queue("events")
+    queues = ["orders"] * 12 + ["events"] * 12
+    async with AsyncTasks() as tasks:
+        waiting = [tasks.start(client.receive, queue, wait=60) for queue in queues]
+        await until_async(observer, SOMEBODY_LISTENS)
+        listening = observer.execute(f"select count(*) {LISTENERS}").fetchone()
+        await client.send_batch("orders", range(12))
+        await client.send_batch("events", range(12))
+        received: list[Message] = [message for future in waiting for message in await future()]
+    assert listening == (1,)
+    assert len({(message.queue, message.message_id) for message in received}) == 24
+
+
+async def test_announced_message_wakes_a_waiting_receiver(database: str, client: AsyncClient) -> None:
+    await client.create_queue("Mixed")
+    listener = AsyncListener(lambda: connection_to(database))
+    try:
+        async with listener.announcements("Mixed") as mixed, listener.announcements("orders") as orders:
+            # Both are set when listening begins.
+            assert await mixed.wait(WAIT_SECONDS)
+            assert await orders.wait(WAIT_SECONDS)
+            mixed.clear()
+            orders.clear()
+            await client.send("Mixed", 1)
+            assert await mixed.wait(WAIT_SECONDS)
+            assert not orders.is_set()
+            await client.send("orders", 1)
+            assert await orders.wait(WAIT_SECONDS)
+    finally:
+        listener.stop()
+        await listener.join()
+
+
+@asynccontextmanager
+async def connection_to(dsn: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing but an announcement end a wait."""
+    monkeypatch.setattr("spanmq.listen_async.FIRST_POLL_SECONDS", 1000.0)
+
+
+@pytest.mark.usefixtures("no_polls")
+async def test_message_ends_a_wait_without_anything_switched_on(
+    database: str, client: AsyncClient, observer: Connection
+) -> None:
+    for queue in ("orders", "Mixed"):
+        await client.create_queue(queue)
+        async with (
+            AsyncClient(database, maintain_interval=None, poll_interval=1000) as waiter,
+            AsyncTasks() as tasks,
+        ):
+            waiting = tasks.start(waiter.receive, queue, wait=60)
+            await until_async(
+                observer, f"select waiting is not null from spanmq.queue where name = '{queue}'"
+            )
+            await until_async(
+                observer,
+                "select count(*) > 0 from pg_stat_activity where state = 'idle'"
+                " and query like '%await_messages%' and datname = current_database()",
+            )
+            await client.send(queue, 1)
+            assert len(await waiting()) == 1
+
+
+@pytest.mark.usefixtures("no_polls")
+async def test_message_that_came_before_listening_began_is_found(client: AsyncClient) -> None:
+    async with AsyncTasks() as tasks:
+        waiting = tasks.start(client.receive, "orders", wait=60)
+        await client.send("orders", 1)
+        assert len(await waiting()) == 1
+
+
+@pytest.mark.usefixtures("no_polls")
+async def test_upstream_announces_where_it_is_switched_on(
+    upstream: AsyncClient, upstream_database: str
+) -> None:
+    await upstream.enable_notify_insert("orders", throttle=0)
+    with psycopg.connect(upstream_database, autocommit=True) as observer:
+        async with (
+            AsyncClient(upstream_database, poll_interval=1000, maintain_interval=None) as waiter,
+            AsyncTasks() as tasks,
+        ):
+            waiting = tasks.start(waiter.read, "orders", wait=60)
+            await until_async(
+                observer,
+                "select count(*) > 0 from pg_stat_activity where state = 'idle' and query like 'listen %'"
+                " and datname = current_database()",
+            )
+            await upstream.send("orders", 1)
+            assert len(await waiting()) == 1
+
+
+async def test_broken_listener_leaves_polls_and_is_logged_once(
+    database: str, client: AsyncClient, observer: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        AsyncClient(database, poll_interval=0.02, maintain_interval=None) as waiter,
+        AsyncTasks() as tasks,
+    ):
+        waiting = tasks.start(waiter.receive, "orders", wait=60)
+        await until_async(observer, SOMEBODY_LISTENS)
+        # Returns when it has ended: the next one may be there before anybody looks.
+        ended = observer.execute(f"select pg_terminate_backend(pid, 20000) {LISTENERS}").fetchall()
+        assert ended == [(True,)]
+        await client.send("orders", 1)
+        assert len(await waiting()) == 1
+    assert [record.message.split()[0] for record in caplog.records if record.name == "spanmq"] == [
+        "listening_failed"
+    ]
+
+
+async def test_listener_that_never_connects_is_logged_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+    enough = AsyncEvent()
+
+    def connect() -> AbstractAsyncContextManager[psycopg.AsyncConnection[Any]]:
+        tried.append(1)
+        if len(tried) > 3:
+            enough.set()
+        return connection_to("host=/no/such/folder")
+
+    monkeypatch.setattr("spanmq.listen_async.RETRY_SECONDS", 0.001)
+    listener = AsyncListener(connect)
+    async with listener.announcements("orders"):
+        assert await enough.wait(WAIT_SECONDS)
+        listener.stop()
+        await listener.join()
+    assert len([record for record in caplog.records if record.name == "spanmq"]) == 1
+
+
+# Housekeeping.
+
+
+def maintenance_calls(observer: Connection) -> None:
+    """Count the calls of `maintain` from now on in a sequence, which needs no commit."""
+    observer.execute("create sequence maintained")
+    observer.execute("alter function pgmq.maintain rename to maintain_before")
+    observer.execute(
+        "create function pgmq.maintain(budget int default 10)"
+        " returns table (action text, queue text, detail text) language plpgsql as"
+        " $$ begin perform nextval('public.maintained');"
+        " return query select * from pgmq.maintain_before(budget); end $$"
+    )
+
+
+async def test_client_with_a_dsn_keeps_house(
+    database: str, client: AsyncClient, observer: Connection
+) -> None:
+    maintenance_calls(observer)
+    before = observer.execute("select count(*) from spanmq.segment").fetchone()
+    assert before is not None
+    async with AsyncClient(database, maintain_interval=0.01):
+        await until_async(observer, f"select count(*) > {before[0]} from spanmq.segment")
+        await until_async(observer, "select last_value > 5 from maintained")
+
+
+async def test_failing_maintenance_is_logged_once_and_disturbs_nobody(
+    database: str, client: AsyncClient, observer: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    observer.execute("create sequence failures")
+    observer.execute(
+        "create or replace function pgmq.maintain(budget int default 10)"
+        " returns table (action text, queue text, detail text) language plpgsql as $$ begin"
+        " perform nextval('public.failures'); raise exception 'broken'; end $$"
+    )
+    async with AsyncClient(database, maintain_interval=0.01) as keeper:
+        await until_async(observer, "select last_value > 3 from failures")
+        await keeper.send("orders", 1)
+    logged = [record for record in caplog.records if record.name == "spanmq"]
+    assert [record.levelno for record in logged] == [logging.WARNING]
+    assert logged[0].message == "maintenance_failed error=broken; trying again"
+
+
+async def send_without_end(client: AsyncClient) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < deadline:
+        await client.send("orders", 2)
+
+
+async def test_closing_a_client_in_the_middle_of_its_housekeeping_is_no_failure(
+    database: str, client: AsyncClient, observer: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    observer.execute(
+        "create or replace function pgmq.maintain(budget int default 10)"
+        " returns table (action text, queue text, detail text) language plpgsql as $$ begin"
+        " perform pg_advisory_xact_lock(1); end $$"
+    )
+    observer.execute("select pg_advisory_lock(1)")
+    keeper = AsyncClient(database, maintain_interval=0.01, listen=False)
+    await keeper.send("orders", 1)
+    await until_async(
+        observer,
+        "select count(*) > 0 from pg_stat_activity"
+        " where datname = current_database() and wait_event = 'advisory'",
+    )
+    async with AsyncTasks() as tasks:
+        closing = tasks.start(keeper.close)
+        with pytest.raises(ConnectionFailedError):
+            await send_without_end(keeper)
+        observer.execute("select pg_advisory_unlock(1)")
+        await closing()
+    assert [record for record in caplog.records if record.name == "spanmq"] == []
+
+
+async def test_housekeeping_before_the_installation_is_no_failure(
+    empty_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    of_others = (
+        "select count(*) > 0 from pg_stat_activity"
+        " where datname = current_database() and pid <> pg_backend_pid() and state = 'idle'"
+    )
+    with psycopg.connect(empty_database, autocommit=True) as observer:
+        async with AsyncClient(empty_database, maintain_interval=0.01, listen=False) as client:
+            # It has asked what the database holds, again and again.
+            await until_async(observer, f"{of_others} and query like '%spanmq_version%'")
+            await client.install()
+            await until_async(observer, f"{of_others} and query like '%upcoming_schedules%'")
+    assert [record for record in caplog.records if "maintenance_failed" in record.getMessage()] == []

@@ -1,0 +1,376 @@
+# Generated from tests/client/_async/test_connection.py by tools/generate_sync.py: change that file.
+
+"""Pools, connections and transactions: whose they are, what is committed, and what a broken one means."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import dict_row
+from psycopg_pool import ConnectionPool
+from tests.client.concurrency import SOMEBODY_WAITS, Tasks, until
+from tests.patience import WAIT_SECONDS
+
+from spanmq.body import RawJson
+from spanmq.client import Client
+from spanmq.errors import (
+    ConnectionFailedError,
+    ConnectionLostError,
+    InvalidArgumentError,
+    InvalidBodyError,
+    NotPermittedError,
+    QueueNotFoundError,
+    TransactionAbortedError,
+)
+
+Connection = psycopg.Connection[Any]
+
+
+@pytest.fixture
+def database(reused_database: str) -> str:
+    return reused_database
+
+
+def connected(client: Client) -> None:
+    """Return when its pool has connected, which takes longer than its timeout where the machine is busy."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            client.list_queues()
+            return
+        except ConnectionFailedError:
+            assert time.monotonic() < deadline
+
+
+# For all sessions of this database but the observer's own.
+OTHERS = "from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+TERMINATE = f"select pg_terminate_backend(pid, 20000) {OTHERS}"
+
+
+# What a client is given.
+
+
+def test_client_needs_exactly_one_of_dsn_pool_and_connection(observer: Connection) -> None:
+    with pytest.raises(InvalidArgumentError, match="either a dsn, a pool or a connection"):
+        Client()
+    with pytest.raises(InvalidArgumentError, match="either a dsn, a pool or a connection"):
+        Client("", connection=observer)
+    with pytest.raises(InvalidArgumentError, match="pool_size"):
+        Client("", pool_size=0)
+
+
+def test_dsn_that_nobody_can_read_is_a_typed_error() -> None:
+    with pytest.raises(InvalidArgumentError, match="DSN"):
+        Client("no dsn at all").list_queues()
+
+
+@pytest.mark.parametrize("change", [{"dbname": "no_such_database"}, {"host": "/no/such/folder"}], ids=repr)
+def test_server_that_can_not_be_reached_is_reported_at_once_with_its_reason(
+    database: str, change: dict[str, str]
+) -> None:
+    started = time.monotonic()
+    client = Client(make_conninfo(database, **change))
+    with pytest.raises(ConnectionFailedError, match=r"/no/such/folder|no_such_database"):
+        client.send("orders", 1)
+    with pytest.raises(ConnectionFailedError):
+        with client:
+            pass
+    # The pool's own timeout is 30 seconds.
+    assert time.monotonic() - started < 25
+
+
+def test_closed_client_says_so(client: Client) -> None:
+    client.close()
+    client.close()
+    with pytest.raises(ConnectionFailedError, match="closed"):
+        client.list_queues()
+    never_opened = Client("")
+    never_opened.close()
+    with pytest.raises(ConnectionFailedError, match="closed"):
+        never_opened.list_queues()
+
+
+def test_first_calls_at_the_same_time_open_one_pool(database: str, client: Client) -> None:
+    with Tasks() as tasks:
+        fresh = Client(database, pool_size=2)
+        calls = [tasks.start(fresh.send, "orders", number) for number in range(64)]
+        assert len({call() for call in calls}) == 64
+        fresh.close()
+    assert (client.metrics("orders")).length == 64
+
+
+def test_exhausted_pool_is_reported_after_the_timeout(database: str) -> None:
+    with Client(database, pool_size=1, timeout=0.05, maintain_interval=None) as client:
+        connected(client)
+        with client.transaction():
+            with pytest.raises(ConnectionFailedError, match="pool"):
+                client.list_queues()
+
+
+def test_client_only_borrows_from_a_pool(database: str, client: Client) -> None:
+    rows: Any = {"row_factory": dict_row}
+    with ConnectionPool(database, min_size=1, max_size=2, kwargs=rows, open=False) as pool:
+        borrower = Client(pool=pool)
+        borrower.send("orders", 1)
+        with borrower.transaction() as transaction:
+            transaction.send("orders", 2)
+        assert len(borrower.receive("orders", 5, wait=0.01)) == 2
+        borrower.close()
+        counted: list[Any] = [{"count": 2}]
+        with pool.connection() as connection:
+            assert not connection.autocommit
+            cursor = connection.execute("select count(*) from pgmq.q_orders")
+            assert cursor.fetchall() == counted
+    assert len(client.peek("orders")) == 2
+
+
+def test_pool_of_one_can_wait(database: str, client: Client) -> None:
+    with ConnectionPool(database, min_size=1, max_size=1, open=False) as pool:
+        assert Client(pool=pool, timeout=WAIT_SECONDS).receive("orders", wait=0.05) == []
+
+
+# Transactions.
+
+
+def test_transaction_takes_effect_at_its_end(client: Client) -> None:
+    with client.transaction() as transaction:
+        transaction.send("orders", 1)
+        transaction.send_batch("orders", range(2_500))
+        assert (client.metrics("orders")).length == 0
+        assert (transaction.metrics("orders")).length == 2_501
+    assert (client.metrics("orders")).length == 2_501
+
+
+def test_transaction_that_raises_changes_nothing(client: Client) -> None:
+    client.send("orders", 1)
+
+    def fail() -> None:
+        with client.transaction() as transaction:
+            transaction.send("orders", 2)
+            transaction.ack(transaction.receive("orders", 2))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert [message.attempt for message in client.receive("orders", 5)] == [1]
+
+
+def test_own_statements_join_the_transaction(client: Client, observer: Connection) -> None:
+    observer.execute("create table business (number int)")
+
+    def fail() -> None:
+        with client.transaction() as transaction:
+            transaction.connection.execute("insert into business values (1)")
+            transaction.send("nothing", 1)
+
+    with pytest.raises(QueueNotFoundError):
+        fail()
+    with client.transaction() as transaction:
+        transaction.connection.execute("insert into business values (2)")
+        transaction.send("orders", 2)
+    assert observer.execute("select number from business").fetchall() == [(2,)]
+    assert [message.body for message in client.peek("orders")] == [2]
+
+
+def test_errors_of_own_statements_pass_as_they_are(client: Client) -> None:
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        with client.transaction() as transaction:
+            transaction.connection.execute("select 1 / 0")
+
+
+def test_failed_transaction_says_so_also_at_its_end(client: Client) -> None:
+    def swallow() -> None:
+        with client.transaction() as transaction:
+            transaction.send("orders", 1)
+            with pytest.raises(QueueNotFoundError):
+                transaction.send("nothing", 1)
+            with pytest.raises(TransactionAbortedError):
+                transaction.send("orders", 1)
+
+    with pytest.raises(TransactionAbortedError, match="nothing of it took effect"):
+        swallow()
+    assert (client.metrics("orders")).length == 0
+
+
+def test_transaction_within_a_transaction_is_a_savepoint(client: Client) -> None:
+    with client.transaction() as outer:
+        outer.send("orders", 1)
+
+        def fail() -> None:
+            with outer.transaction() as inner:
+                inner.send("orders", 2)
+                inner.send("nothing", 3)
+
+        with pytest.raises(QueueNotFoundError):
+            fail()
+        outer.send("orders", 4)
+    assert [message.body for message in client.peek("orders")] == [1, 4]
+
+
+def test_client_over_a_pool_has_no_connection_to_show(client: Client) -> None:
+    with pytest.raises(NotPermittedError, match="no connection of its own"):
+        _ = client.connection
+
+
+# A connection of the caller's.
+
+
+def test_nothing_is_committed_on_your_own_connection(database: str, client: Client) -> None:
+    with psycopg.Connection.connect(database) as connection:
+        own = Client(connection=connection)
+        assert own.connection is connection
+        own.send("orders", 1)
+        own.send_batch("orders", range(2_500))
+        with own.transaction() as nested:
+            nested.send("orders", 2)
+        own.receive("orders")
+        assert (client.metrics("orders")).length == 0
+        connection.rollback()
+        with own.transaction() as nested:
+            nested.send("orders", 3)
+        connection.rollback()
+    assert (client.metrics("orders")).length == 0
+
+
+def test_your_commit_sends(database: str, client: Client) -> None:
+    with psycopg.Connection.connect(database) as connection:
+        Client(connection=connection).send("orders", 1)
+    assert (client.metrics("orders")).length == 1
+
+
+def test_bad_batch_leaves_your_transaction_usable(database: str, client: Client) -> None:
+    with psycopg.Connection.connect(database) as connection:
+        own = Client(connection=connection)
+        own.send("orders", 1)
+        with pytest.raises(InvalidArgumentError):
+            own.send_batch("orders", [*range(2_500), object()])
+    assert (client.metrics("orders")).length == 1
+
+
+def test_batch_on_a_connection_in_autocommit_is_sent_whole_or_not_at_all(
+    database: str, client: Client
+) -> None:
+    with psycopg.Connection.connect(database, autocommit=True) as connection:
+        own = Client(connection=connection)
+        with pytest.raises(InvalidArgumentError):
+            own.send_batch("orders", [*range(1_500), object()])
+        assert (client.metrics("orders")).length == 0
+        with pytest.raises(InvalidBodyError):  # half of a character, which only the server notices
+            own.send_batch("orders", [*range(1_500), RawJson('"\\ud800"')])
+        assert (client.metrics("orders")).length == 0
+        own.send_batch("orders", range(1_500))
+        assert (client.metrics("orders")).length == 1_500
+
+
+def test_strange_factories_of_your_connection_do_not_matter(database: str, client: Client) -> None:
+    with psycopg.Connection.connect(
+        database, row_factory=dict_row, cursor_factory=psycopg.RawCursor
+    ) as connection:
+        connection.execute("set datestyle = 'German'")
+        connection.execute("set timezone = 'Asia/Kolkata'")
+        own = Client(connection=connection)
+        own.send("orders", {"a": "é"}, headers={"h": 1})
+        [message] = own.receive("orders")
+        assert (message.body, message.headers) == ({"a": "é"}, {"h": 1})
+        assert str(message.enqueued_at.tzinfo) == "Asia/Kolkata"
+
+
+def test_closed_connection_says_so(database: str) -> None:
+    connection = psycopg.Connection.connect(database)
+    connection.close()
+    with pytest.raises(ConnectionFailedError, match="closed"):
+        Client(connection=connection).send("orders", 1)
+    with pytest.raises(ConnectionFailedError, match="closed"):
+        Client(connection=connection).receive("orders")
+
+
+# Connections that break.
+
+
+def test_call_on_a_broken_connection_is_of_unknown_outcome(
+    database: str, client: Client, observer: Connection
+) -> None:
+    with psycopg.connect(database) as blocker:
+        with Tasks() as tasks:
+            blocker.execute("lock table spanmq.queue in access exclusive mode")
+            call = tasks.start(client.send, "orders", 1)
+            until(observer, SOMEBODY_WAITS)
+            observer.execute(f"{TERMINATE} and wait_event_type = 'Lock'")
+            with pytest.raises(
+                ConnectionLostError, match=r"pgmq\.send on queue 'orders': .* is unknown"
+            ) as caught:
+                call()
+            blocker.rollback()
+    assert (caught.value.function, caught.value.queue) == ("send", "orders")
+    assert isinstance(caught.value.__cause__, psycopg.Error)
+    client.send("orders", 2)
+    assert [message.body for message in client.peek("orders")] == [2]
+
+
+def test_idle_connections_that_broke_are_replaced_unseen(client: Client, observer: Connection) -> None:
+    with client.transaction(), client.transaction(), client.transaction():
+        pass
+    for _ in range(3):
+        observer.execute(TERMINATE)
+        for number in range(4):
+            client.send("orders", number)
+
+
+def test_broken_connection_in_a_transaction_is_of_unknown_outcome(
+    client: Client, observer: Connection
+) -> None:
+    def fail(*, early: bool) -> None:
+        with client.transaction() as transaction:
+            transaction.send("orders", 1)
+            observer.execute(
+                "select pg_terminate_backend(%s, 20000)", [transaction.connection.info.backend_pid]
+            )
+            if early:
+                transaction.send("orders", 2)
+
+    with pytest.raises(ConnectionLostError, match=r"pgmq\.send"):
+        fail(early=True)
+    with pytest.raises(ConnectionLostError, match="the commit"):
+        fail(early=False)
+    assert client.peek("orders") == []
+
+
+def test_network_that_broke_is_of_unknown_outcome(client: Client) -> None:
+    def fail() -> None:
+        with client.transaction() as transaction:
+            with socket.socket(fileno=os.dup(transaction.connection.fileno())) as cable:
+                cable.shutdown(socket.SHUT_RDWR)
+            transaction.send("orders", 1)
+
+    with pytest.raises(ConnectionLostError) as caught:
+        fail()
+    assert caught.value.sqlstate is None
+    assert client.peek("orders") == []
+
+
+def test_server_that_went_away_is_reported_and_found_again(
+    database: str, spanmq_server: str, client: Client
+) -> None:
+    name = sql.Identifier(str(conninfo_to_dict(database)["dbname"]))
+    with psycopg.connect(spanmq_server, autocommit=True) as observer:
+        with Client(database, pool_size=1, timeout=0.2, maintain_interval=None) as impatient:
+            connected(impatient)
+            impatient.send("orders", 1)
+            client.close()
+            with impatient.transaction() as transaction:
+                pid = transaction.connection.info.backend_pid
+            observer.execute(sql.SQL("alter database {} with allow_connections false").format(name))
+            observer.execute("select pg_terminate_backend(%s, 20000)", [pid])
+            # That the session is dead may be found before the call is sent, or after.
+            with pytest.raises((ConnectionFailedError, ConnectionLostError)):
+                impatient.metrics("orders")
+            observer.execute(sql.SQL("alter database {} with allow_connections true").format(name))
+            connected(impatient)
+            assert (impatient.metrics("orders")).length == 1

@@ -1,0 +1,48 @@
+# Generated from tests/client/_async/test_far_time.py by tools/generate_sync.py: change that file.
+
+"""A time that Python has not keeps nobody from a message: it is read as the nearest that Python has."""
+
+import psycopg
+import pytest
+
+from spanmq.client import Client
+from spanmq.far_time import EARLIEST, LATEST, read_time
+from spanmq.message import Message
+
+FAR = [EARLIEST, LATEST]
+
+
+@pytest.fixture
+def database(reused_database: str) -> str:
+    return reused_database
+
+
+@pytest.fixture
+def far(database: str) -> str:
+    """A queue with a message from long ago and one that waits for ever; likewise in the archive."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("select pgmq.create('orders')")
+        for vt in ("0044-03-15 00:00:00+00 BC", "294276-12-31 00:00:00+00"):
+            connection.execute("select pgmq.send('orders', '1', %s::timestamptz)", [vt])
+        connection.execute(
+            "insert into pgmq.a_orders (msg_id, vt, message)"
+            " values (7, '-infinity', '1'), (8, 'infinity', '1')"
+        )
+    return database
+
+
+def times(messages: list[Message]) -> list[object]:
+    return [each.leased_until for each in messages]
+
+
+def test_far_times_are_read_nearest(far: str) -> None:
+    with Client(far, maintain_interval=None) as client:
+        assert times(client.peek("orders", 9)) == FAR
+        assert times(client.peek_archive("orders", 9)) == FAR
+        # Popped it is gone, so that it must be read.
+        assert times(client.pop("orders")) == [EARLIEST]
+
+
+@pytest.mark.parametrize("text", ["2013-01-01T00:00:00+00:00", "2013-01-01T05:30:00.5+05:30"])
+def test_near_times_are_read_exactly(text: str) -> None:
+    assert read_time(text).isoformat() == text.replace(".5+", ".500000+")

@@ -1,0 +1,93 @@
+# Generated from tests/client/_async/test_lifetime.py by tools/generate_sync.py: change that file.
+
+"""Clients that outlive what they stand on: a transaction, the server's presence; and durable claims."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+from tests.client.concurrency import Tasks
+from tests.patience import WAIT_SECONDS
+
+from spanmq.client import Client
+from spanmq.concurrency import Event
+from spanmq.errors import NotPermittedError
+
+
+def test_client_of_a_transaction_ends_with_it(client: Client) -> None:
+    with client.transaction() as transaction:
+        transaction.send("orders", 1)
+    with client.transaction():
+        calls: list[Callable[[], object]] = [
+            lambda: transaction.send("orders", 2),
+            lambda: transaction.send_batch("orders", range(2_500)),
+            lambda: transaction.receive("orders"),
+            transaction.flavour,
+            lambda: transaction.transaction().__enter__(),
+        ]
+        for call in calls:
+            with pytest.raises(NotPermittedError, match="the transaction of this client is over"):
+                call()
+        with pytest.raises(NotPermittedError, match="the transaction of this client is over"):
+            _ = transaction.connection
+    assert (client.metrics("orders")).length == 1
+
+
+def test_server_that_was_away_for_long_is_found_by_a_waiting_call(
+    database: str,
+    spanmq_server: str,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("spanmq.link.RECONNECT_SECONDS", 0.1)
+    name = sql.Identifier(str(conninfo_to_dict(database)["dbname"]))
+    client.close()
+    with psycopg.connect(spanmq_server, autocommit=True) as observer:
+        with (
+            Client(database, pool_size=1, timeout=WAIT_SECONDS, maintain_interval=None) as patient,
+            Tasks() as tasks,
+        ):
+            with patient.transaction() as transaction:
+                pid = transaction.connection.info.backend_pid
+            observer.execute(sql.SQL("alter database {} with allow_connections false").format(name))
+            observer.execute("select pg_terminate_backend(%s, 20000)", [pid])
+            waiting = tasks.start(patient.metrics, "orders")
+            deadline = time.monotonic() + WAIT_SECONDS
+            # Its pool gives up, and more than once.
+            while caplog.text.count("reconnection attempt in pool 'spanmq' failed") < 2:
+                assert time.monotonic() < deadline
+                Event().wait(0.005)
+            observer.execute(sql.SQL("alter database {} with allow_connections true").format(name))
+            assert (waiting()).length == 0
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_claim_does_not_wait_for_the_disk_unless_told_to(
+    database: str, client: Client, observer: psycopg.Connection[Any], durable: bool
+) -> None:
+    # What was committed is on disk as soon as the commit returns only if it waited.
+    observer.execute(f"alter database {observer.info.dbname} set synchronous_commit = on")
+    observer.execute(
+        "create function seen() returns trigger language plpgsql as $$ begin "
+        "insert into public.settings values (current_setting('synchronous_commit')); return null; end $$"
+    )
+    observer.execute("create table settings (value text)")
+    observer.execute("create trigger seen after update or insert on spanmq.span execute function seen()")
+    with Client(database, durable_claims=durable, pool_size=1, maintain_interval=None) as claimer:
+        claimer.send("orders", 1)
+        observer.execute("truncate settings")
+        [message] = claimer.receive("orders")
+        claimed = observer.execute("select distinct value from settings").fetchall()
+        with claimer.transaction() as transaction:
+            transaction.receive("orders")
+            within = (transaction.connection.execute("show synchronous_commit")).fetchone()
+        assert claimed == [("on" if durable else "off",)]
+        assert within == ("on",)
+        assert (claimer.ack(message))[0].outcome == "acked"

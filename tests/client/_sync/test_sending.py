@@ -1,0 +1,133 @@
+# Generated from tests/client/_async/test_sending.py by tools/generate_sync.py: change that file.
+
+"""The options of send and send_batch."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import psycopg
+import pytest
+
+from spanmq import errors
+from spanmq.body import RawJson
+from spanmq.client import Client
+
+
+@pytest.fixture
+def database(reused_database: str) -> str:
+    return reused_database
+
+
+def test_options_reach_the_server(client: Client) -> None:
+    message_id = client.send("orders", 1, priority=3, expires_in=timedelta(hours=1), max_attempts=2)
+    [message] = client.peek("orders")
+    assert message.message_id == message_id
+    assert message.headers is not None
+    assert message.headers["x-spanmq-max-attempts"] == 2
+    expires_at = datetime.fromisoformat(message.headers["x-spanmq-expires-at"])
+    assert timedelta(minutes=59) < expires_at - message.enqueued_at < timedelta(minutes=61)
+
+
+def test_duplicate_gives_the_first_id(client: Client) -> None:
+    first = client.send("orders", 1, dedup_id='a "quoted", \\ and é')
+    assert client.send("orders", 2, dedup_id='a "quoted", \\ and é') == first
+    assert client.send("orders", 2, dedup_id="NULL") == first + 1
+    assert client.send_batch("orders", [3, 4, 5], dedup_ids=["b", None, "NULL"]) == [3, 4, 2]
+
+
+def test_id_that_is_reused_for_something_else_is_refused(client: Client) -> None:
+    first = client.send("orders", 1, dedup_id="a", fingerprint="x")
+    assert client.send_batch("orders", [1], dedup_ids=["a"], fingerprint="x") == [first]
+    for send in (
+        lambda: client.send("orders", 2, dedup_id="a", fingerprint="y"),
+        lambda: client.send_batch("orders", [3, 4], dedup_ids=["b", "a"], fingerprint="y"),
+    ):
+        with pytest.raises(errors.DedupIdReusedError):
+            send()
+    assert [message.body for message in client.peek("orders")] == [1]
+
+
+def test_batch_of_many_calls_is_deduplicated_as_one(client: Client) -> None:
+    ids = client.send_batch("orders", range(2_500), dedup_ids=(f"n{i % 1_200}" for i in range(2_500)))
+    assert len(ids) == 2_500
+    assert len(set(ids)) == 1_200
+    assert ids[:1_200] == ids[1_200:2_400]
+    assert (client.metrics("orders")).length == 1_200
+
+
+@pytest.mark.parametrize("count", [1, 3, 1_001])
+def test_ids_that_don_t_match_the_bodies_are_refused(client: Client, count: int) -> None:
+    for bodies in (range(2), range(1_000)):
+        with pytest.raises(errors.InvalidArgumentError):
+            client.send_batch("orders", bodies, dedup_ids=["a"] * count)
+    assert client.peek("orders") == []
+
+
+def test_what_no_message_can_have_is_refused(client: Client) -> None:
+    for options in (
+        {"priority": 10},
+        {"priority": 1.5},
+        {"expires_in": 0.0},
+        {"expires_in": -1},
+        {"max_attempts": 0},
+        {"dedup_id": ""},
+        {"dedup_id": "a\0"},
+        {"dedup_id": "a", "dedup_for": 0},
+        {"fingerprint": "a"},
+        {"ordered": 1},
+    ):
+        with pytest.raises(errors.InvalidArgumentError):
+            client.send("orders", 1, **options)
+    assert client.peek("orders") == []
+
+
+def test_delay_may_be_a_moment(client: Client) -> None:
+    at = datetime.now(UTC) + timedelta(minutes=5)
+    client.send("orders", 1, delay=at, priority=1)
+    client.send("orders", 2, delay=datetime.now(UTC) - timedelta(minutes=5), priority=1)
+    late, soon = client.peek("orders")
+    assert abs(late.leased_until - at) < timedelta(minutes=1)
+    assert soon.leased_until == soon.enqueued_at
+
+
+def test_ordered_sends_within_one_transaction(client: Client) -> None:
+    with client.transaction() as transaction:
+        ids = [transaction.send("orders", i, group="a", ordered=True) for i in range(3)]
+        ids += transaction.send_batch("orders", [3, 4], group=["a", "b"], ordered=True)
+    assert ids == [1, 2, 3, 4, 5]
+
+
+# More than a call carries, and too few for COPY. The last is refused by the server, or by the client.
+SPLIT = 1_500
+
+
+@pytest.mark.parametrize("last", [RawJson("{no json}"), object()], ids=["server", "client"])
+def test_batch_of_several_calls_of_which_the_last_is_refused_sends_nothing(
+    client: Client, database: str, last: object
+) -> None:
+    bodies = [*range(SPLIT), last]
+    with pytest.raises(errors.InvalidBodyError):
+        client.send_batch("orders", bodies)
+    with psycopg.Connection.connect(database, autocommit=True) as connection:
+        with pytest.raises(errors.InvalidBodyError):
+            Client(connection=connection).send_batch("orders", bodies)
+
+    assert (client.metrics("orders")).length == 0
+
+
+def test_upstream_pgmq_goes_on_with_plain_sends(upstream: Client) -> None:
+    assert upstream.send("orders", 1) == 1
+    assert upstream.send_batch("orders", [1, 2]) == [2, 3]
+    with pytest.raises(errors.NotSupportedByUpstreamError):
+        upstream.send("orders", 1, priority=1)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))),
+        datetime.min.replace(tzinfo=timezone(timedelta(hours=5))),
+    ],
+)
+def test_moment_beyond_the_years_that_python_knows_is_refused(client: Client, moment: datetime) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match="delay is out of range"):
+        client.send("orders", 1, delay=moment)

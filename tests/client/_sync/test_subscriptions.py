@@ -1,0 +1,45 @@
+# Generated from tests/client/_async/test_subscriptions.py by tools/generate_sync.py: change that file.
+
+"""Subscriptions through the client."""
+
+import psycopg
+import pytest
+
+from spanmq.client import Client
+from spanmq.errors import QueueBusyError, SubscriptionError
+
+
+@pytest.fixture
+def database(reused_database: str) -> str:
+    return reused_database
+
+
+def test_subscription_gets_what_the_queue_gets(client: Client) -> None:
+    client.send("orders", 1)
+    client.create_subscription("later", "orders")
+    client.create_subscription("all", "orders", waiting=True)
+    client.create_subscription("all", "orders")
+    client.send_batch("orders", [2, 3])
+    assert [each.body for each in client.receive("later", 9)] == [2, 3]
+    assert [each.body for each in client.receive("all", 9)] == [1, 2, 3]
+    assert [each.subscription for each in client.list_subscriptions("orders")] == ["all", "later"]
+    assert {each.queue for each in client.list_subscriptions()} == {"orders"}
+    for refused in (
+        lambda: client.send("all", 4),
+        lambda: client.create_subscription("more", "all"),
+        lambda: client.drop_queue("orders"),
+    ):
+        with pytest.raises(SubscriptionError):
+            refused()
+    assert client.drop_queue("all")
+    assert [each.subscription for each in client.list_subscriptions()] == ["later"]
+
+
+def test_transaction_that_stays_open_is_not_waited_for_indefinitely(database: str, client: Client) -> None:
+    hurry = "-c lock_timeout=200ms"
+    with psycopg.connect(database) as sender:
+        sender.execute("select pgmq.send('orders', '1')")
+        with psycopg.Connection.connect(database, options=hurry) as connection:
+            with pytest.raises(QueueBusyError, match="does not end"):
+                Client(connection=connection).create_subscription("late", "orders")
+    assert client.list_subscriptions() == []

@@ -1,0 +1,82 @@
+"""Calls that run beside the test, under matching names in the two worlds, as in `spanmq.concurrency`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
+
+import psycopg
+from tests.patience import WAIT_SECONDS
+
+POLL_SECONDS = 0.005
+SOMEBODY_WAITS = (
+    "select count(*) > 0 from pg_stat_activity where datname = current_database()"
+    " and pid <> pg_backend_pid() and wait_event_type = 'Lock'"
+)
+
+
+class AsyncTasks:
+    """Tasks of the test's event loop."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.wait_for(asyncio.gather(*self._tasks, return_exceptions=True), WAIT_SECONDS)
+
+    def start(
+        self, call: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any
+    ) -> Callable[[], Awaitable[Any]]:
+        """Start a call; return what waits for its result."""
+
+        async def run() -> Any:
+            return await call(*arguments, **options)
+
+        task = asyncio.create_task(run())
+        self._tasks.append(task)
+
+        async def result() -> Any:
+            return await asyncio.wait_for(asyncio.shield(task), WAIT_SECONDS)
+
+        return result
+
+
+class Tasks:
+    """Threads."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(64)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown()
+
+    def start(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[], Any]:
+        """Start a call; return what waits for its result."""
+        future = self._threads.submit(call, *arguments, **options)
+        return lambda: future.result(WAIT_SECONDS)
+
+
+async def until_async(observer: psycopg.Connection[Any], query: str) -> None:
+    """Return as soon as a query returns true, and let the event loop go on meanwhile."""
+    await asyncio.to_thread(until, observer, query)
+
+
+def until(observer: psycopg.Connection[Any], query: str) -> None:
+    """Return as soon as a query returns true."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < deadline:
+        observer.execute("select pg_stat_clear_snapshot()")
+        row = observer.execute(query.encode()).fetchone()
+        if row is not None and row[0]:
+            return
+        time.sleep(POLL_SECONDS)
+    raise AssertionError(query)

@@ -1,0 +1,86 @@
+"""What the tests of both clients share; `_async/conftest.py` has the clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from spanmq.testing import new_database, with_database
+
+DROP_QUEUES = "select pgmq.drop_queue(queue_name) from pgmq.list_queues()"
+COUNT_COPIES = """
+create sequence public.copies minvalue 0;
+create sequence public.copied_messages minvalue 0;
+grant all on sequence public.copies, public.copied_messages to public;
+alter function pgmq.copy_begin rename to copy_begin_before;
+create function pgmq.copy_begin(queue text, n int)
+returns table (log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
+language plpgsql as $$ begin
+    return query select * from pgmq.copy_begin_before(queue, n);
+    if found then
+        perform setval('public.copies', last_value + 1) from public.copies;
+        perform setval('public.copied_messages', last_value + n) from public.copied_messages;
+    end if;
+end $$"""
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """The event loop that tests and fixtures with `async def` run in."""
+    return "asyncio"
+
+
+@pytest.fixture
+def observer(database: str) -> Iterator[psycopg.Connection[Any]]:
+    """Another session in the same database."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def module_database(spanmq_server: str, spanmq_template: str) -> Iterator[str]:
+    """The DSN of a database with spanmq for all tests of a module."""
+    with new_database(spanmq_server, template=spanmq_template) as name:
+        yield with_database(spanmq_server, name)
+
+
+@pytest.fixture(scope="module")
+def module_upstream_database(spanmq_server: str, upstream_template: str) -> Iterator[str]:
+    """The same with upstream PGMQ."""
+    with new_database(spanmq_server, template=upstream_template) as name:
+        yield with_database(spanmq_server, name)
+
+
+@pytest.fixture
+def copied(observer: psycopg.Connection[Any]) -> Callable[[], tuple[int, int]]:
+    """Return a counter of the COPYs begun from now on, and of their messages: no rollback resets it."""
+    observer.execute(COUNT_COPIES)
+
+    def counts() -> tuple[int, int]:
+        row = observer.execute(
+            "select c.last_value, m.last_value from copies c, copied_messages m"
+        ).fetchone()
+        assert row is not None
+        return row[0], row[1]
+
+    return counts
+
+
+@pytest.fixture
+def reused_database(module_database: str) -> Iterator[str]:
+    """The DSN of a database without queues: four times cheaper than a new one."""
+    yield module_database
+    with psycopg.connect(module_database) as connection:
+        connection.execute("select pgmq.drop_queue(subscription) from pgmq.list_subscriptions()")
+        connection.execute(DROP_QUEUES)
+
+
+@pytest.fixture
+def reused_upstream_database(module_upstream_database: str) -> Iterator[str]:
+    """The same with upstream PGMQ."""
+    yield module_upstream_database
+    with psycopg.connect(module_upstream_database) as connection:
+        connection.execute(DROP_QUEUES)

@@ -1,0 +1,173 @@
+"""What a process does with the synchronous client: threads that it forgets, forks, Ctrl-C."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from typing import Any
+
+import psycopg
+import pytest
+from tests.client.concurrency import until
+from tests.patience import WAIT_SECONDS
+
+from spanmq.client import Client
+
+Connection = psycopg.Connection[Any]
+
+
+# Programs that end.
+
+
+def run(program: str, database: str, *, warnings: str = "error") -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-W", warnings, "-c", program, database],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_program_that_forgets_to_close_its_client_ends_quietly(database: str, client: Client) -> None:
+    process = run(
+        "import sys\n"
+        "from spanmq.client import Client\n"
+        "client = Client(sys.argv[1], maintain_interval=0.01)\n"
+        "client.send('orders', 1)\n"
+        "client.receive('orders')\n"
+        "client.receive('orders', wait=0.2)\n",
+        database,
+    )
+    assert process.communicate(timeout=WAIT_SECONDS) == ("", "")
+    assert process.returncode == 0
+
+
+def test_interrupted_wait_ends_at_once_and_takes_nothing(
+    database: str, client: Client, observer: Connection
+) -> None:
+    process = run(
+        "import sys\n"
+        "from spanmq.client import Client\n"
+        "with Client(sys.argv[1]) as client:\n"
+        "    print('waiting', flush=True)\n"
+        "    client.receive('orders', wait=300)\n",
+        database,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waiting\n"
+    until(
+        observer,
+        "select count(*) > 0 from pg_stat_activity where datname = current_database()"
+        " and pid <> pg_backend_pid() and query like '%receive%'",
+    )
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=WAIT_SECONDS)
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    client.send("orders", 1)
+    assert len(client.receive("orders")) == 1
+
+
+def test_client_that_was_called_before_a_fork_refuses_after_it(database: str, client: Client) -> None:
+    process = run(
+        "import os, sys\n"
+        "from spanmq.client import Client\n"
+        "from spanmq.errors import NotPermittedError\n"
+        "called, fresh = Client(sys.argv[1], pool_size=1), Client(sys.argv[1])\n"
+        "called.send('orders', 'before')\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try:\n"
+        "        called.send('orders', 'lost')\n"
+        "    except NotPermittedError as error:\n"
+        "        fresh.send('orders', error.message)\n"
+        "    called.close()\n"
+        "    os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "called.send('orders', 'after')\n",
+        database,
+        warnings="ignore",  # of threads in a program that forks
+    )
+    assert process.communicate(timeout=WAIT_SECONDS) == ("", "")
+    bodies = [message.body for message in client.peek("orders")]
+    assert bodies == [
+        "before",
+        "the client was opened by another process, and two can't share its connections",
+        "after",
+    ]
+
+
+# Threads that run maintenance.
+
+
+def keepers() -> set[threading.Thread]:
+    """Return the threads that run maintenance; a client of an earlier test may have left one."""
+    return {thread for thread in threading.enumerate() if thread.name == "spanmq maintenance"}
+
+
+def test_client_of_your_own_connection_runs_no_maintenance(database: str, observer: Connection) -> None:
+    before = keepers()
+    with Client(connection=observer, maintain_interval=0.001), Client(database, maintain_interval=None):
+        assert keepers() <= before
+
+
+def test_upstream_needs_no_maintenance(upstream_database: str, caplog: pytest.LogCaptureFixture) -> None:
+    before = keepers()
+    with Client(upstream_database, maintain_interval=0.001) as client:
+        client.list_queues()
+        for thread in keepers() - before:
+            thread.join(WAIT_SECONDS)
+            assert not thread.is_alive()
+    assert [record for record in caplog.records if record.name == "spanmq"] == []
+
+
+# A thread of the forgotten pool may be the one that frees it, which psycopg reports: it can't join itself.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+def test_client_that_nobody_uses_any_more_ends_its_threads(database: str, client: Client) -> None:
+    before = keepers()
+    forgotten = Client(database, maintain_interval=0.01)
+    forgotten.send("orders", 1)
+    watched = weakref.ref(forgotten)
+    [thread] = keepers() - before
+    # Found by a thread of its own pool, the pool would wait for that thread.
+    gc.disable()
+    try:
+        del forgotten
+        deadline = time.monotonic() + WAIT_SECONDS
+        while thread.is_alive() and time.monotonic() < deadline:
+            gc.collect()
+            thread.join(0.02)
+    finally:
+        gc.enable()
+    assert watched() is None
+    assert not thread.is_alive()
+
+
+def test_idle_maintenance_is_in_time(database: str, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause of a client that has been idle for long ends when the next time is due."""
+    pauses: list[float] = []
+    asked = threading.Event()
+    wait = threading.Event.wait
+    others = set(threading.enumerate())
+
+    def watched(event: threading.Event, timeout: float | None = None) -> bool:
+        thread = threading.current_thread()
+        if thread.name == "spanmq maintenance" and thread not in others and timeout is not None:
+            pauses.append(timeout)
+            if len(pauses) > 1:
+                asked.set()
+                return wait(event, 60)
+        return wait(event, timeout)
+
+    client.schedule("often", "orders", "0 * * * * *", 1)
+    monkeypatch.setattr(threading.Event, "wait", watched)
+    with Client(database, maintain_interval=0.01) as keeper:
+        keeper.open()
+        monkeypatch.setattr("spanmq.maintenance.IDLE_FACTOR", 1_000_000)
+        assert wait(asked, 30)
+        # Doubled from 0.01, and never longer than until the next minute.
+        assert max(pauses) <= 60

@@ -1,0 +1,5 @@
+"""The fixtures of tests/cli."""
+
+from tests.cli.conftest import orders
+
+__all__ = ["orders"]

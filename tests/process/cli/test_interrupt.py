@@ -1,0 +1,228 @@
+"""Ctrl-C and SIGTERM in the middle: nothing is left half done, and it is said how far it got."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from tests.cli.program import PROGRAM, ask, do, environment, finish, spanmq, started, wait_until
+from tests.patience import WAIT_SECONDS
+
+from spanmq.release import LOCK_KEY
+from spanmq.testing import wait_until_waiting
+
+WAITING = (
+    "select pid from pg_stat_activity where datname = current_database()"
+    " and wait_event_type = 'Lock' and pid <> pg_backend_pid()"
+)
+LISTENING = (
+    "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+    " and query ~* '^listen|await_messages'"
+)
+FINISHING = "spanmq: finishing what is on its way (Ctrl-C again: don't wait)\n"
+
+
+@contextmanager
+def senders_blocked(dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    """Make everybody who sends wait until the connection is rolled back."""
+    with psycopg.connect(dsn) as connection:
+        connection.execute("lock table spanmq.span in access exclusive mode")
+        yield connection
+
+
+def wait_for_a_blocked_session(dsn: str) -> None:
+    wait_until(lambda: ask(dsn, WAITING) is not None)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        wait_until_waiting(connection, ask(dsn, WAITING))
+
+
+def test_send_interrupted_between_batches_says_what_was_sent(orders: str) -> None:
+    with started("send", "orders", dsn=orders) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"1\n2\n3\n")
+        process.stdin.flush()
+        wait_until(lambda: ask(orders, "select count(*) from pgmq.q_orders") == 3, process)
+        process.send_signal(signal.SIGINT)
+        done = finish(process)
+    # The batch is there before the program has heard of it.
+    said = done.err.removeprefix(FINISHING)
+    assert (done.code, said) == (130, "spanmq: 3 messages were sent\nspanmq: interrupted\n")
+    assert ask(orders, "select count(*) from pgmq.q_orders") == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_other_signals_end_it_as_ctrl_c_does(orders: str, number: signal.Signals) -> None:
+    with senders_blocked(orders) as connection, started("send", "orders", dsn=orders) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"1\n2\n")
+        process.stdin.flush()
+        wait_for_a_blocked_session(orders)
+        process.send_signal(number)
+        connection.rollback()
+        done = finish(process)
+    said = f"{FINISHING}spanmq: 2 messages were sent\nspanmq: interrupted\n"
+    assert (done.code, done.err) == (128 + number, said)
+    assert ask(orders, "select count(*) from pgmq.q_orders") == 2
+
+
+def test_closed_terminal_does_not_end_what_nohup_runs(orders: str) -> None:
+    program = shlex.join([*PROGRAM, "send", "orders"])
+    with subprocess.Popen(
+        ["bash", "-c", f"trap '' HUP; exec {program}"], stdin=subprocess.PIPE, env=environment(orders)
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"1\n")
+        process.stdin.flush()
+        wait_until(lambda: ask(orders, "select count(*) from pgmq.q_orders") == 1, process)
+        process.send_signal(signal.SIGHUP)
+        process.communicate(b"2\n", timeout=WAIT_SECONDS)
+    assert process.returncode == 0
+    assert ask(orders, "select count(*) from pgmq.q_orders") == 2
+
+
+def test_batch_on_its_way_is_finished_and_counted(orders: str) -> None:
+    with senders_blocked(orders) as connection, started("send", "orders", dsn=orders) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"1\n2\n")
+        process.stdin.flush()
+        wait_for_a_blocked_session(orders)
+        process.send_signal(signal.SIGINT)
+        connection.rollback()
+        done = finish(process)
+    assert (done.code, done.err) == (130, f"{FINISHING}spanmq: 2 messages were sent\nspanmq: interrupted\n")
+    assert ask(orders, "select count(*) from pgmq.q_orders") == 2
+
+
+def test_second_interrupt_does_not_wait_and_says_that_it_does_not_know(orders: str) -> None:
+    with senders_blocked(orders) as connection, started("send", "orders", dsn=orders) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"1\n2\n")
+        process.stdin.flush()
+        wait_for_a_blocked_session(orders)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        assert process.stderr.readline().decode() == FINISHING
+        process.send_signal(signal.SIGINT)
+        done = finish(process)
+        connection.rollback()
+    assert done.code == 130
+    assert done.err == (
+        "spanmq: 0 messages were sent; a batch was on its way, and may have been sent\nspanmq: interrupted\n"
+    )
+    assert ask(orders, "select count(*) from pgmq.q_orders") == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_purge_changes_nothing(orders: str, number: signal.Signals) -> None:
+    ask(orders, "select count(*) from pgmq.send_batch('orders', array['1', '2']::jsonb[])")
+    with psycopg.connect(orders) as connection:
+        connection.execute("select from spanmq.span for update")
+        with started("purge", "orders", "--yes", dsn=orders) as process:
+            wait_for_a_blocked_session(orders)
+            process.send_signal(number)
+            done = finish(process)
+    assert (done.code, done.err) == (128 + number, "spanmq: interrupted\n")
+    assert ask(orders, "select count(*) from pgmq.q_orders") == 2
+
+
+@pytest.mark.parametrize("command", [["upgrade"], ["uninstall", "--yes"]])
+def test_interrupted_change_of_the_schema_changes_nothing(orders: str, command: list[str]) -> None:
+    looks = "select string_agg(version || applied_at, ' ' order by id) from spanmq.release"
+    before = ask(orders, looks)
+    with psycopg.connect(orders) as other:
+        # Who creates or drops anything waits for this one.
+        other.execute("select pg_advisory_xact_lock(%s)", [LOCK_KEY])
+        with started(*command, dsn=orders) as process:
+            wait_for_a_blocked_session(orders)
+            process.send_signal(signal.SIGINT)
+            done = finish(process)
+    assert (done.code, done.err) == (130, "spanmq: interrupted\n")
+    assert ask(orders, looks) == before
+    assert spanmq("verify", dsn=orders).code == 0
+
+
+def test_interrupted_installation_installs_nothing(empty_database: str) -> None:
+    with psycopg.connect(empty_database) as other:
+        other.execute("select pg_advisory_lock(%s)", [LOCK_KEY])
+        with started("install", dsn=empty_database) as process:
+            wait_for_a_blocked_session(empty_database)
+            process.send_signal(signal.SIGINT)
+            done = finish(process)
+    assert (done.code, done.err) == (130, "spanmq: interrupted\n")
+    assert ask(empty_database, "select count(*) from pg_namespace where nspname in ('pgmq', 'spanmq')") == 0
+
+
+def test_interrupted_adoption_leaves_pgmq_as_it_was(upstream_database: str) -> None:
+    do(upstream_database, "select pgmq.create('orders')", "select pgmq.send('orders', '1'::jsonb)")
+    with psycopg.connect(upstream_database) as other:
+        # Everything but the archive is locked by then.
+        other.execute("select count(*) from pgmq.a_orders")
+        with started("adopt", dsn=upstream_database) as process:
+            wait_for_a_blocked_session(upstream_database)
+            process.send_signal(signal.SIGINT)
+            done = finish(process)
+    assert (done.code, done.err) == (130, "spanmq: interrupted\n")
+    assert ask(upstream_database, "select to_regnamespace('spanmq')") is None
+    assert ask(upstream_database, "select msg_id from pgmq.read('orders', 30, 1)") == 1
+
+
+def test_interrupted_wait_takes_nothing(orders: str) -> None:
+    with started("receive", "orders", "--wait", 600, dsn=orders) as process:
+        wait_until(lambda: ask(orders, LISTENING) == 1, process)
+        process.send_signal(signal.SIGINT)
+        done = finish(process)
+    assert (done.code, done.out, done.err) == (130, "", "spanmq: interrupted\n")
+
+
+def test_wait_ends_as_soon_as_a_message_comes(orders: str) -> None:
+    ask(orders, "select pgmq.enable_notify_insert('orders', 0)::text")
+    with started("receive", "orders", "--wait", 600, "--json", dsn=orders) as process:
+        wait_until(lambda: ask(orders, LISTENING) == 1, process)
+        ask(orders, "select pgmq.send('orders', '7'::jsonb)")
+        done = finish(process)
+    assert (done.code, [each["body"] for each in done.records]) == (0, [7])
+
+
+def test_maintain_for_ever_ends_after_its_step(orders: str) -> None:
+    for number, code, said in (
+        (signal.SIGTERM, 0, ""),
+        (signal.SIGINT, 130, "spanmq: interrupted\n"),
+    ):
+        ask(orders, "select count(*) from pgmq.send_batch('orders', array_fill('1'::jsonb, array[40000]))")
+        with started("maintain", "--every", 600, dsn=orders) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith(b"orders ")
+            process.send_signal(number)
+            done = finish(process)
+        assert (done.code, done.err) == (code, said)
+
+
+def test_maintain_for_ever_outlives_an_error(orders: str) -> None:
+    healthy = ask(orders, "select pg_get_functiondef('pgmq.maintain'::regproc)")
+    with started("maintain", "--every", "0.05", dsn=orders) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b"orders ")
+        broken = "begin raise 'no luck' using errcode = '40001'; end"
+        do(orders, f"{healthy[: healthy.index('AS $function$')]} as $function$ {broken} $function$")
+        assert process.stderr.readline() == b"spanmq: conflict, nothing was changed: no luck\n"
+        do(orders, healthy, "select pgmq.create('more')")
+        assert any(line.startswith(b"more ") for line in iter(process.stdout.readline, b""))
+        process.send_signal(signal.SIGTERM)
+        assert finish(process).code == 0
+
+
+def test_top_goes_on_until_it_is_interrupted(orders: str) -> None:
+    with started("top", "--json", dsn=orders) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["queue"] == "orders"
+        process.send_signal(signal.SIGINT)
+        done = finish(process)
+    assert (done.code, done.err) == (0, "")

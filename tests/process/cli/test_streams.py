@@ -1,0 +1,58 @@
+"""Streams that are slow, closed, or that nobody reads any more."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+
+import pytest
+from tests.cli.program import (
+    PROGRAM,
+    ask,
+    environment,
+    finish,
+    started,
+    wait_until,
+)
+from tests.cli.test_send import bodies
+from tests.patience import WAIT_SECONDS
+
+
+@pytest.mark.parametrize("command", ["sql", "version"])
+def test_closed_pipe_ends_it_silently(database: str, command: str) -> None:
+    with started(command, dsn=database) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        assert process.wait(WAIT_SECONDS) == 1
+
+
+def test_closed_streams_are_empty_ones(orders: str) -> None:
+    command = shlex.join([*PROGRAM, "send", "orders"])
+    done = subprocess.run(["bash", "-c", f"{command} <&- >&- 2>&-"], env=environment(orders), check=False)
+    assert done.returncode == 0
+
+
+def test_who_reads_no_ids_any_more_is_told_what_was_sent(orders: str) -> None:
+    with started("send", "orders", "--json", dsn=orders) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdin.write(b"1\n2\n")
+        process.stdin.flush()
+        done = finish(process)
+    said = "spanmq: 2 messages were sent; nobody reads their ids any more\n"
+    assert (done.code, done.err) == (1, said)
+    assert bodies(orders) == [1, 2]
+
+
+def test_slow_lines_are_sent_without_waiting_for_a_full_batch(orders: str) -> None:
+    with started("send", "orders", dsn=orders) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"1\n2\n3")  # the third is not complete
+        process.stdin.flush()
+        wait_until(lambda: ask(orders, "select count(*) from pgmq.q_orders") == 2, process)
+        done = finish(process)
+    assert done.out == "sent 3 messages to orders\n"
+    assert bodies(orders) == [1, 2, 3]

@@ -1,0 +1,53 @@
+"""On a terminal: tables that fit it, questions, progress, and what is live."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.cli.program import ask, do, on_terminal
+
+
+def test_table_on_a_terminal_fits_it(orders: str) -> None:
+    do(orders, """select pgmq.send('orders', to_jsonb(repeat('[red]', 100) || e'\\u00fc'))""")
+    shown = on_terminal("peek", "orders", dsn=orders).out
+    assert "[red][red]" in shown
+    assert "…" in shown
+    assert max(map(len, shown.splitlines())) <= 300
+
+
+def test_what_destroys_asks_on_a_terminal(orders: str) -> None:
+    no = on_terminal("drop-queue", "orders", typed="\n", dsn=orders)
+    assert (no.code, "spanmq: nothing was changed" in no.out) == (1, True)
+    interrupted = on_terminal("purge", "orders", typed="\x03", dsn=orders)
+    assert (interrupted.code, "spanmq: interrupted" in interrupted.out) == (130, True)
+    assert ask(orders, "select count(*) from pgmq.list_queues()") == 1
+    yes = on_terminal("drop-queue", "orders", typed="y\n", dsn=orders)
+    assert (yes.code, "dropped queue orders" in yes.out) == (0, True)
+    assert ask(orders, "select count(*) from pgmq.list_queues()") == 0
+
+
+def test_long_sends_show_their_progress_on_a_terminal(orders: str) -> None:
+    lines = b"".join(b"%d\n" % number for number in range(3000))
+    shown = on_terminal("send", "orders", stdin=lines, dsn=orders).out
+    assert re.search(r"sending .*[123],000 messages", shown)
+    assert "sent 3,000 messages to orders" in shown
+
+
+def test_top_is_a_live_table_on_a_terminal(orders: str) -> None:
+    do(orders, "select pgmq.send('orders', '1'), pgmq.pause('orders')")
+    done = on_terminal("top", "--every", "0.1", "--times", 2, dsn=orders)
+    assert done.code == 0
+    assert "orders (paused)" in done.out
+    assert "oldest snapshot" in done.out
+
+
+def test_panel_is_drawn_on_a_terminal(database: str, tmp_path: Path) -> None:
+    log = str(tmp_path / "a.log")
+    load = "-fill-db 300 -workers 3 --work fixed:3"
+    done = on_terminal("simulate", "-logfile", log, *load.split(), dsn=database)
+    assert done.code == 0, done.out
+    for row in ("spanmq: handling", "waiting", "of 3 busy", "idle polls", "delivered again"):
+        assert row in done.out, done.out
+    # The panel goes away, the table stays.
+    assert "300 of 300 in" in done.out.rpartition("of 3 busy")[2]

@@ -1,0 +1,87 @@
+"""Pages of dead letters, policies, schedules and runs in a real browser: each act is done once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.dashboard.browser import Browser
+from tests.dashboard.conftest import rows
+from tests.service.running import service
+
+ROW = "#schedule-rows tr"
+
+
+@pytest.fixture
+def at_work(chromium: Browser, filled: str, tmp_path: Path) -> Iterator[Browser]:
+    """A browser at a service of the test's own; nothing was complained of at its end."""
+    with service(filled, tmp_path) as started:
+        chromium.address = started.address
+        chromium.open("/")
+        chromium.complaints()
+        yield chromium
+        assert chromium.complaints() == []
+
+
+def test_dead_letters_are_found_repaired_put_back_and_discarded(at_work: Browser, filled: str) -> None:
+    at_work.open("/dead-letters")
+    at_work.click("a.name[href$='queue=invoices']")
+    assert "timeout after" in at_work.text("main")
+    at_work.find("#error").send_keys("no such thing")
+    at_work.click("form.filters button")
+    assert "No dead letter is like that." in at_work.text("#letter-rows")
+    at_work.click("form.filters a.button")
+
+    at_work.click("#letter-rows a[href$='id=1']")
+    at_work.click("a[href*='/dead-letters/repair']")
+    body = at_work.find("#body")
+    body.clear()
+    body.send_keys('{"invoice": "repaired"}')
+    at_work.click("form.narrow button")
+    assert at_work.text("h1") == "Message 1"
+    assert rows(filled, "select message from pgmq.q_invoices where msg_id = 1") == [
+        ({"invoice": "repaired"},)
+    ]
+
+    at_work.open("/queue/dead-letters?queue=invoices")
+    at_work.click("a[href*='/dead-letters/redrive']")
+    assert at_work.text("#preview strong") == "1"
+    at_work.click("form[method=post] button.main")
+    assert "1 dead letters are messages again" in at_work.text(".notice")
+
+    at_work.open("/queue/dead-letters?queue=orders")
+    at_work.click("a[href*='/dead-letters/discard']")
+    at_work.find("#confirmation").send_keys("orders")
+    at_work.click("form.narrow button.danger")
+    assert "1 dead letters are gone" in at_work.text(".notice")
+    assert rows(filled, "select count(*) from pgmq.dead_letters('orders')") == [(0,)]
+
+
+def test_policy_is_found_and_changed(at_work: Browser, filled: str) -> None:
+    at_work.open("/policies")
+    at_work.click("a[href$='/queue/policy?queue=orders']")
+    setting = at_work.find("#setting-max_attempts")
+    setting.clear()
+    setting.send_keys("9")
+    at_work.click("form.narrow button.main")
+    assert "Changed: 1 settings." in at_work.text(".notice")
+    assert rows(filled, "select pgmq.get_policy('orders')->'max_attempts'") == [(9,)]
+
+
+def test_schedule_is_made_paused_resumed_and_ended(at_work: Browser, filled: str) -> None:
+    at_work.open("/schedules")
+    at_work.click("a[href='/schedules/new']")
+    for field, typed in (("name", "hourly"), ("queue", "mail"), ("cron", "0 * * * *")):
+        at_work.find(f"#{field}").send_keys(typed)
+    at_work.click("form.narrow button.main")
+    assert "hourly" in at_work.text(ROW)
+    at_work.click(f"{ROW} form[action='/schedules/pause'] button")
+    assert "paused" in at_work.text(ROW)
+    assert rows(filled, "select is_paused from pgmq.list_schedules()") == [(True,)]
+    at_work.click(f"{ROW} form[action='/schedules/resume'] button")
+    assert rows(filled, "select is_paused from pgmq.list_schedules()") == [(False,)]
+    at_work.click(f"{ROW} a.danger")
+    at_work.click("form.narrow button.danger")
+    assert "No message recurs." in at_work.text(ROW)
+    assert rows(filled, "select count(*) from pgmq.list_schedules()") == [(0,)]

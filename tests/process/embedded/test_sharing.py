@@ -1,0 +1,140 @@
+"""Several users of one embedded server: they join, leave, and are killed."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from psycopg.conninfo import conninfo_to_dict
+from tests.patience import WAIT_SECONDS
+from tests.process.embedded.processes import (
+    HOLDER,
+    Holder,
+    all_processes,
+    ask,
+    is_stopped,
+    start_python,
+    wait_until_stopped,
+)
+
+from spanmq import embedded
+from spanmq.embedded import keeper
+from spanmq.embedded.folder import ServerFolder
+
+
+def test_server_stops_with_its_last_user_and_keeps_the_data(folder: Path) -> None:
+    with embedded.start(folder) as first:
+        ask(first.dsn, "create table kept as select 42 as answer")
+    assert is_stopped(folder)
+    with embedded.start(folder) as second:
+        assert second.dsn == first.dsn
+        assert ask(second.dsn, "select answer from kept") == 42
+
+
+def test_closing_twice_lets_go_once(folder: Path) -> None:
+    with embedded.start(folder) as first, embedded.start(folder) as second:
+        second.close()
+        second.close()
+        assert ask(first.dsn, "select 1") == 1
+
+
+def test_processes_share_one_server_until_the_last_leaves(folder: Path) -> None:
+    first, second = Holder(folder), Holder(folder)
+    assert first.postmaster == second.postmaster
+    first.leave()
+    assert ask(second.dsn, "select 1") == 1
+    second.leave()
+    assert is_stopped(folder)
+
+
+def test_two_that_leave_together_stop_the_server(folder: Path) -> None:
+    holders = [Holder(folder) for _ in range(3)]
+    for holder in holders:
+        assert holder.process.stdin is not None
+        holder.process.stdin.write("\n")
+        holder.process.stdin.flush()
+    for holder in holders:
+        holder.process.communicate()
+    assert is_stopped(folder)
+
+
+def test_eight_that_start_together_make_one_server(folder: Path) -> None:
+    started = [start_python(HOLDER, str(folder)) for _ in range(8)]
+    said = [json.loads(process.stdout.readline()) for process in started if process.stdout]
+    assert len({each["postmaster"] for each in said}) == 1
+    assert [process.communicate("\n")[1] for process in started] == [""] * 8
+    assert is_stopped(folder)
+
+
+def test_killed_user_is_noticed_though_nobody_looks(folder: Path) -> None:
+    holder = Holder(folder)
+    holder.kill()
+    assert wait_until_stopped(folder)
+
+
+def test_killed_user_does_not_take_the_server_from_others(folder: Path) -> None:
+    with embedded.start(folder) as server:
+        Holder(folder).kill()
+        assert ask(server.dsn, "select 1") == 1
+    assert is_stopped(folder)
+
+
+def test_killed_users_temporary_server_goes_with_its_folder() -> None:
+    program = "import sys; from spanmq import embedded\nwith embedded.temporary() as server:\n"
+    process = start_python(program + "    print(server.folder, flush=True); sys.stdin.readline()")
+    assert process.stdout is not None
+    folder = Path(process.stdout.readline().strip())
+    assert (folder / "data").exists()
+    process.kill()
+    process.communicate()
+    assert keeper.wait_until(lambda: not folder.exists(), WAIT_SECONDS)
+
+
+def test_killed_user_of_a_long_path_leaves_no_folder_of_the_socket(parent: Path) -> None:
+    folder = parent / ("long" * 25)
+    holder = Holder(folder)
+    socket = str(conninfo_to_dict(holder.dsn)["host"])
+    assert not Path(socket).is_relative_to(parent)
+    holder.kill()
+    assert keeper.wait_until(lambda: not Path(socket).exists(), WAIT_SECONDS)
+
+
+def test_last_user_stops_the_server_without_its_keeper(folder: Path) -> None:
+    with embedded.start(folder):
+        place = ServerFolder(folder)
+        mine = [pid for pid in all_processes() if "keeper.py" in keeper.command_of(pid)]
+        [keeper_id] = [pid for pid in mine if place.tag in keeper.command_of(pid)]
+        os.kill(keeper_id, signal.SIGKILL)
+    assert is_stopped(folder)
+
+
+def test_forked_child_neither_holds_nor_stops_the_server(folder: Path) -> None:
+    program = HOLDER.replace("sys.stdin.readline()", "import os\nif os.fork() == 0: sys.exit()\nos.wait()")
+    program += "import psycopg\npsycopg.connect(server.dsn).close(); print('served', flush=True)"
+    output, errors = start_python(program, str(folder)).communicate()
+    assert output.endswith("served\n"), errors
+    assert is_stopped(folder)
+
+
+def test_forked_child_that_lives_on_does_not_keep_the_server(folder: Path) -> None:
+    program = """
+import os, sys
+from spanmq import embedded
+server = embedded.start(sys.argv[1])
+if os.fork() == 0:
+    sys.stdin.read()
+    os._exit(0)
+server.close()
+print("closed", flush=True)
+"""
+    process = start_python(program, str(folder))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "closed\n"
+    assert is_stopped(folder)
+    process.communicate("")
+
+
+def test_user_that_ends_without_a_word_lets_go(folder: Path) -> None:
+    program = "import sys; from spanmq import embedded; embedded.start(sys.argv[1])"
+    assert start_python(program, str(folder)).communicate()[1] == ""
+    assert is_stopped(folder)

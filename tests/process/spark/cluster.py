@@ -1,0 +1,111 @@
+"""A cluster of Spark's own kind (standalone), with two hosts: two addresses of loopback.
+
+Spark runs no speculative copy of a task on the host of its first attempt: not in local mode, and not on a
+`local-cluster`, whose workers all have the machine's name.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import pyspark
+from tests.patience import WAIT_SECONDS
+from tests.process.spark.rabbit import free_ports
+
+from spanmq.spark.java import java_home
+
+HOSTS: Final = ("127.0.0.1", "127.0.0.2")
+# What an executor has at least, and what a worker offers: one executor of one core.
+EXECUTOR: Final = "512m"
+OFFER: Final = "1g"
+SECONDS: Final = 300.0
+LAUNCHER: Final = Path(pyspark.__file__).parent / "bin" / "spark-class"
+
+
+class Cluster:
+    """A master, and a worker with one core on each host; `url` names it to a session."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._processes: list[subprocess.Popen[bytes]] = []
+        [self._port] = free_ports(1)
+        self.url = f"spark://{HOSTS[0]}:{self._port}"
+
+    def __enter__(self) -> Self:
+        address = ["--host", HOSTS[0], "--port", str(self._port)]
+        self._start("master", HOSTS[0], "master.Master", *address)
+        try:
+            self._await_master()
+            for host in HOSTS:
+                offer = ["--host", host, "--cores", "1", "--memory", OFFER]
+                work = ["--work-dir", str(self._folder / f"work-{host}")]
+                self._start(f"worker-{host}", host, "worker.Worker", *offer, *work, self.url)
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def _start(self, name: str, host: str, program: str, *words: str) -> None:
+        environment = {
+            **os.environ,
+            "JAVA_HOME": str(java_home()),
+            # Where their pages listen, too.
+            "SPARK_LOCAL_IP": host,
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            # For the processes that executors start.
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+        with (self._folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [LAUNCHER, f"org.apache.spark.deploy.{program}", "--webui-port", "0", *words],
+                env=environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._processes.append(process)
+
+    def _await_master(self) -> None:
+        deadline = time.monotonic() + SECONDS
+        while True:
+            with socket.socket() as tried:
+                if tried.connect_ex((HOSTS[0], self._port)) == 0:
+                    return
+            log = self._folder / "master.log"
+            assert self._processes[0].poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.02)
+
+    def _stop(self) -> None:
+        """Stop the workers, which stop their executors, then the master."""
+        for process in reversed(self._processes):
+            process.send_signal(signal.SIGTERM)
+        for process in reversed(self._processes):
+            try:
+                process.wait(WAIT_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def await_file(path: Path) -> None:
+    """Wait until another process has made a file."""
+    deadline = time.monotonic() + SECONDS
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{path} never was: {sorted(map(str, path.parent.iterdir()))}")
+        time.sleep(0.02)

@@ -1,0 +1,36 @@
+"""Whole Spark programs: jobs, brokers, kills. One worker has them all (GROUPS in tests/conftest.py)."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.process.spark.rabbit import rabbit
+from tests.spark.real_session import read, read_stream, spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["rabbit", "read", "read_stream", "spark"]
+collect_ignore_glob = [] if find_spec("pyspark") else ["*"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give all of these time: a time-out in a call to the JVM would fail every test after it, too."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(600))
+            if item.get_closest_marker("soak") and "SPANMQ_TEST_KILLS" not in os.environ:
+                item.add_marker(pytest.mark.skip(reason="starts a driver of its own: make soak-spark"))
+
+
+@pytest.fixture(scope="session")
+def connect_url(spark: SparkSession) -> str:
+    """Return the address of the session's server of Spark Connect."""
+    pytest.importorskip("grpc", reason="Spark Connect's client needs grpcio")
+    # Scala's object, which Java sees as the one instance of a class.
+    service = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+    return f"sc://127.0.0.1:{getattr(service, 'MODULE$').localPort()}"

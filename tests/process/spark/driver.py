@@ -1,0 +1,377 @@
+"""A driver that stops at named seams, where a test kills it.
+
+`python -m tests.process.spark.driver ACTS` runs all at once, each on the queue `orders` of its own database.
+A test in whose own session an act runs gives no seam.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+from unittest.mock import patch
+
+import pyarrow
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql.types import StructType
+
+from pyspark_spanmq import DefaultSource
+from spanmq.spark import rows, source
+from spanmq.spark.brokers.amqp import AmqpBroker
+from spanmq.spark.brokers.outgoing import Outgoing
+from spanmq.spark.jobs import dead_letters, delta, manifest
+from spanmq.spark.jobs import export as export_module
+from spanmq.spark.jobs.backfill import BackfillReport
+from spanmq.spark.jobs.backfill import backfill as run_backfill
+from spanmq.spark.jobs.migrate import MigrateReport
+from spanmq.spark.jobs.migrate import migrate as run_migrate
+from spanmq.spark.options import read_options
+from spanmq.spark.reader import RangePartition
+from spanmq.spark.session import adopt, java_options, session
+from spanmq.spark.stream import Offset, StreamReader
+from spanmq.spark.writer import CHUNK, StreamWriter, Writer, Written
+
+# In the order in which a batch passes them.
+STREAM_SEAMS: Final = ("claimed", "planned", "reading", "written", "committed", "settled")
+SEND_SEAMS: Final = ("copying", "copied", "published")
+# Delta is committed before the manifest is written; of Parquet files the manifest is the commit.
+EXPORT_SEAMS: Final = ("written", "verified", "files in place", "committed", "named")
+MIGRATE_SEAMS: Final = ("publishing", "half confirmed", "all confirmed")
+CHUNK_SEAMS: Final = ("begun", "done")
+NO_SEAM: Final = ""
+SEAM_OPTIONS: Final = ("seam", "folder", "after")
+HIT: Final = "hit"
+GROUPS: Final = 5
+
+
+@dataclass(frozen=True)
+class Act:
+    """What a driver does until it comes to the seam. `batch` are messages; `url` and `target` a broker's.
+
+    The seams of a migration are those of the batch with the message that follows message `after`; of dead
+    letters, of the transaction that follows on so many; of a stream that sends, of the epoch of this number.
+    """
+
+    what: str
+    dsn: str
+    folder: Path
+    seam: str
+    batch: int = 100
+    after: int = 0
+    url: str = ""
+    target: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Give it as `main` takes it."""
+        return {**asdict(self), "folder": str(self.folder)}
+
+
+class Stop:
+    """Stops for good where the process is to be killed."""
+
+    def __init__(self, seam: str, folder: Path) -> None:
+        self.seam, self.folder = seam, folder
+
+    def at(self, seam: str) -> None:
+        """Stop if this is the seam."""
+        if seam == self.seam:
+            (self.folder / HIT).touch()
+            time.sleep(3600)
+
+
+class StoppingReader(StreamReader):
+    def __init__(self, source: SeamSource, schema: StructType) -> None:
+        super().__init__(read_options(source.plain), schema)
+        self._stop = source.stop
+
+    def latestOffset(self, start: Offset, limit: Any) -> Offset:  # noqa: N802
+        """Stop before what is up to `start` is settled, after a claim, and after the last settlement."""
+        if start and start["lease"] > 0:
+            self._stop.at("committed")
+        end = super().latestOffset(start, limit)
+        if start and end != start:
+            self._stop.at("claimed")
+        elif start and start["lease"] > 0:
+            self._stop.at("settled")
+        return end
+
+    def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
+        """Stop when the offset is in the checkpoint, and no task has run."""
+        found = super().partitions(start, end)
+        if found:
+            self._stop.at("planned")
+        return found
+
+    def read(self, partition: RangePartition) -> Iterator[pyarrow.RecordBatch]:  # type: ignore[override]
+        """Stop in the middle of a task."""
+        for batch in super().read(partition):
+            yield batch
+            self._stop.at("reading")
+
+
+class StoppingWriter(Writer):
+    def __init__(self, source: SeamSource, schema: StructType) -> None:
+        super().__init__(read_options(source.plain), schema)
+        self._stop = source.stop
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
+        return super().write(stopping(iterator, self._stop))
+
+    def commit(self, messages: Sequence[Written | None]) -> None:  # type: ignore[override]
+        self._stop.at("copied")
+        super().commit(messages)
+        self._stop.at("published")
+
+
+class StoppingStreamWriter(StreamWriter):
+    """Stops in one epoch; Spark has not heard of it when it is published."""
+
+    def __init__(self, source: SeamSource, schema: StructType) -> None:
+        super().__init__(read_options(source.plain), schema)
+        self._stop, self._epoch = source.stop, int(source.options["after"])
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
+        _, epoch = self._identity()
+        return super().write(stopping(iterator, self._stop) if epoch == self._epoch else iterator)
+
+    def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
+        if batchId == self._epoch:
+            self._stop.at("copied")
+        super().commit(messages, batchId)
+        if batchId == self._epoch:
+            self._stop.at("published")
+
+
+def stopping(iterator: Iterator[pyarrow.RecordBatch], stop: Stop) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the batches of a task, and stop when some of its rows are in the log, if it has so many."""
+    passed = 0
+    for batch in iterator:
+        yield batch
+        passed += batch.num_rows
+        if passed > CHUNK:
+            stop.at("copying")
+    stop.at("copying")
+
+
+class SeamSource(DefaultSource):
+    """The source, with seams and options for them."""
+
+    @property
+    def plain(self) -> Mapping[str, str]:
+        return {key: value for key, value in self.options.items() if key.lower() not in SEAM_OPTIONS}
+
+    @property
+    def stop(self) -> Stop:
+        return Stop(self.options["seam"], Path(self.options["folder"]))
+
+    def schema(self) -> str:
+        return source.schema(self.plain)
+
+
+class StoppingSource(SeamSource):
+    @classmethod
+    def name(cls) -> str:
+        return "stopping"
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        return StoppingReader(self, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+        return StoppingWriter(self, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        return StoppingStreamWriter(self, schema)
+
+
+def named(given: Any, act: Act) -> Any:
+    """Name the source of a reader or writer: the one with seams, or the user's."""
+    given = given.option("dsn", act.dsn).option("queue", "orders")
+    return given.format("spanmq") if act.seam == NO_SEAM else with_seam(given.format("stopping"), act)
+
+
+def with_seam(given: Any, act: Act) -> Any:
+    """Set the options of a source with seams."""
+    return given.options(seam=act.seam, folder=str(act.folder), after=act.after)
+
+
+def stream(spark: SparkSession, act: Act) -> None:
+    """Drain the queue into a folder for each batch, which a replay overwrites."""
+    stop = Stop(act.seam, act.folder)
+
+    def write(frame: DataFrame, number: int) -> None:
+        frame.write.mode("overwrite").parquet(str(act.folder / "lake" / f"batch={number}"))
+        stop.at("written")
+
+    reader = named(spark.readStream, act)
+    frame = reader.options(maxOffsetsPerTrigger=act.batch, minPartitions=2).load()
+    writer = frame.writeStream.foreachBatch(write).option(
+        "checkpointLocation", str(act.folder / "checkpoint")
+    )
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def send(spark: SparkSession, act: Act) -> None:
+    """Send what the Parquet files of the folder `bodies` hold."""
+    adopt(spark)
+    writer = named(spark.read.parquet(str(act.folder / "bodies")).write, act)
+    writer.option("writerId", "load").mode("append").save()
+
+
+def relay(spark: SparkSession, act: Act) -> None:
+    """Send the same by a stream, a file in each epoch."""
+    adopt(spark)
+    reader = spark.readStream.schema("body string").option("maxFilesPerTrigger", 1)
+    writer = named(reader.parquet(str(act.folder / "bodies")).writeStream, act)
+    writer = writer.option("checkpointLocation", str(act.folder / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def backfill(spark: SparkSession, act: Act) -> BackfillReport:
+    """Send the same by the job, each group in its order. With a seam it is the only act of its driver."""
+    of = DataFrameWriter.format
+
+    def format_of(writer: DataFrameWriter, name: str) -> DataFrameWriter:
+        return of(writer, name) if act.seam == NO_SEAM else with_seam(of(writer, "stopping"), act)
+
+    order = "cast(get_json_object(body, '$.order') as long)"
+    with patch.object(DataFrameWriter, "format", format_of):
+        return run_backfill(
+            spark,
+            act.dsn,
+            "orders",
+            str(act.folder / "bodies"),
+            job_id="load",
+            body="body",
+            group=f"{order} % {GROUPS}",
+            order=order,
+        )
+
+
+def export(spark: SparkSession, act: Act, kind: str = "delta") -> export_module.ExportReport:
+    """Export the archive into a table in the folder `lake`."""
+    stop = Stop(act.seam, act.folder)
+    tally, verify, commit = export_module._tally, export_module._verify, delta.commit
+    write_manifest, note_export = manifest.write_manifest, rows.note_export
+
+    def tallying(written: DataFrame) -> tuple[int, int]:
+        stop.at("written")
+        return tally(written)
+
+    def verifying(*given: Any) -> None:
+        verify(*given)
+        stop.at("verified")
+
+    def committing(*given: Any) -> None:
+        stop.at("files in place")
+        commit(*given)
+        stop.at("committed")
+
+    def naming(*given: Any, **named: Any) -> None:
+        if kind != "delta":
+            stop.at("files in place")
+        write_manifest(*given, **named)
+
+    def noting(*given: Any) -> None:
+        stop.at("named")
+        note_export(*given)
+
+    with (
+        patch.object(export_module, "_tally", tallying),
+        patch.object(export_module, "_verify", verifying),
+        patch.object(delta, "commit", committing),
+        patch.object(export_module, "write_manifest", naming),
+        patch.object(rows, "note_export", noting),
+    ):
+        return export_module.export(spark, act.dsn, "orders", act.folder / "lake", format=kind)
+
+
+def export_parquet(spark: SparkSession, act: Act) -> export_module.ExportReport:
+    """Export the archive into Parquet files."""
+    return export(spark, act, "parquet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoppingBroker(AmqpBroker):
+    """A broker with seams."""
+
+    stop: Stop
+    after: int
+
+    def publish(self, messages: Sequence[Outgoing]) -> None:
+        """Stop before, between and after two halves."""
+        if messages[-1].message_id <= self.after:
+            super().publish(messages)
+            return
+        half = len(messages) // 2
+        self.stop.at("publishing")
+        super().publish(messages[:half])
+        self.stop.at("half confirmed")
+        super().publish(messages[half:])
+        self.stop.at("all confirmed")
+
+
+def migrate(spark: SparkSession, act: Act) -> MigrateReport:
+    """Send what waits to a broker."""
+    stop = Stop(act.seam, act.folder)
+    broker = StoppingBroker(url=act.url, routing_key=act.target, stop=stop, after=act.after)
+    checkpoint = act.folder / "checkpoint"
+    return run_migrate(spark, act.dsn, "orders", broker, checkpoint, batch=act.batch, tasks=1)
+
+
+def redrive(
+    spark: SparkSession, act: Act, do: dead_letters.Act = "redrive"
+) -> dead_letters.DeadLettersReport:
+    """Put all dead letters back, `batch` in a transaction."""
+    stop, name = Stop(act.seam, act.folder), f"{do}_chosen"
+    call, sizes = getattr(rows, name), [0]
+
+    def calling(*given: Any) -> int:
+        if sum(sizes) >= act.after:
+            stop.at("begun")
+        sizes.append(call(*given))
+        if sum(sizes) > act.after:
+            stop.at("done")
+        return sizes[-1]
+
+    with patch.object(rows, name, calling), patch.object(dead_letters, "CHUNK", act.batch):
+        return dead_letters.dead_letters(spark, act.dsn, "orders", act=do, all_causes=True, delay=0)
+
+
+def discard(spark: SparkSession, act: Act) -> dead_letters.DeadLettersReport:
+    """Delete all dead letters, `batch` in a transaction."""
+    return redrive(spark, act, "discard")
+
+
+ACTS: Final[dict[str, Callable[[SparkSession, Act], object]]] = {
+    each.__name__: each
+    for each in (stream, send, relay, backfill, export, export_parquet, migrate, redrive, discard)
+}
+
+
+def main(given: str) -> None:
+    """Run these acts; each ends at its seam, and holds there what it has."""
+    # It is soon killed.
+    frugal = java_options("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.extraJavaOptions": frugal}
+    acts = [Act(**{**each, "folder": Path(each["folder"])}) for each in json.loads(given)]
+    # A task that has stopped keeps its place.
+    spark = session(f"local[{2 * len(acts)}]", settings=settings)
+    spark.dataSource.register(StoppingSource)
+    for act in acts:
+        thread = threading.Thread(target=ACTS[act.what], args=(spark, act), daemon=True)
+        thread.start()
+        # One after the other: what Spark does the first time it does once.
+        while not (act.folder / HIT).exists():
+            if not thread.is_alive():
+                raise RuntimeError(f"{act.what} ended before its seam {act.seam}")
+            time.sleep(0.02)
+    time.sleep(3600)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,36 @@
+"""Kills a driver at named seams: one process, for its start is most of what a kill takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from tests.process.spark.driver import HIT, Act
+
+
+def kill(acts: Sequence[Act], *, seconds: float = 300) -> None:
+    """Let one driver come to the seams of all these acts, and kill it there with all its processes."""
+    for act in acts:
+        (act.folder / HIT).unlink(missing_ok=True)
+    log = acts[0].folder / "driver.log"
+    with log.open("w") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.process.spark.driver", json.dumps([act.as_json() for act in acts])],
+            start_new_session=True,
+            stdout=said,
+            stderr=said,
+        )
+    try:
+        deadline = time.monotonic() + seconds
+        while missed := [act.seam for act in acts if not (act.folder / HIT).exists()]:
+            assert process.poll() is None, f"{missed} was not hit: {log.read_text()}"
+            assert time.monotonic() < deadline, f"{missed}: {log.read_text()}"
+            time.sleep(0.02)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

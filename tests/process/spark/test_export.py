@@ -1,0 +1,146 @@
+"""Exports of dead letters and into Delta tables, audited by readers that are not Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.process.spark.lakes import (
+    archive,
+    delta_bodies,
+    delta_rows,
+    leftovers,
+    parquet_bodies,
+    parquet_rows,
+)
+
+from spanmq.client import Client
+from spanmq.errors import InvalidArgumentError, PipelineError
+from spanmq.spark.jobs.export import export
+from spanmq.spark.jobs.manifest import Manifest, write_manifest
+from spanmq.spark.jobs.report import report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_dead_letters_are_exported_with_their_stories_and_kept_until_then(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    client.send_batch("orders", range(6), group="a")
+    client.nack(client.receive("orders", 6), "first", category="TRANSIENT", retry_in=0)
+    client.reject(client.receive("orders", 4), "bad", error_class="ValueError", category="PERMANENT")
+    first = export(spark, database, "orders", tmp_path, table="dead_letters")
+    assert (first.exported, first.table) == (4, "dead_letters")
+    client.redrive("orders", quantity=1, delay=0)
+    client.reject(client.receive("orders", 2), "again", category="PERMANENT")
+    client.set_policy("orders", {"dead_letter_retention": "1 microsecond"})
+    while client.maintain():
+        pass
+    # One was put back, two more died: these two stay until the lake has them.
+    assert [each.error for each in client.dead_letters("orders")] == ["again", "again"]
+    assert export(spark, database, "orders", tmp_path, table="dead_letters").exported == 2
+    while client.maintain():
+        pass
+    assert client.dead_letters("orders", redriven=None) == []
+    found = sorted(parquet_rows(tmp_path, table="dead_letters"), key=lambda row: row["dead_letter_id"])
+    assert [row["message_id"] for row in found] == [1, 2, 3, 4, 1, 5]
+    assert {row["error"] for row in found} == {"bad", "again"}
+    assert [each["error"] for each in json.loads(found[0]["history"])] == ["first"]
+    told = report(spark, lake=tmp_path, page=tmp_path / "report.html")
+    assert told.queues == []
+    assert {(row["category"], row["outcome"]): row["failures"] for row in told.failures} == {
+        ("TRANSIENT", "retrying"): 5,
+        ("PERMANENT", "dead"): 6,
+    }
+    assert told.dead_letters[-1]["total"] == 6
+    assert "Dead letters, all so far" in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_delta_table_has_the_columns_of_the_archive(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    client.send_batch("orders", range(30), group="a")
+    archive(client, 30)
+    assert export(spark, database, "orders", tmp_path, format="delta").exported == 30
+    [row] = [row for row in delta_rows(tmp_path) if row["body"] == "7"]
+    archived = client.peek_archive("orders")[7]
+    assert (row["queue"], row["message_id"], row["group"]) == ("orders", 8, "a")
+    assert (row["archived_at"], row["day"]) == (archived.archived_at, f"{archived.archived_at:%Y-%m-%d}")
+
+
+class KilledError(BaseException):
+    pass
+
+
+def killed(*_: object) -> None:
+    raise KilledError
+
+
+def killed_after_the_commit(lake: Path, each: Manifest, *, is_pending: bool = False) -> None:
+    if not is_pending:
+        raise KilledError
+    write_manifest(lake, each, is_pending=True)
+
+
+@pytest.mark.parametrize(
+    ("format", "before", "after", "after_act"),
+    [
+        # Of Parquet files the manifest is the commit; the last act is that retention hears of it.
+        ("parquet", "spanmq.spark.jobs.export.write_manifest", "spanmq.spark.rows.note_export", killed),
+        (
+            "delta",
+            "spanmq.spark.jobs.delta.commit",
+            "spanmq.spark.jobs.export.write_manifest",
+            killed_after_the_commit,
+        ),
+    ],
+)
+def test_export_killed_before_its_commit_never_was_and_after_it_counts(
+    client: Client,
+    spark: SparkSession,
+    database: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    format: Any,  # noqa: A002
+    before: str,
+    after: str,
+    after_act: Any,
+) -> None:
+    bodies = delta_bodies if format == "delta" else parquet_bodies
+
+    def run(expected: int) -> None:
+        assert export(spark, database, "orders", tmp_path, format=format).exported == expected
+
+    client.send_batch("orders", range(90))
+    archive(client, 30)
+    run(30)
+    archive(client, 30)
+    for place, act, quantity in ((before, killed, 30), (after, after_act, 60)):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, act)
+            with pytest.raises(KilledError):
+                run(0)
+        assert bodies(tmp_path) == list(range(quantity))
+    archive(client, 30)
+    run(30)
+    run(0)
+    assert bodies(tmp_path) == list(range(90))
+    assert leftovers(tmp_path) == set()
+
+
+def test_folder_of_another_format_or_table_that_is_none_is_refused(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    client.send("orders", 1)
+    archive(client, 1)
+    export(spark, database, "orders", tmp_path / "lake")
+    with pytest.raises(PipelineError, match="in use: its table archive is of format parquet, not delta"):
+        export(spark, database, "orders", tmp_path / "lake", format="delta")
+    with pytest.raises(InvalidArgumentError, match="Did you mean delta"):
+        export(spark, database, "orders", tmp_path / "other", format="detla")
+    with pytest.raises(InvalidArgumentError, match="Did you mean dead_letters"):
+        export(spark, database, "orders", tmp_path / "other", table="dead_leters")
+    assert not (tmp_path / "other").exists()

@@ -1,0 +1,287 @@
+"""The jobs: what they write is audited by readers that are not Spark, and they may be killed anywhere."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from tests.process.spark.lakes import archive, leftovers, parquet_bodies
+from typer.testing import CliRunner
+
+from spanmq.cli.app import app
+from spanmq.client import Client
+from spanmq.errors import InvalidArgumentError, InvalidBodyError, PipelineError
+from spanmq.spark.jobs.backfill import backfill
+from spanmq.spark.jobs.export import export, follow, missing
+from spanmq.spark.jobs.manifest import read_manifests, union, within
+from spanmq.spark.jobs.report import report
+from spanmq.spark.progress import told_of_tasks
+from spanmq.spark.rows import Range
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_export_is_incremental_and_each_message_is_there_once(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    client.send_batch("orders", range(1000))
+    archive(client, 300)
+    assert export(spark, database, "orders", lake, dry_run=True).exported == 300
+    assert not lake.exists()
+    first = export(spark, database, "orders", lake)
+    assert (first.exported, first.exported_before) == (300, 0)
+    # Out of order: the last first, and a gap of what is deleted.
+    with psycopg.connect(database) as late:
+        Client(connection=late).archive("orders", list(range(301, 401)))
+        # Of other spans: the first transaction holds its own.
+        client.archive("orders", list(range(513, 1001)))
+        assert export(spark, database, "orders", lake).exported == 488
+        late.commit()
+    client.delete("orders", list(range(401, 451)))
+    assert export(spark, database, "orders", lake).exported == 100
+    assert export(spark, database, "orders", lake).exported == 0
+    assert parquet_bodies(lake) == [*range(400), *range(512, 1000)]
+    assert leftovers(lake) == set()
+    assert list(lake.glob("archive/queue=orders/day=*"))
+
+
+def test_export_that_follows_goes_on_until_it_is_told_to_stop(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    client.send_batch("orders", range(30))
+    rounds: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        rounds.append(seconds)
+        # The second export has nothing to do.
+        if len(rounds) == 2:
+            archive(client, 10)
+        return len(rounds) == 3
+
+    archive(client, 20)
+    done = follow(spark, database, "orders", tmp_path, every=7, wait=wait)
+    assert [each.exported for each in done] == [20, 10]
+    assert rounds == [7, 7, 7]
+    assert parquet_bodies(tmp_path) == list(range(30))
+    with pytest.raises(InvalidArgumentError, match="more than 0 seconds"):
+        next(follow(spark, database, "orders", tmp_path, every=0, wait=wait))
+
+
+def test_command_that_follows_ends_in_good_order(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    client.send_batch("orders", range(10))
+    archive(client, 10)
+
+    def stop_after_the_first() -> None:
+        while not read_manifests(tmp_path, "orders"):
+            time.sleep(0.02)
+        # To the thread that waits: another's signal would not end its wait.
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+    stopper = threading.Thread(target=stop_after_the_first)
+    stopper.start()
+    arguments = ["export", "orders", "--to", str(tmp_path), "--follow", "--every", "600", "--json"]
+    done = CliRunner().invoke(app, ["pipeline", *arguments, "--dsn", database])
+    stopper.join()
+    assert (done.exit_code, done.stderr) == (0, "")
+    [told] = [json.loads(line) for line in done.stdout.splitlines()]
+    assert told["exported"] == 10
+    done = CliRunner().invoke(app, ["pipeline", *arguments, "--dry-run", "--dsn", database])
+    assert (done.exit_code, "choose one of" in done.stderr) == (2, True)
+
+
+def test_export_that_differs_from_the_archive_does_not_count_and_keeps_it(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spanmq.spark.jobs import export as module
+
+    client.send_batch("orders", range(10))
+    archive(client, 5)
+    export(spark, database, "orders", tmp_path)
+    archive(client, 5)
+    verify = module._verify
+
+    def verify_after(change: str) -> Any:
+        def verifying(*given: Any) -> None:
+            with psycopg.connect(database, autocommit=True) as connection:
+                connection.execute(change.encode())
+            verify(*given)
+
+        return verifying
+
+    # What the lake gets is not what the archive has: another body, and a row less.
+    for change in (
+        "update pgmq.a_orders set message = '77' where msg_id = 8",
+        "delete from pgmq.a_orders where msg_id = 9",
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "_verify", verify_after(change))
+            with pytest.raises(PipelineError, match=r"queue orders: \d rows were written with checksum"):
+                export(spark, database, "orders", tmp_path)
+    assert parquet_bodies(tmp_path) == list(range(5))
+    client.set_policy("orders", {"archive_retention": "1 microsecond"})
+    while client.maintain():
+        pass
+    assert sorted(message.body for message in client.peek_archive("orders")) == [5, 6, 9, 77]
+    assert export(spark, database, "orders", tmp_path).exported == 4
+    assert parquet_bodies(tmp_path) == [0, 1, 2, 3, 4, 5, 6, 9, 77]
+
+
+def test_retention_waits_for_the_lake(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    client.send_batch("orders", range(10))
+    archive(client, 5)
+    export(spark, database, "orders", tmp_path)
+    archive(client, 5)
+    client.set_policy("orders", {"archive_retention": "1 microsecond"})
+    while client.maintain():
+        pass
+    assert [message.body for message in client.peek_archive("orders")] == [5, 6, 7, 8, 9]
+    assert client.forget_export("orders", str(tmp_path.resolve()))
+    while client.maintain():
+        pass
+    assert client.peek_archive("orders") == []
+
+
+def test_folder_in_use_is_refused(client: Client, spark: SparkSession, database: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").touch()
+    with pytest.raises(PipelineError, match="in use"):
+        export(spark, database, "orders", tmp_path)
+
+
+def test_ranges_are_joined_and_what_is_missing_is_found() -> None:
+    assert union([(1, 3)], [(7, 9), (4, 5)]) == [(1, 5), (7, 9)]
+    assert within([(1, 5), (7, 9)], 4, 8) == [(4, 5), (7, 8)]
+    extent = Range("q", "t", 1, 0)
+    assert missing(extent, 1, 9, [(1, 9)]) == []
+    [gap] = missing(extent, 1, 9, [(1, 5)])
+    assert gap.where == "not ('{[1,5]}'::int8multirange @> t.msg_id)"
+    [gap] = missing(replace(extent, where="t.queue_id = 1", key="t.id"), 1, 9, [(1, 5)])
+    assert gap.where == "t.queue_id = 1 and not ('{[1,5]}'::int8multirange @> t.id)"
+
+
+def test_report_counts_what_was_archived(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    client.send_batch("orders", range(100), group=["<a>" if i % 2 else None for i in range(100)])
+    client.receive("orders", 10, lease=0)
+    archive(client, 100)
+    export(spark, database, "orders", tmp_path / "lake")
+    page = tmp_path / "report.html"
+    found = report(spark, lake=tmp_path / "lake", page=page)
+    [queue] = found.queues
+    assert (queue["queue"], queue["messages"], queue["delivered_again"]) == ("orders", 100, 10)
+    assert 0 <= queue["waited_p50"] <= queue["waited_p95"] <= queue["waited_max"] < 60
+    assert [(row["attempt"], row["count"]) for row in found.attempts] == [(1, 90), (2, 10)]
+    assert sum(row["messages"] for row in found.windows) == 100
+    assert [(row["group"], row["messages"]) for row in found.groups] == [("<a>", 50)]
+    text = page.read_text("utf-8")
+    assert "<svg" in text
+    assert "&lt;a&gt;" in text
+    direct = report(spark, dsn=database, queue="ord*")
+    assert direct.queues == found.queues
+    dry = report(spark, lake=tmp_path / "lake", page=tmp_path / "none.html", dry_run=True)
+    assert (dry.queues, dry.failures, dry.windows) == ([{"queue": "orders", "messages": 100}], [], [])
+    assert not (tmp_path / "none.html").exists()
+
+
+def test_report_of_nothing_is_an_error(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    with pytest.raises(PipelineError, match="holds no export"):
+        report(spark, lake=tmp_path)
+    for dry_run in (False, True):
+        with pytest.raises(PipelineError, match="nothing to report"):
+            report(spark, dsn=database, queue="orders", dry_run=dry_run)
+    with pytest.raises(InvalidArgumentError):
+        report(spark)
+
+
+def test_backfill_puts_the_rows_of_a_group_in_order(
+    client: Client, spark: SparkSession, database: str
+) -> None:
+    frame = spark.range(0, 300, numPartitions=4).selectExpr("id", "if(id % 4 = 0, null, id % 4) as customer")
+    load = partial(backfill, spark, database, "orders", frame, job_id="load", body="cast(id as string)")
+    with pytest.raises(InvalidArgumentError, match="order within a group only"):
+        load(order="id")
+    assert load(group="customer", order="-id", headers="""if(id = 7, '{"trace": 1}', null)""").sent == 300
+    received = sorted(client.receive("orders", 1000), key=lambda message: message.message_id)
+    for group in "123":
+        places = [message.body for message in received if message.group == group]
+        assert places == sorted(places, reverse=True)
+        assert len(places) == 75
+    assert [message.headers for message in received if message.body == 7] == [
+        {"trace": 1, "x-pgmq-group": "3"}
+    ]
+
+
+def test_backfill_that_fails_says_why_in_one_message(
+    client: Client, spark: SparkSession, database: str
+) -> None:
+    frame = spark.range(2).selectExpr("if(id = 1, '{broken', '1') as n")
+    with pytest.raises(InvalidBodyError, match="into queue orders, segment log_") as caught:
+        backfill(spark, database, "orders", frame, job_id="load", body="n")
+    assert "Traceback" not in str(caught.value)
+    with pytest.raises(PipelineError, match="nowhere"):
+        backfill(spark, database, "orders", "/nowhere", job_id="load")
+    assert client.metrics("orders").length == 0
+
+
+def test_backfill_keeps_to_its_rate(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    frame = spark.range(0, 120, numPartitions=2).selectExpr("cast(id as string) as n")
+    began = time.monotonic()
+    done = backfill(spark, database, "orders", frame, job_id="slow", body="n", rate=100)
+    # Two tasks of 60 rows, each with half of it.
+    assert time.monotonic() - began > 1.2
+    assert (done.sent, client.metrics("orders").length) == (120, 120)
+    with pytest.raises(InvalidArgumentError, match="1 row a second or more"):
+        backfill(spark, database, "orders", frame, job_id="none", rate=0)
+
+
+def test_who_waits_is_told_of_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    go = tmp_path / "go"
+
+    def tell(done: int, n: int) -> None:
+        told.append((done, n))
+        go.touch()
+
+    def wait(batches: Any) -> Any:
+        for batch in batches:
+            while not go.exists():
+                time.sleep(0.01)
+            yield batch
+
+    frame = spark.range(0, 30, numPartitions=3).mapInArrow(wait, "id long")
+    with told_of_tasks(spark, tell):
+        assert len(frame.collect()) == 30
+    assert told[0][1] == 3
+
+
+def test_wrong_credentials_are_one_message(spark: SparkSession, database: str, tmp_path: Path) -> None:
+    dsn = database.replace("postgres@", "nobody_known@")
+    for arguments in (
+        ["export", "orders", "--to", str(tmp_path / "lake")],
+        ["report", "orders"],
+        ["backfill", "orders", str(tmp_path), "--job-id", "one"],
+        ["dead-letters", "orders"],
+    ):
+        done = CliRunner().invoke(app, ["pipeline", *arguments, "--dsn", dsn])
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert 'role "nobody_known" does not exist' in done.stderr
+        assert "Traceback" not in done.stderr
+    assert not (tmp_path / "lake").exists()

@@ -1,0 +1,26 @@
+"""The benches that compare workers run, and count right."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from bench.workers.targets import PGMQ, Run, verdicts
+
+from spanmq import Client
+
+
+def test_contestant_handles_all_and_tells_the_time(empty_database: str) -> None:
+    command = [sys.executable, "-m", "bench.workers.contestant", "spanmq", empty_database, "500"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    seconds, cost = map(float, done.stdout.split())
+    assert min(seconds, cost) > 0
+    with Client(empty_database) as client:
+        assert client.metrics("bench").length == 0
+
+
+def test_targets_are_judged() -> None:
+    for rate, latency_ms, missed in ((8_000.0, 3.0, 0), (5_999.0, 21.0, 4)):
+        rates = {"spanmq": [rate] * 3, PGMQ: [20_000.0], "procrastinate": [100.0], "pgqueuer": [2_000.0]}
+        judged = verdicts(Run(rates, [1.0] * 10, [2.0] * 10, [latency_ms] * 10))
+        assert [verdict for _, _, verdict in judged].count("MISSED") == missed

@@ -1,0 +1,122 @@
+"""`spanmq worker` as a user runs it: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.program import finish, started, wait_until
+from tests.patience import WAIT_SECONDS
+
+from spanmq import Client
+
+JOBS = """
+import time
+from pathlib import Path
+
+def ship(message):
+    if message.body == "bad":
+        raise ValueError("no such order")
+
+def slow(message):
+    Path("begun").touch()
+    while not Path("end").exists():
+        time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "jobs.py").write_text(JOBS)
+    return tmp_path
+
+
+@contextmanager
+def worker(folder: Path, dsn: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+    with started("worker", *map(str, arguments), dsn=dsn, cwd=folder, stdin=subprocess.DEVNULL) as process:
+        yield process
+
+
+def events(process: subprocess.Popen[bytes], wanted: str, count: int = 1) -> list[dict[str, Any]]:
+    """Read events until so many of a name have come; give these."""
+    found: list[dict[str, Any]] = []
+    assert process.stdout is not None
+    while len(found) < count:
+        line = process.stdout.readline()
+        assert line, finish(process)
+        event = json.loads(line)
+        found += [event] if event["event"] == wanted else []
+    return found
+
+
+def test_worker_handles_messages_until_it_is_terminated(client: Client, database: str, folder: Path) -> None:
+    client.send_batch("orders", ["good", "bad"])
+    client.set_policy("orders", {"backoff_base": 600, "jitter": False})
+    with worker(folder, database, "jobs:ship", "-q", "orders", "--json", "--name", "w1") as process:
+        settled = events(process, "message_settled", 2)
+        process.send_signal(signal.SIGTERM)
+        done = finish(process)
+    assert {event["outcome"] for event in settled} == {"acked", "retrying"}
+    assert done.code == 0
+    assert "worker_started worker=w1 queues=orders" in done.err
+    assert "outcome=retrying attempt=1" in done.err
+    assert 'error="no such order"' in done.err
+    assert "worker_stopping worker=w1 reason=SIGTERM" in done.err
+
+
+def test_ctrl_c_waits_for_the_handler_that_runs(client: Client, database: str, folder: Path) -> None:
+    client.send("orders", 1)
+    with worker(folder, database, "jobs:slow", "-q", "orders", "--json") as process:
+        wait_until((folder / "begun").exists, process)
+        process.send_signal(signal.SIGINT)
+        events(process, "worker_stopping")
+        (folder / "end").touch()
+        assert [event["outcome"] for event in events(process, "message_settled")] == ["acked"]
+        done = finish(process)
+    assert (done.code, done.err.splitlines()[-1]) == (130, "spanmq: interrupted")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_second_signal_ends_it_at_once(
+    client: Client, database: str, folder: Path, number: signal.Signals
+) -> None:
+    client.send("orders", 1)
+    with worker(folder, database, "jobs:slow", "-q", "orders", "--json") as process:
+        wait_until((folder / "begun").exists, process)
+        process.send_signal(signal.SIGTERM)
+        events(process, "worker_stopping")
+        process.send_signal(number)
+        assert process.wait(WAIT_SECONDS) == -number
+    assert client.metrics("orders").visible_length == 0  # its lease runs out by itself
+
+
+def test_worker_gives_back_after_the_grace(client: Client, database: str, folder: Path) -> None:
+    client.send("orders", 1)
+    with worker(folder, database, "jobs:slow", "-q", "orders", "--grace", "0.1") as process:
+        wait_until((folder / "begun").exists, process)
+        process.send_signal(signal.SIGTERM)
+        assert finish(process).code == 0
+    assert [message.attempt for message in client.receive("orders")] == [1]
+
+
+def test_command_serves_metrics_on_this_machine(client: Client, database: str, folder: Path) -> None:
+    with worker(folder, database, "jobs:ship", "-q", "orders", "--metrics-port", "0", "--json") as process:
+        # Before that nobody listens to signals.
+        events(process, "worker_started")
+        assert process.stderr is not None
+        line = process.stderr.readline().decode()
+        found = re.search(r"metrics_served address=(http://127\.0\.0\.1:\d+/metrics)", line)
+        assert found is not None, line
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(found[1], timeout=WAIT_SECONDS) as answer:
+            assert "spanmq_worker_messages_held" in answer.read().decode()
+        process.send_signal(signal.SIGTERM)
+        assert finish(process).code == 0

@@ -1,0 +1,71 @@
+"""`spanmq worker --json` whose events nobody reads, or nobody can read any more: it goes on."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from tests.cli.program import finish, wait_until
+from tests.patience import WAIT_SECONDS
+from tests.process.worker.test_command import worker
+
+from spanmq import Client
+from spanmq.cli.line_writer import LINES_MAX
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "jobs.py").write_text("def ship(message): pass\n")
+    return tmp_path
+
+
+def test_worker_goes_on_though_nobody_reads_its_events(client: Client, database: str, folder: Path) -> None:
+    # Two events each: more than a pipe and the worker itself hold together.
+    sent = client.send_batch("orders", range(LINES_MAX))
+    with worker(folder, database, "jobs:ship", "-q", "orders", "--json") as process:
+        wait_until(lambda: not client.metrics("orders").length, process)
+        process.send_signal(signal.SIGTERM)
+        done = finish(process)
+    assert done.code == 0
+    assert "events_dropped" in done.err
+    events = [json.loads(line) for line in done.out.splitlines()]
+    dropped = sum(event["count"] for event in events if event["event"] == "events_dropped")
+    assert dropped > 0
+    about_messages = [event for event in events if event["event"] in ("message_handled", "message_settled")]
+    assert len(about_messages) + dropped >= 2 * len(sent)
+    assert events[-1]["event"] == "worker_stopped"
+
+
+def test_worker_goes_on_though_the_reader_of_its_events_is_gone(
+    client: Client, database: str, folder: Path
+) -> None:
+    with worker(folder, database, "jobs:ship", "-q", "orders", "--json") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["event"] == "worker_started"
+        process.stdout.close()
+        for number in range(3):
+            client.send("orders", number)
+            wait_until(lambda: not client.metrics("orders").length, process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT_SECONDS) == 0
+        assert process.stderr is not None
+        said = process.stderr.read().decode()
+        # For `communicate`, which would look at it again.
+        process.stdout = None
+    assert said.count("events_unread") == 1
+    assert "Traceback" not in said
+
+
+def test_worker_goes_on_though_nobody_reads_its_log(client: Client, database: str, folder: Path) -> None:
+    # Three lines and more for each lot: a pipe holds 64 kB.
+    client.send_batch("orders", range(LINES_MAX))
+    with worker(folder, database, "jobs:ship", "-q", "orders", "--log-level", "debug") as process:
+        wait_until(lambda: not client.metrics("orders").length, process)
+        process.send_signal(signal.SIGTERM)
+        done = finish(process)
+    assert done.code == 0
+    lines = done.err.splitlines()
+    assert sum(int(line.rpartition("=")[2]) for line in lines if line.startswith("log_dropped")) > 0
+    assert "worker_stopped" in lines[-1]

@@ -1,0 +1,121 @@
+"""Workers that are stopped dead, killed while they extend or end, and ten who keep house at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.cli.program import wait_until
+from tests.patience import WAIT_SECONDS
+from tests.process.worker import audit
+from tests.process.worker.test_kill import LEASE_SECONDS, process, wait_until_empty
+from tests.worker.running import working
+
+from spanmq import Client, Message
+from spanmq.worker.event import MessageSettled
+
+
+def test_worker_that_slept_through_its_lease_settles_nothing(
+    client: Client, database: str, tmp_path: Path
+) -> None:
+    """As on a machine that was suspended: the handler has begun, and its heartbeat stands still with it."""
+    log = tmp_path / "log"
+    [message_id] = client.send_batch("orders", [1])
+    with process(database, log, "--lease", LEASE_SECONDS, "--seam", "begun") as worker:
+        # It stands still in its handler: it is told of once, and it does not end.
+        os.waitid(os.P_PID, worker.pid, os.WSTOPPED)
+        [(attempt, _)] = audit.read(log).stories[message_id].deliveries
+        begun, end = threading.Event(), threading.Event()
+
+        def handle(message: Message) -> None:
+            begun.set()
+            end.wait(WAIT_SECONDS)
+
+        with working(database, handle) as record:
+            assert begun.wait(WAIT_SECONDS)
+            worker.send_signal(signal.SIGCONT)
+            wait_until(lambda: (attempt, "stale") in audit.read(log).stories[message_id].outcomes, worker)
+            # Its ack came while the other one holds the message.
+            assert client.metrics("orders").length == 1
+            end.set()
+            [settled] = record.wait(MessageSettled)
+        assert (settled.message_id, settled.outcome, settled.attempt) == (message_id, "acked", attempt + 1)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(WAIT_SECONDS) == 0
+    assert audit.read(log).acked == set()
+    assert client.metrics("orders").length == 0
+
+
+@pytest.mark.parametrize("seam", ["lease_extended", "worker_stopping", "worker_stopped"])
+def test_nothing_is_lost_when_a_worker_is_killed_as_it_extends_or_ends(
+    client: Client, database: str, tmp_path: Path, seam: str
+) -> None:
+    log = tmp_path / "log"
+    sent = client.send_batch("orders", range(30))
+    work_ms = 2 * LEASE_SECONDS * 1000 if seam == "lease_extended" else 20
+    options = ("--lease", LEASE_SECONDS, "--work-ms", work_ms, "--seam", seam)
+    with process(database, log, *options) as worker:
+        wait_until(lambda: worker.poll() is not None or bool(audit.read(log).stories))
+        if seam != "lease_extended":
+            worker.send_signal(signal.SIGTERM)
+        assert worker.wait(WAIT_SECONDS) == -signal.SIGKILL
+    # Something to do for the next one in any case: before its first message it may not listen to signals.
+    sent.append(client.send("orders", 30))
+    with process(database, log, "--lease", LEASE_SECONDS) as worker:
+        wait_until_empty(client, worker)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(WAIT_SECONDS) == 0
+    found = audit.read(log)
+    assert found.seams == [seam]
+    assert {number for number, story in found.stories.items() if story.is_handled} == set(sent)
+    # What a worker that ends gave back comes again before its lease is over, with the same attempt.
+    if seam == "lease_extended":
+        # The log tells the end of a lease as it was at first: what came again did so after a longer one.
+        assert audit.faults(found, sent, lease=LEASE_SECONDS) == []
+    assert all(
+        sum(outcome == "acked" for _, outcome in story.outcomes) <= 1 for story in found.stories.values()
+    )
+
+
+def test_ten_who_keep_house_at_once_disturb_nobody(client: Client, database: str, tmp_path: Path) -> None:
+    """Small segments, so that there is something to keep: they are made, truncated and dropped under load."""
+    client.drop_queue("orders")
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("select pgmq.create('orders')")
+        connection.execute("update spanmq.queue set segment_size = 1024 where name = 'orders'")
+    log, stop = tmp_path / "log", threading.Event()
+    problems: list[BaseException] = []
+    kept: list[str] = []
+
+    def keep_house() -> None:
+        try:
+            with Client(database, maintain_interval=None, pool_size=1) as keeper:
+                while not stop.is_set():
+                    kept.extend(step.action for step in keeper.maintain())
+        except BaseException as error:  # noqa: BLE001, raised in the test's own thread
+            problems.append(error)
+
+    keepers = [threading.Thread(target=keep_house) for _ in range(10)]
+    sent: list[int] = []
+    with process(database, log, "--lease", LEASE_SECONDS) as worker:
+        for keeper in keepers:
+            keeper.start()
+        try:
+            for _ in range(20):
+                sent += client.send_batch("orders", range(250))
+            wait_until_empty(client, worker)
+        finally:
+            stop.set()
+            for keeper in keepers:
+                keeper.join(WAIT_SECONDS)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(WAIT_SECONDS) == 0
+    assert problems == []
+    assert kept
+    found = audit.read(log)
+    assert found.acked == set(sent)
+    assert audit.faults(found, sent, lease=LEASE_SECONDS) == []

@@ -1,0 +1,159 @@
+"""Headers, bodies and attributes that SQL wrote: no message harms its neighbours or passes for another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import httpx
+import psycopg
+import pytest
+from tests.cli.program import ask, do
+from tests.service.running import Running, service
+from tests.service.sqs.conftest import Make, client_of
+from tests.service.sqs.test_signature import query, texts
+
+ANYBODY: Final = {"access_key_id": "ANYBODY", "secret_access_key": "none"}
+# jsonb expressions: whatever a role may write that may send.
+HEADERS: Final = {
+    "attributes that are a string": """'{"x-sqs-attributes": "boom"}'""",
+    "an attribute that is an object": """'{"x-sqs-attributes": {"a": {}}}'""",
+    "an attribute that is a number": """'{"x-sqs-attributes": {"a": 5}}'""",
+    "a value that is a number": """'{"x-sqs-attributes": {"a": {"DataType": "String", "String": 5}}}'""",
+    "a type that does not exist": """'{"x-sqs-attributes": {"a": {"DataType": "Odd", "String": "x"}}}'""",
+    "a value that is not base64": """'{"x-sqs-attributes": {"a": {"DataType": "Binary", "Binary": "ß"}}}'""",
+    "ids that are objects": """'{"x-sqs-dedup": {"a": 1}, "x-sqs-trace": [1], "x-sqs-sent": "abc"}'""",
+    "a group that is an object": """'{"x-pgmq-group": {"a": 1}}'""",
+    "a group with a control character": """'{"x-pgmq-group": "a\\u0001b"}'""",
+    "a list": "'[1]'",
+    "a string": """'"x"'""",
+    "a number": "5::text",
+    "a number of 5,000 digits": """'{"a": 1' || repeat('0', 5000) || '}'""",
+    "a hint without a fact": """'{"x-sqs-moved": {"a": 1}}'""",
+}
+
+
+def attempts(dsn: str, queue: str) -> list[int]:
+    return list(ask(dsn, f"select jsonb_agg(read_ct order by msg_id) from pgmq.q_{queue}"))
+
+
+@pytest.mark.parametrize("headers", HEADERS.values(), ids=HEADERS.keys())
+def test_message_with_odd_headers_is_received_with_its_neighbours(
+    http: httpx.Client, queue: str, service_database: str, headers: str
+) -> None:
+    do(
+        service_database,
+        f"select pgmq.send('{queue}', '0'), pgmq.send('{queue}', '1', ({headers})::jsonb),"
+        f" pgmq.send('{queue}', '2')",
+    )
+    values = {"QueueUrl": f"/{queue}", "MaxNumberOfMessages": 10, "AttributeNames": ["All"]}
+    values["MessageAttributeNames"] = ["All"]
+    answer = http.post("/", json=values, headers={"x-amz-target": "AmazonSQS.ReceiveMessage"})
+    assert answer.status_code == 200, answer.text
+    messages = answer.json()["Messages"]
+    assert [message["Body"] for message in messages] == ["0", "1", "2"]
+    assert "MessageAttributes" not in messages[1]
+
+
+def test_body_that_xml_cannot_hold_is_received_as_json(
+    keyed: Running, key: dict[str, str], sqs: Any, make: Make, service_database: str
+) -> None:
+    url = make()
+    name = url.rpartition("/")[2]
+    bodies = ['"a\\u0001b"', '"\\uffff"', '{"a": "\\u001f \\uffff"}', '"plain"']
+    sends = ", ".join(f"pgmq.send('{name}', '{body}')" for body in bodies)
+    do(service_database, f"select {sends}")
+    shown = {"QueueUrl": url, "MaxNumberOfMessages": "10", "VisibilityTimeout": "0"}
+    older = texts(query(keyed.address, key, "ReceiveMessage", **shown), "Body")
+    newer = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
+    assert older == [message["Body"] for message in newer]
+    assert [json.loads(str(text)) for text in older[:3]] == [json.loads(body) for body in bodies[:3]]
+    assert older[3] == "plain"
+
+
+def test_message_does_not_pass_for_another(sqs: Any, make: Make, service_database: str) -> None:
+    url = make()
+    name = url.rpartition("/")[2]
+    own = sqs.send_message(QueueUrl=url, MessageBody="x")["MessageId"]
+    forged = {
+        "x-sqs-message-id": own,
+        "x-sqs-sent": "1",
+        "x-sqs-sender": "SPANMQTHEADMIN",
+        "x-sqs-source": "secret",
+        "x-sqs-moved": True,
+    }
+    do(service_database, f"select pgmq.send('{name}', '1', '{json.dumps(forged)}'::jsonb)")
+    found = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, MessageSystemAttributeNames=["All"])
+    first, second = found["Messages"]
+    assert first["MessageId"] == own != second["MessageId"]
+    assert second["Attributes"]["SentTimestamp"] != "1"
+    assert "DeadLetterQueueSourceArn" not in second["Attributes"]
+    assert second["Attributes"]["SenderId"] == first["Attributes"]["SenderId"] == "000000000000"
+
+
+def test_attributes_that_sql_wrote_wrongly_stop_no_queue(sqs: Any, make: Make, service_database: str) -> None:
+    dead, odd = make("dead"), make("odd")
+    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    url = make(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 2}))
+    name = odd.rpartition("/")[2]
+    wrong = {
+        "VisibilityTimeout": "soon",
+        "DelaySeconds": "-1",
+        "DeduplicationScope": "odd",
+        "QueueName": url.rpartition("/")[2],
+        # It names a queue, but not how often a message may be received.
+        "RedrivePolicy": json.dumps({"deadLetterTargetArn": arn}),
+    }
+    do(service_database, f"select pgmq.set_sqs_queue('{name}', '{json.dumps(wrong)}')")
+    sqs.send_message(QueueUrl=odd, MessageBody="x")
+    assert [each["Body"] for each in sqs.receive_message(QueueUrl=odd)["Messages"]] == ["x"]
+    assert sqs.list_dead_letter_source_queues(QueueUrl=dead)["queueUrls"] == [url]
+    assert sqs.start_message_move_task(SourceArn=arn, DestinationArn=arn.removesuffix("dead"))["TaskHandle"]
+    assert odd in sqs.list_queues()["QueueUrls"]
+
+
+@pytest.mark.parametrize("fault", ["dropped", "full", "not granted"])
+def test_message_that_cannot_become_a_dead_letter_is_received_once_more(
+    sqs: Any, make: Make, service_database: str, fault: str
+) -> None:
+    dead = make("dead")
+    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    url = make(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1}))
+    name = url.rpartition("/")[2]
+    sqs.send_message(QueueUrl=url, MessageBody="spent")
+    sqs.receive_message(QueueUrl=url, VisibilityTimeout=0)
+    sqs.send_message(QueueUrl=url, MessageBody="fresh")
+    if fault == "dropped":
+        sqs.delete_queue(QueueUrl=dead)
+    elif fault == "full":
+        sqs.send_message(QueueUrl=dead, MessageBody="first")
+        do(service_database, f"""select pgmq.set_policy('{name}dead', '{{"max_backlog": 1}}')""")
+    else:
+        do(
+            service_database,
+            "update spanmq.sqs_queue s set redrive_by = 'dropped role' from spanmq.queue q"
+            f" where q.queue_id = s.queue_id and q.name = '{name}'",
+        )
+    messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
+    assert sorted(message["Body"] for message in messages) == ["fresh", "spent"]
+
+
+def test_error_after_a_claim_costs_no_attempt(database: str, tmp_path: Path) -> None:
+    do(database, "select pgmq.create('q')")
+    hint = '{"x-sqs-moved": true}'
+    do(database, f"select pgmq.send('q', '1', '{hint}'::jsonb), pgmq.send('q', '2')")
+    with service(database, tmp_path, "--statement-timeout", 1.0) as running, running.client() as http:
+        form = urlencode({"Action": "ReceiveMessage", "QueueUrl": "/q", "MaxNumberOfMessages": "10"})
+        kind = {"content-type": "application/x-www-form-urlencoded"}
+        with psycopg.connect(database) as blocker:
+            blocker.execute("lock table spanmq.sqs_moved in access exclusive mode")
+            assert http.post("/", content=form, headers=kind).status_code == 503
+        sqs = client_of(running.address, ANYBODY)
+        url = sqs.get_queue_url(QueueName="q")["QueueUrl"]
+        found = sqs.receive_message(
+            QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=20, AttributeNames=["All"]
+        )
+        counts = [each["Attributes"]["ApproximateReceiveCount"] for each in found["Messages"]]
+        assert counts == ["1", "1"]

@@ -1,0 +1,217 @@
+"""Requests without a valid token take nothing from those that have one, however slow or many they are."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import select
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+from tests.cli.program import wait_until
+from tests.patience import WAIT_SECONDS
+from tests.service.running import Running, service, token
+from tests.service.sqs.conftest import client_of
+
+from spanmq.client import Client
+from spanmq.service.gate import Gate
+from spanmq.service.settings import Settings
+
+FORM = "POST /sign-in HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+BUDGET = ("--requests-max", 4, "--anonymous-max", 4)
+
+
+@pytest.fixture(scope="module")
+def guarded(service_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A service with small budgets, which no test may leave full."""
+    folder = tmp_path_factory.mktemp("anonymous")
+    with service(service_database, folder, *BUDGET, tokens=True) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def secret(service_database: str) -> str:
+    return token(service_database, "innocent", verbs="look")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Wait until what a test has hung up on is noticed."""
+    if "guarded" not in request.fixturenames:
+        yield
+        return
+    running, secret = request.getfixturevalue("guarded"), request.getfixturevalue("secret")
+    yield
+    with running.client(secret) as client:
+        wait_until(lambda: "\nspanmq_requests_at_work 1.0" in client.get("/metrics").text)
+
+
+def dial(running: Running) -> socket.socket:
+    place = urlsplit(running.address)
+    return socket.create_connection((place.hostname, place.port), timeout=WAIT_SECONDS)
+
+
+def statuses(connections: list[socket.socket], count: int) -> list[bytes]:
+    """Return the status lines of so many answers, in the order in which they come."""
+    left = list(connections)
+    lines: list[bytes] = []
+    while len(lines) < count:
+        ready, _, _ = select.select(left, [], [], WAIT_SECONDS)
+        assert ready, f"{len(lines)} of {count} were answered"
+        for connection in ready:
+            lines.append(connection.recv(65_536).split(b"\r\n")[0])
+            left.remove(connection)
+    return lines
+
+
+def amazon(access_key_id: str) -> str:
+    now = datetime.now(UTC)
+    credential = f"{access_key_id}/{now:%Y%m%d}/us-east-1/sqs/aws4_request"
+    return (
+        f"POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Date: {now:%Y%m%dT%H%M%SZ}\r\n"
+        f"X-Amz-Target: AmazonSQS.ListQueues\r\nAuthorization: AWS4-HMAC-SHA256 Credential={credential}, "
+        f"SignedHeaders=host;x-amz-date;x-amz-target, Signature={'0' * 64}\r\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "header", ["", "Authorization: Bearer spanmq_wrong\r\n", "Cookie: spanmq_session=x\r\n"]
+)
+def test_slow_sign_ins_leave_token_holders_their_turn(guarded: Running, secret: str, header: str) -> None:
+    with ExitStack() as stack, guarded.client(secret) as innocent:
+        slow = [stack.enter_context(dial(guarded)) for _ in range(6)]
+        for connection in slow:
+            connection.sendall(f"{FORM}{header}Content-Length: 1000\r\n\r\n".encode())
+        # As many as no budget holds; the others say nothing more.
+        assert all(b" 503 " in line for line in statuses(slow, 2))
+        assert innocent.get("/v1/queues").status_code == 200
+
+
+def test_address_with_slow_sign_ins_leaves_others_their_own(guarded: Running) -> None:
+    with ExitStack() as stack, guarded.client() as other:
+        slow = [stack.enter_context(dial(guarded)) for _ in range(3)]
+        for connection in slow:
+            connection.sendall(f"{FORM}X-Forwarded-For: 192.0.2.1\r\nContent-Length: 1000\r\n\r\n".encode())
+        statuses(slow, 1)
+        form = {"token": "spanmq_wrong"}
+        # Not of our page: that is said of it, when it was read.
+        assert other.post("/sign-in", data=form, headers={"X-Forwarded-For": "192.0.2.2"}).status_code == 403
+        assert other.post("/sign-in", data=form, headers={"X-Forwarded-For": "192.0.2.1"}).status_code == 503
+
+
+def test_slow_bodies_under_an_access_key_leave_others_their_turn(
+    guarded: Running, secret: str, service_database: str
+) -> None:
+    with Client(service_database, maintain_interval=None) as client:
+        known, other = (client.create_access_key(verbs=["look"]) for _ in range(2))
+    with ExitStack() as stack, guarded.client(secret) as innocent:
+        slow = [stack.enter_context(dial(guarded)) for _ in range(6)]
+        for connection in slow:
+            connection.sendall(f"{amazon(known.access_key_id)}Content-Length: 1000\r\n\r\n".encode())
+        assert all(b" 503 " in line for line in statuses(slow, 2))
+        assert innocent.get("/v1/queues").status_code == 200
+        key = {"access_key_id": other.access_key_id, "secret_access_key": str(other.secret)}
+        client_of(guarded.address, key).list_queues()
+
+
+def test_large_body_without_a_token_is_refused_unread(guarded: Running, service_database: str) -> None:
+    with Client(service_database, maintain_interval=None) as client:
+        key = client.create_access_key(verbs=["look"])
+    for head, size in ((FORM, 10_000), (amazon(key.access_key_id), 5 * 1024 * 1024)):
+        with dial(guarded) as connection:
+            connection.sendall(f"{head}Content-Length: {size}\r\n\r\n".encode())
+            [line] = statuses([connection], 1)
+            assert b" 413 " in line, head
+
+
+def test_large_body_without_a_length_is_refused_when_it_is_too_large(guarded: Running) -> None:
+    with guarded.client() as client:
+        done = client.post(
+            "/sign-in",
+            content=iter([b"x" * 5_000] * 3),
+            headers={"Content-Type": "application/x-www-form-urlencoded"},
+        )
+    assert done.status_code == 413
+
+
+def test_wrong_secrets_are_refused_unseen_and_a_right_one_is_not(
+    guarded: Running, secret: str, service_database: str
+) -> None:
+    new = token(service_database, "new", verbs="look")
+    here = {"X-Forwarded-For": "192.0.2.10"}
+
+    def ask(shown: str, headers: dict[str, str] = here) -> int:
+        given = {"Authorization": f"Bearer {shown}", **headers}
+        return client.get("/v1/queues", headers=given).status_code
+
+    with guarded.client() as client:
+        assert ask(secret) == 200
+        # One wrong secret, however often, is one.
+        assert {ask("spanmq_old") for _ in range(40)} == {401}
+        tried = 0
+        while ask(f"spanmq_{tried}") == 401:
+            tried += 1
+            assert tried < 1000
+        assert tried >= 10
+        # The same count for people.
+        page = client.get("/sign-in", headers=here)
+        form = {"token": "spanmq_guess", "form_token": re.findall(r'form_token" value="(\w+)"', page.text)[0]}
+        assert client.post("/sign-in", data=form, headers=here).status_code == 429
+        # A secret that was right here lately is never refused; a new one, from elsewhere, is not either.
+        assert ask(secret) == 200
+        assert ask(new) == 429
+        assert ask(new, {"X-Forwarded-For": "192.0.2.11"}) == 200
+        assert ask(new) == 200
+
+
+def passing(gate: Gate, app: Any) -> tuple[asyncio.Event, asyncio.Task[None], list[Message]]:
+    """Begin a request whose client does not take the answer before the event."""
+    taken, sent = asyncio.Event(), list[Message]()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+        await taken.wait()
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/docs",
+        "scheme": "http",
+        "headers": [],
+        "client": ("192.0.2.1", 1),
+    }
+    return taken, asyncio.ensure_future(gate.over(app)(scope, receive, send)), sent
+
+
+def test_answers_that_are_not_taken_count_as_anonymous() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"large"})
+
+    async def scene() -> list[int]:
+        gate = Gate(Settings(dsn="postgresql:///none", requests_max=2, anonymous_max=2))
+        begun = [passing(gate, app) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert gate.at_work == 3
+        for taken, task, _ in begun:
+            taken.set()
+            await task
+        assert gate.at_work == 0
+        return [sent[0]["status"] for _, _, sent in begun]
+
+    assert asyncio.run(scene()) == [200, 503, 503]
+
+
+def test_requests_without_tokens_have_the_whole_service(http: httpx.Client) -> None:
+    assert http.put("/v1/queues/whole", json={}).status_code == 200
+    assert http.post("/v1/queues/whole/messages", json={"body": "x" * 100_000}).status_code == 201

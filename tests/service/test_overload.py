@@ -1,0 +1,101 @@
+"""More than the service or its database can do now: requests wait, then they are told to come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import psycopg
+from tests.cli.program import ask, wait_until
+from tests.patience import WAIT_SECONDS
+from tests.service.running import patient, service, token
+from tests.service.test_waiting import ON_THE_SERVICE
+
+# Of a table that nobody looks at but who asks for it, not those either who keep house.
+LOCK = "lock table spanmq.category_rule in access exclusive mode"
+
+
+def error_of(done: httpx.Response) -> tuple[int, str]:
+    return done.status_code, done.json()["error"]["code"]
+
+
+def answers(client: httpx.Client, path: str, status: int) -> Callable[[], bool]:
+    return lambda: client.get(path).status_code == status
+
+
+def test_slow_database_makes_requests_wait_then_refuses_them(orders: str, tmp_path: Path) -> None:
+    options = ("--requests-max", 2, "--pool-size", 4)
+    with (
+        service(patient(orders), tmp_path, *options) as running,
+        running.client() as client,
+        psycopg.connect(orders) as blocker,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        blocker.execute(LOCK)
+        asked = [threads.submit(client.get, "/v1/category-rules") for _ in range(2)]
+        stuck = f"select count(*) >= 2 {ON_THE_SERVICE} and wait_event_type = 'Lock'"
+        wait_until(lambda: ask(orders, stuck))
+        done = client.get("/v1/queues")
+        assert error_of(done) == (503, "overloaded")
+        assert int(done.headers["Retry-After"]) > 0
+        assert client.get("/health/live").status_code == 200
+        blocker.rollback()
+        assert [future.result(WAIT_SECONDS).status_code for future in asked] == [200, 200]
+        assert client.get("/v1/queues").status_code == 200
+
+
+def test_statement_that_takes_too_long_is_given_up(orders: str, tmp_path: Path) -> None:
+    with (
+        service(orders, tmp_path, "--statement-timeout", 1) as running,
+        running.client() as client,
+        psycopg.connect(orders) as blocker,
+    ):
+        blocker.execute(LOCK)
+        done = client.get("/v1/category-rules")
+        assert error_of(done) == (503, "statement_cancelled")
+        assert "Retry-After" in done.headers
+
+
+def test_token_with_too_many_requests_at_once_leaves_others_their_turn(orders: str, tmp_path: Path) -> None:
+    secrets = [token(orders, name) for name in ("greedy", "other")]
+    with (
+        service(patient(orders), tmp_path, "--requests-per-token-max", 1, tokens=True) as running,
+        running.client(secrets[0]) as greedy,
+        running.client(secrets[1]) as other,
+        psycopg.connect(orders) as blocker,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        blocker.execute(LOCK)
+        stuck = threads.submit(greedy.get, "/v1/category-rules")
+        waits = f"select count(*) >= 1 {ON_THE_SERVICE} and wait_event_type = 'Lock'"
+        wait_until(lambda: ask(orders, waits))
+        done = greedy.get("/v1/queues")
+        assert error_of(done) == (429, "too_many_requests")
+        assert "Retry-After" in done.headers
+        assert other.get("/v1/queues").status_code == 200
+        blocker.rollback()
+        assert stuck.result(WAIT_SECONDS).status_code == 200
+        assert greedy.get("/v1/queues").status_code == 200
+
+
+def test_request_for_which_there_is_no_connection_is_told_to_come_back(orders: str, tmp_path: Path) -> None:
+    with (
+        service(patient(orders), tmp_path, "--pool-size", 1, "--pool-timeout", 0.2) as running,
+        running.client() as client,
+        psycopg.connect(orders) as blocker,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        wait_until(answers(client, "/v1/queues", 200))
+        blocker.execute(LOCK)
+        stuck = threads.submit(client.get, "/v1/category-rules")
+        waits = f"select count(*) >= 1 {ON_THE_SERVICE} and wait_event_type = 'Lock'"
+        wait_until(lambda: ask(orders, waits))
+        done = client.get("/v1/queues")
+        assert error_of(done) == (503, "connection_failed")
+        assert "all are taken" in done.json()["error"]["message"]
+        assert int(done.headers["Retry-After"]) > 0
+        blocker.rollback()
+        assert stuck.result(WAIT_SECONDS).status_code == 200
+        wait_until(answers(client, "/v1/queues", 200))

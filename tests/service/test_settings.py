@@ -1,0 +1,33 @@
+"""Settings that make no sense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.program import spanmq
+
+from spanmq.errors import InvalidArgumentError
+from spanmq.service import Settings
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"tls_certificate": Path("/no/such/file")}, "no file"),
+        ({"tls_key": Path("/no/such/file")}, "needs its certificate"),
+        ({"host": "0.0.0.0", "with_tokens": False}, "without tokens"),
+        ({"port": 70_000}, "no port"),
+        ({"pool_size": 0}, "pool_size"),
+    ],
+)
+def test_bad_setting_is_refused(options: dict[str, object], words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        Settings(dsn="postgresql://u:hunter2@h/d", **options)  # type: ignore[arg-type]
+    assert "hunter2" not in repr(Settings(dsn="postgresql://u:hunter2@h/d"))
+
+
+def test_bad_setting_ends_the_command_with_a_sentence(orders: str) -> None:
+    done = spanmq("serve", "--without-tokens", "--host", "0.0.0.0", dsn=orders)
+    assert done.code == 1
+    assert done.err.startswith("spanmq: bad argument: a service without tokens can't listen on '0.0.0.0'")

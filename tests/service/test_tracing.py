@@ -1,0 +1,93 @@
+"""Traces of requests to the service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import httpx
+from opentelemetry.trace import SpanKind
+from tests.patience import WAIT_SECONDS
+from tests.recorded import FOREIGN, FOREIGN_TRACE, Recorded, context_of, linked
+
+from spanmq.client import Client
+from spanmq.service.app import create_app
+from spanmq.service.settings import Settings
+
+SECOND = FOREIGN.replace("0af7", "1af7")
+
+
+@asynccontextmanager
+async def serving(dsn: str) -> AsyncIterator[httpx.AsyncClient]:
+    """Give a client of a service in this process, for its traces are recorded here."""
+    app = create_app(Settings(dsn=dsn, with_tokens=False))
+    async with app.router.lifespan_context(app):
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://localhost", timeout=WAIT_SECONDS
+        ) as http:
+            yield http
+
+
+def run(dsn: str, act: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
+    async def acting() -> None:
+        async with serving(dsn) as http:
+            await act(http)
+
+    asyncio.run(acting())
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    for turn in iter(holds, True):  # each turn of the loop another look
+        await asyncio.sleep(turn)
+
+
+async def send(http: httpx.AsyncClient, **headers: str) -> None:
+    answer = await http.post("/v1/queues/orders/messages", json={"body": 1}, headers=headers)
+    assert answer.status_code == 201, answer.text
+
+
+def test_trace_of_a_request_goes_on_in_the_message(client: Client, database: str, recorded: Recorded) -> None:
+    run(database, lambda http: send(http, traceparent=FOREIGN))
+    request, sent = recorded.one("POST /v1/queues/{queue}/messages"), recorded.one("send orders")
+    assert request.kind is SpanKind.SERVER
+    assert context_of(request).trace_id == FOREIGN_TRACE
+    assert sent.parent == context_of(request)
+    [message] = client.peek("orders")
+    assert message.headers is not None
+    assert message.headers["traceparent"].split("-")[1] == FOREIGN.split("-")[1]
+
+
+def test_long_poll_stays_in_the_trace_of_its_request(
+    client: Client, database: str, recorded: Recorded
+) -> None:
+    async def act(http: httpx.AsyncClient) -> None:
+        async def receive(parent: str) -> None:
+            answer = await http.post(
+                "/v1/queues/orders/receive", json={"wait": 20}, headers={"traceparent": parent}
+            )
+            assert len(answer.json()["messages"]) == 1
+
+        waiting = [asyncio.create_task(receive(parent)) for parent in (FOREIGN, SECOND)]
+        gate = http._transport.app.state.backend.gate  # type: ignore[attr-defined]
+        await asyncio.wait_for(until(lambda: gate.waiting == 2), 30)
+        client.send_batch("orders", [1, 2])
+        await asyncio.gather(*waiting)
+
+    run(database, act)
+    requests = recorded.all("POST /v1/queues/{queue}/receive")
+    receives = recorded.all("receive orders")
+    assert len(receives) == 2
+    parents = {receive.parent.span_id for receive in receives if receive.parent is not None}
+    assert parents == {context_of(request).span_id for request in requests}
+    assert all(linked(receive) for receive in receives)
+
+
+def test_health_and_metrics_are_not_traced(client: Client, database: str, recorded: Recorded) -> None:
+    async def act(http: httpx.AsyncClient) -> None:
+        for path in ("/health/live", "/health/ready", "/metrics"):
+            assert (await http.get(path)).status_code == 200
+
+    run(database, act)
+    assert recorded.exporter.get_finished_spans() == ()

@@ -1,0 +1,19 @@
+"""The tests of a real Spark session; one worker has them all (GROUPS in tests/conftest.py)."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from tests.spark.real_session import read, read_stream, spark
+
+__all__ = ["read", "read_stream", "spark"]
+collect_ignore_glob = [] if find_spec("pyspark") else ["*"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give all of these time: a time-out in a call to the JVM would fail every test after it, too."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(600))

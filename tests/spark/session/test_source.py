@@ -1,0 +1,199 @@
+"""The data source in Spark's own engine: what tests/spark shows holds where Spark speaks the protocol."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pyarrow
+import pyarrow.parquet
+import pytest
+from pyspark import TaskContext
+from tests.spark.real_session import Read, failure, forget_last_commit, lake, run
+from tests.spark.test_body_schema import KIND, SCHEMA, TEXTS, parsed
+from typer.testing import CliRunner
+
+from spanmq.cli.app import app
+from spanmq.client import Client
+from spanmq.spark.cause import cause_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def pushing(spark: SparkSession) -> Iterator[None]:
+    """Let Spark push filters down."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    yield
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+
+
+def flaky(batches: Any) -> Any:
+    """Fail at the end of a task's first attempt."""
+    yield from batches
+    task = TaskContext.get()
+    if task is not None and task.attemptNumber() == 0:
+        raise RuntimeError("this attempt fails")
+
+
+def test_batch_is_read_in_partitions_and_used_with_one_filter_and_another_and_none(
+    client: Client, read: Read
+) -> None:
+    client.send_batch("orders", range(10))
+    frame = read(minPartitions=3)
+    assert frame.filter("message_id > 7").count() == 3
+    assert frame.filter("message_id < 3").count() == 2
+    rows = frame.collect()
+    assert sorted(row.body for row in rows) == sorted(map(str, range(10)))
+    # Spark gives naive times, in the session's zone, which is this process's for Python.
+    assert rows[0].enqueued_at.astimezone() == client.peek("orders")[0].enqueued_at
+    assert frame.rdd.getNumPartitions() == 3
+
+
+def test_filters_are_pushed_down_and_bodies_parsed(client: Client, read: Read, pushing: None) -> None:
+    client.send_batch("orders", [{"n": i, "lines": [{"sku": "it's"}]} for i in range(10)], group="it's")
+    client.reject(client.receive("orders", 10), "bad", category="PERMANENT")
+    frame = read(table="dead_letters", bodySchema="n int, lines array<struct<sku: string>>")
+    late = "dead_at > timestamp'2001-01-01' and message_id in (1, 2) and `group` = \"it's\""
+    chosen = frame.filter(late)
+    assert sorted(row.body.n for row in chosen.collect()) == [0, 1]
+    assert "Filter (" not in chosen._jdf.queryExecution().executedPlan().toString()
+    assert frame.filter("body.n > 7 and `group` is not null").select("body.lines.sku").first() == (["it's"],)
+
+
+def test_bodies_are_parsed_as_by_sparks_json_reader(spark: SparkSession) -> None:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    read = spark.read.schema(SCHEMA).json(spark.sparkContext.parallelize(TEXTS, 1))
+    expected = read.selectExpr("struct(*) as body").toArrow().column("body").to_pylist()
+    assert pyarrow.struct(list(to_arrow_schema(read.schema, timezone="UTC"))) == KIND
+    assert dict(zip(TEXTS, parsed(TEXTS), strict=True)) == dict(zip(TEXTS, expected, strict=True))
+
+
+def test_errors_come_out_with_their_hints_as_one_message(
+    client: Client, read: Read, read_stream: Read, tmp_path: Path
+) -> None:
+    assert "there is no queue 'oders'\nhint: Did you mean orders?" in failure(lambda: read("oders").count())
+    assert "no option 'tabel'\nhint: Did you mean table?" in failure(lambda: read(tabel="archive").count())
+    client.send("orders", "no struct")
+    frame = read_stream(bodySchema="order long", mode="failfast")
+    said = 'a body of queue orders does not fit the option bodySchema: "no struct"'
+    assert str(cause_of(failure(lambda: run(frame, tmp_path)))).splitlines()[0] == said
+
+
+def test_frame_is_sent_as_a_whole_by_tasks_that_fail_and_run_again(
+    client: Client, spark: SparkSession, database: str
+) -> None:
+    def write(frame: Any, mode: str = "append") -> None:
+        frame.write.format("spanmq").options(dsn=database, queue="orders").mode(mode).save()
+
+    bad = spark.range(0, 200, numPartitions=2).selectExpr("if(id = 150, '{broken', '1') as body")
+    assert "json" in failure(lambda: write(bad))
+    assert "can't be overwritten" in failure(lambda: write(bad, "overwrite"))
+    assert client.metrics("orders").length == 0
+    frame = spark.range(0, 1000, numPartitions=3).selectExpr(
+        "to_json(struct(id)) as body",
+        "if(id % 2 = 0, concat('g', id % 4), null) as `group`",
+        """if(id = 7, '{"trace": 1}', null) as headers""",
+    )
+    write(frame.mapInArrow(flaky, frame.schema))
+    by_id = {message.body["id"]: message for message in client.receive("orders", 2000)}
+    assert sorted(by_id) == list(range(1000))
+    assert (by_id[6].group, by_id[7].group, by_id[7].headers) == ("g2", None, {"trace": 1})
+    with psycopg.connect(database) as connection:
+        assert connection.execute("select count(*) from spanmq.bulk_block").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("sink_has_it", [False, True])
+def test_stream_delivers_each_message_once_and_its_checkpoint_proves_what_is_done(
+    client: Client, spark: SparkSession, read_stream: Read, tmp_path: Path, database: str, sink_has_it: bool
+) -> None:
+    client.send_batch("orders", range(700), group="a")
+    frame = read_stream(receiver="lake", maxOffsetsPerTrigger=300, minPartitions=2)
+    assert run(frame.mapInArrow(flaky, frame.schema), tmp_path) == [300, 300, 100]
+    client.send_batch("orders", range(700, 1000))
+    # Killed before Spark's commit; before or after the sink's.
+    forget_last_commit(tmp_path, of_sink=not sink_has_it)
+    run(read_stream(receiver="lake", minPartitions=3), tmp_path)
+    assert lake(spark, tmp_path) == Counter(range(1000))
+    assert client.metrics("orders").length == 0
+    checkpoint = ["--checkpoint", str(tmp_path / "checkpoint"), "--dsn", database, "--json"]
+    done = CliRunner().invoke(app, ["release-receiver", "orders", "lake", *checkpoint])
+    assert json.loads(done.stdout) == {"queue": "orders", "receiver": "lake", "released": 0}
+
+
+def test_run_with_foreach_batch_ends_with_what_was_there_at_its_start(
+    client: Client, read_stream: Read, tmp_path: Path
+) -> None:
+    client.send_batch("orders", range(10))
+    seen: list[int] = []
+
+    def see(batch: Any, _: int) -> None:
+        found = [int(row.body) for row in batch.collect()]
+        seen.extend(found)
+        if found:
+            client.send_batch("orders", range(100, 110))
+
+    writer = read_stream(maxOffsetsPerTrigger=5).writeStream.foreachBatch(see)
+    writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+    assert sorted(seen) == list(range(10))
+    assert client.metrics("orders").visible_length == 20
+
+
+def test_stream_over_an_archive_parses_bodies_and_replays_the_same_rows(
+    client: Client, spark: SparkSession, read_stream: Read, tmp_path: Path
+) -> None:
+    def frame(**options: Any) -> Any:
+        return read_stream(table="archive", bodySchema="n int", **options).selectExpr("to_json(body) as body")
+
+    client.archive("orders", client.send_batch("orders", [{"n": i} for i in range(100)]))
+    assert run(frame(maxOffsetsPerTrigger=60, minPartitions=2), tmp_path) == [60, 40]
+    forget_last_commit(tmp_path, of_sink=True)
+    client.archive("orders", client.send_batch("orders", [{"n": i} for i in range(100, 150)]))
+    assert run(frame(minPartitions=4), tmp_path) == [40, 50]
+    files = spark.read.parquet(str(tmp_path / "lake")).collect()
+    assert sorted(json.loads(row.body)["n"] for row in files) == list(range(150))
+
+
+def test_epoch_is_sent_once_however_a_replay_is_cut(
+    client: Client, read_stream: Read, tmp_path: Path, database: str
+) -> None:
+    def forward(**options: Any) -> list[int]:
+        frame = read_stream(**options).selectExpr("body", "`group`")
+        return run(frame, tmp_path, format="spanmq", dsn=database, queue="copies")
+
+    client.create_queue("copies")
+    client.send_batch("orders", range(100), group="a")
+    assert forward() == [100]
+    forget_last_commit(tmp_path)
+    client.send_batch("orders", range(100, 105), group="a")
+    assert forward(minPartitions=5) == [100, 5]
+    received = client.receive("copies", 1000)
+    assert Counter(message.body for message in received) == Counter(range(105))
+    assert {message.group for message in received} == {"a"}
+
+
+@pytest.mark.parametrize("sink", ["parquet", "spanmq"])
+def test_asynchronous_progress_tracking_is_refused(
+    client: Client, read_stream: Read, tmp_path: Path, database: str, sink: str
+) -> None:
+    options = {"dsn": database, "queue": "orders"} if sink == "spanmq" else {}
+    options["asyncProgressTrackingEnabled"] = "true"
+    text = failure(lambda: run(read_stream(columns="body"), tmp_path, format=sink, **options))
+    assert "async progress tracking" in text.lower()
+    assert client.list_receivers("orders") == []
+
+
+def test_bodies_have_no_least_and_greatest_in_parquet(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.range(0, 10, 1, 1).selectExpr("id as message_id", "to_json(struct(id)) as body")
+    frame.write.parquet(str(tmp_path / "lake"))
+    [path] = (tmp_path / "lake").glob("*.parquet")
+    group = pyarrow.parquet.read_metadata(path).row_group(0)
+    columns = {group.column(i).path_in_schema: group.column(i).statistics for i in range(2)}
+    assert columns["message_id"].max == 9
+    assert columns["body"] is None or not columns["body"].has_min_max

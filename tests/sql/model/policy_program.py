@@ -1,0 +1,214 @@
+"""Programs on queues whose policies order or limit: never more, never out of order, nothing lost."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition
+from psycopg.types.json import Jsonb
+from tests.sql.model.governed import ENDLESS, Governed, Policy
+from tests.sql.model.invariants import broken_invariants
+from tests.sql.model.queue_program import headers_of, jsonb, open_session, said
+from tests.sql.model.recording import Recorded, always, first_step, step
+from tests.sql.race.sessions import Race
+
+HOUR = 3600
+POLICIES = {
+    "ordered": Policy(ordered=True),
+    "ordered, few in flight": Policy(ordered=True, in_flight=5),
+    "ordered, few of a group": Policy(ordered=True, in_flight_per_group=2),
+    "few in flight": Policy(in_flight=4),
+    "few of a group": Policy(in_flight_per_group=3),
+    "few at all": Policy(burst=25, in_flight=10),
+    "by priority": Policy(by_priority=True),
+}
+groups = st.sampled_from(("a", "a", "b", "c", None))
+
+
+class PolicyProgram(Recorded):
+    """One queue with a policy, filled well, so that most steps meet something."""
+
+    def __init__(self, dsn: str, kind: str, policy: Policy) -> None:
+        super().__init__()
+        PolicyProgram.count += 1
+        self.race = Race(dsn, f"{kind}_{PolicyProgram.count}", kind)
+        self.session = open_session(self.race)
+        self.model = Governed(policy=policy)
+        self.committed = self.model.copy()
+        self.in_transaction = False
+        self.sent = 0
+        # A transaction that rolls back does not give its tokens back.
+        self.tokens = policy.burst if policy.burst is not None else ENDLESS
+        self.view = f"pgmq.q_{self.race.queue}"
+
+    count = 0
+
+    def teardown(self) -> None:
+        self.session.close()
+        self.race.main.value("select pgmq.drop_queue(%s)", self.race.queue)
+        self.race.close()
+
+    # What is done
+
+    @first_step(start=st.sampled_from((0, 250)), some=st.lists(groups, min_size=1, max_size=4))
+    def begins_with_some(self, start: int, some: list[str | None]) -> None:
+        if start:
+            self.race.main.value(f"select setval('pgmq.q_{self.race.queue}_msg_id_seq', %s)", start)
+        policy = self.model.policy
+        self.call(
+            "set_policy(%s, %s)",
+            {
+                "ordered": policy.ordered,
+                "max_in_flight": policy.in_flight,
+                "max_in_flight_per_group": policy.in_flight_per_group,
+                "rate_limit": None if policy.burst is None else 1e-6,
+                "rate_burst": policy.burst,
+                "priority_aging": 1e9,
+            },
+        )
+        self.put(12, some, 0, 0)
+        self.committed = self.model.copy()
+
+    @precondition(lambda self: not self.in_transaction)
+    @step()
+    def begins(self) -> None:
+        self.session.begin()
+        self.in_transaction = True
+        self.committed = self.model.copy()
+
+    @precondition(lambda self: self.in_transaction)
+    @step(rolls_back=st.booleans())
+    def ends(self, rolls_back: bool) -> None:
+        self.session.end("rollback" if rolls_back else "commit")
+        self.in_transaction = False
+        if rolls_back:
+            self.model = self.committed.copy()
+        self.committed = self.model.copy()
+
+    @step(
+        n=st.sampled_from((1, 2, 6, 30)),
+        some=st.lists(groups, min_size=1, max_size=4),
+        delay=st.sampled_from((0, 0, 0, HOUR)),
+        priority=st.sampled_from((0, 3, 3, 9)),
+    )
+    def sends(self, n: int, some: list[str | None], delay: int, priority: int) -> None:
+        self.put(n, some, delay, priority)
+
+    @step(quantity=st.sampled_from((0, 1, 1, 2, 3, 5, 8, 20)), lease=st.sampled_from((HOUR, HOUR, HOUR, -1)))
+    def receives(self, quantity: int, lease: int) -> None:
+        self.session.rows(f"select set_config('spanmq.hint_{self.race.queue_id}', '', false)")
+        rows = self.call(
+            "receive(%s, %s, %s)", quantity, lease, columns="msg_id, lease_id, attempt, group_key, message"
+        )
+        ids = [row[0] for row in rows]
+        self.model.judge(ids, quantity, self.tokens)
+        messages = [self.model.messages[each] for each in ids]
+        assert [row[2:] for row in rows] == [(each.read_ct + 1, each.group, each.body) for each in messages]
+        if rows:
+            if self.model.policy.ordered:
+                self.model.disown(ids)
+            self.model.lease(ids, rows[0][1], visible=lease <= 0)
+        self.tokens -= len(ids)
+
+    @precondition(lambda self: self.leases())
+    @step(data=st.data(), call=st.sampled_from(("ack", "ack", "nack", "wait", "reject", "release")))
+    def settles(self, data: st.DataObject, call: str) -> None:
+        leases = self.leases()
+        lease = leases[data.draw(st.integers(0, len(leases) - 1))]
+        held = self.model.held(lease, list(self.model.messages))
+        ids = held if data.draw(st.booleans()) else data.draw(st.lists(st.sampled_from(held), min_size=1))
+        match call:
+            case "ack":
+                rows, expected = (
+                    self.call("ack(%s, %s, %s::bigint[])", lease, ids),
+                    self.model.ack(lease, ids),
+                )
+            case "reject":
+                rows = self.call("reject(%s, %s, %s::bigint[])", lease, ids)
+                expected = self.model.reject(lease, ids)
+            case "release":
+                rows = self.call("release(%s, %s, %s::bigint[])", lease, ids)
+                expected = self.model.release(lease, ids)
+            case _:
+                wait = HOUR if call == "wait" else 0
+                rows = self.call("nack(%s, %s, %s::bigint[], 'failed', 'UNKNOWN', %s)", lease, ids, wait)
+                expected = self.model.nack(lease, ids, visible=not wait)
+        if call != "ack":
+            self.model.release_behind(ids)
+        assert rows == expected
+
+    @precondition(lambda self: self.model.messages)
+    @step(data=st.data(), hidden=st.booleans())
+    def sets_vt(self, data: st.DataObject, hidden: bool) -> None:
+        # Mostly what somebody waits for.
+        there = [each.id for each in self.model.messages.values() if not each.visible]
+        ids = data.draw(st.lists(st.sampled_from(there or sorted(self.model.messages)), max_size=4))
+        rows = self.call("set_vt(%s, %s::bigint[], %s)", ids, HOUR if hidden else 0, columns="msg_id")
+        assert sorted(each for (each,) in rows) == self.model.hide(ids, visible=not hidden)
+
+    @precondition(lambda self: self.model.dead)
+    @step(quantity=st.sampled_from((1, 50)), hidden=st.booleans())
+    def redrives(self, quantity: int, hidden: bool) -> None:
+        rows = self.call("redrive(%s, qty => %s, delay => %s)", quantity, HOUR if hidden else 0)
+        assert [each for each, _ in rows] == self.model.redrive(quantity, visible=not hidden)
+
+    @step()
+    def is_paused_or_resumed(self) -> None:
+        self.model.paused = not self.model.paused
+        self.call("pause(%s)" if self.model.paused else "resume(%s)")
+
+    @step()
+    def is_maintained(self) -> None:
+        self.session.rows("select * from pgmq.maintain()")
+
+    # What must hold
+
+    @always()
+    def shows_what_the_model_says(self) -> None:
+        assert self.shown(self.session) == said(self.model)
+        if self.in_transaction:
+            assert self.shown(self.race.main) == said(self.committed), "others see what is committed"
+
+    @always()
+    def storage_is_sound(self) -> None:
+        assert broken_invariants(self.race.main.connection) == []
+
+    # Means
+
+    def call(self, call: str, *arguments: Any, columns: str = "*") -> list[tuple[Any, ...]]:
+        return self.session.rows(
+            f"select {columns} from pgmq.{call}", self.race.queue, *map(jsonb, arguments)
+        )
+
+    def put(self, n: int, some: list[str | None], delay: int, priority: int) -> None:
+        bodies = [{"number": self.sent + i} for i in range(n)]
+        self.sent += n
+        of_each = [some[i % len(some)] for i in range(n)]
+        given = priority if self.model.policy.by_priority else 0
+        rows = self.call(
+            "send_messages(%s, %s::jsonb[], %s::jsonb[], %s, priority => %s)",
+            bodies,
+            [None if each is None else Jsonb(headers_of(each)) for each in of_each],
+            delay,
+            given,
+        )
+        ids = [each for (each,) in rows]
+        self.model.send(ids, bodies, of_each, visible=not delay)
+        self.model.priorities.update(dict.fromkeys(ids, given))
+
+    def leases(self) -> list[int]:
+        """Return the leases that hold something."""
+        return sorted({each.lease for each in self.model.messages.values() if each.lease})
+
+    def shown(self, session: Any) -> list[Any]:
+        """Return what the view, the archive and the dead letters show, as `said` says it."""
+        nothing: list[tuple[Any, ...]] = []
+        queued = session.rows(
+            f"select msg_id, read_ct, vt <= clock_timestamp(), message, headers from {self.view}"
+        )
+        dead = session.rows(
+            "select msg_id, attempts, message, (select array_agg(f.outcome) from pgmq.failures(%s, msg_id) f)"
+            " from pgmq.dead_letters_between(%s, 1, 9223372036854775807) where redriven_at is null",
+            self.race.queue,
+            self.race.queue,
+        )
+        return [sorted(rows, key=lambda row: row[0]) for rows in (queued, nothing, dead)]

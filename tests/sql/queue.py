@@ -1,0 +1,102 @@
+"""A queue in a transaction that is rolled back, and short forms of what tests ask a connection."""
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+Connection = psycopg.Connection[Any]
+
+
+def rows(connection: Connection, query: str, *arguments: Any) -> list[tuple[Any, ...]]:
+    """Run a statement and return its rows, if any."""
+    cursor = connection.execute(query.encode(), arguments or None)
+    return cursor.fetchall() if cursor.description else []
+
+
+def column(connection: Connection, query: str, *arguments: Any) -> list[Any]:
+    """Return the first column of what a query returns."""
+    return [row[0] for row in rows(connection, query, *arguments)]
+
+
+def one(connection: Connection, query: str, *arguments: Any) -> Any:
+    """Return the first column of the first row; None if there is none."""
+    return next(iter(column(connection, query, *arguments)), None)
+
+
+def sqlstate_of(connection: Connection, act: str | Callable[[], object]) -> str:
+    """Return the SQLSTATE with which a statement, or what calls one, fails; what it did is rolled back."""
+    call = act if callable(act) else lambda: rows(connection, act)
+    with pytest.raises(psycopg.Error) as raised, connection.transaction():
+        call()
+    return raised.value.sqlstate or ""
+
+
+def kill(
+    connection: Connection,
+    ids: list[int],
+    category: str = "PERMANENT",
+    error: str | None = "boom",
+    error_class: str | None = None,
+    queue: str = "orders",
+) -> None:
+    """Dead-letter messages, as a reject does."""
+    connection.execute(
+        "select spanmq.bury(q, spanmq.take_out_of(q, %s, null), clock_timestamp(),"
+        " (%s, %s, %s, 'Traceback', 'worker 1')::spanmq.reason) from spanmq.queue q where q.name = %s",
+        [ids, category, error, error_class, queue],
+    )
+
+
+class Queue:
+    """A queue `orders`."""
+
+    def __init__(self, connection: Connection, kind: str = "create") -> None:
+        self.connection = connection
+        self.rows(f"select pgmq.{kind}('orders')")
+
+    def rows(self, query: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        return rows(self.connection, query, *arguments)
+
+    def value(self, query: str, *arguments: Any) -> Any:
+        return one(self.connection, query, *arguments)
+
+    def policy(self, settings: str) -> None:
+        self.rows("select pgmq.set_policy('orders', %s::jsonb)", settings)
+
+    def send(self, n: int, headers: str | None = None) -> list[int]:
+        """Send the numbers from 1 to n."""
+        return column(
+            self.connection,
+            "select pgmq.send_batch('orders', array(select to_jsonb(i) from generate_series(1, %s) i),"
+            " array_fill(%s::jsonb, array[%s]))",
+            n,
+            headers,
+            n,
+        )
+
+    def receive(self, n: int = 100, lease: float = 60) -> tuple[int, list[int]]:
+        """Return the lease_id, 0 if nothing came, and the ids."""
+        found = self.rows("select lease_id, msg_id from pgmq.receive('orders', %s, %s)", n, lease)
+        return (found[0][0] if found else 0), [row[1] for row in found]
+
+    def settle(self, call: str, lease: int, ids: list[int], *more: Any) -> dict[int, str]:
+        """Return the outcome for each id."""
+        marks = ", %s" * len(more)
+        found = self.rows(f"select * from pgmq.{call}('orders', %s, %s{marks})", lease, ids, *more)
+        assert [row[0] for row in found] == sorted(set(ids))
+        return dict(found)
+
+    def show(self, ids: list[int]) -> None:
+        """Make visible at once what waits for a retry."""
+        self.rows("select pgmq.set_vt('orders', %s::bigint[], 0)", ids)
+
+    def statuses(self, ids: list[int]) -> list[str]:
+        return [self.value("select pgmq.status('orders', %s)", each) for each in ids]
+
+    def left(self) -> list[int]:
+        return column(self.connection, "select msg_id from pgmq.q_orders order by msg_id")
+
+    def dead(self) -> list[int]:
+        return column(self.connection, "select msg_id from spanmq.dead_letter order by msg_id")

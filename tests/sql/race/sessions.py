@@ -1,0 +1,234 @@
+"""Sessions that wait for each other: a statement runs in a thread until it waits for a lock or ends."""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+from tests.patience import WAIT_SECONDS
+
+LOCK_SECONDS = 90
+OTHERS_SECONDS = 60.0
+POLL_SECONDS = 0.002
+
+Rows = list[tuple[Any, ...]]
+
+
+class Later:
+    """A statement under way in another session."""
+
+    __slots__ = ("_future", "_pid", "_server")
+
+    def __init__(self, future: "Future[Rows]", pid: int, server: psycopg.Connection[Any]) -> None:
+        self._future = future
+        self._pid = pid
+        self._server = server
+
+    def rows(self) -> Rows:
+        """Wait for the end and return the rows, or raise what it raised."""
+        return self._future.result(WAIT_SECONDS)
+
+    def waits(self) -> bool:
+        """Return as soon as it waits for a lock (True) or has ended (False)."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not self._future.done():
+            row = self._server.execute(
+                "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s", [self._pid]
+            ).fetchone()
+            if row is not None and row[0]:
+                return True
+            if time.monotonic() > deadline:
+                raise AssertionError(f"session {self._pid} neither waits for a lock nor ends")
+            time.sleep(POLL_SECONDS)
+        return False
+
+
+class Session:
+    """A connection in autocommit mode; transactions begin and end by `begin`, `commit`, `rollback`."""
+
+    __slots__ = ("_connection", "_server", "_thread")
+
+    def __init__(self, dsn: str, server: psycopg.Connection[Any]) -> None:
+        # Longer than any wait that a test means: what a failed test left locked must not hang its teardown.
+        self._connection = psycopg.connect(dsn, autocommit=True, options=f"-c lock_timeout={LOCK_SECONDS}s")
+        self._server = server
+        self._thread = ThreadPoolExecutor(1)
+
+    @property
+    def pid(self) -> int:
+        return self._connection.info.backend_pid
+
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        return self._connection
+
+    def rows(self, query: str, *arguments: Any) -> Rows:
+        """Run a statement to its end and return its rows, if any; arguments by place, or one dictionary."""
+        given = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], dict) else arguments
+        cursor = self._connection.execute(query.encode(), given or None)
+        return cursor.fetchall() if cursor.description else []
+
+    def value(self, query: str, *arguments: Any) -> Any:
+        """Return the first column of the first row; None if there is none."""
+        rows = self.rows(query, *arguments)
+        return rows[0][0] if rows else None
+
+    def column(self, query: str, *arguments: Any) -> list[Any]:
+        """Return the first column."""
+        return [row[0] for row in self.rows(query, *arguments)]
+
+    def later(self, query: str, *arguments: Any) -> Later:
+        """Start a statement that may have to wait."""
+        return Later(self._thread.submit(self.rows, query, *arguments), self.pid, self._server)
+
+    def begin(self, isolation: str = "read committed") -> None:
+        self.rows(f"begin isolation level {isolation}")
+
+    def commit(self) -> None:
+        self.rows("commit")
+
+    def rollback(self) -> None:
+        self.rows("rollback")
+
+    def end(self, fate: str) -> None:
+        """Commit or roll back."""
+        self.rows({"commit": "commit", "rollback": "rollback"}[fate])
+
+    def drop(self) -> None:
+        """Lose the connection without a word, and return when the server has noticed."""
+        pid = self.pid
+        self._connection.close()
+        self._thread.shutdown()
+        deadline = time.monotonic() + WAIT_SECONDS
+        while (
+            self._server.execute("select from pg_stat_activity where pid = %s", [pid]).fetchone() is not None
+        ):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"session {pid} is still there")
+            time.sleep(POLL_SECONDS)
+
+    def close(self) -> None:
+        """Close it, whatever it is doing."""
+        if not self._connection.closed:
+            self._server.execute("select pg_terminate_backend(%s)", [self.pid])
+        self._thread.shutdown()
+        self._connection.close()
+
+
+def side_by_side(*works: Callable[[], None], finally_do: Callable[[], None] = lambda: None) -> None:
+    """Run all at once in threads, and raise what one raised; `finally_do` is done when one ends badly."""
+    errors: list[BaseException] = []
+
+    def run(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+            finally_do()
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for error in errors:
+        raise error
+
+
+def together(race: "Race", work: Callable[[Session, random.Random], None]) -> None:
+    """Run the same work in four sessions at once, each with a seed of its own."""
+
+    def run(number: int) -> None:
+        work(race.open(), random.Random(number))
+
+    side_by_side(*(partial(run, number) for number in range(4)))
+
+
+class Race:
+    """A database, a queue in it, and any number of sessions."""
+
+    def __init__(self, dsn: str, queue: str = "jobs", kind: str = "create") -> None:
+        self.dsn = dsn
+        self.queue = queue
+        self._server = psycopg.connect(dsn, autocommit=True)
+        self._sessions: list[Session] = []
+        self.main = self.open()
+        self.main.value(f"select pgmq.{kind}(%s)", queue)
+        self.queue_id: int = self.main.value("select queue_id from spanmq.queue where name = %s", queue)
+
+    def open(self) -> Session:
+        """Open a session; it is closed with the race."""
+        session = Session(self.dsn, self._server)
+        self._sessions.append(session)
+        return session
+
+    def send(self, n: int, *, new_block: bool = True) -> list[int]:
+        """Send n messages, numbered by their ids, at the start of a block of 256 ids: one span, up to 256."""
+        if new_block:
+            self.main.value(
+                "select setval(ids, (coalesce(pg_sequence_last_value(ids), 0) / 256 + 1) * 256 - 1)"
+                " from spanmq.queue where queue_id = %s",
+                self.queue_id,
+            )
+        return self.main.column(
+            "select pgmq.send_batch(%s, array(select to_jsonb(i) from generate_series(1, %s) i))",
+            self.queue,
+            n,
+        )
+
+    def lease(self, n: int, seconds: float = 30) -> int:
+        """Receive n messages and return the lease_id."""
+        leases = self.main.column("select lease_id from pgmq.receive(%s, %s, %s)", self.queue, n, seconds)
+        assert len(leases) == n
+        return int(leases[0])
+
+    def wait_for_other_databases(self) -> None:
+        """Return when nobody in another database, such as another test, looks further back than this one.
+
+        maintain() drops and rewrites nothing that any snapshot on the server may still see. What a session of
+        ours holds counts as now: of two tests that hold something, the elder does not wait for the younger.
+        """
+        now = self._server.execute("select pg_current_xact_id()::xid").fetchone()
+        deadline = time.monotonic() + OTHERS_SECONDS
+        while others := self._server.execute(
+            "with held as"
+            " (select *, greatest(age(backend_xmin), age(backend_xid)) as age from pg_stat_activity"
+            "  where pid <> pg_backend_pid())"
+            " select pid, datname, state, query from held where datname <> current_database()"
+            " and age > greatest(age(%s::text::xid),"
+            "                    (select max(age) from held where datname = current_database()))",
+            now,
+        ).fetchall():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"others still hold snapshots or transactions: {others}")
+            time.sleep(POLL_SECONDS)
+
+    def left(self) -> list[int]:
+        """Return the ids of all unsettled messages."""
+        return self.main.column(f"select msg_id from pgmq.q_{self.queue} order by msg_id")
+
+    def spans(self) -> Rows:
+        """Return the spans: lo, n, state, lease_id."""
+        return self.main.rows(
+            "select lo, n, state::text, lease_id from spanmq.span where queue_id = %s order by 1, 4",
+            self.queue_id,
+        )
+
+    def close(self) -> None:
+        """Close all sessions."""
+        for session in self._sessions:
+            session.close()
+        self._server.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,105 @@
+"""Six messages that two actions are about: what must become of them."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.sql.model.invariants import broken_invariants
+from tests.sql.race.actions import MESSAGES, Action, Asks, Effect
+from tests.sql.race.sessions import Later, Race, Session
+
+STATES = ("ready", "leased", "expired")
+
+
+# As expired, where attempts are limited: a claim gives back most of what it took.
+SUSPECT = "suspect"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Six new messages in one span."""
+
+    ids: list[int]
+    lease: int | None
+
+    @classmethod
+    def make(cls, race: Race, state: str) -> "Stage":
+        race.main.rows("select pgmq.purge_queue(%s)", race.queue)
+        ids = race.send(MESSAGES)
+        lease = None if state == "ready" else race.lease(MESSAGES, 30 if state == "leased" else -1)
+        limit = "3" if state == SUSPECT else "null"
+        race.main.rows(f"select pgmq.set_policy(%s, '{{\"max_attempts\": {limit}}}')", race.queue)
+        return cls(ids, lease)
+
+
+@dataclass(slots=True)
+class Done:
+    """What became of an action: the ids it returned, or how many for a purge."""
+
+    action: Action
+    ids: list[int]
+    count: int = 0
+
+    @classmethod
+    def of(cls, action: Action, returned: list[int]) -> "Done":
+        if action.asks is Asks.ALL:
+            return cls(action, [], returned[0])
+        return cls(action, returned)
+
+    def with_effect(self, *effects: Effect) -> set[int]:
+        return set(self.ids) if self.action.effect in effects else set()
+
+
+def start(session: Session, action: Action, race: Race, stage: Stage) -> Later:
+    text, arguments = action.call(race.queue, stage.ids, stage.lease)
+    return session.later(text, arguments)
+
+
+def finish(action: Action, later: Later) -> Done:
+    return Done.of(action, [row[0] for row in later.rows()])
+
+
+def applies(action: Action, state: str) -> bool:
+    return state != "ready" or action.asks not in (Asks.IDS_OF_LEASE, Asks.LEASE)
+
+
+def must_find(second: Action, first: Done, stage: Stage, state: str) -> set[int] | None:
+    """Return what the second must have got; None if that depends on who was faster."""
+    asked = set(second.asked(stage.ids)) - first.with_effect(Effect.SETTLED)
+    if first.action.asks is Asks.ALL:
+        asked = set()
+    if second.asks is Asks.IDS:
+        return asked
+    if second.asks is Asks.IDS_OF_LEASE and first.action.in_order and first.ids:
+        return set()
+    if second.asks is Asks.IDS_OF_LEASE:
+        # Whatever else was done to them: they have left the lease.
+        return asked - (set(first.ids) - first.with_effect(Effect.HELD))
+    if second.asks is Asks.IDS_OF_NO_LEASE and state == "ready":
+        return asked - first.with_effect(Effect.TAKEN)
+    if second.asks is Asks.ANY and first.action.asks is Asks.LEASE:
+        return set()  # the lease is held again, or while that is open, nobody can tell
+    return None
+
+
+def problems_of(race: Race, stage: Stage, done: Sequence[Done]) -> list[str]:
+    """Say what was lost, or had twice, given what each action returned (rolled back ones left out)."""
+    problems = broken_invariants(race.main.connection)
+    left = set(race.left())
+    settled = [each.with_effect(Effect.SETTLED) for each in done]
+    taken = [each.with_effect(Effect.TAKEN) for each in done]
+    for a, b in itertools.combinations(settled, 2):
+        if a & b:
+            problems.append(f"settled twice: {a & b}")
+    for a, b in itertools.combinations(taken, 2):
+        if a & b:
+            problems.append(f"delivered twice: {a & b}")
+    all_settled = set().union(*settled)
+    purged = sum(each.count for each in done)
+    if left & all_settled:
+        problems.append(f"settled and still there: {left & all_settled}")
+    if len(left) + len(all_settled) + purged != MESSAGES:
+        problems.append(
+            f"of {stage.ids} {sorted(all_settled)} were settled, {purged} purged, {sorted(left)} are left"
+        )
+    return problems

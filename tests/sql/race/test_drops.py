@@ -1,0 +1,73 @@
+"""A queue is dropped while others are at it: they end, with a clear error or without what it was."""
+
+import psycopg
+import pytest
+from tests.sql.race.sessions import Race
+
+DROP = "select pgmq.drop_queue('jobs')"
+# What waits for the drop, and then is about a queue that is not there.
+CALLS = (
+    "select pgmq.cancel('jobs', array[256])",
+    "select pgmq.set_policy('jobs', '{\"ordered\": true}')",
+    "select pgmq.bind_topic('a.b', 'jobs')",
+    "select pgmq.enable_notify_insert('jobs')",
+    "select pgmq.await_messages('jobs')",
+    "select pgmq.bulk_reserve('jobs', 'writer', 0, 5)",
+    "select pgmq.list_segments('jobs')",
+    "select pgmq.metrics('jobs')",
+    "select pgmq.peek('jobs')",
+    "select pgmq.purge_queue('jobs')",
+)
+# What is about all queues.
+OVERVIEWS = (
+    "select queue_name from pgmq.metrics_all()",
+    "select queue from pgmq.health()",
+    "select 'other' from pgmq.doctor() where check_name = 'leases'",
+)
+RELATIONS = (
+    "select count(*) from pg_class where relnamespace in ('spanmq'::regnamespace, 'pgmq'::regnamespace)"
+)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_call_that_waited_for_the_drop_says_that_there_is_no_queue(race: Race, call: str) -> None:
+    race.send(3)
+    one, two = race.open(), race.open()
+    one.begin()
+    one.rows(DROP)
+    left = one.value(RELATIONS)
+    later = two.later(call)
+    assert later.waits()
+    one.commit()
+    with pytest.raises(psycopg.Error) as raised:
+        later.rows()
+    assert raised.value.sqlstate == "42P01", raised.value
+    assert two.value(RELATIONS) == left
+
+
+@pytest.mark.parametrize("call", OVERVIEWS)
+def test_drop_hides_no_other_queue(race: Race, call: str) -> None:
+    race.main.rows("select pgmq.create('other')")
+    race.send(3)
+    one, two = race.open(), race.open()
+    one.begin()
+    one.rows(DROP)
+    later = two.later(call)
+    assert later.waits()
+    one.commit()
+    assert later.rows() == [("other",)]
+
+
+def test_drop_and_senders_do_not_deadlock(race: Race) -> None:
+    one, two, three = race.open(), race.open(), race.open()
+    one.begin()
+    one.rows("select pgmq.send('jobs', '1')")
+    drop = two.later(DROP)
+    assert drop.waits()
+    send = three.later("select pgmq.send('jobs', '2')")
+    assert send.waits()
+    one.commit()
+    assert drop.rows() == [(True,)]
+    with pytest.raises(psycopg.Error) as raised:
+        send.rows()
+    assert raised.value.sqlstate != "40P01"

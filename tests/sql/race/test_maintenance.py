@@ -1,0 +1,55 @@
+"""Several who call maintain() at once: one is elected, for as long as its transaction lasts."""
+
+from tests.sql.race.sessions import Race
+
+# One queue a call: there is always something left to do for another.
+MAINTAIN = "select action, queue from pgmq.maintain(1)"
+
+
+def make_work(race: Race) -> None:
+    """Make queues that want segments: each is something to do, which no lock of another one hides."""
+    for number in range(12):
+        race.main.rows("select pgmq.create(%s)", f"more_{number}")
+
+
+def test_one_of_ten_who_maintain_at_once_does_and_the_others_do_nothing(race: Race) -> None:
+    make_work(race)
+    sessions = [race.open() for _ in range(10)]
+    done = []
+    for session in sessions:
+        session.begin()
+        # Nobody waits: what it returns it returns at once, whoever else is in the middle of it.
+        done.append(session.rows(MAINTAIN))
+    assert [bool(rows) for rows in done] == [True] + [False] * 9
+    assert race.main.rows(MAINTAIN) == []
+    sessions[0].commit()
+    [first, *_] = done
+    after = [session.rows(MAINTAIN) for session in sessions[1:]]
+    assert [bool(rows) for rows in after] == [True] + [False] * 8
+    assert {queue for _, queue in after[0]}.isdisjoint({queue for _, queue in first})
+    for session in sessions[1:]:
+        session.commit()
+
+
+def test_another_is_elected_when_the_one_that_was_dies_in_the_middle(race: Race) -> None:
+    make_work(race)
+    one, two = race.open(), race.open()
+    one.begin()
+    found = one.rows(MAINTAIN)
+    assert found
+    assert two.rows(MAINTAIN) == []
+    one.drop()
+    assert two.rows(MAINTAIN) == found
+
+
+def test_queue_is_dropped_with_the_segments_that_are_made_meanwhile(race: Race) -> None:
+    keeper, dropper = race.open(), race.open()
+    keeper.begin()
+    assert [action for action, _ in keeper.rows("select action, detail from pgmq.maintain()")] == [
+        "made segment"
+    ] * 2
+    dropping = dropper.later("select pgmq.drop_queue('jobs')")
+    assert dropping.waits()
+    keeper.commit()
+    assert dropping.rows() == [(True,)]
+    assert race.main.value("select to_regclass(%s)", f"spanmq.log_{race.queue_id}") is None

@@ -1,0 +1,204 @@
+"""Limits on receivers hold whoever receives at the same time, and nobody waits long for them."""
+
+import random
+import threading
+from collections import Counter
+
+import pytest
+from tests.sql.race.sessions import Race, Session, together
+
+MESSAGES = 240
+RECEIVE = "select msg_id from pgmq.receive(%s, %s, 3600)"
+
+
+def send_groups(race: Race, groups: int) -> list[int]:
+    return race.main.column(
+        "select pgmq.send_batch(%s, array_fill('1'::jsonb, array[%s::int]),"
+        " array(select jsonb_build_object('x-pgmq-group', 'g' || i %% %s) from generate_series(1, %s) i))",
+        race.queue,
+        MESSAGES,
+        groups,
+        MESSAGES,
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "most"),
+    [
+        ('{"max_in_flight": 7}', 7),
+        ('{"max_in_flight": 7, "ordered": true}', 7),
+        # So many that claims go side by side where there is room.
+        ('{"max_in_flight": 64}', 64),
+    ],
+)
+def test_never_more_than_max_in_flight(race: Race, policy: str, most: int) -> None:
+    ids = send_groups(race, 40)
+    race.main.value("select pgmq.set_policy(%s, %s)", race.queue, policy)
+    mutex = threading.Lock()
+    held = 0
+    delivered: Counter[int] = Counter()
+
+    def work(session: Session, chance: random.Random) -> None:
+        nonlocal held
+        kept: list[int] = []
+        while delivered.total() < len(ids):
+            got = session.column(RECEIVE, race.queue, 1 if most > 7 else chance.randint(1, 5))
+            with mutex:
+                held += len(got)
+                assert held <= most
+                delivered.update(got)
+            if most > 7 and chance.random() < 0.6 and delivered.total() < len(ids):
+                kept += got
+                got = []
+            elif kept:
+                got, kept = got + kept, []
+            for part in (got[:1], got[1:]):
+                # Counted out before it is: whoever takes the room that this makes counts in after.
+                with mutex:
+                    held -= len(part)
+                session.rows("select pgmq.delete(%s, %s::bigint[])", race.queue, part)
+
+    together(race, work)
+    assert delivered == Counter(ids)
+
+
+def test_transactions_that_claim_many_times_keep_to_the_limit(race: Race) -> None:
+    # Nobody sees what another transaction has claimed: each took up to half of the limit.
+    # A span for each: the rest of one that is split waits for the commit.
+    for _ in range(4):
+        race.send(40)
+    race.main.value("select pgmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
+    holders = [race.open() for _ in range(3)]
+    for holder in holders:
+        holder.begin()
+    # One each; then they are in each other's way until they end.
+    taken = [len(holder.column(RECEIVE, race.queue, 1)) for _ in range(2) for holder in holders]
+    assert taken == [1, 1, 1, 0, 0, 0]
+    for holder in holders:
+        holder.commit()
+    assert len(race.main.column(RECEIVE, race.queue, 100)) == 64 - 3
+
+
+def test_who_rolls_a_claim_back_or_commits_it_may_claim_again(race: Race) -> None:
+    race.send(20)
+    race.send(20)
+    race.main.value("select pgmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
+    holder, other = race.open(), race.open()
+    other.begin()
+    assert len(other.column(RECEIVE, race.queue, 1)) == 1
+    holder.begin()
+    for _ in range(3):
+        holder.rows("savepoint before")
+        assert len(holder.column(RECEIVE, race.queue, 1)) == 1
+        holder.rows("rollback to savepoint before")
+    assert len(holder.column(RECEIVE, race.queue, 1)) == 1
+    holder.commit()
+    assert len(holder.column(RECEIVE, race.queue, 1)) == 1
+
+
+def test_who_polls_takes_one_place_of_sixteen(race: Race) -> None:
+    race.main.value("select pgmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
+    poller, other = race.open(), race.open()
+    poller.begin()
+    for _ in range(200):
+        assert poller.column(RECEIVE, race.queue, 1) == []
+    race.send(20)
+    assert len(other.column(RECEIVE, race.queue, 1)) == 1
+    assert len(poller.column(RECEIVE, race.queue, 1)) == 1
+
+
+def test_who_finds_every_place_taken_waits_for_one(race: Race) -> None:
+    race.send(20)
+    race.main.value("select pgmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
+    guard, other = race.open(), race.open()
+    guard.rows(
+        "select pg_advisory_lock(spanmq.lock_key('in flight', %s) + place) from generate_series(1, 16) place",
+        race.queue_id,
+    )
+    # It gives up after 50 ms: so again, until it was seen while it waited.
+    for _ in range(200):
+        later = other.later(RECEIVE, race.queue, 1)
+        if later.waits():
+            break
+        assert later.rows() == []
+    else:
+        raise AssertionError("it never waits")
+    guard.rows("select pg_advisory_unlock_all()")
+    later.rows()
+    assert len(other.column(RECEIVE, race.queue, 1)) == 1
+
+
+def test_never_more_of_a_group_than_its_limit(race: Race) -> None:
+    ids = send_groups(race, 3)
+    group_of = {each: place % 3 for place, each in enumerate(ids)}
+    race.main.value("select pgmq.set_policy(%s, '{\"max_in_flight_per_group\": 4}')", race.queue)
+    mutex = threading.Lock()
+    held: Counter[int] = Counter()
+    delivered: Counter[int] = Counter()
+
+    def work(session: Session, chance: random.Random) -> None:
+        while delivered.total() < len(ids):
+            got = session.column(RECEIVE, race.queue, chance.randint(1, 9))
+            with mutex:
+                held.update(group_of[each] for each in got)
+                assert max(held.values(), default=0) <= 4, held
+                delivered.update(got)
+            with mutex:
+                held.subtract(group_of[each] for each in got)
+            session.rows("select pgmq.delete(%s, %s::bigint[])", race.queue, got)
+
+    together(race, work)
+    assert delivered == Counter(ids)
+
+
+def test_a_group_that_another_is_taking_from_is_left_alone(race: Race) -> None:
+    race.main.value("select pgmq.set_policy(%s, '{\"max_in_flight_per_group\": 4}')", race.queue)
+    for _ in range(10):
+        race.main.value("select pgmq.send(%s, '1', '{\"x-pgmq-group\": \"a\"}'::jsonb)", race.queue)
+    holder, other = race.open(), race.open()
+    holder.begin()
+    assert len(holder.column(RECEIVE, race.queue, 3)) == 3
+    assert other.column(RECEIVE, race.queue, 9) == []
+    holder.commit()
+    assert len(other.column(RECEIVE, race.queue, 9)) == 1
+
+
+def test_never_more_than_the_rate_allows(race: Race) -> None:
+    race.send(MESSAGES)
+    race.main.value('select pgmq.set_policy(%s, \'{"rate_limit": 0.001, "rate_burst": 50}\')', race.queue)
+    delivered: Counter[int] = Counter()
+
+    def work(session: Session, chance: random.Random) -> None:
+        # Who finds every message in another's hands gets none, and gives its tokens back.
+        while delivered.total() < 50:
+            delivered.update(session.column(RECEIVE, race.queue, chance.randint(1, 3)))
+        for _ in range(5):
+            delivered.update(session.column(RECEIVE, race.queue, chance.randint(1, 3)))
+
+    together(race, work)
+    assert delivered.total() == 50
+    assert set(delivered.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("policy", "waits", "gets"),
+    [
+        ('{"rate_limit": 1000}', False, 2),
+        ('{"max_in_flight": 1000}', False, 2),
+        ('{"max_in_flight": 100}', None, 0),
+    ],
+)
+def test_nobody_waits_for_a_long_transaction(race: Race, policy: str, waits: bool | None, gets: int) -> None:
+    # Two spans: the rest of the one that the holder splits waits for its commit.
+    race.send(10)
+    race.send(10)
+    race.main.value("select pgmq.set_policy(%s, %s)", race.queue, policy)
+    holder, other = race.open(), race.open()
+    holder.begin()
+    assert len(holder.column(RECEIVE, race.queue, 2)) == 2
+    later = other.later(RECEIVE, race.queue, 2)
+    if waits is not None:
+        assert later.waits() is waits
+    assert len(later.rows()) == gets
+    holder.rollback()
+    assert len(other.column(RECEIVE, race.queue, 2)) == 2

@@ -1,0 +1,54 @@
+"""Streams against each other and against a purge."""
+
+import psycopg
+import pytest
+from tests.sql.race.sessions import Race, Session
+
+OPEN = "select receiver_id, incarnation from pgmq.receiver_open('jobs', label => 'lake')"
+
+
+def claimed(race: Race, reader: Session) -> tuple[str, int]:
+    """Let a stream claim what waits, as its batch 1."""
+    ((receiver, incarnation),) = reader.rows(OPEN)
+    assert reader.value(CLAIM, receiver, incarnation, 0) == 1
+    return receiver, incarnation
+
+
+CLAIM = "select pgmq.receiver_claim('jobs', %s, %s, %s, 1000)"
+
+
+@pytest.mark.parametrize("first", ["purge", "settle"])
+@pytest.mark.parametrize("archives", [True, False])
+def test_purge_and_settling_of_a_stream_do_not_deadlock(database: str, first: str, archives: bool) -> None:
+    with Race(database) as race:
+        race.send(600)
+        race.main.rows("select pgmq.set_policy('jobs', jsonb_build_object('archive_on_ack', %s))", archives)
+        reader, purger, holder = race.open(), race.open(), race.open()
+        receiver, incarnation = claimed(race, reader)
+        # Whoever comes first waits in the midst of the batch's spans.
+        holder.begin()
+        holder.rows("select from spanmq.span order by lo limit 1 for update")
+        settle = (CLAIM, receiver, incarnation, 1)
+        purge = ("select pgmq.purge_queue('jobs')",)
+        one = (purger if first == "purge" else reader).later(*(purge if first == "purge" else settle))
+        assert one.waits()
+        two = (reader if first == "purge" else purger).later(*(settle if first == "purge" else purge))
+        assert two.waits()
+        holder.commit()
+        results = {first: one.rows(), "purge" if first == "settle" else "settle": two.rows()}
+        assert results == {"settle": [(1,)], "purge": [(600 if first == "purge" else 0,)]}
+        assert race.left() == []
+        archived = race.main.value("select count(*) from pgmq.a_jobs")
+        assert archived == (600 if archives and first == "settle" else 0)
+
+
+def test_two_new_checkpoints_of_one_label(race: Race) -> None:
+    one, two = race.open(), race.open()
+    one.begin()
+    one.rows(OPEN)
+    later = two.later(OPEN)
+    assert later.waits()
+    one.commit()
+    with pytest.raises(psycopg.Error, match="belongs to another checkpoint") as caught:
+        later.rows()
+    assert caught.value.sqlstate == "MQ052"

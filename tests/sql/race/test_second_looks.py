@@ -1,0 +1,82 @@
+"""What was looked at before a lock was had may have changed: each is looked at again under the lock."""
+
+import pytest
+from tests.sql.race.sessions import Race
+
+GATE = 4711
+SEND = (
+    "select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[%s]),"
+    ' array_fill(\'{"x-pgmq-group": "blue"}\'::jsonb, array[%s]))'
+)
+
+
+def make_gate(race: Race) -> None:
+    """Make a function at which sessions with a setting `test.gate` wait for the lock of that number."""
+    race.main.rows(
+        "create function spanmq.pass_gate() returns boolean language plpgsql as $$ begin"
+        " if current_setting('test.gate', true) <> '' then"
+        "  perform pg_advisory_xact_lock_shared(current_setting('test.gate')::bigint);"
+        " end if;"
+        " return true; end $$"
+    )
+
+
+@pytest.mark.parametrize("act", ["leases", "buries"])
+def test_group_that_another_took_meanwhile_is_left_alone(race: Race, act: str) -> None:
+    race.main.rows(
+        """select pgmq.set_policy('jobs', '{"ordered": true, "dead_letter_blocks_group": true}')"""
+    )
+    ids = race.main.column(SEND, 3, 3)
+    make_gate(race)
+    # In the midst of the look at all groups, as of the moment at which it began.
+    race.main.rows("alter table spanmq.blocked_group rename to blocked_group_rows")
+    race.main.rows(
+        "create view spanmq.blocked_group as"
+        " select * from spanmq.blocked_group_rows where (select spanmq.pass_gate())"
+    )
+    guard, slow, quick = race.open(), race.open(), race.open()
+    guard.rows("select pg_advisory_lock(%s)", GATE)
+    slow.rows("select set_config('test.gate', %s, false)", str(GATE))
+    # Its look sees the group free, and it has not locked it yet.
+    later = slow.later("select msg_id from pgmq.receive('jobs', 1)")
+    assert later.waits()
+    ((lease, first),) = quick.rows("select lease_id, msg_id from pgmq.receive('jobs', 1)")
+    assert first == ids[0]
+    if act == "buries":
+        quick.rows("select pgmq.reject('jobs', %s, %s)", lease, [first])
+    guard.rows("select pg_advisory_unlock(%s)", GATE)
+    assert later.rows() == []
+
+
+def test_claims_take_tokens_one_after_the_other(race: Race) -> None:
+    race.send(2)
+    race.main.value('select pgmq.set_policy(%s, \'{"rate_limit": 0.001, "rate_burst": 1}\')', race.queue)
+    guard, one, two = race.open(), race.open(), race.open()
+    guard.begin()
+    guard.rows("select pg_advisory_xact_lock(spanmq.lock_key('rate', %s))", race.queue_id)
+    claims = [each.later("select msg_id from pgmq.receive('jobs', 1)") for each in (one, two)]
+    assert [each.waits() for each in claims] == [True, True]
+    guard.commit()
+    assert sorted(len(each.rows()) for each in claims) == [0, 1]
+
+
+def test_messages_in_flight_are_counted_again_where_claims_go_side_by_side(race: Race) -> None:
+    race.send(70)
+    race.main.rows("""select pgmq.set_policy('jobs', '{"max_in_flight": 64}')""")
+    make_gate(race)
+    race.main.rows("alter function spanmq.count_in_flight(int, timestamptz) rename to count_in_flight_now")
+    race.main.rows(
+        "create function spanmq.count_in_flight(this_queue int, at_ timestamptz) returns int"
+        " language plpgsql as $$"
+        " declare n int := spanmq.count_in_flight_now(this_queue, at_);"
+        " begin perform spanmq.pass_gate(); return n; end $$"
+    )
+    guard, slow = race.open(), race.open()
+    guard.rows("select pg_advisory_lock(%s)", GATE)
+    slow.rows("select set_config('test.gate', %s, false)", str(GATE))
+    # It has counted none, and has no lock yet.
+    later = slow.later("select msg_id from pgmq.receive('jobs', 1)")
+    assert later.waits()
+    assert sum(len(race.main.rows("select msg_id from pgmq.receive('jobs', 1)")) for _ in range(70)) == 64
+    guard.rows("select pg_advisory_unlock(%s)", GATE)
+    assert later.rows() == []

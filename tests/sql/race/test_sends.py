@@ -1,0 +1,200 @@
+"""Many senders at once: ids, the lock under which they are drawn, and the ends of segments."""
+
+import random
+import threading
+
+import psycopg
+import pytest
+from tests.sql.race.sessions import Race, Session, together
+
+BATCH = "select pgmq.send_batch(%s, array_fill('1'::jsonb, array[%s]))"
+LAST = "select pg_sequence_last_value(ids) from spanmq.queue where queue_id = %s"
+
+
+def go_to(race: Race, next_id: int) -> None:
+    race.main.rows(f"select setval('pgmq.q_{race.queue}_msg_id_seq', %s)", next_id - 1)
+
+
+def hold_draw_lock(race: Race, session: Session) -> None:
+    session.begin()
+    session.rows(
+        "select pg_advisory_xact_lock(spanmq.lock_key('ids', ids::oid::int))"
+        " from spanmq.queue where queue_id = %s",
+        race.queue_id,
+    )
+
+
+def advisory_locks(race: Race, session: Session) -> int:
+    return int(
+        race.main.value("select count(*) from pg_locks where locktype = 'advisory' and pid = %s", session.pid)
+    )
+
+
+def test_batches_have_ids_of_their_own_in_one_piece(race: Race) -> None:
+    drawn: list[list[int]] = []
+    singles: list[int] = []
+
+    def send(session: Session, chance: random.Random) -> None:
+        drawn.extend(session.column(BATCH, race.queue, chance.choice((21, 100, 300))) for _ in range(15))
+
+    together(race, send)
+    # No batch came into another: the lock holds while ids are drawn.
+    assert all(ids == list(range(ids[0], ids[0] + len(ids))) for ids in drawn)
+
+    def send_some(session: Session, chance: random.Random) -> None:
+        for _ in range(30):
+            if chance.random() < 0.5:
+                singles.append(session.value("select pgmq.send(%s, '1')", race.queue))
+            else:
+                drawn.append(session.column(BATCH, race.queue, chance.choice((2, 20, 50, 400))))
+
+    together(race, send_some)
+    # A single send may come between, but nobody shares an id, and ids ascend.
+    assert all(ids == sorted(ids) for ids in drawn)
+    every = [*singles, *(each for ids in drawn for each in ids)]
+    assert sorted(every) == race.left()
+
+
+def test_lock_for_drawing_ends_with_the_draw(race: Race) -> None:
+    one, two = race.open(), race.open()
+    one.begin()
+    one.rows(BATCH, race.queue, 100)
+    assert advisory_locks(race, one) == 0
+    later = two.later(BATCH, race.queue, 100)
+    assert not later.waits()
+    later.rows()
+    one.commit()
+
+
+def test_cancelled_draw_leaves_nothing_locked(race: Race) -> None:
+    one, two, three = race.open(), race.open(), race.open()
+    hold_draw_lock(race, one)
+    two.begin()
+    two.rows("savepoint before")
+    later = two.later(BATCH, race.queue, 100)
+    assert later.waits()
+    race.main.rows("select pg_cancel_backend(%s)", two.pid)
+    with pytest.raises(psycopg.errors.QueryCanceled):
+        later.rows()
+    two.rows("rollback to before")
+    one.commit()
+    assert advisory_locks(race, two) == 0
+    assert len(three.rows(BATCH, race.queue, 100)) == 100
+    assert len(two.rows(BATCH, race.queue, 100)) == 100
+    two.commit()
+    assert len(race.left()) == 200
+
+
+def test_small_batches_do_not_wait_for_a_draw(race: Race) -> None:
+    one, two = race.open(), race.open()
+    hold_draw_lock(race, one)
+    assert not two.later(BATCH, race.queue, 20).waits()
+    assert not two.later("select pgmq.send(%s, '1')", race.queue).waits()
+    one.commit()
+
+
+@pytest.mark.parametrize("is_maintained", [True, False])
+def test_segments_end_among_many_senders(race: Race, is_maintained: bool) -> None:
+    race.main.rows("update spanmq.queue set segment_size = 256 where queue_id = %s", race.queue_id)
+    go_to(race, 16300)
+    sent: list[int] = []
+    mutex = threading.Lock()
+
+    def send(session: Session, chance: random.Random) -> None:
+        for _ in range(25):
+            session.begin()
+            ids = session.column(BATCH, race.queue, chance.choice((1, 3, 90, 300)))
+            if is_maintained and chance.random() < 0.2:
+                session.commit()
+                session.rows("select * from pgmq.maintain()")
+            elif chance.random() < 0.2:
+                session.rollback()
+                continue
+            else:
+                session.commit()
+            with mutex:
+                sent.extend(ids)
+
+    together(race, send)
+    assert race.left() == sorted(sent)
+    assert sorted(race.main.column("select msg_id from pgmq.read(%s, 30, 100000)", race.queue)) == sorted(
+        sent
+    )
+
+
+def test_first_message_of_a_segment_holds_up_nobody_at_the_next(race: Race) -> None:
+    # The next segment stands ready, so who draws the first id has nothing to make, and nothing to lock.
+    race.main.rows("update spanmq.queue set segment_size = 256 where queue_id = %s", race.queue_id)
+    race.main.rows("select * from pgmq.maintain()")
+    one, two = race.open(), race.open()
+    first_ids = race.main.column(
+        "select lo from spanmq.segment where queue_id = %s order by lo", race.queue_id
+    )
+    go_to(race, first_ids[1])
+    one.begin()
+    assert one.value("select pgmq.send(%s, '1')", race.queue) == first_ids[1]
+    assert advisory_locks(race, one) == 0
+    go_to(race, first_ids[2])
+    later = two.later("select pgmq.send(%s, '1')", race.queue)
+    assert not later.waits()
+    later.rows()
+    one.commit()
+
+
+def test_two_that_need_the_same_new_segment_make_one(race: Race) -> None:
+    race.main.rows("update spanmq.queue set segment_size = 256 where queue_id = %s", race.queue_id)
+    one, two = race.open(), race.open()
+    go_to(race, 20000)
+    one.begin()
+    one.rows("select pgmq.send(%s, '1')", race.queue)
+    later = two.later("select pgmq.send(%s, '2')", race.queue)
+    # It can't know whether the segment will be there: the last resort, if nobody calls maintain().
+    assert later.waits()
+    one.rollback()
+    later.rows()
+    assert race.left() == [20001]
+    assert race.main.value("select count(*) from spanmq.segment where lo <= 20001 and hi >= 20001") == 1
+
+
+def test_maintain_goes_on_while_a_sender_makes_a_segment(race: Race) -> None:
+    one, two = race.open(), race.open()
+    go_to(race, 20000)
+    one.begin()
+    one.rows("select pgmq.send(%s, '1')", race.queue)
+    later = two.later("select * from pgmq.maintain()")
+    later.rows()
+    one.commit()
+    assert race.left() == [20000]
+
+
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+def test_old_snapshot_makes_no_second_segment(race: Race, isolation: str) -> None:
+    # Its last segment is another's last but one: it would make one that overlaps with what it can't see.
+    old = race.open()
+    old.begin(isolation)
+    old.rows("select 1 from spanmq.segment")
+    race.main.rows("update spanmq.queue set segment_size = 65536 where queue_id = %s", race.queue_id)
+    go_to(race, 16384)
+    race.send(10, new_block=False)
+    go_to(race, 16384 + 32768)
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        old.rows(BATCH, race.queue, 1)
+    old.rollback()
+    assert len(race.left()) == 10
+
+
+def test_cancelled_sender_at_the_end_of_a_segment_leaves_nothing_locked(race: Race) -> None:
+    one, two, three = race.open(), race.open(), race.open()
+    go_to(race, 20000)
+    one.begin()
+    one.rows("select pgmq.send(%s, '1')", race.queue)
+    later = two.later("select pgmq.send(%s, '2')", race.queue)
+    assert later.waits()
+    race.main.rows("select pg_cancel_backend(%s)", two.pid)
+    with pytest.raises(psycopg.errors.QueryCanceled):
+        later.rows()
+    one.commit()
+    assert advisory_locks(race, two) == 0
+    assert not three.later("select pgmq.send(%s, '3')", race.queue).waits()
+    assert len(race.left()) == 2
+    assert race.main.value(LAST, race.queue_id) == 20002

@@ -1,0 +1,360 @@
+"""Subscriptions that come and go beside senders, publishers and maintain()."""
+
+import threading
+from functools import partial
+
+import psycopg
+import pytest
+from psycopg import sql
+from tests.patience import WAIT_SECONDS
+from tests.sql.race.sessions import Race, Session, side_by_side
+from tests.sql.segment import FIRST_ID, SIZE, did, maintain, make_queue, send_past, tables
+
+CREATE = "select pgmq.create_subscription('lake', 'jobs')"
+DROP = "select pgmq.drop_queue('lake')"
+SENDS = {
+    "send": "select pgmq.send('jobs', '1')",
+    "batch": "select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[300]))",
+    "with priority": "select pgmq.send_messages('jobs', array['1']::jsonb[], priority => 3)",
+    "with an expiry": "select pgmq.send_messages('jobs', array['1', '2']::jsonb[], expires_in => 100)",
+}
+
+
+def ids_in(race: Race, queue: str = "lake") -> list[int]:
+    return race.main.column(f"select msg_id from pgmq.q_{queue} order by msg_id")
+
+
+@pytest.mark.parametrize("way", SENDS)
+def test_creation_waits_for_who_has_sent_and_others_see_it(race: Race, way: str) -> None:
+    before, creator, after = race.open(), race.open(), race.open()
+    before.begin()
+    early = before.column(SENDS[way])
+    creator.begin()
+    creating = creator.later(CREATE)
+    assert creating.waits()
+    before.commit()
+    creating.rows()
+    # This one has looked at the queue's row, and waits where it draws its ids.
+    sending = after.later(SENDS[way])
+    assert sending.waits()
+    creator.commit()
+    late = [row[0] for row in sending.rows()]
+    assert ids_in(race) == late
+    assert ids_in(race, "jobs") == early + late
+    flags = "select distinct uses_priority, uses_limits from spanmq.queue"
+    assert len(race.main.rows(flags)) == 1
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        "select * from pgmq.metrics('jobs')",
+        "select * from pgmq.health()",
+        "select * from pgmq.latest_statistics()",
+        "select * from pgmq.doctor()",
+        "select * from pgmq.receiver_log('jobs')",
+        "select * from pgmq.receiver_open('jobs')",
+    ],
+)
+def test_creation_does_not_wait_for_who_only_looks(race: Race, look: str) -> None:
+    race.send(3)
+    observer = race.open()
+    observer.begin()
+    assert observer.rows(look)
+    race.main.rows("set lock_timeout = '1ms'")
+    race.main.rows(CREATE)
+    observer.commit()
+
+
+@pytest.mark.parametrize("way", SENDS)
+def test_what_is_sent_as_a_subscription_goes_leaves_nothing(race: Race, way: str) -> None:
+    race.main.rows(CREATE)
+    before, dropper, after = race.open(), race.open(), race.open()
+    before.begin()
+    before.rows(SENDS[way])
+    dropper.begin()
+    dropping = dropper.later(DROP)
+    assert dropping.waits()
+    before.commit()
+    dropping.rows()
+    sending = after.later(SENDS[way])
+    assert sending.waits()
+    dropper.commit()
+    sending.rows()
+    assert race.main.value("select count(distinct queue_id) from spanmq.span") == 1
+
+
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+@pytest.mark.parametrize("change", ["create", "drop"])
+def test_sender_with_an_old_snapshot_misses_nothing(race: Race, isolation: str, change: str) -> None:
+    if change == "drop":
+        race.main.rows(CREATE)
+    sender = race.open()
+    sender.rows(SENDS["send"])
+    sender.begin(isolation)
+    sender.rows("select count(*) from pgmq.q_jobs")
+    race.main.rows(CREATE if change == "create" else DROP)
+    for way in SENDS.values():
+        sender.rows("savepoint before")
+        # Who changes the queue's row fails there; the others ask.
+        what = "concurrent update" if "send_messages" in way else "subscriptions of queue jobs"
+        with pytest.raises(psycopg.errors.SerializationFailure, match=what):
+            sender.rows(way)
+        sender.rows("rollback to before")
+    sender.rollback()
+    sender.begin(isolation)
+    sent = sender.column(SENDS["batch"])
+    sender.commit()
+    assert ids_in(race, "lake" if change == "create" else "jobs")[-300:] == sent
+
+
+def test_rolled_back_creation_disturbs_nobody(race: Race) -> None:
+    race.main.begin()
+    race.main.rows(CREATE)
+    race.main.rollback()
+    sender = race.open()
+    for isolation in ("read committed", "repeatable read"):
+        sender.begin(isolation)
+        sender.rows(SENDS["batch"])
+        sender.commit()
+    assert race.main.value("select count(*) from pgmq.q_jobs") == 600
+
+
+def test_creation_gives_up_and_lets_senders_go_on_meanwhile(race: Race) -> None:
+    sleeper, creator, sender = race.open(), race.open(), race.open()
+    sleeper.begin()
+    sleeper.rows(SENDS["send"])
+    creating = creator.later(CREATE)
+    assert creating.waits()
+    # Each waits for a piece of the wait at most.
+    for _ in range(3):
+        sender.rows(SENDS["send"])
+    sleeper.commit()
+    creating.rows()
+    sleeper.begin()
+    sleeper.rows(SENDS["send"])
+    creator.rows("set lock_timeout = '300ms'")
+    for change in (DROP, "select pgmq.create_subscription('more', 'jobs')"):
+        with pytest.raises(psycopg.Error, match="queue jobs does not end") as raised:
+            creator.rows(change)
+        assert raised.value.sqlstate == "MQ061"
+    sleeper.commit()
+    assert len(ids_in(race)) == 1
+    assert creator.value("show lock_timeout") == "300ms"
+
+
+def reserved(race: Race) -> tuple[int, int]:
+    """Write a block of 300 rows that nobody sees yet; return the write and the block."""
+    race.main.begin()
+    reserve = "select * from pgmq.bulk_reserve('jobs', 'w', 1, 300)"
+    write, block, log, first, last, at = race.main.rows(reserve)[0]
+    insert = sql.SQL("insert into spanmq.{} select i, %s, '1', null from generate_series(%s::bigint, %s) i")
+    race.main.connection.execute(insert.format(sql.Identifier(log)), [at, first, last])
+    race.main.rows("select pgmq.bulk_seal('jobs', array[%s::bigint])", block)
+    race.main.commit()
+    return write, block
+
+
+PUBLISH = "select pgmq.bulk_publish('jobs', 'w', 1, %s, array[%s::bigint])"
+
+
+def test_publishing_and_creation_wait_for_each_other(race: Race) -> None:
+    write, block = reserved(race)
+    creator, publisher = race.open(), race.open()
+    creator.begin()
+    creator.rows(CREATE)
+    publishing = publisher.later(PUBLISH, write, block)
+    assert publishing.waits()
+    creator.commit()
+    publishing.rows()
+    assert ids_in(race) == ids_in(race, "jobs") == list(range(1, 301))
+
+
+def test_creation_waits_for_what_is_being_published(race: Race) -> None:
+    write, block = reserved(race)
+    creator, publisher = race.open(), race.open()
+    publisher.begin()
+    publisher.rows(PUBLISH, write, block)
+    creating = creator.later(CREATE)
+    assert creating.waits()
+    publisher.commit()
+    creating.rows()
+    assert ids_in(race) == []
+    assert len(ids_in(race, "jobs")) == 300
+
+
+def test_first_use_of_priority_beside_a_creation_is_noted_in_both(race: Race) -> None:
+    creator, sender = race.open(), race.open()
+    creator.begin()
+    creator.rows(CREATE)
+    sending = sender.later(SENDS["with priority"])
+    assert sending.waits()
+    creator.commit()
+    sending.rows()
+    assert race.main.column("select uses_priority from spanmq.queue") == [True, True]
+
+
+def test_nobody_misses_a_message_while_subscriptions_come_and_go(race: Race) -> None:
+    # How many subscriptions were there when it began, and the ids.
+    sent: list[tuple[int, list[int]]] = []
+    made: list[str] = []
+    stop = threading.Event()
+    sends = threading.Semaphore(0)
+
+    def send(session: Session, way: str) -> None:
+        while not stop.is_set():
+            there = len(made)
+            sent.append((there, session.column(SENDS[way])))
+            sends.release()
+
+    def come_and_go(session: Session) -> None:
+        try:
+            for number in range(8):
+                # Whoever is quicker: there are sends before each change.
+                for _ in SENDS:
+                    assert sends.acquire(timeout=WAIT_SECONDS)
+                session.rows(f"select pgmq.create_subscription('s{number}', 'jobs')")
+                made.append(f"s{number}")
+                session.rows(
+                    "select pgmq.create_subscription('passing', 'jobs', waiting => %s)", number % 2 == 0
+                )
+                session.rows("select pgmq.drop_queue('passing')")
+        finally:
+            stop.set()
+
+    side_by_side(
+        *(partial(send, race.open(), way) for way in SENDS),
+        partial(come_and_go, race.open()),
+        finally_do=stop.set,
+    )
+    for number, name in enumerate(made):
+        got = set(ids_in(race, name))
+        for there, ids in sent:
+            # Whole or not at all, and surely if it was sent when the subscription was there.
+            assert got.isdisjoint(ids) or got.issuperset(ids)
+            assert there <= number or got.issuperset(ids)
+    assert ids_in(race, "jobs") == sorted(i for _, ids in sent for i in ids)
+
+
+@pytest.fixture
+def segmented(race: Race) -> Race:
+    make_queue(race)
+    return race
+
+
+def settle(race: Race, queue: str, ids: list[int]) -> None:
+    assert sorted(race.main.column("select pgmq.delete(%s, %s::bigint[])", queue, ids)) == sorted(ids)
+
+
+def test_segments_wait_for_the_slowest(segmented: Race) -> None:
+    race = segmented
+    race.main.rows(CREATE)
+    ids = send_past(race, 8 * SIZE)
+    settle(race, "jobs", ids)
+    maintain(race)
+    assert len(tables(race)) >= 8
+    got = race.main.rows("select msg_id, (message->>'i')::int from pgmq.read('lake', 30, 10000)")
+    assert got == list(zip(ids, range(1, 8 * SIZE + 1), strict=True))
+    settle(race, "lake", ids)
+    maintain(race)
+    assert len(tables(race)) <= 5
+
+
+def test_batch_of_a_stream_keeps_the_segments(segmented: Race) -> None:
+    race = segmented
+    race.main.rows(CREATE)
+    ids = send_past(race, 4 * SIZE)
+    settle(race, "jobs", ids)
+    reader = race.main.rows("select receiver_id, incarnation from pgmq.receiver_open('lake')")[0]
+    claim = "select pgmq.receiver_claim('lake', %s, %s, %s, 10000)"
+    assert race.main.value(claim, *reader, 0) == 1
+    assert race.main.value(claim, *reader, 1) == 1  # settled, and kept for a replay
+    maintain(race)
+    log = race.main.value("select log_table from pgmq.receiver_log('lake')")
+    assert race.main.column(f"select msg_id from spanmq.{log} where msg_id >= {FIRST_ID} order by 1") == ids
+
+
+def sparse(race: Race) -> list[int]:
+    """Send into a segment of 2048 ids and past it; return the ids in it."""
+    race.main.rows("update spanmq.queue set segment_size = 2048")
+    race.main.rows("select setval('pgmq.q_jobs_msg_id_seq', 65535)")
+    ids = send_past(race, 2048)
+    send_past(race, 2048)
+    return ids
+
+
+def test_sparse_segment_is_rewritten_with_what_anyone_needs(segmented: Race) -> None:
+    race = segmented
+    race.main.rows(CREATE)
+    ids = sparse(race)
+    settle(race, "jobs", [i for i in ids if i % 100])
+    settle(race, "lake", [i for i in ids if i % 150])
+    assert did(maintain(race), "rewrote segment") >= 1
+    for queue, step in (("jobs", 100), ("lake", 150)):
+        mine = [i for i in ids if i % step == 0]
+        assert race.main.column("select msg_id from pgmq.read(%s, 30, %s)", queue, len(mine)) == mine
+
+
+def test_segment_is_not_rewritten_while_a_new_subscription_takes_it_over(segmented: Race) -> None:
+    race = segmented
+    ids = sparse(race)
+    maintain(race)  # notes that the ids have passed it
+    creator = race.open()
+    creator.begin()
+    creator.rows("select pgmq.create_subscription('lake', 'jobs', true)")
+    settle(race, "jobs", [i for i in ids if i % 100])
+    for _ in range(10):
+        assert not did(race.main.rows("select action, detail from pgmq.maintain(100)"), "copied segment")
+    creator.commit()
+    maintain(race)
+    assert race.main.column("select msg_id from pgmq.read('lake', 30, %s)", len(ids)) == ids
+
+
+def test_what_a_new_subscription_takes_over_is_not_truncated(segmented: Race) -> None:
+    race = segmented
+    ids = send_past(race, 2 * SIZE)
+    send_past(race, 2 * SIZE)
+    creator = race.open()
+    creator.begin()
+    creator.rows("select pgmq.create_subscription('lake', 'jobs', true)")
+    settle(race, "jobs", ids)
+    for _ in range(5):
+        race.main.rows("select * from pgmq.maintain(100)")
+    creator.commit()
+    maintain(race)
+    assert race.main.column("select msg_id from pgmq.read('lake', 30, %s)", len(ids)) == ids
+
+
+def test_redrive_into_a_subscription_that_goes_leaves_nothing(race: Race) -> None:
+    race.main.rows(CREATE)
+    race.main.rows("select pgmq.send('jobs', '1')")
+    race.main.rows("select pgmq.reject('lake', r.lease_id, array[r.msg_id]) from pgmq.receive('lake') r")
+    redriver, dropper = race.open(), race.open()
+    redriver.begin()
+    redriver.rows("select * from pgmq.redrive('lake')")
+    dropping = dropper.later(DROP)
+    assert dropping.waits()
+    redriver.commit()
+    dropping.rows()
+    assert race.main.value("select count(distinct queue_id) from spanmq.span") == 1
+
+
+def test_message_sent_again_by_two_queues_is_written_once(segmented: Race) -> None:
+    race = segmented
+    race.main.rows(CREATE)
+    ids = send_past(race)
+    for queue in ("jobs", "lake"):
+        race.main.rows(
+            f"select pgmq.reject('{queue}', r.lease_id, array[r.msg_id]) from pgmq.receive('{queue}', 256) r"
+        )
+    send_past(race)
+    maintain(race)
+    one, two = race.open(), race.open()
+    one.begin()
+    assert len(one.rows("select * from pgmq.redrive('jobs', delay => 0)")) == SIZE
+    redriving = two.later("select * from pgmq.redrive('lake', delay => 0)")
+    redriving.waits()
+    one.commit()
+    assert len(redriving.rows()) == SIZE
+    for queue in ("jobs", "lake"):
+        assert race.main.column("select msg_id from pgmq.read(%s, 30, 256)", queue) == ids

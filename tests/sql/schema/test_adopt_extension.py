@@ -1,0 +1,141 @@
+"""Taking over upstream PGMQ where it is an extension, of this and of older versions, with pg_partman."""
+
+from pathlib import Path
+
+import pytest
+from tests.sql.schema.upstream import Session, fill, make_partitioned, messages, one, rows
+
+from spanmq import schema
+from spanmq.adopt import adopt
+from spanmq.errors import AdoptionRefusedError, UpstreamPgmqError
+
+# What adoption touches of pg_partman, which is not here: the table of its settings.
+PARTMAN = """
+create table part_config (
+    parent_table text primary key, partition_interval text not null, retention text, template_table text);
+insert into part_config values
+    ('pgmq.q_parts', '5', '10', '@extschema@.template_pgmq_q_parts'), ('pgmq.a_parts', '5', '10', null),
+    ('pgmq.q_orders', '5', '10', 'public.template'), ('pgmq.a_orders', '5', '30 days', null),
+    ('public.other', '5', '10', null);
+"""
+
+
+@pytest.fixture
+def extended(session: Session, tmp_path: Path) -> Session:
+    """Give a session on a database with PGMQ as an extension, which the server finds in a folder of ours."""
+    pgmq = pytest.importorskip("pgmq")
+    if session.info.server_version < 180000:
+        pytest.skip("before PostgreSQL 18 extensions lie in the server's own folder")
+    folder = tmp_path / "extension"
+    folder.mkdir()
+    for name, script in {"pgmq": pgmq.get_embedded_install_sql(), "pg_partman": PARTMAN}.items():
+        schema_line = "schema = 'pgmq'\n" if name == "pgmq" else ""
+        control = f"default_version = '1.13.0'\nrelocatable = false\n{schema_line}"
+        (folder / f"{name}.control").write_text(control)
+        (folder / f"{name}--1.13.0.sql").write_text(script)
+    # The server, which may be another user, reads them.
+    for path in (folder, *folder.parents):
+        if path.stat().st_mode & 0o055 != 0o055:  # pytest's own, closed; one more of them under xdist
+            path.chmod(path.stat().st_mode | 0o055)
+    for path in folder.iterdir():
+        path.chmod(0o644)
+    session.execute("select set_config('extension_control_path', %s || ':$system', false)", [str(tmp_path)])
+    session.execute("create extension pgmq")
+    return session
+
+
+def test_extension_is_seen_and_install_refuses(extended: Session) -> None:
+    now = schema.state(extended)
+    assert (now.holding, now.version) == (schema.Holding.UPSTREAM_EXTENSION, "1.13.0")
+    with pytest.raises(UpstreamPgmqError, match=r"extension 1\.13\.0"):
+        schema.install(extended)
+
+
+def test_extension_goes_and_its_queues_stay(extended: Session) -> None:
+    fill(extended, "orders")
+    extended.execute("select pgmq.create_unlogged('quick')")
+    extended.execute("select pgmq.bind_topic('a', 'orders'); select pgmq.enable_notify_insert('orders', 9)")
+    extended.execute("create table pgmq.mine (id int)")
+    before = messages(extended, "orders")
+    told = adopt(extended, dry_run=True)
+    assert one(extended, "select count(*) from pg_extension where extname = 'pgmq'") == 1
+    done = adopt(extended)
+    assert (told.queues, told.kept) == (done.queues, done.kept)
+    assert (done.holding, done.version) == (schema.Holding.UPSTREAM_EXTENSION, "1.13.0")
+    assert [(queue.queue, queue.messages) for queue in done.queues] == [("orders", 44), ("quick", 0)]
+    assert done.kept == ("table pgmq.mine",)
+    assert messages(extended, "orders") == before
+    assert one(extended, "select count(*) from pg_extension where extname = 'pgmq'") == 0
+    assert one(extended, "select count(*) from pgmq.a_orders") == 3
+    assert one(extended, "select pgmq.send_topic('a', '{}')") == 1
+    assert one(extended, "select pgmq.send('orders', '{}')") == 62
+    assert schema.verify(extended) == []
+
+
+def test_tables_that_are_members_of_the_extension_stay(extended: Session) -> None:
+    fill(extended, "orders")
+    # The shape of 1.4: each queue's tables are members; no topics, throttles, headers or last_read_at.
+    extended.execute("""
+        alter extension pgmq drop table pgmq.topic_bindings;
+        alter extension pgmq drop table pgmq.notify_insert_throttle;
+        drop table pgmq.topic_bindings, pgmq.notify_insert_throttle;
+        alter table pgmq.q_orders drop headers, drop last_read_at;
+        alter table pgmq.a_orders drop headers, drop last_read_at;
+        create table pgmq.a_orders_old (msg_id bigint);
+        alter extension pgmq add table pgmq.q_orders;
+        alter extension pgmq add table pgmq.a_orders;
+        alter extension pgmq add table pgmq.a_orders_old""")
+    look = "select msg_id, read_ct, enqueued_at, message from pgmq.q_orders order by 1"
+    before = rows(extended, look)
+    archived = rows(extended, "select msg_id from pgmq.a_orders order by 1")
+    report = adopt(extended)
+    assert rows(extended, look) == before
+    assert rows(extended, "select msg_id from pgmq.a_orders order by 1") == archived
+    assert report.kept == ("table pgmq.a_orders_old",)
+    assert one(extended, "select count(*) from pgmq.a_orders_old") == 0
+    assert schema.verify(extended) == []
+
+
+def test_failure_brings_the_extension_back(extended: Session) -> None:
+    fill(extended, "orders")
+    before = messages(extended, "orders")
+    extended.execute("create function pgmq.spanmq_version() returns text language sql as 'select null::text'")
+    with pytest.raises(Exception, match="stands where spanmq has one"):
+        adopt(extended)
+    assert messages(extended, "orders") == before
+    extension = "(select oid from pg_extension where extname = 'pgmq')"
+    assert one(extended, f"select count(*) > 50 from pg_depend where refobjid = {extension}") is True
+    assert one(extended, "select pgmq.send('orders', '{}')") == 61
+
+
+def test_extension_that_needs_it_is_an_obstacle(extended: Session, tmp_path: Path) -> None:
+    (tmp_path / "extension/dependent.control").write_text("default_version = '1'\nrequires = 'pgmq'\n")
+    (tmp_path / "extension/dependent--1.sql").write_text("create table public.of_dependent (id int);")
+    extended.execute("create extension dependent")
+    with pytest.raises(AdoptionRefusedError) as caught:
+        adopt(extended)
+    assert "extension dependent: depends on extension pgmq" in (caught.value.detail or "")
+
+
+def test_partitioned_queue_leaves_pg_partman(extended: Session) -> None:
+    extended.execute("create schema partman; create extension pg_partman schema partman")
+    extended.execute(
+        "create table partman.template_pgmq_q_parts (id int); create table public.template (id int)"
+    )
+    make_partitioned(extended)
+    fill(extended, "orders")
+    before = messages(extended, "parts")
+    adopt(extended)
+    assert messages(extended, "parts") == before
+    assert rows(extended, "select parent_table from partman.part_config order by 1") == [
+        ("pgmq.a_orders",),
+        ("pgmq.a_parts",),
+        ("public.other",),
+    ]
+    assert one(extended, "select to_regclass('partman.template_pgmq_q_parts')") is None
+    assert one(extended, "select to_regclass('public.template')") == "template"
+    # Of an archive that is one table we keep the retention; a partitioned one is pg_partman's.
+    kept = rows(
+        extended, "select name, retention_count, retention_interval::text from spanmq.queue order by 1"
+    )
+    assert kept == [("orders", None, "30 days"), ("parts", None, None)]

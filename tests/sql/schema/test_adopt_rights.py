@@ -1,0 +1,192 @@
+"""A take-over leaves every role what it could do."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from tests.sql.schema.upstream import Session, fill, messages, one, rows
+
+from spanmq import schema
+from spanmq.adopt import adopt
+from spanmq.errors import AdoptionRefusedError, MissingPrivilegeError
+
+
+@pytest.fixture
+def role(upstream: Session) -> Iterator[str]:
+    name = f"role_{secrets.token_hex(6)}"
+    upstream.execute(
+        sql.SQL("create role {0} login; grant usage on schema pgmq to {0}").format(sql.Identifier(name))
+    )
+    yield name
+    upstream.execute(sql.SQL("drop owned by {0} cascade; drop role {0}").format(sql.Identifier(name)))
+
+
+@contextmanager
+def session_of(database: str, role: str) -> Iterator[Session]:
+    with psycopg.connect(make_conninfo(database, user=role), autocommit=True) as opened:
+        yield opened
+
+
+def grant(session: Session, what: str, role: str) -> None:
+    session.execute(sql.SQL("{} to {}").format(sql.SQL(what), sql.Identifier(role)))
+
+
+def denied(session: Session, call: str) -> bool:
+    try:
+        session.execute(call.encode())
+    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedTable):
+        # A role with no right on a queue does not see that it is there.
+        return True
+    return False
+
+
+def test_grants_on_the_table_are_grants_on_the_view(
+    upstream: Session, upstream_database: str, role: str
+) -> None:
+    fill(upstream, "orders")
+    fill(upstream, "others")
+    # What PGMQ needs to send: insert, and select for what it returns.
+    grant(upstream, "grant insert, select on pgmq.q_orders", role)
+    (orders, others) = adopt(upstream).queues
+    assert (orders.grantees, others.grantees) == (("pg_monitor", role), ("pg_monitor",))
+    with session_of(upstream_database, role) as theirs:
+        assert one(theirs, "select pgmq.send('orders', '{}')") == 61
+        assert one(theirs, "select count(*) from pgmq.q_orders") == 45
+        assert denied(theirs, "select pgmq.read('orders', 0, 1)")
+        assert denied(theirs, "select pgmq.delete('orders', 1)")
+        assert denied(theirs, "select pgmq.purge_queue('orders')")
+        assert denied(theirs, "select pgmq.send('others', '{}')")
+        assert denied(theirs, "select * from spanmq.span")
+
+
+def test_grants_to_all_and_grant_options_go_over(upstream: Session, role: str) -> None:
+    fill(upstream, "orders")
+    grant(upstream, "grant select on pgmq.q_orders", "public")
+    upstream.execute(
+        sql.SQL("grant update on pgmq.q_orders to {} with grant option").format(sql.Identifier(role))
+    )
+    assert adopt(upstream).queues[0].grantees == ("pg_monitor", "public", role)
+    held = rows(
+        upstream,
+        "select coalesce(grantee::regrole::text, 'public'), privilege_type, is_grantable from pg_class c,"
+        " aclexplode(c.relacl) where c.oid = 'pgmq.q_orders'::regclass and grantee <> c.relowner order by 2",
+    )
+    assert (("-", "SELECT", False)) in held
+    assert ((role, "UPDATE", True)) in held
+
+
+def test_owner_of_a_queue_can_do_everything_as_before(
+    upstream: Session, upstream_database: str, role: str
+) -> None:
+    grant(upstream, "grant create on schema pgmq", role)
+    grant(upstream, "grant insert, select on pgmq.meta", role)
+    with session_of(upstream_database, role) as theirs:
+        fill(theirs, "orders")
+        before = messages(theirs, "orders")
+        assert adopt(upstream).messages == 44
+        assert messages(theirs, "orders") == before
+        assert one(theirs, "select pgmq.send('orders', '{}')") == 61
+        assert one(theirs, "select count(*) from pgmq.read('orders', 60, 1)") == 1
+        assert one(theirs, "select pgmq.archive('orders', 61)") is True
+        assert one(theirs, "select count(*) from pgmq.a_orders") == 4
+        assert one(theirs, "select pgmq.purge_queue('orders')") == 44
+        assert one(theirs, "select pgmq.drop_queue('orders')") is True
+    assert schema.verify(upstream) == []
+
+
+def test_who_may_call_a_function_may_call_ours(upstream: Session, upstream_database: str, role: str) -> None:
+    fill(upstream, "orders")
+    grant(upstream, "grant all on pgmq.q_orders", role)
+    upstream.execute("revoke execute on function pgmq.purge_queue(text) from public")
+    upstream.execute("revoke execute on function pgmq.metrics(text) from public")
+    grant(upstream, "grant execute on function pgmq.metrics(text)", role)
+    adopt(upstream)
+    with session_of(upstream_database, role) as theirs:
+        assert denied(theirs, "select pgmq.purge_queue('orders')")
+        assert one(theirs, "select queue_length from pgmq.metrics('orders')") == 44
+        assert one(theirs, "select pgmq.send('orders', '{}')") == 61
+
+
+def test_who_may_read_the_settings_may_read_ours(
+    upstream: Session, upstream_database: str, role: str
+) -> None:
+    fill(upstream, "orders")
+    grant(upstream, "grant select on pgmq.meta, pgmq.topic_bindings, pgmq.notify_insert_throttle", role)
+    adopt(upstream)
+    with session_of(upstream_database, role) as theirs:
+        assert rows(theirs, "select queue_name from pgmq.meta") == [("orders",)]
+        assert rows(theirs, "select * from pgmq.topic_bindings") == []
+        assert rows(theirs, "select * from pgmq.notify_insert_throttle") == []
+
+
+def test_role_that_does_not_own_pgmq_changes_nothing(
+    upstream: Session, upstream_database: str, role: str
+) -> None:
+    fill(upstream, "orders")
+    before = messages(upstream, "orders")
+    upstream.execute(
+        sql.SQL("grant create on database {} to {}").format(
+            sql.Identifier(upstream.info.dbname), sql.Identifier(role)
+        )
+    )
+    with session_of(upstream_database, role) as theirs, pytest.raises(MissingPrivilegeError):
+        adopt(theirs)
+    assert messages(upstream, "orders") == before
+    assert one(upstream, "select pgmq.send('orders', '{}')") == 61
+
+
+def test_monitoring_sees_what_it_saw(upstream: Session) -> None:
+    fill(upstream, "orders")
+    watched = "select array_agg(has_table_privilege('pg_monitor', t, 'select')) from unnest(array["
+    watched += "'pgmq.q_orders', 'pgmq.a_orders', 'pgmq.meta']) t"
+    assert one(upstream, watched) == [True, True, True]
+    adopt(upstream)
+    assert one(upstream, watched) == [True, True, True]
+
+
+def test_nobody_s_trigger_runs_with_the_rights_of_the_schema_s_owner(upstream: Session, role: str) -> None:
+    fill(upstream, "orders")
+    grant(upstream, "grant trigger, select on pgmq.a_orders", role)
+    upstream.execute(
+        sql.SQL(
+            "create function public.theirs() returns trigger language plpgsql as 'begin return new; end';"
+            " alter function public.theirs() owner to {};"
+            " create trigger theirs before insert on pgmq.a_orders"
+            " for each row execute function public.theirs()"
+        ).format(sql.Identifier(role))
+    )
+    with pytest.raises(AdoptionRefusedError, match="trigger theirs on"):
+        adopt(upstream)
+    upstream.execute("alter function public.theirs() owner to current_user")
+    adopt(upstream)
+    upstream.execute("select pgmq.archive('orders', 1)")
+    for privilege, is_there in (("select", True), ("trigger", False)):
+        query = "select has_table_privilege(%s, 'pgmq.a_orders', %s)"
+        assert one(upstream, query, role, privilege) is is_there
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "add constraint theirs check (public.theirs(msg_id) > 0)",
+        "alter read_ct set default public.theirs(1)",
+        "add theirs bigint generated always as (public.theirs(msg_id)) stored",
+    ],
+)
+def test_nobody_s_function_runs_with_the_rights_of_the_schema_s_owner(
+    upstream: Session, role: str, change: str
+) -> None:
+    upstream.execute("select pgmq.create('orders')")
+    upstream.execute(
+        "create function public.theirs(bigint) returns bigint language sql immutable as 'select $1 + 1'"
+    )
+    upstream.execute(sql.SQL("alter function public.theirs(bigint) owner to {}").format(sql.Identifier(role)))
+    upstream.execute(f"alter table pgmq.a_orders {change}".encode())
+    with pytest.raises(AdoptionRefusedError, match="theirs"):
+        adopt(upstream)
+    upstream.execute("alter function public.theirs(bigint) owner to current_user")
+    adopt(upstream)

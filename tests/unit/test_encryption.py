@@ -1,0 +1,76 @@
+"""Keys and sealed bodies by themselves: how long a data key serves, what does not open, files of keys."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spanmq import encryption as sealing
+from spanmq.encryption import Encryption, Unopened, envelope_of
+from spanmq.errors import DecryptionError, EncryptionError
+
+OLD = b"o" * 32
+
+
+def test_data_key_is_used_for_so_many_bodies_and_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    def data_key(sealed: str) -> str:
+        return str(json.loads(sealed)["spanmq.sealed"]["data_key"])
+
+    monkeypatch.setattr(sealing, "DATA_KEY_BODIES", 2)
+    keys = Encryption({"old": OLD})
+    made = [data_key(keys.seal("1", "orders")) for _ in range(3)]
+    assert made[0] == made[1] != made[2]
+    monkeypatch.setattr(sealing, "DATA_KEY_SECONDS", -1.0)
+    keys = Encryption({"old": OLD})
+    assert data_key(keys.seal("1", "orders")) != data_key(keys.seal("1", "orders"))
+
+
+@pytest.mark.parametrize("part", ["key", "data_key", "for", "nonce", "text"])
+def test_what_was_changed_does_not_open(part: str) -> None:
+    keys = Encryption({"old": OLD, "new": OLD}, trusted=("*",))
+    sealed = json.loads(keys.seal('"x"', "orders"))
+    envelope = sealed["spanmq.sealed"]
+    first = envelope[part][0]
+    envelope[part] = {"key": "old", "for": "others"}.get(
+        part, ("B" if first != "B" else "C") + envelope[part][1:]
+    )
+    opened = keys.open(json.dumps(sealed).encode(), "orders")
+    assert isinstance(opened, Unopened)
+    assert isinstance(opened.error, DecryptionError)
+
+
+def test_what_looks_like_a_sealed_body_is_one_only_if_it_is_whole() -> None:
+    for text in (
+        '{"spanmq.sealed": 1}',
+        '{"spanmq.sealed": {"key": "a"}}',
+        '"spanmq.sealed"',
+        '{"spanmq.sealed',
+    ):
+        assert envelope_of(text.encode()) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "old AAAA",
+        f"old {'A' * 43}= more",
+        f"{'A' * 43}=",
+        f"a/b {'A' * 43}=",
+        f"old {'B' * 43}=\nold {'B' * 43}=",
+        "",
+    ],
+)
+def test_bad_file_of_keys_is_refused_without_a_word_of_a_key(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "keys"
+    path.write_text(text)
+    with pytest.raises(EncryptionError) as raised:
+        Encryption.from_file(path)
+    assert "AAAA" not in str(raised.value)
+    assert "BBBB" not in str(raised.value)
+
+
+def test_keys_are_in_no_text_of_it() -> None:
+    keys = Encryption({"old": OLD})
+    assert "oooo" not in f"{keys!r} {keys}"

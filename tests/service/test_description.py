@@ -1,20 +1,45 @@
-"""The description of the routes, and requests made of it."""
+"""The description of the routes: every operation has its answers, and gives them."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import httpx
+from tests.cli.program import do
+from tests.service.described import operation_of
 from tests.service.route_table import APP, ROUTES
 from tests.service.running import Running
 
+from spanmq.client import Client
 
-def test_every_route_is_described_and_has_the_shape_of_errors() -> None:
-    paths = APP.openapi()["paths"]
+DESCRIPTION: dict[str, Any] = APP.openapi()
+
+
+def test_every_route_is_described_with_its_answer_and_its_errors() -> None:
+    schemas = DESCRIPTION["components"]["schemas"]
     for route in ROUTES:
-        described = paths[route.path][route.method.lower()]
+        described = DESCRIPTION["paths"][route.path][route.method.lower()]
         assert described["summary"]
         assert described["description"], route
-        for status in ("400", "401", "403", "404", "429", "503"):
-            shape = described["responses"][status]["content"]["application/json"]["schema"]["$ref"]
+        answers = described["responses"]
+        [success] = [answers[status] for status in answers if status < "300"]
+        [(kind, content)] = success["content"].items()
+        if kind == "application/json":
+            assert schemas[content["schema"]["$ref"].rpartition("/")[2]]["properties"], route
+        for status in answers.keys() - {"200", "201"}:
+            shape = answers[status]["content"]["application/json"]["schema"]["$ref"]
             assert shape.endswith("/Failed")
+        guarded = {"401", "403", "421", "429", "503"}
+        assert guarded <= answers.keys() or route.scope is None, route
+        assert {"400", "408", "413", "422"} <= answers.keys() or "requestBody" not in described, route
+
+
+def test_description_names_the_token_that_routes_take() -> None:
+    [(name, scheme)] = DESCRIPTION["components"]["securitySchemes"].items()
+    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
+    for route in ROUTES:
+        described = DESCRIPTION["paths"][route.path][route.method.lower()]
+        assert described.get("security") == (None if route.scope is None else [{name: []}]), route
 
 
 def test_names_of_operations_are_unique() -> None:
@@ -26,3 +51,111 @@ def test_page_of_the_description_needs_no_token_and_says_no_secret(shared: Runni
     with shared.client() as client:
         assert client.get("/docs").status_code == 200
         assert client.get("/openapi.json").json()["info"]["title"] == "spanmq"
+
+
+def test_every_operation_succeeds_with_the_answer_that_is_described(running: Running, orders: str) -> None:
+    """The client compares each answer with the description; lists must have something to compare."""
+    done: set[str] = set()
+
+    def ask(method: str, path: str, given: object = None) -> Any:
+        path = path.replace("~", "/v1/queues/orders")
+        answer: httpx.Response = http.request(method, path, json=given)
+        assert answer.is_success, (method, path, answer.text)
+        operation = operation_of(answer)
+        assert operation is not None, (method, path)
+        done.add(operation.label)
+        if path == "/metrics":
+            return None
+        members = answer.json()
+        assert [] not in members.values() or path == "/v1/maintain", (method, path)
+        return members
+
+    with running.client() as http, Client(orders, maintain_interval=None, pool_size=1) as client:
+        for path in ("/health/live", "/health/ready", "/metrics", "/v1/version", "/v1/doctor"):
+            ask("GET", path)
+        ask("PUT", "/v1/queues/other")
+        ask("PATCH", "~/policy", {"archive_on_ack": True, "archive_retention": "30 days"})
+        ask("GET", "~/policy")
+        ask("POST", "~/messages", {"body": {"number": 1}, "headers": {"a": 1}, "group": "g"})
+        ask("POST", "~/messages/batch", {"messages": [{"body": number} for number in range(20)]})
+        ask("GET", "~/messages")
+        ask("GET", "~/groups")
+        [first, *messages] = ask("POST", "~/receive", {"quantity": 10})["messages"]
+        ask("GET", "~/leases")
+        client.nack(client.receive("orders")[0], "time-out", error_class="TimeoutError", worker="w")
+        settle: dict[str, dict[str, object]] = {
+            "ack": {},
+            "nack": {"error": "time-out", "retry_in": 3600},
+            "reject": {"error": "bad", "error_class": "E", "traceback": "t", "worker": "w"},
+            "release": {},
+            "extend": {"seconds": 60},
+            "hold": {"seconds": 60},
+        }
+        held = [first, *messages]
+        for message, (how, more) in zip(held, settle.items(), strict=False):
+            ask("POST", f"/v1/{how}", {"receipts": [message["receipt"]], **more})
+        ask("POST", "/v1/nack", {"receipts": [held[6]["receipt"]], "requeue": False, "category": "BUSINESS"})
+        ask("POST", "/v1/reject", {"receipts": [held[7]["receipt"]]})
+        ask("GET", "~/archive")
+        ask("GET", f"~/messages/{held[1]['message_id']}/status")
+        ask("GET", f"~/messages/{held[1]['message_id']}/failures")
+        dead = held[2]["message_id"], held[6]["message_id"], held[7]["message_id"]
+        ask("GET", "/v1/dead-letters")
+        ask("GET", "~/dead-letters")
+        ask("GET", f"~/messages/{dead[0]}/dead-letters")
+        ask("POST", "~/dead-letters/search")
+        ask("POST", f"~/dead-letters/{dead[0]}/redrive", {"body": "repaired"})
+        ask("POST", "~/dead-letters/redrive", {"category": "BUSINESS"})
+        ask("POST", "~/dead-letters/search", {"redriven": True})
+        ask("POST", "~/dead-letters/purge", {})
+        ask("POST", "~/pop", {})
+        for how in ("cancel", "delete", "archive"):
+            ask("POST", f"~/{how}", {"message_ids": [20]})
+        ask("POST", "/v1/classify", {"error": "time-out"})
+        ask("POST", "~/classify", {"error": "time-out"})
+        for where in ("/v1", "~"):
+            ask("PUT", f"{where}/category-rules/rule", {"category": "BUSINESS", "error": "no"})
+            ask("GET", f"{where}/category-rules")
+            ask("DELETE", f"{where}/category-rules/rule")
+            ask("PUT", f"{where}/category-policies/BUSINESS", {"settings": {"max_attempts": 3}})
+            ask("GET", f"{where}/category-policies")
+        for each in ({"cron": "0 0 1 1 *"}, {"cron": "0 0 1 2 *", "headers": {"a": 1}, "catch_up": True}):
+            ask("PUT", "/v1/schedules/yearly", {"queue": "orders", "body": 1, **each})
+        ask("GET", "/v1/schedules")
+        for how in ("pause", "resume"):
+            ask("POST", f"/v1/schedules/yearly/{how}")
+            ask("POST", f"~/{how}")
+        ask("DELETE", "/v1/schedules/yearly")
+        ask("PUT", "~/bindings/order.*")
+        ask("GET", "/v1/bindings")
+        ask("GET", "~/bindings")
+        ask("GET", "/v1/topics/order.new/routing")
+        ask("POST", "/v1/topics/order.new/messages", {"body": 1})
+        ask("POST", "/v1/topics/order.new/messages/batch", {"messages": [{"body": 1}]})
+        ask("DELETE", "~/bindings/order.*")
+        ask("PUT", "~/subscriptions/copies", {"waiting": True})
+        ask("GET", "/v1/subscriptions")
+        ask("GET", "~/subscriptions")
+        client.begin_pipeline_run("export", "orders", target="lake")
+        ask("GET", "/v1/pipeline-runs")
+        ask("GET", "~/pipeline-runs")
+        do(orders, "select pgmq.receiver_open('orders', label => 'lake')")
+        ask("GET", "/v1/receivers")
+        ask("GET", "~/receivers")
+        ask("POST", "~/receivers/lake/adopt")
+        ask("POST", "~/receivers/lake/release")
+        ask("POST", "~/forget-export?lake=lake")
+        do(
+            orders,
+            "insert into spanmq.statistics select queue_id, clock_timestamp() - interval '2 minutes', "
+            "60, 3, 6, 12, 18, 24, 2, 1, 1, 7.5 from spanmq.queue where name = 'orders'",
+        )
+        for path in ("statistics", "metrics"):
+            ask("GET", f"/v1/{path}")
+            ask("GET", f"~/{path}")
+        for path in ("/v1/queues", "/v1/glance", "/v1/health", "~/storage", "~/segments"):
+            ask("GET", path)
+        ask("POST", "/v1/maintain")
+        ask("POST", "/v1/queues/other/purge")
+        ask("DELETE", "/v1/queues/other")
+    assert {f"{route.method} {route.path}" for route in ROUTES} - done == set()

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import httpx
 import pytest
 from tests.cli.program import ask, do
+from tests.service.running import Running
 from tests.service.sqs.test_poison import HEADERS
+
+
+@pytest.fixture
+def http(shared: Running) -> Iterator[httpx.Client]:
+    """A client for headers that are no objects, which the description does not expect."""
+    with shared.client(checked=False) as client:
+        yield client
 
 
 def bodies(answer: httpx.Response) -> list[int]:

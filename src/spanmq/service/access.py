@@ -9,7 +9,10 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from fastapi.dependencies.utils import get_dependant
+from fastapi.openapi.models import HTTPBearer
 from fastapi.routing import APIRoute
+from fastapi.security.base import SecurityBase
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope as AsgiScope
@@ -17,6 +20,7 @@ from starlette.types import Scope as AsgiScope
 from spanmq.foreign_site import is_from_elsewhere
 from spanmq.loopback import is_named_here
 from spanmq.message import AccessKey, Token
+from spanmq.service.failure import described
 from spanmq.service.refusal import Refusal, forbidden, unauthorized
 from spanmq.service.remembered import Remembered
 from spanmq.token_secret import PREFIX, hash_of
@@ -191,7 +195,7 @@ def still_may(request: Request, verb: Verb, queue: str) -> Callable[[], Awaitabl
 
 
 @dataclass(frozen=True)
-class Scope:
+class Scope(SecurityBase):
     """What a route wants of its caller; the route's dependency, and what tests read of it.
 
     `of` says where the queue is: in the `path`; nowhere (`everything` is concerned); in the `request`, whose
@@ -200,6 +204,10 @@ class Scope:
 
     verb: Verb
     of: Literal["path", "everything", "request", "filtered"] = "path"
+
+    # For the description: the same for all.
+    model = HTTPBearer(description="A token, see docs/service.md. A service without tokens ignores it.")
+    scheme_name = "token"
 
     async def __call__(self, request: Request) -> Caller:
         """Give the caller if he may."""
@@ -216,6 +224,17 @@ class Scope:
 class Guarded(APIRoute):
     """A route that knows who asks, and whether he may, before it reads a body."""
 
+    def __init__(
+        self,
+        path: str,
+        endpoint: Callable[..., Any],
+        *,
+        responses: dict[int | str, dict[str, Any]] | None = None,
+        **options: Any,
+    ) -> None:
+        errors = described(*_statuses_of(path, endpoint))
+        super().__init__(path, endpoint, responses={**errors, **(responses or {})}, **options)
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Give what answers a request."""
         answer = super().get_route_handler()
@@ -227,3 +246,18 @@ class Guarded(APIRoute):
             return await answer(request)
 
         return guarded
+
+
+def _statuses_of(path: str, endpoint: Callable[..., Any]) -> list[int]:
+    """Return the errors that any operation may answer that takes the same; a route adds its own."""
+    takes = get_dependant(path=path, call=endpoint)
+    statuses = {500}
+    if any(isinstance(each.call, Scope) for each in takes.dependencies):
+        statuses |= {401, 403, 421, 429, 501, 503}
+    if takes.path_params or takes.query_params or takes.body_params:
+        statuses |= {400, 422}
+    if takes.body_params:
+        statuses |= {408, 413}
+    if "{queue}" in path:
+        statuses |= {404}
+    return sorted(statuses)

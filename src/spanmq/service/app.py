@@ -29,7 +29,6 @@ from spanmq.service import (
 )
 from spanmq.service.backend import Backend
 from spanmq.service.failure import handle
-from spanmq.service.parts import Failed
 from spanmq.service.settings import Settings
 from spanmq.service.short_way import ShortWay
 from spanmq.service.sqs.endpoint import Endpoint
@@ -37,20 +36,6 @@ from spanmq.service.sqs.mover import Mover
 from spanmq.service.tracing import REQUESTS
 
 DESCRIPTION: Final = "Queues over HTTP. Errors have one shape everywhere; docs/service.md lists their codes."
-ERRORS: Final[dict[int | str, dict[str, Any]]] = {
-    status: {"model": Failed, "description": text}
-    for status, text in {
-        400: "a value that means nothing",
-        401: "no token, or a bad one",
-        403: "the token may not do that",
-        404: "there is none",
-        413: "too large",
-        422: "not as described here",
-        429: "too much at once by this token",
-        500: "a fault of the service",
-        503: "not now: try again after Retry-After",
-    }.items()
-}
 # Each is a noun; those that most requests are for come first.
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     sending.routes,
@@ -93,7 +78,6 @@ def create_app(settings: Settings, *, pages: Pages | None = None) -> FastAPI:
         version=__version__,
         description=DESCRIPTION,
         lifespan=lifespan,
-        responses=ERRORS,
         docs_url="/docs",
         redoc_url=None,
         # A path that ends in a slash is another one: a redirect would be asked without its token.

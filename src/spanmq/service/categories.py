@@ -5,20 +5,24 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
-from pydantic import Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from spanmq.message import CategoryPolicy, CategoryRule
 from spanmq.service.access import Guarded
 from spanmq.service.json_text import reply
 from spanmq.service.parts import (
     Behind,
+    Existed,
     Given,
     MayLook,
     MayLookAtAll,
     MayManage,
     MayManageAll,
+    Named,
     QueueName,
     Text,
+    answer,
 )
 
 routes = APIRouter(prefix="/v1", tags=["categories"], route_class=Guarded)
@@ -50,26 +54,43 @@ class Meaning(Given):
     settings: Settings
 
 
-@routes.post("/classify")
+class CategorySettings(BaseModel):
+    """What a category means; null: as the queue's policy says."""
+
+    category: str
+    retries: bool
+    max_attempts: int | None
+    backoff_base: float | None
+    backoff_factor: float | None
+    backoff_max: float | None
+
+
+Classified = answer("Classified", category=str)
+Rules = answer("CategoryRules", rules=list[CategoryRule])
+Policies = answer("CategoryPolicies", policies=list[CategoryPolicy])
+Meant = answer("CategoryPolicyAnswer", policy=CategorySettings)
+
+
+@routes.post("/classify", response_model=Classified)
 async def classify(error: Error, backend: Behind, _: MayLookAtAll) -> Response:
     """Give the category that the rules of all queues find for an error."""
     return reply(category=await backend.client.classify(error.error, error_class=error.error_class))
 
 
-@routes.post("/queues/{queue}/classify")
+@routes.post("/queues/{queue}/classify", response_model=Classified)
 async def classify_in_queue(queue: QueueName, error: Error, backend: Behind, _: MayLook) -> Response:
     """Give the category that the rules of a queue find for an error."""
     found = await backend.client.classify(error.error, error_class=error.error_class, queue=queue)
     return reply(category=found)
 
 
-@routes.get("/category-rules")
+@routes.get("/category-rules", response_model=Rules)
 async def list_category_rules(backend: Behind, _: MayLookAtAll) -> Response:
     """List the rules, in the order in which they are asked."""
     return reply(rules=await backend.client.list_category_rules())
 
 
-@routes.put("/category-rules/{name}")
+@routes.put("/category-rules/{name}", response_model=Named)
 async def set_category_rule(name: RuleName, rule: Rule, backend: Behind, caller: MayManageAll) -> Response:
     """Make a rule for all queues, or change it."""
     async with backend.patterns.acting(caller, rule.error, rule.error_class) as client:
@@ -77,19 +98,19 @@ async def set_category_rule(name: RuleName, rule: Rule, backend: Behind, caller:
     return reply(name=name)
 
 
-@routes.delete("/category-rules/{name}")
+@routes.delete("/category-rules/{name}", response_model=Existed)
 async def drop_category_rule(name: RuleName, backend: Behind, _: MayManageAll) -> Response:
     """Drop a rule for all queues."""
     return reply(existed=await backend.client.drop_category_rule(name))
 
 
-@routes.get("/queues/{queue}/category-rules")
+@routes.get("/queues/{queue}/category-rules", response_model=Rules)
 async def list_category_rules_of_queue(queue: QueueName, backend: Behind, _: MayLook) -> Response:
     """List the rules of a queue and those of all queues."""
     return reply(rules=await backend.client.list_category_rules(queue))
 
 
-@routes.put("/queues/{queue}/category-rules/{name}")
+@routes.put("/queues/{queue}/category-rules/{name}", response_model=Named)
 async def set_category_rule_of_queue(
     queue: QueueName, name: RuleName, rule: Rule, backend: Behind, caller: MayManage
 ) -> Response:
@@ -99,7 +120,7 @@ async def set_category_rule_of_queue(
     return reply(name=name)
 
 
-@routes.delete("/queues/{queue}/category-rules/{name}")
+@routes.delete("/queues/{queue}/category-rules/{name}", response_model=Existed)
 async def drop_category_rule_of_queue(
     queue: QueueName, name: RuleName, backend: Behind, _: MayManage
 ) -> Response:
@@ -107,13 +128,13 @@ async def drop_category_rule_of_queue(
     return reply(existed=await backend.client.drop_category_rule(name, queue=queue))
 
 
-@routes.get("/category-policies")
+@routes.get("/category-policies", response_model=Policies)
 async def list_category_policies(backend: Behind, _: MayLookAtAll) -> Response:
     """List what each category means in general."""
     return reply(policies=await backend.client.list_category_policies())
 
 
-@routes.put("/category-policies/{category}")
+@routes.put("/category-policies/{category}", response_model=Meant)
 async def set_category_policy(
     category: Category, meaning: Meaning, backend: Behind, _: MayManageAll
 ) -> Response:
@@ -121,13 +142,13 @@ async def set_category_policy(
     return reply(policy=await backend.client.set_category_policy(category, meaning.settings))
 
 
-@routes.get("/queues/{queue}/category-policies")
+@routes.get("/queues/{queue}/category-policies", response_model=Policies)
 async def list_category_policies_of_queue(queue: QueueName, backend: Behind, _: MayLook) -> Response:
     """List what each category means in a queue."""
     return reply(policies=await backend.client.list_category_policies(queue))
 
 
-@routes.put("/queues/{queue}/category-policies/{category}")
+@routes.put("/queues/{queue}/category-policies/{category}", response_model=Meant)
 async def set_category_policy_of_queue(
     queue: QueueName, category: Category, meaning: Meaning, backend: Behind, _: MayManage
 ) -> Response:

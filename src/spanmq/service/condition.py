@@ -9,24 +9,28 @@ from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
 from spanmq.errors import SpanmqError
-from spanmq.service.access import Caller, Scope
+from spanmq.service.access import Caller, Guarded, Scope
+from spanmq.service.failure import described
 from spanmq.service.json_text import reply
 from spanmq.service.measures import exposition
-from spanmq.service.parts import Behind
+from spanmq.service.parts import Behind, answer
 from spanmq.service.refusal import Refusal
 
-routes = APIRouter(tags=["condition"])
+routes = APIRouter(tags=["condition"], route_class=Guarded)
 
 READY_SECONDS = 2.0
 
+State = answer("State", state=str)
+TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 
-@routes.get("/health/live")
+
+@routes.get("/health/live", response_model=State)
 async def live() -> Response:
     """Say that the process answers."""
     return reply(state="live")
 
 
-@routes.get("/health/ready")
+@routes.get("/health/ready", response_model=State, responses=described(503))
 async def ready(backend: Behind) -> Response:
     """Say whether requests can be served: the database answers, and no stop is under way."""
     if backend.is_stopping:
@@ -39,7 +43,7 @@ async def ready(backend: Behind) -> Response:
     return reply(state="ready")
 
 
-@routes.get("/metrics")
+@routes.get("/metrics", response_class=Response, responses={200: TEXT})
 async def latest_statistics(
     backend: Behind, caller: Annotated[Caller, Depends(Scope("look", "filtered"))]
 ) -> Response:

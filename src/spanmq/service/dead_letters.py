@@ -9,9 +9,22 @@ from pydantic import Field
 from starlette.responses import Response
 
 from spanmq.dead_letter_calls import UNCHANGED
+from spanmq.message import DeadLetter, DeadLetterCount, Redriven
 from spanmq.service.access import Caller, Guarded, Scope
+from spanmq.service.failure import described
 from spanmq.service.json_text import reply
-from spanmq.service.parts import Behind, BodyBytesMax, Given, MayLook, MayManage, Moment, QueueName, Seconds
+from spanmq.service.parts import (
+    Behind,
+    BodyBytesMax,
+    Given,
+    MayLook,
+    MayManage,
+    Moment,
+    QueueName,
+    Removed,
+    Seconds,
+    answer,
+)
 
 routes = APIRouter(prefix="/v1", tags=["dead letters"], route_class=Guarded)
 
@@ -64,20 +77,24 @@ class Repaired(Given):
     delay: Seconds = 0.0
 
 
-@routes.get("/dead-letters")
+Counts = answer("DeadLetterCounts", counts=list[DeadLetterCount])
+DeadLetters = answer("DeadLetters", dead_letters=list[DeadLetter])
+
+
+@routes.get("/dead-letters", response_model=Counts)
 async def count_all_dead_letters(backend: Behind, caller: SeesSome) -> Response:
     """Count those that wait, by queue and category."""
     found = await backend.client.count_dead_letters()
     return reply(counts=[each for each in found if caller.may("look", each.queue)])
 
 
-@routes.get("/queues/{queue}/dead-letters")
+@routes.get("/queues/{queue}/dead-letters", response_model=Counts)
 async def count_dead_letters(queue: QueueName, backend: Behind, _: MayLook) -> Response:
     """Count those of a queue that wait, by category."""
     return reply(counts=await backend.client.count_dead_letters(queue))
 
 
-@routes.get("/queues/{queue}/messages/{message_id}/dead-letters")
+@routes.get("/queues/{queue}/messages/{message_id}/dead-letters", response_model=DeadLetters)
 async def dead_letters_of(
     queue: QueueName,
     message_id: Annotated[int, Path(ge=0, lt=2**63)],
@@ -90,7 +107,7 @@ async def dead_letters_of(
     return reply(dead_letters=found)
 
 
-@routes.post("/queues/{queue}/dead-letters/search")
+@routes.post("/queues/{queue}/dead-letters/search", response_model=DeadLetters)
 async def dead_letters(
     queue: QueueName, backend: Behind, caller: MayLook, sought: Sought | None = None
 ) -> Response:
@@ -101,7 +118,9 @@ async def dead_letters(
     return reply(dead_letters=found)
 
 
-@routes.post("/queues/{queue}/dead-letters/redrive")
+@routes.post(
+    "/queues/{queue}/dead-letters/redrive", response_model=answer("RedrivenMessages", results=list[Redriven])
+)
 async def redrive(
     queue: QueueName, backend: Behind, caller: MayManage, which: Redrive | None = None
 ) -> Response:
@@ -111,7 +130,11 @@ async def redrive(
         return reply(results=await client.redrive(queue, **which.model_dump()))
 
 
-@routes.post("/queues/{queue}/dead-letters/{message_id}/redrive")
+@routes.post(
+    "/queues/{queue}/dead-letters/{message_id}/redrive",
+    response_model=answer("RedrivenMessage", message_id=int),
+    responses=described(409),
+)
 async def redrive_message(
     queue: QueueName,
     message_id: Annotated[int, Path(ge=0, lt=2**63)],
@@ -130,7 +153,7 @@ async def redrive_message(
     )
 
 
-@routes.post("/queues/{queue}/dead-letters/purge")
+@routes.post("/queues/{queue}/dead-letters/purge", response_model=Removed)
 async def purge_dead_letters(
     queue: QueueName, which: Discard, backend: Behind, caller: MayManage
 ) -> Response:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
@@ -65,7 +66,49 @@ MESSAGE_OF: Final[dict[type[errors.SpanmqError], str]] = {
     errors.ServerError: "the database reported an error",
 }
 RETRY_SECONDS: Final = 1
+RETRY_AFTER: Final = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+# What the description of an operation says of a status.
+DESCRIPTION_OF: Final = {
+    400: "An argument is invalid",
+    401: "The token is missing, unknown, expired or revoked",
+    403: "The token does not allow that",
+    404: "Not found",
+    408: "The body took too long",
+    409: "Not possible in the current state",
+    413: "The body is too large",
+    421: "Without tokens: the service answers under the names of its own machine only",
+    422: "The request is not as described here",
+    429: "Too many requests or wrong secrets, or the queue is full",
+    500: "Internal error",
+    501: "The database or the installation lacks a part that this needs",
+    503: "Temporarily unavailable",
+}
 CODES_OF_STATUS: Final = {404: "not_found", 405: "method_not_allowed", 400: "invalid_request"}
+
+
+class Problem(BaseModel):
+    """What went wrong."""
+
+    code: str
+    message: str
+    hint: str | None = None
+    detail: str | None = None
+    queue: str | None = None
+
+
+class Failed(BaseModel):
+    """The one shape of errors."""
+
+    error: Problem
+
+
+def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return what the description of an operation says of the errors with these statuses."""
+    return {
+        status: {"model": Failed, "description": DESCRIPTION_OF[status]}
+        | ({"headers": RETRY_AFTER} if status in (429, 503) else {})
+        for status in statuses
+    }
 
 
 def code_of(kind: type[errors.SpanmqError]) -> str:

@@ -7,9 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
+from spanmq.queue_part import Glance, Group, HeldLease, Segment, StatisticsStep
 from spanmq.service.access import Caller, Guarded, Scope
 from spanmq.service.json_text import reply
-from spanmq.service.parts import Behind, MayLook, Quantity, QueueName
+from spanmq.service.parts import Behind, MayLook, Quantity, QueueName, answer
 
 routes = APIRouter(prefix="/v1", tags=["queues"], route_class=Guarded)
 
@@ -18,7 +19,7 @@ Lookback = Annotated[float, Query(gt=0, le=3e9, allow_inf_nan=False)]
 Step = Annotated[float, Query(ge=1, le=3e9, allow_inf_nan=False)]
 
 
-@routes.get("/glance")
+@routes.get("/glance", response_model=answer("Glances", queues=list[Glance]))
 async def glance(
     backend: Behind, caller: SeesSome, most: Annotated[int, Query(ge=1, le=10_000)] = 200
 ) -> Response:
@@ -27,7 +28,7 @@ async def glance(
     return reply(queues=[each for each in found if caller.may("look", each.queue)])
 
 
-@routes.get("/statistics")
+@routes.get("/statistics", response_model=answer("StatisticsSums", steps=list[StatisticsStep]))
 async def sum_statistics(
     backend: Behind, caller: SeesSome, seconds: Lookback = 3600.0, step: Step = 60.0
 ) -> Response:
@@ -36,19 +37,19 @@ async def sum_statistics(
     return reply(steps=await backend.client.sum_statistics(queues, seconds=seconds, step=step))
 
 
-@routes.get("/queues/{queue}/leases")
+@routes.get("/queues/{queue}/leases", response_model=answer("Leases", leases=list[HeldLease]))
 async def list_leases(queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 100) -> Response:
     """List what receivers hold, the oldest lease first."""
     return reply(leases=await backend.client.list_leases(queue, quantity))
 
 
-@routes.get("/queues/{queue}/groups")
+@routes.get("/queues/{queue}/groups", response_model=answer("Groups", groups=list[Group]))
 async def list_groups(queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 100) -> Response:
     """List groups, those first that give nothing now, and what they wait for."""
     return reply(groups=await backend.client.list_groups(queue, quantity))
 
 
-@routes.get("/queues/{queue}/segments")
+@routes.get("/queues/{queue}/segments", response_model=answer("Segments", segments=list[Segment]))
 async def list_segments(queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 100) -> Response:
     """List the tables of a queue's log, the newest first."""
     return reply(segments=await backend.client.list_segments(queue, quantity))

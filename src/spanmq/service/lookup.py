@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import Field
 from starlette.responses import Response
 
+from spanmq.message import Failure, Settled
 from spanmq.service.access import Guarded
 from spanmq.service.json_text import messages_of, reply
 from spanmq.service.parts import (
@@ -21,6 +22,7 @@ from spanmq.service.parts import (
     Quantity,
     QueueName,
     ReceivedMessages,
+    answer,
 )
 
 routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Guarded)
@@ -39,6 +41,9 @@ class Popped(Given):
     """How many messages."""
 
     quantity: Annotated[int, Field(ge=1, le=1_000)] = 1
+
+
+Results = answer("OutcomesById", results=list[Settled])
 
 
 @routes.get("/queues/{queue}/messages", response_model=ReceivedMessages)
@@ -69,13 +74,19 @@ async def peek_archive(
     return messages_of(found)
 
 
-@routes.get("/queues/{queue}/messages/{message_id}/status")
+@routes.get(
+    "/queues/{queue}/messages/{message_id}/status",
+    response_model=answer("MessageState", message_id=int, state=str),
+)
 async def status(queue: QueueName, message_id: MessageId, backend: Behind, _: MayLook) -> Response:
     """Give the state of a message: pending, processing, delayed, failed, dead, completed or unknown."""
     return reply(message_id=message_id, state=await backend.client.status(queue, message_id))
 
 
-@routes.get("/queues/{queue}/messages/{message_id}/failures")
+@routes.get(
+    "/queues/{queue}/messages/{message_id}/failures",
+    response_model=answer("Failures", message_id=int, failures=list[Failure]),
+)
 async def failures(queue: QueueName, message_id: MessageId, backend: Behind, _: MayLook) -> Response:
     """Give what went wrong with a message, the first failure first."""
     return reply(message_id=message_id, failures=await backend.client.failures(queue, message_id))
@@ -87,19 +98,19 @@ async def pop(queue: QueueName, wanted: Popped, backend: Behind, _: MayReceive) 
     return messages_of(await backend.client.pop(queue, wanted.quantity))
 
 
-@routes.post("/queues/{queue}/cancel")
+@routes.post("/queues/{queue}/cancel", response_model=Results)
 async def cancel(queue: QueueName, ids: Ids, backend: Behind, _: MayManage) -> Response:
     """Take messages back that nobody holds."""
     return reply(results=await backend.client.cancel(queue, ids.message_ids))
 
 
-@routes.post("/queues/{queue}/delete")
+@routes.post("/queues/{queue}/delete", response_model=Results)
 async def delete(queue: QueueName, ids: Ids, backend: Behind, _: MayManage) -> Response:
     """Delete messages, whoever holds them."""
     return _by_id(ids, await backend.client.delete(queue, ids.message_ids), "deleted")
 
 
-@routes.post("/queues/{queue}/archive")
+@routes.post("/queues/{queue}/archive", response_model=Results)
 async def archive(queue: QueueName, ids: Ids, backend: Behind, _: MayManage) -> Response:
     """Move messages to the archive, whoever holds them."""
     return _by_id(ids, await backend.client.archive(queue, ids.message_ids), "archived")

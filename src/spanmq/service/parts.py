@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from spanmq.service.access import Caller, Scope
 from spanmq.service.backend import Backend, backend_of
@@ -48,22 +48,6 @@ class Given(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Problem(BaseModel):
-    """What went wrong."""
-
-    code: str
-    message: str
-    hint: str | None = None
-    detail: str | None = None
-    queue: str | None = None
-
-
-class Failed(BaseModel):
-    """The one shape of errors."""
-
-    error: Problem
-
-
 class Received(BaseModel):
     """A message; `receipt` and `last_error` are there when it is held under a lease."""
 
@@ -83,3 +67,14 @@ class ReceivedMessages(BaseModel):
     """Messages."""
 
     messages: list[Received]
+
+
+def answer(model: str, /, **members: Any) -> type[BaseModel]:
+    """Return the model of an answer, for its description: an object with members of these types."""
+    fields: dict[str, Any] = {name: (kind, ...) for name, kind in members.items()}
+    return create_model(model, **fields)
+
+
+Existed = answer("Existed", existed=bool)
+Removed = answer("Removed", removed=int)
+Named = answer("Named", name=str)

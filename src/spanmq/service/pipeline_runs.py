@@ -7,17 +7,20 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
+from spanmq.message import PipelineRun
 from spanmq.service.access import Caller, Guarded, Scope
 from spanmq.service.json_text import reply
-from spanmq.service.parts import Behind, MayLook, Quantity, QueueName
+from spanmq.service.parts import Behind, MayLook, Quantity, QueueName, answer
 
 routes = APIRouter(prefix="/v1", tags=["pipeline"], route_class=Guarded)
 
 SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 Before = Annotated[int | None, Query(ge=0, lt=2**63)]
 
+Runs = answer("PipelineRuns", pipeline_runs=list[PipelineRun])
 
-@routes.get("/pipeline-runs")
+
+@routes.get("/pipeline-runs", response_model=Runs)
 async def list_all_pipeline_runs(
     backend: Behind, caller: SeesSome, quantity: Quantity = 100, before: Before = None
 ) -> Response:
@@ -26,7 +29,7 @@ async def list_all_pipeline_runs(
     return reply(pipeline_runs=[each for each in found if caller.may("look", each.queue)])
 
 
-@routes.get("/queues/{queue}/pipeline-runs")
+@routes.get("/queues/{queue}/pipeline-runs", response_model=Runs)
 async def list_pipeline_runs(
     queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 100, before: Before = None
 ) -> Response:

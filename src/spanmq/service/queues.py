@@ -5,12 +5,33 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Query
-from pydantic import Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from spanmq.message import (
+    Finding,
+    MaintenanceStep,
+    Queue,
+    QueueHealth,
+    QueueMetrics,
+    QueueStorage,
+    Sample,
+)
 from spanmq.service.access import Caller, Guarded, Scope
+from spanmq.service.failure import described
 from spanmq.service.json_text import reply
-from spanmq.service.parts import Behind, Given, MayLook, MayLookAtAll, MayManage, MayManageAll, QueueName
+from spanmq.service.parts import (
+    Behind,
+    Existed,
+    Given,
+    MayLook,
+    MayLookAtAll,
+    MayManage,
+    MayManageAll,
+    QueueName,
+    Removed,
+    answer,
+)
 
 routes = APIRouter(prefix="/v1", tags=["queues"], route_class=Guarded)
 
@@ -26,14 +47,43 @@ class NewQueue(Given):
     retention_interval: Interval | None = None
 
 
-@routes.get("/queues")
+class Policy(BaseModel):
+    """The settings of a queue, see docs/delivery.md; times are in seconds."""
+
+    max_attempts: int = Field(description="0: without a limit.")
+    lease: float
+    backoff_base: float
+    backoff_factor: float
+    backoff_max: float
+    jitter: bool
+    dead_letter_retention: str | None = Field(description="An interval of PostgreSQL; null: no limit.")
+    ordered: bool
+    dead_letter_blocks_group: bool
+    paused: bool
+    drop_expired: bool
+    max_in_flight: int | None
+    max_in_flight_per_group: int | None
+    rate_limit: float | None
+    rate_burst: float | None
+    priority_aging: float
+    max_backlog: int | None
+    archive_on_ack: bool
+    archive_retention: str | None = Field(description="An interval of PostgreSQL; null: no limit.")
+
+
+PolicyAnswer = answer("PolicyAnswer", policy=Policy)
+QueueNamed = answer("QueueNamed", queue=str)
+Paused = answer("Paused", queue=str, is_paused=bool)
+
+
+@routes.get("/queues", response_model=answer("Queues", queues=list[Queue]))
 async def list_queues(backend: Behind, caller: SeesSome) -> Response:
     """List the queues that the token may look at."""
     found = await backend.client.list_queues()
     return reply(queues=[queue for queue in found if caller.may("look", queue.name)])
 
 
-@routes.put("/queues/{queue}")
+@routes.put("/queues/{queue}", response_model=QueueNamed)
 async def create_queue(
     queue: QueueName, backend: Behind, _: MayManage, new: NewQueue | None = None
 ) -> Response:
@@ -42,39 +92,39 @@ async def create_queue(
     return reply(queue=queue)
 
 
-@routes.delete("/queues/{queue}")
+@routes.delete("/queues/{queue}", response_model=Existed, responses=described(409))
 async def drop_queue(queue: QueueName, backend: Behind, _: MayManage) -> Response:
     """Drop a queue with its messages and its archive."""
     return reply(existed=await backend.client.drop_queue(queue))
 
 
-@routes.post("/queues/{queue}/purge")
+@routes.post("/queues/{queue}/purge", response_model=Removed)
 async def purge(queue: QueueName, backend: Behind, _: MayManage) -> Response:
     """Remove all messages of a queue."""
     return reply(removed=await backend.client.purge(queue))
 
 
-@routes.post("/queues/{queue}/pause")
+@routes.post("/queues/{queue}/pause", response_model=Paused)
 async def pause(queue: QueueName, backend: Behind, _: MayManage) -> Response:
     """Let receivers get nothing; senders go on."""
     await backend.client.pause(queue)
     return reply(queue=queue, is_paused=True)
 
 
-@routes.post("/queues/{queue}/resume")
+@routes.post("/queues/{queue}/resume", response_model=Paused)
 async def resume(queue: QueueName, backend: Behind, _: MayManage) -> Response:
     """Let receivers get messages again."""
     await backend.client.resume(queue)
     return reply(queue=queue, is_paused=False)
 
 
-@routes.get("/queues/{queue}/policy")
+@routes.get("/queues/{queue}/policy", response_model=PolicyAnswer)
 async def get_policy(queue: QueueName, backend: Behind, _: MayLook) -> Response:
     """Give the settings of a queue's policy."""
     return reply(policy=await backend.client.get_policy(queue))
 
 
-@routes.patch("/queues/{queue}/policy")
+@routes.patch("/queues/{queue}/policy", response_model=PolicyAnswer, responses=described(409))
 async def set_policy(
     queue: QueueName,
     settings: Annotated[dict[str, Any], Body(examples=[{"max_attempts": 5}])],
@@ -85,26 +135,26 @@ async def set_policy(
     return reply(policy=await backend.client.set_policy(queue, settings))
 
 
-@routes.get("/queues/{queue}/metrics")
+@routes.get("/queues/{queue}/metrics", response_model=answer("QueueCounts", metrics=QueueMetrics))
 async def metrics(queue: QueueName, backend: Behind, _: MayLook) -> Response:
     """Count one queue."""
     return reply(metrics=await backend.client.metrics(queue))
 
 
-@routes.get("/metrics")
+@routes.get("/metrics", response_model=answer("AllQueueCounts", metrics=list[QueueMetrics]))
 async def metrics_all(backend: Behind, caller: SeesSome) -> Response:
     """Count every queue that the token may look at."""
     found = await backend.client.metrics_all()
     return reply(metrics=[each for each in found if caller.may("look", each.queue)])
 
 
-@routes.get("/queues/{queue}/storage")
+@routes.get("/queues/{queue}/storage", response_model=answer("Storage", storage=QueueStorage))
 async def storage(queue: QueueName, backend: Behind, _: MayLook) -> Response:
     """Measure what a queue takes on disk."""
     return reply(storage=await backend.client.storage(queue))
 
 
-@routes.get("/queues/{queue}/statistics")
+@routes.get("/queues/{queue}/statistics", response_model=answer("Statistics", samples=list[Sample]))
 async def statistics(
     queue: QueueName,
     backend: Behind,
@@ -115,13 +165,13 @@ async def statistics(
     return reply(samples=await backend.client.statistics(queue, seconds=seconds))
 
 
-@routes.get("/health")
+@routes.get("/health", response_model=answer("Health", queues=list[QueueHealth]))
 async def health(backend: Behind, caller: SeesSome) -> Response:
     """Tell how each queue is that the token may look at."""
     return reply(queues=[each for each in await backend.client.health() if caller.may("look", each.queue)])
 
 
-@routes.get("/doctor")
+@routes.get("/doctor", response_model=answer("Findings", findings=list[Finding]))
 async def doctor(
     backend: Behind, _: MayLookAtAll, connections: Annotated[int | None, Query(ge=1, lt=2**31)] = None
 ) -> Response:
@@ -129,13 +179,13 @@ async def doctor(
     return reply(findings=await backend.client.doctor(connections=connections))
 
 
-@routes.get("/version")
+@routes.get("/version", response_model=answer("Version", version=str))
 async def version(backend: Behind, _: SeesSome) -> Response:
     """Give the version of the schema."""
     return reply(version=await backend.client.version())
 
 
-@routes.post("/maintain")
+@routes.post("/maintain", response_model=answer("Maintenance", steps=list[MaintenanceStep]))
 async def maintain(
     backend: Behind, _: MayManageAll, budget: Annotated[int, Query(ge=1, le=1_000)] = 10
 ) -> Response:

@@ -16,6 +16,7 @@ from spanmq.message import Message, Settled
 from spanmq.service import receipt
 from spanmq.service.access import Caller, Scope, still_may
 from spanmq.service.backend import Backend
+from spanmq.service.failure import described
 from spanmq.service.json_text import JsonText, message_text, messages_text
 from spanmq.service.parts import Behind, Given, MayReceive, QueueName, ReceivedMessages, Seconds, Text
 from spanmq.service.receipt import Receipt
@@ -111,13 +112,13 @@ async def receive(
         return messages_text(await written(backend, messages, message_text))
 
 
-@routes.post("/ack", response_model=Outcomes)
+@routes.post("/ack", response_model=Outcomes, responses=described(404))
 async def ack(held: Held, backend: Behind, caller: MaySettle) -> Response:
     """Settle messages as done (AckMessage)."""
     return await _settle(backend.client, caller, held.receipts, lambda client: client.ack_lease)
 
 
-@routes.post("/nack", response_model=Outcomes)
+@routes.post("/nack", response_model=Outcomes, responses=described(404))
 async def nack(held: GivenBack, backend: Behind, caller: MaySettle) -> Response:
     """Give messages back: each comes again after its backoff, or is a dead letter (NackMessage)."""
     if not held.requeue:
@@ -132,19 +133,19 @@ async def nack(held: GivenBack, backend: Behind, caller: MaySettle) -> Response:
     )
 
 
-@routes.post("/reject", response_model=Outcomes)
+@routes.post("/reject", response_model=Outcomes, responses=described(404))
 async def reject(held: GivenUp, backend: Behind, caller: MaySettle) -> Response:
     """Give messages up: each is a dead letter at once."""
     return await _reject(held, backend.client, caller)
 
 
-@routes.post("/release", response_model=Outcomes)
+@routes.post("/release", response_model=Outcomes, responses=described(404))
 async def release(held: Held, backend: Behind, caller: MaySettle) -> Response:
     """Give messages back unhandled: visible at once, and this delivery is no attempt."""
     return await _settle(backend.client, caller, held.receipts, lambda client: client.release_lease)
 
 
-@routes.post("/extend", response_model=Outcomes)
+@routes.post("/extend", response_model=Outcomes, responses=described(404))
 async def extend(held: Extended, backend: Behind, caller: MaySettle) -> Response:
     """Hold messages longer: all that were received together with them, too."""
     read = _read(caller, held.receipts)
@@ -156,7 +157,7 @@ async def extend(held: Extended, backend: Behind, caller: MaySettle) -> Response
     return _outcomes(held.receipts, results)
 
 
-@routes.post("/hold", response_model=Outcomes)
+@routes.post("/hold", response_model=Outcomes, responses=described(404))
 async def hold(held: Extended, backend: Behind, caller: MaySettle) -> Response:
     """Hold messages for so long from now on, longer or shorter, each by itself."""
     return await _settle(

@@ -10,9 +10,11 @@ from starlette.responses import Response
 
 from spanmq.client_async import AsyncClient
 from spanmq.errors import ScheduleNotFoundError
+from spanmq.message import Schedule
 from spanmq.service.access import VERBS, Caller, Guarded, Scope
+from spanmq.service.failure import described
 from spanmq.service.json_text import reply
-from spanmq.service.parts import Behind, Given, Name, Text
+from spanmq.service.parts import Behind, Existed, Given, Name, Named, Text, answer
 from spanmq.service.refusal import Refusal
 
 routes = APIRouter(prefix="/v1", tags=["schedules"], route_class=Guarded)
@@ -33,14 +35,17 @@ class Recurring(Given):
     catch_up: bool = False
 
 
-@routes.get("/schedules")
+SchedulePaused = answer("SchedulePaused", name=str, is_paused=bool)
+
+
+@routes.get("/schedules", response_model=answer("Schedules", schedules=list[Schedule]))
 async def list_schedules(backend: Behind, caller: SeesSome) -> Response:
     """List the recurring messages of queues that the token may look at."""
     found = await backend.client.list_schedules()
     return reply(schedules=[each for each in found if caller.may("look", each.queue)])
 
 
-@routes.put("/schedules/{name}")
+@routes.put("/schedules/{name}", response_model=Named, responses=described(404, 409))
 async def schedule(name: Name, recurring: Recurring, backend: Behind, caller: ManagesSome) -> Response:
     """Make a recurring message, or change the one of this name."""
     caller.check("manage", recurring.queue)
@@ -54,7 +59,7 @@ async def schedule(name: Name, recurring: Recurring, backend: Behind, caller: Ma
     return reply(name=name)
 
 
-@routes.delete("/schedules/{name}")
+@routes.delete("/schedules/{name}", response_model=Existed)
 async def unschedule(name: Name, backend: Behind, caller: ManagesSome) -> Response:
     """End one; what it has sent stays."""
     async with backend.client.transaction() as client:
@@ -62,7 +67,7 @@ async def unschedule(name: Name, backend: Behind, caller: ManagesSome) -> Respon
         return reply(existed=exists and await client.unschedule(name))
 
 
-@routes.post("/schedules/{name}/pause")
+@routes.post("/schedules/{name}/pause", response_model=SchedulePaused, responses=described(404))
 async def pause_schedule(name: Name, backend: Behind, caller: ManagesSome) -> Response:
     """Let its times pass."""
     async with backend.client.transaction() as client:
@@ -71,7 +76,7 @@ async def pause_schedule(name: Name, backend: Behind, caller: ManagesSome) -> Re
     return reply(name=name, is_paused=True)
 
 
-@routes.post("/schedules/{name}/resume")
+@routes.post("/schedules/{name}/resume", response_model=SchedulePaused, responses=described(404))
 async def resume_schedule(name: Name, backend: Behind, caller: ManagesSome) -> Response:
     """Fire again from now on."""
     async with backend.client.transaction() as client:

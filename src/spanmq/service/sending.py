@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from spanmq.errors import DedupIdReusedError
 from spanmq.service.access import Caller
+from spanmq.service.failure import described
 from spanmq.service.json_text import JsonText, reply
 from spanmq.service.parts import Behind, Delay, Given, MaySend, QueueName, Seconds, Text
 from spanmq.service.refusal import Refusal, invalid
@@ -92,7 +93,7 @@ class SentMessages(BaseModel):
     results: list[Sent]
 
 
-@routes.post("/queues/{queue}/messages", status_code=201, response_model=Sent)
+@routes.post("/queues/{queue}/messages", status_code=201, response_model=Sent, responses=described(409))
 async def send(
     queue: QueueName,
     message: SingleMessage,
@@ -120,7 +121,9 @@ async def send(
     return reply(201, message_id=message_id)
 
 
-@routes.post("/queues/{queue}/messages/batch", status_code=201, response_model=SentMessages)
+@routes.post(
+    "/queues/{queue}/messages/batch", status_code=201, response_model=SentMessages, responses=described(409)
+)
 async def send_batch(
     queue: QueueName,
     batch: NewMessages,

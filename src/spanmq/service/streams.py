@@ -7,37 +7,40 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import Response
 
+from spanmq import message
 from spanmq.service.access import Caller, Guarded, Scope
 from spanmq.service.json_text import reply
-from spanmq.service.parts import Behind, MayLook, MayManage, QueueName
+from spanmq.service.parts import Behind, Existed, MayLook, MayManage, QueueName, answer
 
 routes = APIRouter(prefix="/v1", tags=["streams"], route_class=Guarded)
 
 SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 Receiver = Annotated[str, Path(min_length=1, max_length=200, description="Its label or id.")]
 
+Receivers = answer("Receivers", receivers=list[message.Receiver])
 
-@routes.get("/receivers")
+
+@routes.get("/receivers", response_model=Receivers)
 async def list_all_receivers(backend: Behind, caller: SeesSome) -> Response:
     """List the streams of queues that the token may look at."""
     found = await backend.client.list_receivers()
     return reply(receivers=[each for each in found if caller.may("look", each.queue)])
 
 
-@routes.get("/queues/{queue}/receivers")
+@routes.get("/queues/{queue}/receivers", response_model=Receivers)
 async def list_receivers(queue: QueueName, backend: Behind, _: MayLook) -> Response:
     """List the streams that consume a queue."""
     return reply(receivers=await backend.client.list_receivers(queue))
 
 
-@routes.post("/queues/{queue}/receivers/{receiver}/adopt")
+@routes.post("/queues/{queue}/receivers/{receiver}/adopt", response_model=answer("Adopted", receiver=str))
 async def adopt_receiver(queue: QueueName, receiver: Receiver, backend: Behind, _: MayManage) -> Response:
     """Let the next new checkpoint with this label go on in its place."""
     await backend.client.adopt_receiver(queue, receiver)
     return reply(receiver=receiver)
 
 
-@routes.post("/queues/{queue}/receivers/{receiver}/release")
+@routes.post("/queues/{queue}/receivers/{receiver}/release", response_model=answer("Released", released=int))
 async def release_receiver(
     queue: QueueName,
     receiver: Receiver,
@@ -49,7 +52,7 @@ async def release_receiver(
     return reply(released=await backend.client.release_receiver(queue, receiver, settled))
 
 
-@routes.post("/queues/{queue}/forget-export")
+@routes.post("/queues/{queue}/forget-export", response_model=Existed)
 async def forget_export(
     queue: QueueName, backend: Behind, _: MayManage, lake: Annotated[str, Query(max_length=4_000)]
 ) -> Response:

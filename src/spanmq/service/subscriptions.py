@@ -7,9 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path
 from starlette.responses import Response
 
+from spanmq.message import Subscription
 from spanmq.service.access import Caller, Guarded, Scope
+from spanmq.service.failure import described
 from spanmq.service.json_text import reply
-from spanmq.service.parts import Behind, Given, MayLook, MayManage, QueueName
+from spanmq.service.parts import Behind, Given, MayLook, MayManage, QueueName, answer
 
 routes = APIRouter(prefix="/v1", tags=["queues"], route_class=Guarded)
 
@@ -23,7 +25,10 @@ class Subscribed(Given):
     waiting: bool = False
 
 
-@routes.get("/subscriptions")
+Subscriptions = answer("Subscriptions", subscriptions=list[Subscription])
+
+
+@routes.get("/subscriptions", response_model=Subscriptions)
 async def list_all_subscriptions(backend: Behind, caller: SeesSome) -> Response:
     """List the subscriptions of queues that the token may look at."""
     found = await backend.client.list_subscriptions()
@@ -31,14 +36,18 @@ async def list_all_subscriptions(backend: Behind, caller: SeesSome) -> Response:
     return reply(subscriptions=[each for each in seen if caller.may("look", each.subscription)])
 
 
-@routes.get("/queues/{queue}/subscriptions")
+@routes.get("/queues/{queue}/subscriptions", response_model=Subscriptions)
 async def list_subscriptions(queue: QueueName, backend: Behind, caller: MayLook) -> Response:
     """List the subscriptions of a queue that the token may look at."""
     found = await backend.client.list_subscriptions(queue)
     return reply(subscriptions=[each for each in found if caller.may("look", each.subscription)])
 
 
-@routes.put("/queues/{queue}/subscriptions/{name}")
+@routes.put(
+    "/queues/{queue}/subscriptions/{name}",
+    response_model=answer("NewSubscription", queue=str, subscription=str),
+    responses=described(409),
+)
 async def create_subscription(
     queue: QueueName,
     name: SubscriptionName,

@@ -8,9 +8,22 @@ from fastapi import APIRouter, Depends, Path
 from pydantic import Field
 from starlette.responses import Response
 
+from spanmq.message import Routed, TopicBinding
 from spanmq.service.access import Caller, Guarded, Scope
+from spanmq.service.failure import described
 from spanmq.service.json_text import reply
-from spanmq.service.parts import Behind, Given, MayLook, MayLookAtAll, MayManageAll, QueueName, Seconds, Text
+from spanmq.service.parts import (
+    Behind,
+    Existed,
+    Given,
+    MayLook,
+    MayLookAtAll,
+    MayManageAll,
+    QueueName,
+    Seconds,
+    Text,
+    answer,
+)
 
 routes = APIRouter(prefix="/v1", tags=["topics"], route_class=Guarded)
 
@@ -40,13 +53,26 @@ class TopicMessages(Given):
     delay: Seconds | None = None
 
 
-@routes.post("/topics/{topic}/messages", status_code=201)
+Bindings = answer("TopicBindings", bindings=list[TopicBinding])
+
+
+@routes.post(
+    "/topics/{topic}/messages",
+    status_code=201,
+    response_model=answer("TopicSent", queues=int),
+    responses=described(404, 409),
+)
 async def send_topic(topic: Topic, message: SingleTopicMessage, backend: Behind, _: MaySendToAll) -> Response:
     """Send a message to every queue with a pattern that matches."""
     return reply(201, queues=await backend.client.send_topic(topic, **message.model_dump()))
 
 
-@routes.post("/topics/{topic}/messages/batch", status_code=201)
+@routes.post(
+    "/topics/{topic}/messages/batch",
+    status_code=201,
+    response_model=answer("TopicBatchSent", results=list[Routed]),
+    responses=described(404, 409),
+)
 async def send_batch_topic(topic: Topic, batch: TopicMessages, backend: Behind, _: MaySendToAll) -> Response:
     """Send messages to every queue with a pattern that matches, all or none."""
     sent = await backend.client.send_batch_topic(
@@ -59,32 +85,36 @@ async def send_batch_topic(topic: Topic, batch: TopicMessages, backend: Behind, 
     return reply(201, results=sent)
 
 
-@routes.get("/topics/{topic}/routing")
+@routes.get("/topics/{topic}/routing", response_model=Bindings)
 async def try_routing(topic: Topic, backend: Behind, _: MayLookAtAll) -> Response:
     """List the bindings that a topic would meet; sends nothing."""
     return reply(bindings=await backend.client.test_routing(topic))
 
 
-@routes.get("/bindings")
+@routes.get("/bindings", response_model=Bindings)
 async def list_all_topic_bindings(backend: Behind, _: MayLookAtAll) -> Response:
     """List all bindings."""
     return reply(bindings=await backend.client.list_topic_bindings())
 
 
-@routes.get("/queues/{queue}/bindings")
+@routes.get("/queues/{queue}/bindings", response_model=Bindings)
 async def list_topic_bindings(queue: QueueName, backend: Behind, _: MayLook) -> Response:
     """List the bindings of a queue."""
     return reply(bindings=await backend.client.list_topic_bindings(queue))
 
 
-@routes.put("/queues/{queue}/bindings/{pattern}")
+@routes.put(
+    "/queues/{queue}/bindings/{pattern}",
+    response_model=answer("Bound", queue=str, pattern=str),
+    responses=described(409),
+)
 async def bind_topic(queue: QueueName, pattern: Pattern, backend: Behind, _: MayManageAll) -> Response:
     """Let a queue get what is sent to the topics that match."""
     await backend.client.bind_topic(pattern, queue)
     return reply(queue=queue, pattern=pattern)
 
 
-@routes.delete("/queues/{queue}/bindings/{pattern}")
+@routes.delete("/queues/{queue}/bindings/{pattern}", response_model=Existed)
 async def unbind_topic(queue: QueueName, pattern: Pattern, backend: Behind, _: MayManageAll) -> Response:
     """Undo it."""
     return reply(existed=await backend.client.unbind_topic(pattern, queue))

@@ -12,12 +12,11 @@ from tests.service.running import patient, service
 
 # Of each operation, beside what its description covers: few, so that none is left when time is up.
 EXAMPLES = 4
-
-
 SECONDS = 40
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 
 
-def test_no_request_that_the_description_allows_or_forbids_breaks_the_service(
+def test_every_request_that_is_made_of_the_description_is_answered_as_described(
     orders: str, tmp_path: Path
 ) -> None:
     do(orders, "select pgmq.create('0')")
@@ -26,7 +25,7 @@ def test_no_request_that_the_description_allows_or_forbids_breaks_the_service(
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "schemathesis.cli", "run", f"{running.address}/openapi.json"),
-                *("--checks", "not_a_server_error", "--max-examples", str(EXAMPLES)),
+                *("--checks", CHECKS, "--max-examples", str(EXAMPLES)),
                 *("--max-time", str(SECONDS)),
                 *("--phases", "coverage,fuzzing", "--seed", "6", "--workers", "2", "--no-color"),
                 *("--continue-on-failure", "--suppress-health-check", "all"),
@@ -37,8 +36,7 @@ def test_no_request_that_the_description_allows_or_forbids_breaks_the_service(
             timeout=WAIT_SECONDS,
             check=False,
         )
-        assert "Server error" not in done.stdout, done.stdout[-6_000:]
-        assert done.returncode in (0, 1), done.stdout[-3_000:] + done.stderr[-3_000:]
+        assert done.returncode == 0, done.stdout[-6_000:] + done.stderr[-3_000:]
         assert "request_broke" not in running.log.read_text()
         with running.client() as client:
             assert client.get("/health/ready").status_code == 200

@@ -45,6 +45,11 @@ async def echo(
     return reply(queue=queue, batch=batch.model_dump(), key=some_key)
 
 
+async def echo_some(queue: QueueName, caller: MaySend, part: Part | None = None) -> Response:
+    """Say what was given, if anything was."""
+    return reply(queue=queue, part=part and part.model_dump())
+
+
 @pytest.fixture(scope="module")
 def app() -> FastAPI:
     made = FastAPI()
@@ -53,6 +58,7 @@ def app() -> FastAPI:
     for prefix, kind in (("/straight", Straight), ("/own", Guarded)):
         routes = APIRouter(prefix=prefix, route_class=kind)
         routes.post("/{queue}")(echo)
+        routes.post("/{queue}/some")(echo_some)
         made.include_router(routes)
     return made
 
@@ -84,11 +90,34 @@ def app() -> FastAPI:
 def test_answers_are_those_of_fastapi(
     app: FastAPI, body: str | bytes, headers: dict[str, str], status: int
 ) -> None:
+    check_alike(app, "orders", body, headers, status)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        ("", {}, 200),
+        ("", {"content-type": "text/plain"}, 200),
+        ("null", {}, 200),
+        ('{"body": 1}', {}, 200),
+        ('{"body": 1}', {"content-type": "text/plain"}, 422),
+        ("{}", {}, 422),
+        ("[]", {}, 422),
+        ("{", {}, 422),
+    ],
+)
+def test_answers_to_a_body_that_may_be_missing_are_those_of_fastapi(
+    app: FastAPI, body: str, headers: dict[str, str], status: int
+) -> None:
+    check_alike(app, "orders/some", body, headers, status)
+
+
+def check_alike(app: FastAPI, path: str, body: str | bytes, headers: dict[str, str], status: int) -> None:
     async def ask() -> list[httpx.Response]:
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return [
-                await client.post(f"{way}/orders", content=body, headers={"content-type": JSON, **headers})
+                await client.post(f"{way}/{path}", content=body, headers={"content-type": JSON, **headers})
                 for way in ("/straight", "/own")
             ]
 

@@ -72,14 +72,18 @@ Meant = answer("CategoryPolicyAnswer", policy=CategorySettings)
 
 
 @routes.post("/classify", response_model=Classified)
-async def classify(error: Error, backend: Behind, _: MayLookAtAll) -> Response:
+async def classify(backend: Behind, _: MayLookAtAll, error: Error | None = None) -> Response:
     """Give the category that the rules of all queues find for an error."""
+    error = error or Error()
     return reply(category=await backend.client.classify(error.error, error_class=error.error_class))
 
 
 @routes.post("/queues/{queue}/classify", response_model=Classified)
-async def classify_in_queue(queue: QueueName, error: Error, backend: Behind, _: MayLook) -> Response:
+async def classify_in_queue(
+    queue: QueueName, backend: Behind, _: MayLook, error: Error | None = None
+) -> Response:
     """Give the category that the rules of a queue find for an error."""
+    error = error or Error()
     found = await backend.client.classify(error.error, error_class=error.error_class, queue=queue)
     return reply(category=found)
 

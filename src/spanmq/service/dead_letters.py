@@ -155,8 +155,9 @@ async def redrive_message(
 
 @routes.post("/queues/{queue}/dead-letters/purge", response_model=Removed)
 async def purge_dead_letters(
-    queue: QueueName, which: Discard, backend: Behind, caller: MayManage
+    queue: QueueName, backend: Behind, caller: MayManage, which: Discard | None = None
 ) -> Response:
     """Delete dead letters for good; with `dry_run` only count them."""
+    which = which or Discard()
     async with backend.patterns.acting(caller, which.error) as client:
         return reply(removed=await client.purge_dead_letters(queue, **which.model_dump()))

@@ -93,9 +93,9 @@ async def failures(queue: QueueName, message_id: MessageId, backend: Behind, _: 
 
 
 @routes.post("/queues/{queue}/pop", response_model=ReceivedMessages)
-async def pop(queue: QueueName, wanted: Popped, backend: Behind, _: MayReceive) -> Response:
+async def pop(queue: QueueName, backend: Behind, _: MayReceive, wanted: Popped | None = None) -> Response:
     """Take messages out for good: what the receiver then loses is lost."""
-    return messages_of(await backend.client.pop(queue, wanted.quantity))
+    return messages_of(await backend.client.pop(queue, (wanted or Popped()).quantity))
 
 
 @routes.post("/queues/{queue}/cancel", response_model=Results)

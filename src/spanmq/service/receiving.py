@@ -92,9 +92,10 @@ class Outcomes(BaseModel):
 
 @routes.post("/queues/{queue}/receive", response_model=ReceivedMessages)
 async def receive(
-    queue: QueueName, wanted: Wanted, request: Request, backend: Behind, caller: MayReceive
+    queue: QueueName, request: Request, backend: Behind, caller: MayReceive, wanted: Wanted | None = None
 ) -> Response:
     """Receive messages under a lease, waiting up to `wait` seconds for the first (ReceiveMessage)."""
+    wanted = wanted or Wanted()
     take = partial(backend.client.receive, queue, wanted.quantity, lease=wanted.lease, slots=wanted.slots)
     if wanted.wait > backend.settings.wait_max:
         raise invalid(f"wait may be {backend.settings.wait_max:g} seconds at most, got {wanted.wait:g}")

@@ -47,12 +47,13 @@ class Straight(Guarded):
         hints = get_type_hints(call, include_extras=True)
         scope: Scope | None = None
         sources: list[tuple[str, Source]] = []
-        body: tuple[str, TypeAdapter[Any]] | None = None
+        body: tuple[str, TypeAdapter[Any], Any] | None = None
         caller_name = None
         for parameter in signature(call).parameters.values():
             wanted = hints[parameter.name]
-            if isinstance(wanted, type) and issubclass(wanted, Given):
-                body = parameter.name, TypeAdapter(wanted)
+            if _is_body(wanted):
+                default = _MISSING if parameter.default is Parameter.empty else parameter.default
+                body = parameter.name, TypeAdapter(wanted), default
             elif isinstance(found := _mark_of(wanted), Depends) and isinstance(found.dependency, Scope):
                 scope, caller_name = found.dependency, parameter.name
             else:
@@ -66,8 +67,8 @@ class Straight(Guarded):
             for name, source in sources:
                 given[name] = source(request, problems)
             if body is not None:
-                name, adapter = body
-                given[name] = _checked(adapter, await _json_of(request), ("body",), problems)
+                name, adapter, default = body
+                given[name] = _checked(adapter, await _json_of(request, default), ("body",), problems)
             if problems:
                 raise RequestValidationError(problems)
             response: Response = await call(**given)
@@ -75,6 +76,12 @@ class Straight(Guarded):
 
         self.answer = answer
         return answer
+
+
+def _is_body(wanted: Any) -> bool:
+    """Tell whether an annotation is that of the body: a model of ours, or one that may be missing."""
+    kinds = (wanted, *get_args(wanted))
+    return any(isinstance(kind, type) and issubclass(kind, Given) for kind in kinds)
 
 
 def _mark_of(wanted: Any) -> object:
@@ -134,11 +141,11 @@ async def _body_of(request: Request) -> bytes:
     return whole
 
 
-async def _json_of(request: Request) -> Any:
-    """Read the body; what is not said to be JSON stays the bytes that it is, of which no model is made."""
+async def _json_of(request: Request, default: Any) -> Any:
+    """Read the body, the default if there is none; what is not said to be JSON stays the bytes that it is, of which no model is made."""
     body = await _body_of(request)
     if not body:
-        return _MISSING
+        return default
     given = request.headers.get("content-type", "")
     kind = given if given == _JSON else given.partition(";")[0].strip().lower()
     if kind != _JSON and not (kind.startswith("application/") and kind.endswith("+json")):

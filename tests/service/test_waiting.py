@@ -90,7 +90,7 @@ def test_waiter_is_answered_with_nothing_at_its_time(running: Running) -> None:
         done = client.post("/v1/queues/orders/receive", json={"wait": 0.05})
         assert (done.status_code, done.json()) == (200, {"messages": []})
         done = client.post("/v1/queues/orders/receive", json={"wait": POLL_SECONDS + 1})
-        assert (done.status_code, done.json()["error"]["code"]) == (400, "invalid_argument")
+        assert (done.status_code, done.json()["error"]["code"]) == (422, "invalid_argument")
 
 
 def test_waiter_that_hung_up_gets_nothing(running: Running, orders: str) -> None:

@@ -255,9 +255,9 @@ def _statuses_of(path: str, endpoint: Callable[..., Any]) -> list[int]:
     if any(isinstance(each.call, Scope) for each in takes.dependencies):
         statuses |= {401, 403, 421, 429, 501, 503}
     if takes.path_params or takes.query_params or takes.body_params:
-        statuses |= {400, 422}
+        statuses |= {422}
     if takes.body_params:
-        statuses |= {408, 413}
+        statuses |= {400, 408, 413}
     if "{queue}" in path:
         statuses |= {404}
     return sorted(statuses)

@@ -26,7 +26,7 @@ logger = logging.getLogger("spanmq.service")
 # The first class of an error's own order that stands here counts. 503: try again, nothing is wrong with you.
 STATUS_OF: Final[dict[type[errors.SpanmqError], int]] = {
     errors.BodyTooLargeError: 413,
-    errors.InvalidArgumentError: 400,
+    errors.InvalidArgumentError: 422,
     errors.QueueNotFoundError: 404,
     errors.DeadLetterNotFoundError: 404,
     errors.ScheduleNotFoundError: 404,
@@ -69,7 +69,7 @@ RETRY_SECONDS: Final = 1
 RETRY_AFTER: Final = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
 # What the description of an operation says of a status.
 DESCRIPTION_OF: Final = {
-    400: "An argument is invalid",
+    400: "The request cannot be read",
     401: "The token is missing, unknown, expired or revoked",
     403: "The token does not allow that",
     404: "Not found",
@@ -77,7 +77,7 @@ DESCRIPTION_OF: Final = {
     409: "Not possible in the current state",
     413: "The body is too large",
     421: "Without tokens: the service answers under the names of its own machine only",
-    422: "The request is not as described here",
+    422: "An argument is missing, unknown or invalid",
     429: "Too many requests or wrong secrets, or the queue is full",
     500: "Internal error",
     501: "The database or the installation lacks a part that this needs",
@@ -154,15 +154,18 @@ def handle(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def of_validation(request: Request, error: RequestValidationError) -> Response:
+        for each in error.errors():
+            if each["type"] == "json_invalid":
+                detail = f"The error is at character {each['loc'][-1]}."
+                return answer(400, body_of("invalid_request", "the body is not valid JSON", detail=detail))
         # Without the value: it may be a secret in the wrong place.
         problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:10]]
         detail = "; ".join(problems)
         # What curl -d calls a form is read as a text, of which the problems alone say nothing.
         is_json = "json" in request.headers.get("content-type", "json")
         hint = None if is_json else "Send Content-Type: application/json."
-        return answer(
-            422, body_of("invalid_request", "the request is not as described", detail=detail, hint=hint)
-        )
+        message = "the request is not as the description at /docs says"
+        return answer(422, body_of("invalid_argument", message, detail=detail, hint=hint))
 
     @app.exception_handler(HTTPException)
     async def of_http(_: Request, error: HTTPException) -> Response:

@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, create_model
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    create_model,
+)
 
 from spanmq.service.access import Caller, Scope
 from spanmq.service.backend import Backend, backend_of
 
 
-def text_only(value: object) -> object:
-    """Refuse what is no text."""
-    if not isinstance(value, str):
-        raise ValueError("a moment is a text in ISO 8601, with a time zone")
-    return value
+def moment(value: object) -> datetime:
+    """Read a time; Pydantic would read a number as one, and a text that holds a number."""
+    try:
+        return datetime.fromisoformat(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise ValueError("a time must be a string in ISO 8601, with a time zone") from error
+
+
+def _kind_of_delay(value: object) -> str:
+    return "time" if isinstance(value, str) else "seconds"
 
 
 QueueName = Annotated[str, Path(description="The queue.", min_length=1, max_length=47)]
 Behind = Annotated[Backend, Depends(backend_of)]
 
 Seconds = Annotated[float, Field(ge=0, le=3e9, allow_inf_nan=False)]
-# A number is no moment, though Pydantic would read it as one.
-Moment = Annotated[AwareDatetime, BeforeValidator(text_only)]
-Delay = Seconds | Moment
+Moment = Annotated[AwareDatetime, BeforeValidator(moment)]
+Delay = Annotated[
+    Annotated[Seconds, Tag("seconds")] | Annotated[Moment, Tag("time")], Discriminator(_kind_of_delay)
+]
 Id = Annotated[int, Field(ge=0, lt=2**63)]
 Quantity = Annotated[int, Query(ge=1, le=1_000)]
 BodyBytesMax = Annotated[
@@ -43,9 +59,13 @@ MayManageAll = Annotated[Caller, Depends(Scope("manage", "everything"))]
 
 
 class Given(BaseModel):
-    """What a request's body is: unknown members are errors, for a misspelt option would be ignored."""
+    """What a request's body is.
 
-    model_config = ConfigDict(extra="forbid")
+    Unknown members are errors, for a misspelt option would be ignored; so are values of other types, for
+    `true` would be a second and "0" false.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Received(BaseModel):

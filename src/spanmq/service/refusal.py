@@ -36,5 +36,5 @@ def forbidden(verb: str, queue: str | None) -> Refusal:
 
 
 def invalid(message: str) -> Refusal:
-    """Say that a value means nothing."""
-    return Refusal(400, "invalid_argument", message)
+    """Return the refusal of a value that is not valid."""
+    return Refusal(422, "invalid_argument", message)

@@ -112,8 +112,11 @@ def _of_path(name: str, adapter: TypeAdapter[Any], request: Request, problems: P
 def _of_headers(
     name: str, adapter: TypeAdapter[Any], default: Any, request: Request, problems: Problems
 ) -> Any:
-    value = request.headers.get(name)
-    return default if value is None else _checked(adapter, value, ("header", name), problems)
+    values = set(request.headers.getlist(name))
+    if len(values) > 1:
+        problems.append({"type": "repeated", "loc": ("header", name), "msg": "Field given with two values"})
+        return default
+    return _checked(adapter, values.pop(), ("header", name), problems) if values else default
 
 
 def _checked(adapter: TypeAdapter[Any], value: Any, place: tuple[str, ...], problems: Problems) -> Any:
@@ -142,7 +145,10 @@ async def _body_of(request: Request) -> bytes:
 
 
 async def _json_of(request: Request, default: Any) -> Any:
-    """Read the body, the default if there is none; what is not said to be JSON stays the bytes that it is, of which no model is made."""
+    """Read the body, or return the default if there is none.
+
+    What is not said to be JSON stays the bytes that it is, of which no model is made.
+    """
     body = await _body_of(request)
     if not body:
         return default

@@ -22,12 +22,13 @@ def test_every_request_that_is_made_of_the_description_is_answered_as_described(
     do(orders, "select pgmq.create('0')")
     # Nobody waits: a poll of twenty seconds tells nothing more.
     with service(patient(orders), tmp_path, "--wait-max", 0.01, "--pool-timeout", 60) as running:
+        # One worker: in several threads ast.parse(), which Hypothesis calls, fails at times in Python 3.11.
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "schemathesis.cli", "run", f"{running.address}/openapi.json"),
                 *("--checks", CHECKS, "--max-examples", str(EXAMPLES)),
                 *("--max-time", str(SECONDS)),
-                *("--phases", "coverage,fuzzing", "--seed", "6", "--workers", "2", "--no-color"),
+                *("--phases", "coverage,fuzzing", "--seed", "6", "--workers", "1", "--no-color"),
                 *("--continue-on-failure", "--suppress-health-check", "all"),
             ],
             capture_output=True,

@@ -12,6 +12,7 @@ from typing import Any
 from starlette.responses import Response
 
 from spanmq.body import RawJson
+from spanmq.encryption import Unopened
 from spanmq.message import Message
 from spanmq.service import receipt
 
@@ -79,6 +80,8 @@ def to_json(value: Any) -> str:
         return _encoded(value)
     if isinstance(value, datetime):
         return f'"{value.isoformat()}"'
+    if isinstance(value, Unopened):
+        return to_json({"spanmq.unopened": value.error.message})
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):

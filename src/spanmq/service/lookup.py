@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, HTTPException, Path, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
+from spanmq.encryption import Unopened
+from spanmq.errors import InvalidBodyError
 from spanmq.message import Failure, Settled
 from spanmq.service.access import Guarded
 from spanmq.service.json_text import messages_of, reply
@@ -93,9 +95,23 @@ async def failures(queue: QueueName, message_id: MessageId, backend: Behind, _: 
 
 
 @routes.post("/queues/{queue}/pop", response_model=ReceivedMessages)
-async def pop(queue: QueueName, backend: Behind, _: MayReceive, wanted: Popped | None = None) -> Response:
-    """Take messages out for good: what the receiver then loses is lost."""
-    return messages_of(await backend.client.pop(queue, (wanted or Popped()).quantity))
+async def pop(
+    queue: QueueName, request: Request, backend: Behind, _: MayReceive, wanted: Popped | None = None
+) -> Response:
+    """Remove messages and return them, at most once: those of an answer that does not arrive are lost."""
+    async with backend.client.transaction() as client:
+        messages = await client.pop(queue, (wanted or Popped()).quantity)
+        # Before the transaction ends: messages that can't be read or written, or that nobody takes, stay.
+        for message in messages:
+            if isinstance(message.body, Unopened):
+                raise message.body.error
+        try:
+            popped = messages_of(messages)
+        except RecursionError as error:
+            raise InvalidBodyError("a message is nested too deeply to be written", queue=queue) from error
+        if await request.is_disconnected():
+            raise HTTPException(400, "the client has hung up")  # nobody hears it
+    return popped
 
 
 @routes.post("/queues/{queue}/cancel", response_model=Results)

@@ -21,7 +21,7 @@ from tests.cli.program import started
 from tests.patience import WAIT_SECONDS
 from tests.service.described import check_described
 
-from spanmq.cli.log_lines import FORMAT
+from spanmq.cli.log_lines import OneLine
 from spanmq.client import Client
 from spanmq.dashboard import pages
 from spanmq.service import Settings
@@ -125,8 +125,8 @@ def service(
 def logged(log: Path, level: int) -> Iterator[None]:
     """Write what services say in this process to a file."""
     handler = logging.FileHandler(log)
-    handler.setFormatter(logging.Formatter(FORMAT))
-    loggers = {name: logging.getLogger(name) for name in ("spanmq", "uvicorn")}
+    handler.setFormatter(OneLine())
+    loggers = {name: logging.getLogger(name) for name in ("spanmq", "uvicorn", "psycopg")}
     loggers["spanmq"].setLevel(level)
     loggers["uvicorn"].setLevel(max(level, logging.WARNING))
     for each in loggers.values():

@@ -9,7 +9,22 @@ from contextlib import contextmanager
 
 from spanmq.cli.line_writer import LineWriter
 
-FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+class OneLine(logging.Formatter):
+    """Writes a record as one line: time, level, logger, the name of an event, and its fields.
+
+    What other packages log is no event: it becomes the field `message`. A traceback is a field, too.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        text = record.getMessage()
+        if record.name.partition(".")[0] != "spanmq":
+            text = f"message={text.strip()!r}"
+        if record.exc_info:
+            text += f" traceback={self.formatException(record.exc_info)!r}"
+        text = "\\n".join(text.splitlines())
+        return f"{self.formatTime(record)} {record.levelname} {record.name} {text}"
 
 
 class LogLines(logging.Handler):
@@ -17,8 +32,8 @@ class LogLines(logging.Handler):
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
-        self.setFormatter(logging.Formatter(FORMAT))
-        self._writer = LineWriter(descriptor, tell_dropped=lambda count: f"log_dropped count={count}")
+        self.setFormatter(OneLine())
+        self._writer = LineWriter(descriptor, tell_dropped=self._dropped)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Have a record written; returns at once."""
@@ -29,6 +44,10 @@ class LogLines(logging.Handler):
             self.handleError(record)
             return
         self._writer.write(lambda: text)
+
+    def _dropped(self, count: int) -> str:
+        text = f"log_dropped count={count}"
+        return self.format(logging.LogRecord("spanmq", logging.WARNING, "", 0, text, (), None))
 
     def close(self) -> None:
         """Wait until everything is written, as long as somebody reads it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import httpx
 import psycopg
 import pytest
 from tests.cli.program import do, wait_until
+from tests.cli.test_log_lines import LINE
 from tests.patience import WAIT_SECONDS
 from tests.service.running import service, service_process
 from tests.service.test_waiting import WAIT_MAX, waiters
@@ -52,6 +54,9 @@ def test_service_outlives_restarts_of_its_database(tmp_path: Path) -> None:
             assert done.json()["results"][0]["outcome"] == "acked"
             [message] = client.post("/v1/queues/orders/receive", json={"wait": 20}).json()["messages"]
             assert message["body"] == 3
+        log = running.log.read_text()
+    assert " psycopg.pool message=" in log
+    assert [line for line in log.splitlines() if not LINE.fullmatch(line)] == []
 
 
 def test_service_starts_before_its_database_and_says_nothing_secret(tmp_path: Path) -> None:
@@ -62,9 +67,14 @@ def test_service_starts_before_its_database_and_says_nothing_secret(tmp_path: Pa
         assert error_of(done) == (503, "connection_failed")
         assert "127.0.0.1" not in done.text
         assert "somebody" not in done.text
+        with socket.create_connection(("127.0.0.1", httpx.URL(running.address).port or 0)) as connection:
+            connection.sendall(b"nonsense\r\n\r\n")
+            assert connection.recv(12) == b"HTTP/1.1 400"
         running.stop()
         log = running.log.read_text()
     assert "database_away" in log
+    assert " uvicorn.error message=" in log
+    assert [line for line in log.splitlines() if not LINE.fullmatch(line)] == []
     assert "hunter2" not in log
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx
@@ -63,7 +64,13 @@ def test_names_of_operations_are_unique() -> None:
 
 def test_page_of_the_description_needs_no_token_and_says_no_secret(shared: Running) -> None:
     with shared.client() as client:
-        assert client.get("/docs").status_code == 200
+        page = client.get("/docs")
+        assert page.status_code == 200
+        policy = page.headers["Content-Security-Policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self' 'sha256-")
+        assert "unsafe" not in policy
+        for file in re.findall(r'(?:src|href)="([^"]+)"', page.text):
+            assert client.get(f"/{file}").status_code == 200, file
         assert client.get("/openapi.json").json()["info"]["title"] == "spanmq"
 
 

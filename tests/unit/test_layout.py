@@ -66,7 +66,6 @@ RULES = {
         packages=frozenset(
             {
                 "fastapi",
-                "fastapi_offline",
                 "starlette",
                 "uvicorn",
                 "pydantic",

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
-from fastapi_offline import FastAPIOffline
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -16,6 +15,7 @@ from spanmq.service import (
     categories,
     condition,
     dead_letters,
+    docs_page,
     insides,
     lookup,
     pipeline_runs,
@@ -73,12 +73,12 @@ def create_app(settings: Settings, *, pages: Pages | None = None) -> FastAPI:
             await mover.end()
             await backend.close()
 
-    app = FastAPIOffline(
+    app = FastAPI(
         title="spanmq",
         version=__version__,
         description=DESCRIPTION,
         lifespan=lifespan,
-        docs_url="/docs",
+        docs_url=None,
         redoc_url=None,
         # A path that ends in a slash is another one: a redirect would be asked without its token.
         redirect_slashes=False,
@@ -94,7 +94,7 @@ def create_app(settings: Settings, *, pages: Pages | None = None) -> FastAPI:
     app.router.routes.append(ShortWay(route for router in ROUTERS for route in router.routes))
     for router in (*ROUTERS, condition.routes):
         app.include_router(router)
-    app.router.routes += of_the_description
+    app.router.routes += [*of_the_description, *docs_page.routes()]
     app.router.routes += Endpoint(backend).routes()
     if pages is not None:
         app.router.routes += pages(backend)

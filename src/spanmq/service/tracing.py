@@ -19,7 +19,7 @@ def is_untraced(scope: MutableMapping[str, Any]) -> bool:
 
 
 # Not `logs`: they would hold what was refused, and with it a secret that stood in the wrong place.
-REQUESTS: Final = {"exclude": is_untraced, "operation_spans": False, "logs": False}
+REQUESTS: Final[Any] = {"exclude": is_untraced, "operation_spans": False, "logs": False}
 
 
 def in_own_trace(call: Callable[[], Awaitable[Result]]) -> Callable[[], Awaitable[Result]]:

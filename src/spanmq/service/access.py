@@ -232,7 +232,7 @@ class Guarded(APIRoute):
         responses: dict[int | str, dict[str, Any]] | None = None,
         **options: Any,
     ) -> None:
-        errors = described(*_statuses_of(path, endpoint))
+        errors = _errors_of(path, endpoint)
         super().__init__(path, endpoint, responses={**errors, **(responses or {})}, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -248,11 +248,12 @@ class Guarded(APIRoute):
         return guarded
 
 
-def _statuses_of(path: str, endpoint: Callable[..., Any]) -> list[int]:
-    """Return the errors that any operation may answer that takes the same; a route adds its own."""
+def _errors_of(path: str, endpoint: Callable[..., Any]) -> dict[int | str, dict[str, Any]]:
+    """Describe the errors that any operation may answer that takes the same; a route adds its own."""
     takes = get_dependant(path=path, call=endpoint)
+    scope = next((each.call for each in takes.dependencies if isinstance(each.call, Scope)), None)
     statuses = {500}
-    if any(isinstance(each.call, Scope) for each in takes.dependencies):
+    if scope is not None:
         statuses |= {401, 403, 421, 429, 501, 503}
     if takes.path_params or takes.query_params or takes.body_params:
         statuses |= {422}
@@ -260,4 +261,7 @@ def _statuses_of(path: str, endpoint: Callable[..., Any]) -> list[int]:
         statuses |= {400, 408, 413}
     if "{queue}" in path:
         statuses |= {404}
-    return sorted(statuses)
+    errors = described(*sorted(statuses))
+    if scope is not None:
+        errors[403]["description"] = f"The token does not allow to {scope.verb} there"
+    return errors

@@ -1,4 +1,4 @@
-"""The page that describes the routes for people: Swagger UI, with the files that `fastapi_offline` has of it."""
+"""The page that describes the routes for people: Swagger UI, whose files `fastapi_offline` has."""
 
 from __future__ import annotations
 

@@ -263,5 +263,5 @@ def _errors_of(path: str, endpoint: Callable[..., Any]) -> dict[int | str, dict[
         statuses |= {404}
     errors = described(*sorted(statuses))
     if scope is not None:
-        errors[403]["description"] = f"The token does not allow to {scope.verb} there"
+        errors[403]["description"] = f"The token lacks the verb `{scope.verb}` there"
     return errors

@@ -79,7 +79,7 @@ class Straight(Guarded):
 
 
 def _is_body(wanted: Any) -> bool:
-    """Tell whether an annotation is that of the body: a model of ours, or one that may be missing."""
+    """Return whether an annotation is that of the body: a model of ours, or one that may be missing."""
     kinds = (wanted, *get_args(wanted))
     return any(isinstance(kind, type) and issubclass(kind, Given) for kind in kinds)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 from tests.patience import WAIT_SECONDS
 from tests.worker.running import working
 
@@ -15,18 +16,24 @@ from spanmq.worker import intake
 
 
 class Queries:
-    """Every statement of every asynchronous connection of this process, with its session."""
+    """Every statement of this process's asynchronous connections to one database, with its session.
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    Services of other tests may run in this process: they are connected to other databases.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, dsn: str) -> None:
         self.all: list[tuple[int, str]] = []
         self._changed = threading.Condition()
         execute = psycopg.AsyncCursor.execute
+        database = conninfo_to_dict(dsn)["dbname"]
 
         async def note(cursor: Any, query: Any, *arguments: Any, **options: Any) -> Any:
             text = query if isinstance(query, str) else str(query)
-            with self._changed:
-                self.all.append((cursor.connection.info.backend_pid, text))
-                self._changed.notify_all()
+            session = cursor.connection.info
+            if session.dbname == database:
+                with self._changed:
+                    self.all.append((session.backend_pid, text))
+                    self._changed.notify_all()
             return await execute(cursor, query, *arguments, **options)
 
         monkeypatch.setattr(psycopg.AsyncCursor, "execute", note)
@@ -40,8 +47,8 @@ class Queries:
 
 
 @pytest.fixture
-def queries(monkeypatch: pytest.MonkeyPatch) -> Queries:
-    return Queries(monkeypatch)
+def queries(monkeypatch: pytest.MonkeyPatch, database: str) -> Queries:
+    return Queries(monkeypatch, database)
 
 
 def test_worker_that_no_notification_reaches_looks_more_often(

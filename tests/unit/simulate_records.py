@@ -47,7 +47,7 @@ class Log:
             self.done(message, worker=worker)
 
     def stop(self, ending: str = "complete") -> None:
-        self.write("run_stopped", ending=ending)
+        self.write("run_stopped", ending=ending, lines=len(self.records))
 
     def save(self, path: Path) -> Path:
         path.write_text("".join(f"{json.dumps(record)}\n" for record in self.records))
@@ -61,8 +61,10 @@ def failed(
     records: Iterable[Record], options: Options, *, left: int | None = None, torn: int = 0
 ) -> dict[str, Check]:
     """Judge, and give the checks that failed, by name."""
-    audit, last = Audit(options), {"at": 0.0}
-    for last in records:
+    audit, last, lines = Audit(options), {"at": 0.0}, 0
+    for lines, last in enumerate(records, start=1):
         audit.add(last)
-    checks = audit.checks(is_complete=audit.ending == "complete", left=left, torn=torn, ended_at=last["at"])
+    checks = audit.checks(
+        is_complete=audit.ending == "complete", left=left, lines=lines, torn=torn, ended_at=last["at"]
+    )
     return {check.name: check for check in checks if not check.passed}

@@ -10,7 +10,7 @@ from tests.unit.simulate_records import LEASE, Log
 
 LOST, DUPLICATED, ORDER = "nothing lost", "nothing duplicated", "order kept in each key"
 UNKNOWN, CAUSE = "nothing handled that was not sent", "nothing given up without cause"
-STILL = "no key stood still"
+STILL, COMPLETE = "no key stood still", "the log is complete"
 
 
 def filled(count: int = 4, **options: object) -> Log:
@@ -227,6 +227,21 @@ def test_number_used_twice_is_found() -> None:
     assert set(log.failed()) == {"nothing sent twice under one number"}
 
 
+def test_log_of_which_lines_are_missing_is_found() -> None:
+    log = filled(2)
+    log.handle(1, 2)
+    log.stop()
+    whole = log.records
+    for records, found in (
+        (whole[:-1], "10 lines"),  # the last line
+        (whole[:7], "7 lines"),  # the tail
+        (whole[:5] + whole[6:], "10 of 11 lines"),
+        ([*whole, whole[-2]], "12 of 11 lines"),
+    ):
+        log.records = records
+        assert log.failed()[COMPLETE].ids == (found,)
+
+
 def test_torn_line_is_found() -> None:
     log = filled(1)
     log.handle(1)
@@ -255,6 +270,7 @@ def test_program_audits_a_log(tmp_path: Path) -> None:
     log.stop()
     assert spanmq("simulate", "--audit", str(log.save(tmp_path / "right.log")), dsn=None).code == 0
     del log.records[-2]
+    log.records[-1]["lines"] -= 1
     done = spanmq("simulate", "--audit", str(log.save(tmp_path / "lost.log")), "--json", dsn=None)
     assert done.code == 1
     [report] = done.records

@@ -9,6 +9,7 @@ What counts as wrong:
   or, in an engine without leases, the death of its worker.
 - out of order: begun before an earlier message of the same producer and key was settled.
 - given up without cause, handled but never sent, a key at which nobody works though workers are idle.
+- a log that does not end with the number of its lines: the rest of it is missing.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class Audit:
         self.sent = self.handled = self.dead = 0
         self.began_at: float | None = None
         self.ending: str | None = None
+        # How many lines come before the last one, as that says.
+        self.signed_off: int | None = None
         self.last_at = 0.0
         # By worker, and since when.
         self.in_work: dict[int, tuple[Story, float]] = {}
@@ -98,8 +101,10 @@ class Audit:
         if (take := self._takers.get(event)) is not None:
             take(record)
 
-    def checks(self, *, is_complete: bool, left: int | None, torn: int, ended_at: float) -> tuple[Check, ...]:
-        """Judge: `left` is what the engine says that it still holds, None if it was not asked."""
+    def checks(
+        self, *, is_complete: bool, left: int | None, lines: int, torn: int, ended_at: float
+    ) -> tuple[Check, ...]:
+        """Judge a log of `lines` lines; `left` is what the engine still holds, None if it was not asked."""
         return (
             self._check_lost(is_complete=is_complete, left=left),
             check("nothing duplicated", self._duplicated),
@@ -109,6 +114,7 @@ class Audit:
             check("nothing given up without cause", self._without_cause),
             self._check_still(ended_at),
             check("every line of the log is a record", [f"{torn} lines"] if torn else []),
+            self._check_end(lines),
         )
 
     def usage(self) -> tuple[int, int, float]:
@@ -246,6 +252,8 @@ class Audit:
 
     def _run_stopped(self, record: Record) -> None:
         self.ending = str(record["ending"])
+        lines = record.get("lines")
+        self.signed_off = lines if isinstance(lines, int) else None
 
     def _orphaned(self, record: Record) -> None:
         worker = record.get("worker", -1)
@@ -312,6 +320,14 @@ class Audit:
         return check(
             "no key stood still", names, f"nothing happened there for {pause:.0f} s, and workers idled"
         )
+
+    def _check_end(self, lines: int) -> Check:
+        name = "the log is complete"
+        if self.signed_off is None:
+            detail = "it does not end with the number of its lines: it was cut off, or its run was killed"
+            return check(name, [f"{lines:,} lines"], detail)
+        wanted = self.signed_off + 1
+        return check(name, [f"{lines:,} of {wanted:,} lines"] if lines != wanted else [])
 
 
 def check(name: str, found: Sequence[object], detail: str = "") -> Check:

@@ -2,7 +2,8 @@
 
 A line that was written is there whatever happens to its writer, and the lines of all stand in the order in
 which things happened: what a worker does after it learnt of something stands below it. So the audit needs no
-clock. The events, by who writes them:
+clock. The last line is `run_stopped`, with the number of lines before it: a log without it is not complete.
+The events, by the process that writes them:
 
     run_started, workers_started, worker_killed, dead, run_stopped         the run
     sending (before the call), sent (after the commit), producer_ended     producers
@@ -47,9 +48,10 @@ class Recorder:
 
 
 class Reader:
-    """Reads a log while it grows; `torn` counts lines that are no record."""
+    """Reads a log while it grows; `count` is the lines so far, `torn` those that are not a record."""
 
     def __init__(self, path: Path) -> None:
+        self.count = 0
         self.torn = 0
         self._path = path
         self._offset = 0
@@ -62,7 +64,9 @@ class Reader:
             while piece := file.read(READ_BYTES):
                 self._offset += len(piece)
                 *complete, self._rest = (self._rest + piece).split(b"\n")
-                yield from complete
+                for line in complete:
+                    self.count += 1
+                    yield line
 
     def records(self) -> Iterator[Record]:
         """Give the records that came since the last look."""

@@ -135,6 +135,7 @@ def make_report(
     ending: str,
     ended_at: float,
     left: int | None = None,
+    lines: int,
     torn: int = 0,
     before: Look | None = None,
     after: Look | None = None,
@@ -195,7 +196,7 @@ def make_report(
         dead_tuples=sum(table.dead_tuples for table in tables),
         table_bytes=sum(table.bytes for table in tables),
         tables=tables,
-        checks=audit.checks(is_complete=complete, left=left, torn=torn, ended_at=ended_at),
+        checks=audit.checks(is_complete=complete, left=left, lines=lines, torn=torn, ended_at=ended_at),
         errors=tuple(dict.fromkeys(audit.failures)),
         steps=timeline(audit.stories.values(), began_at=began_at, ended_at=until),
     )

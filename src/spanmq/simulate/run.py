@@ -78,7 +78,9 @@ class Run:
             self._crew.stop()
         ended_at = self._recorder.now()
         self._note_dead()
-        self._recorder.write("run_stopped", ending=ending)
+        # No process that writes is left: from here on the count is right.
+        self._read()
+        self._recorder.write("run_stopped", ending=ending, lines=self._reader.count)
         self._read()
         left = self._stage.left()
         after = self._server.look(self._stage.tables)
@@ -88,6 +90,7 @@ class Run:
             ending=ending,
             ended_at=ended_at,
             left=left,
+            lines=self._reader.count,
             torn=self._reader.torn + self._reader.has_rest(),
             before=self._before,
             after=after,
@@ -233,4 +236,11 @@ def read_log(log: Path) -> Report:
     for record in records:
         audit.add(record)
         ended_at = record["at"]
-    return make_report(audit, options, ending="log", ended_at=ended_at, torn=reader.torn + reader.has_rest())
+    return make_report(
+        audit,
+        options,
+        ending="log",
+        ended_at=ended_at,
+        lines=reader.count,
+        torn=reader.torn + reader.has_rest(),
+    )

@@ -41,7 +41,7 @@ def test_every_engine_handles_everything_in_order(database: str, tmp_path: Path,
     found = report("--engine", engine, "--fill-db", 150, "--workers", 6, dsn=database, folder=tmp_path)
     assert (found["engine"], found["sent"], found["handled"], found["left"]) == (engine, 150, 150, 0)
     assert objections(found) == {}
-    assert len(found["checks"]) == 8
+    assert len(found["checks"]) == 9
     assert found["rate"] > 0
     assert found["table_bytes"] > 0
     assert found["wal_bytes"] > 0

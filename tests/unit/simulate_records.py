@@ -61,10 +61,11 @@ def failed(
     records: Iterable[Record], options: Options, *, left: int | None = None, torn: int = 0
 ) -> dict[str, Check]:
     """Judge, and give the checks that failed, by name."""
-    audit, last, lines = Audit(options), {"at": 0.0}, 0
-    for lines, last in enumerate(records, start=1):
-        audit.add(last)
+    audit, written = Audit(options), list(records)
+    for record in written:
+        audit.add(record)
+    is_complete, ended_at = audit.ending == "complete", written[-1]["at"]
     checks = audit.checks(
-        is_complete=audit.ending == "complete", left=left, lines=lines, torn=torn, ended_at=last["at"]
+        is_complete=is_complete, left=left, lines=len(written), torn=torn, ended_at=ended_at
     )
     return {check.name: check for check in checks if not check.passed}

@@ -54,6 +54,14 @@ def unsent() -> Log:
     return log
 
 
+def foreign() -> Log:
+    log = of_four(1, 2, 3, 4)
+    log.write("foreign", worker=0, queue="type1", message_id=9)
+    log.write("foreign", worker=1, queue="type1", message_id=9)
+    log.write("foreign", worker=0, queue="type1", message_id=None)
+    return log
+
+
 def overlapping() -> Log:
     log = filled(2)
     log.start(1)
@@ -94,6 +102,7 @@ def several_keys() -> Log:
         (sending_only(), {}),
         (done_twice(), {DUPLICATED: ("2",)}),
         (unsent(), {UNKNOWN: ("7", "7")}),
+        (foreign(), {"no message of another sender": ("type1/9", "type1/unreadable")}),
         (of_four(1, 3, 2, 4), {ORDER: ("3 before 2",)}),
         (overlapping(), {ORDER: ("2 before 1",)}),
         (overtaken(), {ORDER: ("2 before 1",)}),
@@ -240,6 +249,23 @@ def test_log_of_which_lines_are_missing_is_found() -> None:
     ):
         log.records = records
         assert log.failed()[COMPLETE].ids == (found,)
+
+
+def test_report_of_a_log_has_the_rate_and_the_kills_and_the_picture_shows_them(tmp_path: Path) -> None:
+    log = filled(2, rate=100.0)
+    for producer in range(2):
+        log.write("producer_ended", producer=producer, count=30, seconds=2.0, cpu_seconds=0.1)
+    log.write("worker_killed", worker=0)
+    log.write("worker_restarted", worker=0)
+    log.handle(1, 2)
+    log.stop()
+    path, picture = str(log.save(tmp_path / "a.log")), tmp_path / "a.svg"
+    assert "100.0 asked, 30.0 reached" in spanmq("simulate", "--audit", path, dsn=None).out
+    done = spanmq("simulate", "--audit", path, "--plot", str(picture), "--json", dsn=None)
+    [report] = done.records
+    assert (report["rate_asked"], report["rate_reached"]) == (100.0, 30.0)
+    assert (report["killed"], report["restarted"], report["kills"]) == (1, 1, [pytest.approx(0.03)])
+    assert all(f"<!-- {label} -->" in picture.read_text() for label in ("asked", "worker killed"))
 
 
 def test_torn_line_is_found() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from spanmq.simulate.load import Load
 from spanmq.simulate.options import Options
+from spanmq.simulate.producer_process import Pace
 from spanmq.simulate.work import Work
 
 
@@ -57,6 +58,13 @@ def test_work_takes_as_long_as_asked_for(text: str, mean: float) -> None:
     times = [Work.parse(text).seconds(chance) for _ in range(4000)]
     assert min(times) >= 0
     assert 0.93 * mean <= sum(times) / 4000 * 1000 <= 1.07 * mean
+
+
+def test_rate_is_a_maximum_and_lost_time_is_not_made_up_for() -> None:
+    pace = Pace(10.0, began=100.0)
+    # Each turn as the time at which it is asked for: on time, late by a second, and on time again.
+    turns = [pace.turn(quantity, now) for quantity, now in ((1, 100.0), (1, 100.15), (2, 101.5), (1, 101.5))]
+    assert turns == pytest.approx([100.1, 100.2, 101.5, 101.6])
 
 
 def test_workers_are_shared_among_the_types() -> None:

@@ -14,6 +14,7 @@ import pytest
 from tests.cli.program import ask, wait_until
 from tests.patience import WAIT_SECONDS
 
+from spanmq import Client
 from spanmq.errors import SpanmqError
 from spanmq.simulate import engine_spanmq, settlement
 from spanmq.simulate.engine import Site, Taken
@@ -27,6 +28,9 @@ BLOCKED = (
     " and wait_event_type = 'Lock' and query ~ 'pgmq.ack'"
 )
 
+# Nested too deeply for Python's reader of JSON.
+DEEP = "[" * 5_000 + "]" * 5_000
+
 
 class Place:
     """Queues, somebody who sends to the first, and workers that serve it."""
@@ -35,8 +39,8 @@ class Place:
         self.site = Site(
             dsn, "simulate_test", folder, folder / "log", 0.0, Options.from_record({"types": 1, **options})
         )
-        self._stage = SpanmqStage(self.site)
-        self._stage.prepare()
+        self.stage = SpanmqStage(self.site)
+        self.stage.prepare()
         self._sender = SpanmqSender(self.site)
         self._receivers: list[SpanmqReceiver] = []
         self._sent = 0
@@ -55,14 +59,17 @@ class Place:
         return self._receivers[-1]
 
     def settled(self) -> list[list[int]]:
+        return self.written("settled", "ids")
+
+    def written(self, event: str, field: str) -> list[Any]:
         lines = self.site.log.read_text().splitlines()
-        return [record["ids"] for record in map(json.loads, lines) if record["event"] == "settled"]
+        return [record[field] for record in map(json.loads, lines) if record["event"] == event]
 
     def close(self) -> None:
         for receiver in self._receivers:
             receiver.close()
         self._sender.close()
-        self._stage.close()
+        self.stage.close()
 
 
 @pytest.fixture
@@ -121,6 +128,27 @@ def test_runs_are_handled_one_after_the_other(place: Place) -> None:
     for key in "abc":
         numbers = [each.id for each in taken if each.origin.group == key]
         assert numbers == sorted(numbers)
+
+
+def test_messages_of_another_sender_become_dead_letters_and_are_written_down(
+    place: Place, database: str
+) -> None:
+    queue = "simulate_test_type1"
+    with Client(database) as other:
+        other.send(queue, {}, group="a")
+        place.send("a", "b")
+        other.send(queue, {}, headers={"x-simulate-id": "1"})
+        sql = "select pgmq.send(%s, %s::jsonb, %s::jsonb)"
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute(sql, (queue, "{}", '"no object"'))
+            assert sorted(ids(place.worker().take())) == [1, 2]
+            assert place.worker().take() == []
+            # With no other message beside it, the client raises what it can't read.
+            connection.execute(sql, (queue, DEEP, "{}"))
+            assert place.worker().take() == []
+        assert {letter.message_id for letter in other.dead_letters(queue)} == {1, 4, 5}
+    assert sorted(place.written("foreign", "message_id"), key=str) == [1, 4, 5, None]
+    assert place.stage.new_dead() == []
 
 
 def test_run_that_is_through_wakes_who_is_idle_while_the_worker_goes_on(place: Place) -> None:

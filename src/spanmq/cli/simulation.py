@@ -37,9 +37,8 @@ def simulate(
             "--dsn",
             "-dsn",
             metavar="DSN",
-            help="The database. Without it postgres://test:test@localhost/test; where that can't be reached,"
-            " SPANMQ_DSN, else the embedded server.",
-            show_default=False,
+            help="The database. Where the default can't be reached: SPANMQ_DSN, else the embedded server.",
+            show_default="postgres://test:test@localhost/test",
         ),
     ] = None,
     schema: Annotated[
@@ -48,8 +47,8 @@ def simulate(
             "--schema",
             "-schema",
             metavar="FILE",
-            help="Makes the table of the polling engines. Without it schema.sql here, else our own.",
-            show_default=False,
+            help="Makes the table of the polling engines.",
+            show_default="schema.sql here, else our own",
         ),
     ] = None,
     fill_db: Annotated[
@@ -58,8 +57,8 @@ def simulate(
             "--fill-db",
             "-fill-db",
             metavar="N",
-            help="How many messages; it ends when they are handled. [default: 1000, or all rows of --from]",
-            show_default=False,
+            help="How many messages; it ends when they are handled.",
+            show_default="1000, or all rows of --from",
         ),
     ] = None,
     rate: Annotated[
@@ -68,8 +67,8 @@ def simulate(
             "--rate",
             "-rate",
             metavar="R",
-            help="Send while they are handled, at most so many a second. Without it all are written before.",
-            show_default=False,
+            help="Send while they are handled, at most so many a second.",
+            show_default="none: all are written before",
         ),
     ] = None,
     workers: Annotated[
@@ -99,8 +98,8 @@ def simulate(
         typer.Option(
             "--next-msg",
             metavar="FILE",
-            help="With what the polling engines claim. Without it next_msg.sql here, else our own.",
-            show_default=False,
+            help="The statement with which the polling engines claim.",
+            show_default="next_msg.sql here, else our own",
         ),
     ] = None,
     types: Annotated[int, typer.Option(help="Types of queue: type1, type2, …")] = 3,
@@ -114,8 +113,8 @@ def simulate(
     send_batch: Annotated[
         int | None,
         typer.Option(
-            help="How many messages a producer sends at once. [default: 1 at a rate, else 1000]",
-            show_default=False,
+            help="How many messages a producer sends at once.",
+            show_default="1 at a rate, 100000 with --producer spark, else 1000",
         ),
     ] = None,
     producers: Annotated[int, typer.Option(help="Producer processes.")] = 1,
@@ -154,7 +153,7 @@ def simulate(
         typer.Option(
             metavar="SECONDS",
             help="Kill a random worker with SIGKILL about so often, and start another.",
-            show_default=False,
+            show_default="never",
         ),
     ] = None,
     hold_snapshot: Annotated[
@@ -168,7 +167,7 @@ def simulate(
         typer.Option(
             metavar="SECONDS",
             help="Stop then, whatever is left; at a --rate without --fill-db there is no other end.",
-            show_default=False,
+            show_default="none, 60 with --compare",
         ),
     ] = None,
     idle_sleep: Annotated[
@@ -184,13 +183,15 @@ def simulate(
             "--from",
             metavar="flights|FILE.jsonl",
             help="Send real data: the flights of the demo, or a file with an object a line.",
-            show_default=False,
+            show_default="generated messages",
         ),
     ] = None,
     key: Annotated[
         str | None,
         typer.Option(
-            metavar="FIELD", help="The field of that file whose values keep their order.", show_default=False
+            metavar="FIELD",
+            help="The field of that file whose values keep their order.",
+            show_default="none: a file needs it",
         ),
     ] = None,
     producer: Annotated[
@@ -210,13 +211,15 @@ def simulate(
     audit: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Run nothing: audit the log of an earlier run.", show_default=False
+            metavar="FILE", help="Run nothing: audit the log of an earlier run.", show_default="none"
         ),
     ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Draw rate, backlog and latency over time: .png or .svg.", show_default=False
+            metavar="FILE",
+            help="Draw rate, backlog, latency and kills over time: .png or .svg.",
+            show_default="none",
         ),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the queues, or the table.")] = False,

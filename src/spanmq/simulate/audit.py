@@ -8,7 +8,8 @@ What counts as wrong:
 - duplicated: handled again without cause. Cause is a failure, a lease that ran out (by the server's clock),
   or, in an engine without leases, the death of its worker.
 - out of order: begun before an earlier message of the same producer and key was settled.
-- given up without cause, handled but never sent, a key at which nobody works though workers are idle.
+- given up without cause, handled but never sent, received but sent by another program, a key at which nobody
+  works though workers are idle.
 - a log that does not end with the number of its lines: the rest of it is missing.
 """
 
@@ -55,6 +56,10 @@ class Audit:
         # How many lines come before the last one, as that says.
         self.signed_off: int | None = None
         self.last_at = 0.0
+        # Messages a second of all producers; None: none of them ended.
+        self.sent_rate: float | None = None
+        # When workers were killed.
+        self.kills: list[float] = []
         # By worker, and since when.
         self.in_work: dict[int, tuple[Story, float]] = {}
         # By type: how long something was in work, when it began first and when it was done last.
@@ -73,6 +78,7 @@ class Audit:
         self._doubtful: list[tuple[Story, Story]] = []
         self._without_cause: list[int] = []
         self._sent_twice: list[int] = []
+        self._foreign: dict[str, None] = {}
         self._takers: dict[str, Callable[[Record], None]] = {
             "sending": self._sending,
             "sent": self._sent,
@@ -81,8 +87,9 @@ class Audit:
             "failed": self._failed,
             "settled": self._settled,
             "dead": self._dead,
+            "foreign": self._add_foreign,
             "worker": self._worker,
-            "worker_killed": self._orphaned,
+            "worker_killed": self._worker_killed,
             "failure": self._failure,
             "workers_started": self._workers_started,
             "producer_ended": self._producer_ended,
@@ -111,6 +118,7 @@ class Audit:
             self._check_order(),
             check("nothing handled that was not sent", self._unknown),
             check("nothing sent twice under one number", self._sent_twice),
+            check("no message of another sender", [*self._foreign], "they were made dead letters"),
             check("nothing given up without cause", self._without_cause),
             self._check_still(ended_at),
             check("every line of the log is a record", [f"{torn} lines"] if torn else []),
@@ -223,6 +231,9 @@ class Audit:
             self.dead += not story.dones
             story.line.advance()
 
+    def _add_foreign(self, record: Record) -> None:
+        self._foreign[f"{record['queue']}/{record['message_id'] or 'unreadable'}"] = None
+
     def _may_be_dead(self, story: Story) -> bool:
         if story.is_poison or story.failures + story.deaths >= self._options.max_attempts:
             return True
@@ -249,11 +260,17 @@ class Audit:
 
     def _producer_ended(self, record: Record) -> None:
         self._usage[-1, record["producer"]] = record
+        if record.get("seconds"):
+            self.sent_rate = (self.sent_rate or 0.0) + record["count"] / record["seconds"]
 
     def _run_stopped(self, record: Record) -> None:
         self.ending = str(record["ending"])
         lines = record.get("lines")
         self.signed_off = lines if isinstance(lines, int) else None
+
+    def _worker_killed(self, record: Record) -> None:
+        self.kills.append(record["at"])
+        self._orphaned(record)
 
     def _orphaned(self, record: Record) -> None:
         worker = record.get("worker", -1)

@@ -23,11 +23,9 @@ class CrewError(Exception):
 
 
 class Crew:
-    """Producers and workers. Workers that end are replaced; `killed` counts those that were killed here."""
+    """Producers and workers. Workers that end are replaced."""
 
     def __init__(self, site: Site, recorder: Recorder) -> None:
-        self.killed = 0
-        self.restarted = 0
         self._site = site
         self._recorder = recorder
         # Not fork: this process has connections and threads. The server imports everything once.
@@ -80,7 +78,7 @@ class Crew:
                     self._deaths += 1
                 if self._deaths >= DEATHS_MAX:
                     raise CrewError(f"{DEATHS_MAX} workers in a row failed before they handled anything")
-                self.restarted += 1
+                self._recorder.write("worker_restarted", worker=number)
                 self._start_worker(number)
 
     def stop_producers(self) -> None:
@@ -111,7 +109,6 @@ class Crew:
         self._recorder.write("worker_killed", worker=number)
         self._workers[number].kill()
         self._workers[number].join()
-        self.killed += 1
 
 
 def _stop(processes: list[ForkServerProcess]) -> None:

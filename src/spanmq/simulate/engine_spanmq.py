@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from spanmq.client import Client
+from spanmq.errors import DecryptionError, InvalidBodyError
 from spanmq.listen import Due
-from spanmq.message import Message
+from spanmq.message import DeadLetter, Message
 from spanmq.simulate.announcements import Announcements
 from spanmq.simulate.baton import Baton
 from spanmq.simulate.engine import Site, Taken
@@ -70,7 +71,7 @@ class SpanmqStage:
         for queue in self._queues:
             after = self._dead_after.get(queue, 0)
             while letters := self._client.dead_letters(queue, after=after, quantity=DEAD_PAGE):
-                found += [int((letter.headers or {})[ID_HEADER]) for letter in letters]
+                found += [number for each in letters if (number := number_of(each)) is not None]
                 after = self._dead_after[queue] = letters[-1].dead_letter_id
         return found
 
@@ -229,18 +230,34 @@ class SpanmqReceiver:
         for queue in self._queues:
             self.polls += 1
             asked = time.monotonic()
-            messages = self._client.receive(queue, self._options.batch, lease=self._options.lease)
+            try:
+                messages = self._client.receive(queue, self._options.batch, lease=self._options.lease)
+            except (DecryptionError, InvalidBodyError):
+                # The client gave it back: it becomes a dead letter when its attempts are used up.
+                self._recorder.write("foreign", queue=queue, message_id=None)
+                continue
+            if foreign := [message for message in messages if number_of(message) is None]:
+                self._refuse(foreign, [message for message in messages if message not in foreign])
+                return self._receive()
             if messages:
                 self._had_all = len(messages) < self._options.batch
                 self._baton.pass_on(is_all=self._had_all)
                 deadline = asked + self._options.lease
                 self._deadlines = {message.lease_id or 0: deadline for message in messages}
                 self._lost.clear()
-                runs = by_group(messages)
-                self._last = {number_of(run[-1]) for run in runs}
-                return [taken_of(message) for run in runs for message in run]
+                runs = [[taken_of(message) for message in run] for run in by_group(messages)]
+                self._last = {run[-1].id for run in runs}
+                return [taken for run in runs for taken in run]
         self.idle_polls += len(self._queues)
         return []
+
+    def _refuse(self, foreign: Sequence[Message], rest: Sequence[Message]) -> None:
+        """Make dead letters of messages that the run did not send, and release what came with them."""
+        for message in foreign:
+            self._recorder.write("foreign", queue=message.queue, message_id=message.message_id)
+        # First: a rejected message takes what stands behind it in its group out of the lease.
+        self._client.release(rest)
+        self._client.reject(foreign, "this simulation did not send it", category="PERMANENT")
 
     def _note(self, outcome: str, ids: Sequence[int]) -> None:
         self._recorder.write("settled", outcome=outcome, ids=ids)
@@ -254,15 +271,20 @@ def by_group(messages: Sequence[Message]) -> list[list[Message]]:
     return list(runs.values())
 
 
-def number_of(message: Message) -> int:
-    """Give the number that a message has in the run."""
-    return int((message.headers or {})[ID_HEADER])
+def number_of(message: Message | DeadLetter) -> int | None:
+    """Return the number that a message has in the run; None if the run did not send it."""
+    # Another sender may send any JSON as headers.
+    headers: object = message.headers
+    number = headers.get(ID_HEADER) if isinstance(headers, dict) else None
+    return number if type(number) is int else None
 
 
 def taken_of(message: Message) -> Taken:
-    """Make of a message what a worker takes."""
+    """Make of a message of the run what a worker takes."""
+    number = number_of(message)
+    assert number is not None
     return Taken(
-        id=number_of(message),
+        id=number,
         attempt=message.attempt,
         taken_at=None if message.last_read_at is None else message.last_read_at.timestamp(),
         until=message.leased_until.timestamp(),

@@ -19,6 +19,7 @@ COLOURS: Final = {"spanmq": "#0072b2", "polling": "#d55e00", "polling-indexed": 
 # The longest to the shortest latency, from which on the axis is logarithmic.
 WIDE: Final = 100
 INK, FAINT = "#333333", "#bbbbbb"
+KILLED = "#cc79a7"
 
 
 def check_file(path: Path) -> None:
@@ -80,6 +81,14 @@ def draw_report(
     middles = [step.at + step.seconds / 2 for step in steps]
     if is_alone and any(step.sent_rate for step in steps):
         rate.plot(middles, [step.sent_rate for step in steps], color=FAINT, linewidth=1.8, label="sent")
+    if is_alone and report.rate_asked is not None:
+        rate.axhline(report.rate_asked, color=INK, linewidth=0.8, linestyle=":", label="asked")
+    if is_alone and report.kills:
+        for axes in (rate, backlog, latency):
+            across = axes.get_xaxis_transform()
+            axes.vlines(
+                report.kills, 0, 1, transform=across, color=KILLED, linewidth=0.6, label="worker killed"
+            )
     label = "handled" if is_alone else report.engine
     rate.plot(middles, [step.handled_rate for step in steps], label=None if is_again else label, **line)
     ends = [0.0, *(step.at + step.seconds for step in steps)]

@@ -21,6 +21,19 @@ from spanmq.simulate.record import Recorder
 from spanmq.simulate.worker_process import Stopped
 
 
+class Pace:
+    """When messages may be sent, at a rate that is a maximum: lost time is not made up for."""
+
+    def __init__(self, rate: float, began: float) -> None:
+        self._rate = rate
+        self._due = began
+
+    def turn(self, quantity: int, now: float) -> float:
+        """Return the time from which on the next `quantity` messages may be sent."""
+        self._due = max(self._due + quantity / self._rate, now)
+        return self._due
+
+
 class Producer:
     """Sends its share of the load: every so manieth message."""
 
@@ -32,7 +45,11 @@ class Producer:
         self._recorder = recorder
         self._numbers: dict[tuple[int, str], int] = {}
         self._began = time.monotonic()
-        self._count = 0
+        rate = self._options.rate
+        self._pace = None if rate is None else Pace(rate / self._options.producers, self._began)
+        # What was sent so far, and how long that took.
+        self.count = 0
+        self.seconds = 0.0
 
     def run(self) -> None:
         """Send everything."""
@@ -70,10 +87,11 @@ class Producer:
     def _batches(self) -> Iterator[list[Item]]:
         mine = islice(self._load.items(), self._producer, None, self._options.producers)
         while batch := list(islice(mine, self._options.messages_per_send)):
-            self._count += len(batch)
-            if self._options.rate is not None:
-                due = self._began + self._count * self._options.producers / self._options.rate
-                time.sleep(max(due - time.monotonic(), 0))
+            if self._pace is not None:
+                now = time.monotonic()
+                time.sleep(self._pace.turn(len(batch), now) - now)
+            self.count += len(batch)
+            self.seconds = time.monotonic() - self._began
             yield batch
 
     def _split(self, batch: Sequence[Item]) -> Iterator[list[Item]]:
@@ -96,14 +114,20 @@ def produce(site: Site, producer: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     recorder = Recorder(site.log, began=site.began, producer=producer)
+    count, seconds = 0, 0.0
     try:
         with contextlib.closing(sender_of(site)) as sender, contextlib.suppress(Stopped):
-            Producer(site, producer, sender, recorder).run()
+            producing = Producer(site, producer, sender, recorder)
+            try:
+                producing.run()
+            finally:
+                count, seconds = producing.count, producing.seconds
     except (SpanmqError, psycopg.Error) as error:
         recorder.write("failure", error=str(error), is_final=isinstance(error, InvalidArgumentError))
         sys.exit(1)
     used = resource.getrusage(resource.RUSAGE_SELF)
-    recorder.write("producer_ended", cpu_seconds=round(used.ru_utime + used.ru_stime, 3))
+    cpu_seconds = round(used.ru_utime + used.ru_stime, 3)
+    recorder.write("producer_ended", count=count, seconds=round(seconds, 6), cpu_seconds=cpu_seconds)
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:

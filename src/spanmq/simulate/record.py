@@ -5,9 +5,10 @@ which things happened: what a worker does after it learnt of something stands be
 clock. The last line is `run_stopped`, with the number of lines before it: a log without it is not complete.
 The events, by the process that writes them:
 
-    run_started, workers_started, worker_killed, dead, run_stopped         the run
+    run_started, workers_started, worker_killed, worker_restarted, dead, run_stopped   the run
     sending (before the call), sent (after the commit), producer_ended     producers
-    worker_ready, started, failed, done (before it is settled), settled    workers
+    worker_ready, started, failed, done (before it is settled), settled,
+    foreign (a message that the run did not send, before it is rejected)   workers
     worker (once a second: what it used so far), failure (an error)        both
 """
 

@@ -41,6 +41,8 @@ class Latency:
 class Report:
     """The outcome of a run; times are in seconds, `rate` is messages handled a second.
 
+    `rate_asked` and `rate_reached` are messages sent a second, None without a rate. `kills` are the times at
+    which workers were killed, since the workers were started.
     `ideal_share` compares the messages in work with as many as could have been all the time, one a key and
     worker; `idle_polls_per_second` is how often one idle worker asked in vain. None: not known.
     """
@@ -59,7 +61,10 @@ class Report:
     handled_again: int
     killed: int
     restarted: int
+    kills: tuple[float, ...]
     rate: float
+    rate_asked: float | None
+    rate_reached: float | None
     send_to_start: Latency
     send_to_done: Latency
     utilisation: float
@@ -109,6 +114,7 @@ class Report:
                 "handled",
                 f"{self.handled:,} of {self.sent:,} in {self.seconds:.1f} s, {self.rate:,.1f} a second",
             ),
+            *self._rate_lines(),
             ("left, given up", f"{self.left:,}, {self.dead:,}"),
             ("failed, delivered again", f"{self.failed:,}, {self.delivered_again:,}"),
             ("workers killed, restarted", f"{self.killed:,}, {self.restarted:,}"),
@@ -127,6 +133,12 @@ class Report:
             *((each.name, verdict_text(each)) for each in self.checks),
         ]
 
+    def _rate_lines(self) -> list[tuple[str, str]]:
+        if self.rate_asked is None:
+            return []
+        reached = known(self.rate_reached, "{:,.1f}")
+        return [("sent a second", f"{self.rate_asked:,.1f} asked, {reached} reached")]
+
 
 def make_report(
     audit: Audit,
@@ -139,8 +151,6 @@ def make_report(
     torn: int = 0,
     before: Look | None = None,
     after: Look | None = None,
-    killed: int = 0,
-    restarted: int = 0,
 ) -> Report:
     """Sum up what the log told; without looks at the server what it had to do is not known."""
     began_at = audit.began_at or 0.0
@@ -168,9 +178,12 @@ def make_report(
         failed=audit.counts["failed"],
         delivered_again=audit.counts["again"],
         handled_again=audit.counts["handled_again"],
-        killed=killed,
-        restarted=restarted,
+        killed=len(audit.kills),
+        restarted=audit.counts["worker_restarted"],
+        kills=tuple(at - began_at for at in audit.kills),
         rate=audit.handled / seconds,
+        rate_asked=options.rate,
+        rate_reached=None if options.rate is None else audit.sent_rate,
         send_to_start=Latency.of(
             [
                 max(s.started_at - s.sent_at, 0)

@@ -94,8 +94,6 @@ class Run:
             torn=self._reader.torn + self._reader.has_rest(),
             before=self._before,
             after=after,
-            killed=self._crew.killed,
-            restarted=self._crew.restarted,
         )
 
     def _work(self) -> str:

@@ -41,7 +41,7 @@ def test_every_engine_handles_everything_in_order(database: str, tmp_path: Path,
     found = report("--engine", engine, "--fill-db", 150, "--workers", 6, dsn=database, folder=tmp_path)
     assert (found["engine"], found["sent"], found["handled"], found["left"]) == (engine, 150, 150, 0)
     assert objections(found) == {}
-    assert len(found["checks"]) == 9
+    assert len(found["checks"]) == 10
     assert found["rate"] > 0
     assert found["table_bytes"] > 0
     assert found["wal_bytes"] > 0
@@ -58,6 +58,7 @@ def test_flags_of_the_classic_tool_take_one_dash(database: str, tmp_path: Path) 
     options = found["options"]
     assert (options["fill_db"], options["workers"], options["rate"]) == (60, 4, 200.5)
     assert options["delmsg"] is True
+    assert 0 < found["rate_reached"] <= found["rate_asked"] == 200.5
     assert (tmp_path / "a.log").exists()
 
 

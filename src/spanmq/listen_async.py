@@ -186,7 +186,10 @@ class AsyncListener:
                     await self._listen(connection)
             except (psycopg.Error, ConnectionFailedError, ConnectionLostError) as error:
                 if not self._warned:
-                    logger.warning("listening_failed error=%s; polling goes on", error)
+                    name = type(error).__name__
+                    logger.warning(
+                        "listening_failed error_class=%s error=%r; polling goes on", name, str(error)
+                    )
                 self._warned = True
                 await self._stopped.wait(RETRY_SECONDS)
             with self._lock:

@@ -22,6 +22,8 @@ logger = logging.getLogger("spanmq")
 IDLE_FACTOR: Final = 32
 # What one step may do: pgmq.maintain's own default.
 BUDGET: Final = 10
+# Failures in a row, at one a second, of which one is logged.
+LOG_EVERY: Final = 60
 # Steps in a row before other users of the pool get their turn.
 STEPS_MAX: Final = 20
 
@@ -29,7 +31,8 @@ STEPS_MAX: Final = 20
 class Maintenance:
     """A job that calls `pgmq.maintain` about every `interval` seconds, for as long as the link exists.
 
-    An error is logged once for each kind, and the job goes on: another try may succeed.
+    An error does not end it: another try may succeed. The first of a series is logged, and each of another
+    class, and then every LOG_EVERY-th with its number.
     """
 
     def __init__(self, link: PoolLink, interval: float) -> None:
@@ -37,7 +40,6 @@ class Maintenance:
         self._link = weakref.ref(link)
         self._interval = interval
         self._stopped = Event()
-        self._logged: set[type[BaseException]] = set()
         self._job = Job(self._run, "spanmq maintenance")
 
     def stop(self) -> None:
@@ -51,6 +53,8 @@ class Maintenance:
     def _run(self) -> None:
         pause = self._interval
         seen = -1
+        failures = 0
+        last: type[BaseException] | None = None
         while not self._stopped.wait(pause):
             link = self._link()
             if link is None:
@@ -60,15 +64,20 @@ class Maintenance:
             try:
                 busy |= self._steps(link)
                 due_in = plan_schedules(link)
+                failures, last = 0, None
             except NotSupportedByUpstreamError:
                 return  # upstream PGMQ keeps no house
             except SchemaMissingError:
                 pass  # not yet: who opens a client may be about to install it
             except (SpanmqError, psycopg.Error) as error:
                 # Of a client that is being closed there is nothing to tell.
-                if type(error) not in self._logged and not self._stopped.is_set():
-                    self._logged.add(type(error))
-                    logger.warning("maintenance_failed error=%s; trying again", error)
+                failures += 1
+                if (type(error) is not last or failures % LOG_EVERY == 0) and not self._stopped.is_set():
+                    name = type(error).__name__
+                    logger.warning(
+                        "maintenance_failed number=%d error_class=%s error=%r", failures, name, str(error)
+                    )
+                last = type(error)
             seen = link.calls
             pause = self._interval if busy else min(pause * 2, self._interval * IDLE_FACTOR)
             if due_in is not None:

@@ -141,13 +141,25 @@ def test_failure_drops_what_the_same_lease_holds_of_the_group() -> None:
 
 
 def test_events_are_one_line_each() -> None:
-    settled = MessageSettled("orders", 7, "retrying", 2, 0.25, None, 'bad "thing"\nhere')
+    error, traceback = 'bad "thing"\nhere', "Traceback …\nKeyError"
+    settled = MessageSettled("orders", 7, "retrying", 2, 0.25, None, "KeyError", error, traceback)
     assert line_of(settled) == (
         "message_settled queue=orders message_id=7 outcome=retrying attempt=2 seconds=0.25"
-        ' error="bad \\"thing\\"\\nhere"'
+        ' error_class=KeyError error="bad \\"thing\\"\\nhere"'
     )
     assert line_of(WorkerStarted("host:1", ("a", "b"))) == "worker_started worker=host:1 queues=a,b"
     assert name_of(BreakerClosed("a")) == "breaker_closed"
+
+
+@pytest.mark.parametrize(("level", "is_shown"), [(logging.DEBUG, True), (logging.INFO, False)])
+def test_traceback_is_logged_at_the_level_of_debugging(
+    caplog: pytest.LogCaptureFixture, level: int, is_shown: bool
+) -> None:
+    caplog.set_level(level, "spanmq.worker")
+    write(MessageSettled("orders", 7, "dead", 2, 0.25, None, "KeyError", "'sku'", "Traceback …\nKeyError"))
+    [record] = caplog.records
+    assert record.getMessage().endswith("\nTraceback …\nKeyError") == is_shown
+    assert ("\n" in record.getMessage()) == is_shown
 
 
 def test_observer_that_fails_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:

@@ -193,6 +193,7 @@ def test_failure_is_recorded_with_its_circumstances(client: Client, database: st
     with working(database, fail, name="worker-7") as record:
         (event,) = record.wait(MessageSettled)
     assert (event.outcome, event.category, event.error) == ("retrying", "DEPENDENCY", "nobody there")
+    assert (event.error_class, "in fail" in str(event.traceback)) == ("ConnectionRefusedError", True)
     (failure,) = client.failures("orders", message_id)
     assert (failure.attempt, failure.category, failure.error) == (1, "DEPENDENCY", "nobody there")
     assert (failure.error_class, failure.worker) == ("ConnectionRefusedError", "worker-7")

@@ -83,7 +83,8 @@ class MessageSettled:
     """What the database made of a message: acked, retrying, dead, released or stale.
 
     "unknown" is a stale one whose settlement had been tried before on a connection that broke: that one may
-    have taken effect. `seconds` is the handler's time, `error` and `category` its failure.
+    have taken effect. `seconds` is the handler's time; `category`, `error_class`, `error` and `traceback`
+    are its failure.
     """
 
     queue: str
@@ -92,7 +93,9 @@ class MessageSettled:
     attempt: int
     seconds: float
     category: str | None = None
+    error_class: str | None = None
     error: str | None = None
+    traceback: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

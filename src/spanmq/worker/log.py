@@ -43,7 +43,11 @@ class Writer:
         """Log an event."""
         level = level_of(event)
         if logger.isEnabledFor(level):
-            logger.log(level, "%s", line_of(event))
+            traceback = getattr(event, "traceback", None)
+            if traceback and logger.isEnabledFor(logging.DEBUG):
+                logger.log(level, "%s\n%s", line_of(event), traceback.rstrip())
+            else:
+                logger.log(level, "%s", line_of(event))
 
     def hears_routine(self) -> bool:
         """Tell whether what happens for each message would be logged."""
@@ -55,9 +59,12 @@ write: Final = Writer()
 
 
 def line_of(event: Event) -> str:
-    """Give an event as its name and its fields that are not None; texts with spaces in quotes."""
+    """Give an event as its name and its fields that are not None; texts with spaces in quotes.
+
+    Without a traceback, which is not one line.
+    """
     values = ((field.name, getattr(event, field.name)) for field in fields(event))
-    parts = [f"{name}={_shown(value)}" for name, value in values if value is not None]
+    parts = [f"{name}={_shown(value)}" for name, value in values if value is not None and name != "traceback"]
     return " ".join([name_of(event), *parts])
 
 

@@ -198,7 +198,10 @@ class Settler:
                 outcome,
                 message.attempt,
                 seconds,
-                failure.category if failure else None,
-                failure.error if failure else None,
+                *(
+                    (failure.category, failure.error_class, failure.error, failure.traceback)
+                    if failure
+                    else ()
+                ),
             )
         )

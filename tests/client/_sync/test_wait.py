@@ -274,21 +274,29 @@ def test_client_with_a_dsn_keeps_house(database: str, client: Client, observer: 
         until(observer, "select last_value > 5 from maintained")
 
 
-def test_failing_maintenance_is_logged_once_and_disturbs_nobody(
-    database: str, client: Client, observer: Connection, caplog: pytest.LogCaptureFixture
+def test_failing_maintenance_is_logged_with_its_number_and_disturbs_nobody(
+    database: str,
+    client: Client,
+    observer: Connection,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("spanmq.maintenance.LOG_EVERY", 3)
     observer.execute("create sequence failures")
     observer.execute(
         "create or replace function pgmq.maintain(budget int default 10)"
         " returns table (action text, queue text, detail text) language plpgsql as $$ begin"
-        " perform nextval('public.failures'); raise exception 'broken'; end $$"
+        " perform nextval('public.failures'); raise exception E'broken\\n\"in two\"'; end $$"
     )
     with Client(database, maintain_interval=0.01) as keeper:
-        until(observer, "select last_value > 3 from failures")
+        until(observer, "select last_value > 6 from failures")
         keeper.send("orders", 1)
     logged = [record for record in caplog.records if record.name == "spanmq"]
-    assert [record.levelno for record in logged] == [logging.WARNING]
-    assert logged[0].message == "maintenance_failed error=broken; trying again"
+    assert {record.levelno for record in logged} == {logging.WARNING}
+    assert [record.message for record in logged][:3] == [
+        f"maintenance_failed number={number} error_class=ServerError error='broken\\n\"in two\"'"
+        for number in (1, 3, 6)
+    ]
 
 
 def send_without_end(client: Client) -> None:

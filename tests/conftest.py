@@ -82,8 +82,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture
 def client(database: str) -> Iterator[Client]:
-    """A client of a new database with an empty queue `orders`."""
-    with Client(database, maintain_interval=None) as client:
+    """A client of a new database with an empty queue `orders`; it waits for locks without a time limit."""
+    with Client(database, maintain_interval=None, timeouts=None) as client:
         client.create_queue("orders")
         yield client
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from spanmq.message import Message, Settled
     from spanmq.shards import ShardedQueue
     from spanmq.shards_async import AsyncShardedQueue
+    from spanmq.timeouts import Timeouts
     from spanmq.worker import Reject, Retry, Worker
 
 __version__ = "0.1.0"
@@ -28,6 +29,7 @@ __all__ = [
     "Settled",
     "ShardedQueue",
     "SpanmqError",
+    "Timeouts",
     "Worker",
 ]
 
@@ -42,6 +44,7 @@ _HOMES = {
     "Settled": "message",
     "ShardedQueue": "shards",
     "SpanmqError": "errors",
+    "Timeouts": "timeouts",
     "Worker": "worker",
 }
 

@@ -59,6 +59,7 @@ from spanmq.sessions import Sessions
 from spanmq.shard_maps import ShardMaps
 from spanmq.sqs_moves import SqsMoves
 from spanmq.subscriptions import Subscriptions
+from spanmq.timeouts import DEFAULT, Timeouts, with_timeouts
 from spanmq.tokens import Tokens
 
 logger = logging.getLogger("spanmq")
@@ -95,8 +96,10 @@ class Client(
     claim that a crash forgets is only made again, unless `durable_claims`. Waiting uses LISTEN on one more
     connection, unless `listen` is False, and polls at growing intervals up to `poll_interval` seconds.
     `pooler` says that the DSN leads to a pooler in transaction mode, such as PgBouncer: then no statement is
-    prepared, and waiting polls only. `on_connect` is called with each new connection of the client's own
-    pool, in autocommit, before anybody gets it. With an `encryption` bodies are sealed and opened.
+    prepared, no time limits are passed, and waiting polls only. `timeouts` are the time limits of the pool's
+    sessions, where the DSN names no others; None passes none. `on_connect` is called with each new connection
+    of the client's own pool, in autocommit, before anybody gets it. With an `encryption` bodies are sealed
+    and opened.
     """
 
     def __init__(
@@ -115,6 +118,7 @@ class Client(
         listen: bool = True,
         poll_interval: float = 0.5,
         pooler: bool = False,
+        timeouts: Timeouts | None = DEFAULT,
         on_connect: Callable[[Connection[Any]], Any] | None = None,
     ) -> None:
         check_footing(dsn, pool, connection, ConnectionPool)
@@ -125,6 +129,7 @@ class Client(
             poll_interval=poll_interval,
             encoder=encoder,
             decoder=decoder,
+            timeouts=timeouts,
         )
         self._codec = Codec(encoder, decoder, encryption)
         self._poll_interval = poll_interval
@@ -134,7 +139,7 @@ class Client(
         self._pool_link: PoolLink | None = None
         if dsn is not None:
             pool = ConnectionPool(
-                dsn,
+                dsn if pooler or timeouts is None else with_timeouts(dsn, timeouts),
                 min_size=1,
                 max_size=pool_size,
                 kwargs={

@@ -57,6 +57,7 @@ from spanmq.sessions_async import AsyncSessions
 from spanmq.shard_maps_async import AsyncShardMaps
 from spanmq.sqs_moves_async import AsyncSqsMoves
 from spanmq.subscriptions_async import AsyncSubscriptions
+from spanmq.timeouts import DEFAULT, Timeouts, with_timeouts
 from spanmq.tokens_async import AsyncTokens
 
 logger = logging.getLogger("spanmq")
@@ -93,8 +94,10 @@ class AsyncClient(
     claim that a crash forgets is only made again, unless `durable_claims`. Waiting uses LISTEN on one more
     connection, unless `listen` is False, and polls at growing intervals up to `poll_interval` seconds.
     `pooler` says that the DSN leads to a pooler in transaction mode, such as PgBouncer: then no statement is
-    prepared, and waiting polls only. `on_connect` is called with each new connection of the client's own
-    pool, in autocommit, before anybody gets it. With an `encryption` bodies are sealed and opened.
+    prepared, no time limits are passed, and waiting polls only. `timeouts` are the time limits of the pool's
+    sessions, where the DSN names no others; None passes none. `on_connect` is called with each new connection
+    of the client's own pool, in autocommit, before anybody gets it. With an `encryption` bodies are sealed
+    and opened.
     """
 
     def __init__(
@@ -113,6 +116,7 @@ class AsyncClient(
         listen: bool = True,
         poll_interval: float = 0.5,
         pooler: bool = False,
+        timeouts: Timeouts | None = DEFAULT,
         on_connect: Callable[[AsyncConnection[Any]], Any] | None = None,
     ) -> None:
         check_footing(dsn, pool, connection, AsyncConnectionPool)
@@ -123,6 +127,7 @@ class AsyncClient(
             poll_interval=poll_interval,
             encoder=encoder,
             decoder=decoder,
+            timeouts=timeouts,
         )
         self._codec = Codec(encoder, decoder, encryption)
         self._poll_interval = poll_interval
@@ -132,7 +137,7 @@ class AsyncClient(
         self._pool_link: AsyncPoolLink | None = None
         if dsn is not None:
             pool = AsyncConnectionPool(
-                dsn,
+                dsn if pooler or timeouts is None else with_timeouts(dsn, timeouts),
                 min_size=1,
                 max_size=pool_size,
                 kwargs={

@@ -5,6 +5,7 @@ from __future__ import annotations
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from spanmq.errors import InvalidArgumentError
+from spanmq.timeouts import Timeouts
 
 
 def check_footing(
@@ -39,6 +40,7 @@ def check_options(
     poll_interval: object,
     encoder: object,
     decoder: object,
+    timeouts: object,
 ) -> None:
     """Check what else a client is given; raises InvalidArgumentError. An interval of 0 would never rest."""
     if isinstance(pool_size, bool) or not isinstance(pool_size, int) or pool_size < 1:
@@ -49,6 +51,8 @@ def check_options(
     for name, given in (("encoder", encoder), ("decoder", decoder)):
         if given is not None and not callable(given):
             raise InvalidArgumentError(f"{name} must be a function, got {kind_of(given)}")
+    if timeouts is not None and not isinstance(timeouts, Timeouts):
+        raise InvalidArgumentError(f"timeouts must be Timeouts or None, got {kind_of(timeouts)}")
 
 
 def _check_seconds(name: str, value: object, *, or_none: bool) -> None:

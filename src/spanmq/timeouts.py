@@ -1,4 +1,4 @@
-"""Time limits that a connection brings along, so that nothing that a program forgot holds a lock for ever."""
+"""Time limits that a connection brings along, so that a forgotten transaction holds no lock indefinitely."""
 
 from __future__ import annotations
 
@@ -40,7 +40,11 @@ class Timeouts:
                 )
 
 
-def with_timeouts(dsn: str, timeouts: Timeouts | None, *, application_name: str) -> str:
+# Of a client that is not told otherwise.
+DEFAULT: Final = Timeouts()
+
+
+def with_timeouts(dsn: str, timeouts: Timeouts | None, *, application_name: str | None = None) -> str:
     """Give a DSN whose connections have these limits; what the DSN itself says goes before.
 
     With None nothing is passed at the start of a connection, as some poolers want it.
@@ -49,7 +53,9 @@ def with_timeouts(dsn: str, timeouts: Timeouts | None, *, application_name: str)
         parts: dict[str, Any] = conninfo_to_dict(dsn)
     except psycopg.ProgrammingError as error:
         raise unreadable(error) from None
-    merged = {**KEEPALIVE, "application_name": application_name, **parts}
+    merged: dict[str, Any] = {**KEEPALIVE, **parts}
+    if application_name is not None:
+        merged.setdefault("application_name", application_name)
     if timeouts is not None:
         limits = {
             "lock_timeout": timeouts.lock,

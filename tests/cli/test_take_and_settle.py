@@ -35,6 +35,14 @@ def test_received_messages_are_acked_through_a_pipe(filled: str) -> None:
     assert ask(filled, "select array_agg(msg_id order by msg_id) from pgmq.q_orders") == [4, 5]
 
 
+def test_pipe_from_an_empty_queue_settles_nothing_and_is_no_error(orders: str) -> None:
+    received = spanmq("receive", "orders", "--json", dsn=orders)
+    assert (received.code, received.out) == (0, "")
+    for command in ("ack", "nack", "reject", "release"):
+        done = spanmq(command, "--json", stdin=received.out, dsn=orders)
+        assert (done.code, done.out) == (0, ""), done.err
+
+
 def test_ack_is_refused_for_what_the_lease_no_longer_holds(filled: str) -> None:
     received = records("receive", "orders", "-n", 2, "--lease", 600, dsn=filled)
     lease_id = received[0]["lease_id"]

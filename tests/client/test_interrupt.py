@@ -61,7 +61,7 @@ import sys
 from spanmq.client import Client
 from tests.client.test_interrupt import call
 
-with Client(sys.argv[1], pool_size=1, maintain_interval=None) as client:
+with Client(sys.argv[1], pool_size=1, maintain_interval=None, timeouts=None) as client:
     held = client.receive("orders", 4, lease=3600)
     print("ready", flush=True)
     for name in sys.stdin:
@@ -155,7 +155,7 @@ def test_interrupted_call_changes_nothing_and_the_client_goes_on(orders: str) ->
 
 async def each_call_is_ended(dsn: str, end: Callable[[asyncio.Task[Any]], Awaitable[None]]) -> None:
     """Begin each call, end it where it waits in the server: nothing was done, and the client goes on."""
-    async with AsyncClient(dsn, pool_size=1, maintain_interval=None) as client:
+    async with AsyncClient(dsn, pool_size=1, maintain_interval=None, timeouts=None) as client:
         held = await client.receive("orders", 4, lease=3600)
         for name in CALLS:
             with spans_locked(dsn) as blocker:

@@ -6,11 +6,12 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from spanmq.body import RawJson
 from spanmq.cli.failure import say
 from spanmq.errors import ConnectionFailedError
+from spanmq.timeouts import Timeouts
 from spanmq.unreadable_dsn import unreadable
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     from spanmq.client import Client
 
+# A command may run for long, and its output may be read slowly: Ctrl-C ends it. Its waits for locks hold up
+# other sessions, so they are limited.
+TIMEOUTS: Final = Timeouts(statement=0, idle_in_transaction=0)
 # Without a handler of somebody's Python writes warnings to stderr. What a pool has to say of a connection
 # that broke, the error that follows says better.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
@@ -49,6 +53,7 @@ def client(dsn: str | None, *, sealed: bool = False) -> Iterator[Client]:
             pool_size=2,
             maintain_interval=None,
             decoder=RawJson,
+            timeouts=TIMEOUTS,
             encryption=None if sealed else Encryption.from_environment(),
         ) as opened,
     ):

@@ -44,6 +44,7 @@ class Backend:
             timeout=settings.pool_timeout,
             decoder=RawJson,
             encryption=Encryption.from_environment(),
+            timeouts=None,  # the DSN has the service's
         )
         self.waiting = Waiting(self.client)
         # Queries for secrets that may be wrong leave half of the pool to others.
@@ -53,7 +54,12 @@ class Backend:
         self.patterns = Patterns(self.client, settings.pool_size)
         # Of its own: whatever takes the connections of the pool, the database answers or does not.
         self._probe = AsyncClient(
-            self._dsn, pool_size=1, timeout=settings.pool_timeout, maintain_interval=None, listen=False
+            self._dsn,
+            pool_size=1,
+            timeout=settings.pool_timeout,
+            maintain_interval=None,
+            listen=False,
+            timeouts=None,
         )
         self._probing: asyncio.Task[str] | None = None
         self.gate = Gate(settings)

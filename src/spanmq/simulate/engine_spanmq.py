@@ -35,7 +35,8 @@ class SpanmqStage:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._queues = [queue_of(site, number) for number in range(site.options.types)]
-        self._client = Client(site.dsn, pool_size=2, listen=False)
+        # Without limits: sessions of killed workers may hold locks for a while.
+        self._client = Client(site.dsn, pool_size=2, listen=False, timeouts=None)
         self.tables = (
             "spanmq.span",
             "spanmq.settled",
@@ -90,7 +91,8 @@ class SpanmqSender:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._client = Client(site.dsn, pool_size=1, listen=False, maintain_interval=None)
+        # Without limits: transactions are as long as the options ask for.
+        self._client = Client(site.dsn, pool_size=1, listen=False, maintain_interval=None, timeouts=None)
         self._inner: Client | None = None
 
     @contextmanager

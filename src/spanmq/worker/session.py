@@ -148,6 +148,7 @@ class Session:
             pool_size=self._pool_size,
             timeout=POOL_SECONDS,
             pooler=self._pooler,
+            timeouts=None,  # the DSN has the worker's
             on_connect=None if self._pooler else self._warm,
         )
         try:
@@ -183,6 +184,7 @@ class Session:
                 maintain_interval=None,
                 listen=False,
                 pooler=self._pooler,
+                timeouts=None,
             )
         self._client = client
         self.generation += 1

@@ -12,7 +12,7 @@ from spanmq.client_async import AsyncClient
 @pytest.fixture
 async def client(database: str) -> AsyncIterator[AsyncClient]:
     """A client of a new database with spanmq."""
-    async with AsyncClient(database, maintain_interval=None) as client:
+    async with AsyncClient(database, maintain_interval=None, timeouts=None) as client:
         await client.create_queue("orders")
         yield client
 

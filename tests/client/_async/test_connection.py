@@ -27,6 +27,7 @@ from spanmq.errors import (
     QueueNotFoundError,
     TransactionAbortedError,
 )
+from spanmq.timeouts import Timeouts
 
 Connection = psycopg.Connection[Any]
 
@@ -62,6 +63,8 @@ def test_client_needs_exactly_one_of_dsn_pool_and_connection(observer: Connectio
         AsyncClient("", connection=observer)
     with pytest.raises(InvalidArgumentError, match="pool_size"):
         AsyncClient("", pool_size=0)
+    with pytest.raises(InvalidArgumentError, match="timeouts must be Timeouts or None"):
+        AsyncClient("", timeouts=5)  # type: ignore[arg-type]
 
 
 async def test_dsn_that_nobody_can_read_is_a_typed_error() -> None:
@@ -374,3 +377,27 @@ async def test_server_that_went_away_is_reported_and_found_again(
             observer.execute(sql.SQL("alter database {} with allow_connections true").format(name))
             await connected(impatient)
             assert (await impatient.metrics("orders")).length == 1
+
+
+LIMITS = (
+    "select array[current_setting('lock_timeout'), current_setting('statement_timeout'),"
+    " current_setting('idle_in_transaction_session_timeout')]"
+)
+
+
+@pytest.mark.parametrize(
+    ("dsn_options", "options", "limits"),
+    [
+        ("", {}, ["5s", "30s", "1min"]),
+        ("-c statement_timeout=0", {}, ["5s", "0", "1min"]),
+        ("", {"timeouts": Timeouts(lock=1, statement=0)}, ["1s", "0", "1min"]),
+        ("", {"timeouts": None}, ["0", "0", "0"]),
+        ("", {"pooler": True}, ["0", "0", "0"]),
+    ],
+)
+async def test_sessions_have_time_limits_unless_the_client_is_told_not_to(
+    database: str, dsn_options: str, options: dict[str, Any], limits: list[str]
+) -> None:
+    dsn = make_conninfo(database, options=dsn_options)
+    async with AsyncClient(dsn, maintain_interval=None, **options) as client, client.transaction() as inner:
+        assert (await (await inner.connection.execute(LIMITS)).fetchone()) == (limits,)

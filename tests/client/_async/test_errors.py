@@ -26,7 +26,7 @@ Call = Callable[[Any], Awaitable[object]]
 @pytest.fixture(scope="module")
 async def native(module_database: str) -> AsyncIterator[AsyncClient]:
     """A client for calls that are refused and change nothing."""
-    async with AsyncClient(module_database, maintain_interval=None) as client:
+    async with AsyncClient(module_database, maintain_interval=None, timeouts=None) as client:
         await client.create_queue("orders")
         yield client
 

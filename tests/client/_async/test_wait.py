@@ -318,7 +318,7 @@ async def test_closing_a_client_in_the_middle_of_its_housekeeping_is_no_failure(
         " perform pg_advisory_xact_lock(1); end $$"
     )
     observer.execute("select pg_advisory_lock(1)")
-    keeper = AsyncClient(database, maintain_interval=0.01, listen=False)
+    keeper = AsyncClient(database, maintain_interval=0.01, listen=False, timeouts=None)
     await keeper.send("orders", 1)
     await until_async(
         observer,

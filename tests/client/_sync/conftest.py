@@ -14,7 +14,7 @@ from spanmq.client import Client
 @pytest.fixture
 def client(database: str) -> Iterator[Client]:
     """A client of a new database with spanmq."""
-    with Client(database, maintain_interval=None) as client:
+    with Client(database, maintain_interval=None, timeouts=None) as client:
         client.create_queue("orders")
         yield client
 

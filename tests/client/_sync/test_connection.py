@@ -29,6 +29,7 @@ from spanmq.errors import (
     QueueNotFoundError,
     TransactionAbortedError,
 )
+from spanmq.timeouts import Timeouts
 
 Connection = psycopg.Connection[Any]
 
@@ -64,6 +65,8 @@ def test_client_needs_exactly_one_of_dsn_pool_and_connection(observer: Connectio
         Client("", connection=observer)
     with pytest.raises(InvalidArgumentError, match="pool_size"):
         Client("", pool_size=0)
+    with pytest.raises(InvalidArgumentError, match="timeouts must be Timeouts or None"):
+        Client("", timeouts=5)  # type: ignore[arg-type]
 
 
 def test_dsn_that_nobody_can_read_is_a_typed_error() -> None:
@@ -374,3 +377,27 @@ def test_server_that_went_away_is_reported_and_found_again(
             observer.execute(sql.SQL("alter database {} with allow_connections true").format(name))
             connected(impatient)
             assert (impatient.metrics("orders")).length == 1
+
+
+LIMITS = (
+    "select array[current_setting('lock_timeout'), current_setting('statement_timeout'),"
+    " current_setting('idle_in_transaction_session_timeout')]"
+)
+
+
+@pytest.mark.parametrize(
+    ("dsn_options", "options", "limits"),
+    [
+        ("", {}, ["5s", "30s", "1min"]),
+        ("-c statement_timeout=0", {}, ["5s", "0", "1min"]),
+        ("", {"timeouts": Timeouts(lock=1, statement=0)}, ["1s", "0", "1min"]),
+        ("", {"timeouts": None}, ["0", "0", "0"]),
+        ("", {"pooler": True}, ["0", "0", "0"]),
+    ],
+)
+def test_sessions_have_time_limits_unless_the_client_is_told_not_to(
+    database: str, dsn_options: str, options: dict[str, Any], limits: list[str]
+) -> None:
+    dsn = make_conninfo(database, options=dsn_options)
+    with Client(dsn, maintain_interval=None, **options) as client, client.transaction() as inner:
+        assert ((inner.connection.execute(LIMITS)).fetchone()) == (limits,)

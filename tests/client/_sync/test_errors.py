@@ -28,7 +28,7 @@ Call = Callable[[Any], object]
 @pytest.fixture(scope="module")
 def native(module_database: str) -> Iterator[Client]:
     """A client for calls that are refused and change nothing."""
-    with Client(module_database, maintain_interval=None) as client:
+    with Client(module_database, maintain_interval=None, timeouts=None) as client:
         client.create_queue("orders")
         yield client
 

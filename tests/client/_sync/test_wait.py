@@ -314,7 +314,7 @@ def test_closing_a_client_in_the_middle_of_its_housekeeping_is_no_failure(
         " perform pg_advisory_xact_lock(1); end $$"
     )
     observer.execute("select pg_advisory_lock(1)")
-    keeper = Client(database, maintain_interval=0.01, listen=False)
+    keeper = Client(database, maintain_interval=0.01, listen=False, timeouts=None)
     keeper.send("orders", 1)
     until(
         observer,

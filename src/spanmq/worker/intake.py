@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from time import monotonic
 from typing import Final
@@ -41,6 +42,10 @@ GROWTH: Final = 10.0
 # And then: with all else that an idle worker asks, and the question when something falls due at each look,
 # less than a query a second. What is due within 4 s is announced at once: no look may come before.
 LOOK_SECONDS: Final = 3.0
+# A notification wakes every idle worker, and one of them gets the message. A worker that finds nothing twice
+# or more pauses before its next look, so that one look serves for all notifications of that time.
+LATE_SECONDS: Final = 0.01
+LATE_SECONDS_MAX: Final = 0.1
 # Where no notification can come.
 DEAF_LOOK_SECONDS: Final = 0.5
 # Without any event to wait for: only so that nothing could be missed for ever.
@@ -144,8 +149,11 @@ class Intake:
         """Receive until the client is no good any more."""
         interval = FIRST_LOOK_SECONDS
         failures = 0
+        # How many notifications in a row another worker was faster for.
+        late = 0
         # Only waiting has brought us here: nobody waits for the answer.
         is_look = False
+        is_announced = False
         while not self._is_stopping:
             # In this order: what is announced during the look ends the next wait.
             self._announced.clear()
@@ -153,7 +161,7 @@ class Intake:
             quantity = self._room()
             if not quantity:
                 await self._room_made.wait(self._patience())
-                is_look = False
+                is_look = is_announced = False
                 continue
             try:
                 if monotonic() >= self._policy_is_due_at:
@@ -162,33 +170,37 @@ class Intake:
                 count = await self._receive(quantity)
             except (ConnectionFailedError, ConnectionLostError):
                 return
-            except (DecryptionError, InvalidBodyError) as error:
-                # They have gone back, to come again by their policy: others may stand behind them. But that
-                # policy may know no backoff.
-                failures += 1
-                pause = min(backoff(failures), UNOPENED_SECONDS_MAX)
-                self._seam.emit(CallFailed(self.queue, " ".join(str(error).split()), pause))
-                await asyncio.sleep(pause)
-                continue
             except (SpanmqError, ValueError) as error:
                 failures += 1
-                pause = backoff(failures)
-                self._seam.emit(CallFailed(self.queue, " ".join(str(error).split()), pause))
-                await asyncio.sleep(pause)
+                await self._pause_after(error, failures)
                 continue
             failures = 0
             if count:
                 interval = FIRST_LOOK_SECONDS
-                is_look = False
+                is_look = is_announced = False
+                late = 0
                 # Handlers first: to ask for more takes as long as to begin with what came.
                 await asyncio.sleep(0)
                 continue
             if not self._is_stopping:
-                is_look = not await self._announced.wait(due.within(interval))
+                if is_announced:
+                    late += 1
+                    await asyncio.sleep(pause_of_late(late))
+                is_announced = await self._announced.wait(due.within(interval))
+                is_look = not is_announced
             # Announced may have been what falls due in a moment: look ahead soon.
             interval = min(interval * GROWTH, self._longest_wait()) if is_look else FIRST_LOOK_SECONDS
             if await self._session.client() is not client:
                 return
+
+    async def _pause_after(self, error: Exception, failures: int) -> None:
+        pause = backoff(failures)
+        if isinstance(error, DecryptionError | InvalidBodyError):
+            # They have gone back, to come again by their policy: others may stand behind them. But that
+            # policy may know no backoff.
+            pause = min(pause, UNOPENED_SECONDS_MAX)
+        self._seam.emit(CallFailed(self.queue, " ".join(str(error).split()), pause))
+        await asyncio.sleep(pause)
 
     async def _due(self, *, is_asked: bool) -> Due:
         """Ask when something falls due, before the look that would find what does so meanwhile."""
@@ -256,6 +268,13 @@ class Intake:
         except MissingPrivilegeError:
             self._is_ordered = True  # nobody may say that it is not
         self._policy_is_due_at = monotonic() + POLICY_SECONDS
+
+
+def pause_of_late(times: int) -> float:
+    """Return how long to pause after so many notifications in a row for which another worker was faster."""
+    if times < 2:
+        return 0.0
+    return random.random() * min(LATE_SECONDS * 2.0 ** min(times - 2, 20), LATE_SECONDS_MAX)
 
 
 def _seconds_of(message: Message) -> float:

@@ -20,8 +20,9 @@ HEAD = """\
 <!-- Made by tools/generate_cli_reference.py: change the commands. -->
 # All commands
 
-How they work together is in [cli.md](cli.md). All have `--help` and, but for `sql`, `--json` (JSON, a line
-a record) and `--dsn` (the database; without it `SPANMQ_DSN`, else the embedded server).
+How they work together is in [cli.md](cli.md). All have `--help`. All but `sql` have `--json` (JSON, a line a
+record); all but `sql` and `encryption add-key`, which use no database, have `--dsn` (without it `SPANMQ_DSN`,
+else the embedded server).
 """
 # Commands of two words.
 GROUPS = {

@@ -76,19 +76,23 @@ def adopt(
     each up to `lock_timeout_seconds`, and copies all messages while it holds them. Any error leaves all as
     it was. A dry run counts and looks for obstacles, and locks nothing.
 
-    Raises AdoptionRefusedError, which names every obstacle; SchemaMissingError where there is no PGMQ;
+    Raises AdoptionRefusedError, which names every obstacle, or where spanmq is installed already;
+    SchemaMissingError where there is neither;
     StatementCancelledError when the tables could not be locked in time; and what `schema.install` raises.
     """
     release = release or load_release()
     with schema.typed_errors(), schema.locked_transaction(connection):
         current = schema.fetch_state(connection, release)
         if current.holding not in UPSTREAM:
-            raise SchemaMissingError(
-                "there is no PGMQ to take over: the database holds "
-                + ("nothing of it" if current.version is None else f"spanmq {current.version}"),
-                hint="spanmq install makes an empty database ready."
-                if current.version is None
-                else "Nothing is to be done: queues that were PGMQ's are spanmq's now.",
+            if current.version is None:
+                raise SchemaMissingError(
+                    "there is no PGMQ to take over: the database holds nothing of it",
+                    hint="spanmq install makes an empty database ready.",
+                    sqlstate="MQ006",
+                )
+            raise AdoptionRefusedError(
+                f"the database holds spanmq {current.version}, not PGMQ",
+                hint="Nothing is to be done: queues that were PGMQ's are spanmq's now.",
                 sqlstate="MQ006",
             )
         schema.check_server(current)

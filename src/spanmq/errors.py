@@ -449,4 +449,4 @@ class DataLossError(SpanmqError):
 
 
 class AdoptionRefusedError(SpanmqError):
-    """PGMQ can't be taken over as it is here; `detail` names every obstacle, nothing was changed."""
+    """PGMQ can't be taken over as it is here, or was already; `detail` names every obstacle."""

@@ -31,6 +31,13 @@ class AsyncHealth:
         """
         return await self._link.run(health_calls.latest_statistics())
 
+    async def report_breaker(self, queue: str, worker: str, seconds: Seconds | None = None) -> None:
+        """Report that a worker's circuit breaker is open for `seconds` more, or closed (None).
+
+        Workers call it; `health`, `glance` and `latest_statistics` show it until that time has passed.
+        """
+        await self._link.run(health_calls.report_breaker(queue, worker, seconds))
+
     async def doctor(self, *, connections: int | None = None) -> list[Finding]:
         """Look whether the server is fit for its job, and say what to do.
 

@@ -10,7 +10,7 @@ from typing import Any
 from spanmq import call as argument
 from spanmq.call import Call, Seconds
 from spanmq.message import Finding, LatestStatistics, QueueHealth, Sample
-from spanmq.rows import records
+from spanmq.rows import nothing, records
 
 
 def health() -> Call[list[QueueHealth]]:
@@ -27,6 +27,14 @@ def statistics(queue: str, seconds: Seconds) -> Call[list[Sample]]:
 def latest_statistics() -> Call[list[LatestStatistics]]:
     """Look at the last sample of every queue."""
     return Call("latest_statistics", (), partial(records, _latest), native=True)
+
+
+def report_breaker(queue: str, worker: str, seconds: Seconds | None) -> Call[None]:
+    """Report that a worker's circuit breaker is open, or closed."""
+    arguments = [argument.queue_name("queue", queue), argument.text("worker", worker)]
+    if seconds is not None:
+        arguments.append(argument.seconds("seconds", seconds))
+    return nothing("report_breaker", queue, *arguments, native=True)
 
 
 def doctor(connections: int | None) -> Call[list[Finding]]:
@@ -53,6 +61,7 @@ def _health(record: dict[str, Any]) -> QueueHealth:
         waiting_sessions=record["waiting_sessions"],
         oldest_snapshot_seconds=record["oldest_snapshot_seconds"],
         is_paused=record["is_paused"],
+        breaker_open_until=record["breaker_open_until"],
     )
 
 

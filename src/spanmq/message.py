@@ -209,7 +209,8 @@ class QueueHealth:
     """How a queue is now: messages by state, ages in seconds (None: there is no such), who is at work.
 
     `visible` + `in_flight` + `delayed` + `failed` are the `backlog`. `receivers` are leases that run, and one
-    more while somebody waits. `oldest_snapshot_seconds` is of the whole cluster.
+    more while somebody waits. `oldest_snapshot_seconds` is of the whole cluster. A worker whose circuit
+    breaker is open receives nothing until `breaker_open_until`.
     """
 
     queue: str
@@ -226,6 +227,7 @@ class QueueHealth:
     waiting_sessions: int
     oldest_snapshot_seconds: float | None
     is_paused: bool
+    breaker_open_until: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +254,8 @@ class Sample:
 class LatestStatistics:
     """How a queue stood at its last sample (`sampled_at` None: there is none), and two counts of now.
 
-    Now are `sent_total`, which only rises, `dead_letters` and `is_paused`. The others are as in a Sample.
+    Of now are `sent_total`, which only rises, `dead_letters`, `is_paused` and `breaker_open_until` (see
+    QueueHealth). The others are as in a Sample.
     """
 
     queue: str
@@ -270,6 +273,7 @@ class LatestStatistics:
     visible: int
     in_flight: int
     oldest_ready_seconds: float | None
+    breaker_open_until: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

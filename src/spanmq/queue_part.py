@@ -10,11 +10,13 @@ from datetime import datetime
 class Glance:
     """How a queue stands now, if it is small (`is_exact`); else the counts are None.
 
-    `visible` + `in_flight` + `delayed` + `failed` are the `backlog`, as in QueueHealth.
+    `visible` + `in_flight` + `delayed` + `failed` are the `backlog`, as in QueueHealth. A worker whose
+    circuit breaker is open receives nothing until `breaker_open_until`.
     """
 
     queue: str
     is_paused: bool
+    breaker_open_until: datetime | None
     is_exact: bool
     backlog: int | None
     visible: int | None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
+from typing import Any
 
 import pytest
 import typer
@@ -23,6 +25,31 @@ def test_no_command_has_two_homes() -> None:
     assert len(names) == len(set(names))
     group = typer.main.get_command(program())
     assert sorted(getattr(group, "commands")) == sorted(names)  # noqa: B009
+
+
+def every_command(group: Any, *words: str) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from every_command(command, *words, name)
+        else:
+            yield " ".join([*words, name]), command
+
+
+def test_every_command_has_the_options_that_the_reference_promises() -> None:
+    for name, command in every_command(typer.main.get_command(program())):
+        options = {option for each in command.params for option in each.opts}
+        if name != "sql":
+            assert "--json" in options, name
+        if name not in ("sql", "encryption add-key"):
+            assert "--dsn" in options, name
+        arguments = [each for each in command.params if each.param_type_name == "argument"]
+        assert [each.name for each in arguments if each.metavar is None] == [], name
+
+
+def test_help_shows_no_type_for_a_flag() -> None:
+    for words in ([], ["extend"], ["tokens"], ["tokens", "create"]):
+        done = spanmq(*words, "--help", dsn=None)
+        assert (done.code, "<bool>" in done.out) == (0, False), words
 
 
 def test_help_lists_all_commands_and_a_slip_is_set_right() -> None:

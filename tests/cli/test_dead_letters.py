@@ -42,9 +42,9 @@ def test_bad_input_is_said(orders: str) -> None:
     for words, said in (
         (("dead-letters", "orders", "--error", "("), "regular expression"),
         (("dead-letters", "orders", "--since", "soon"), "no time"),
-        (("dead-letters", "orders", "--payload", "["), "not JSON"),
+        (("dead-letters", "orders", "--payload", "["), "not valid JSON"),
         (("redrive-message", "orders", "7"), "no dead letter 7"),
-        (("redrive-message", "orders", "7", "--body", "{"), "not JSON"),
+        (("redrive-message", "orders", "7", "--body", "{"), "not valid JSON"),
         (("redrive", "nothing"), "does not exist"),
         (("set-category-policy", "BUSINESS"), "settings"),
         (("set-category-rule", "x", "BUSINESS"), "pattern"),

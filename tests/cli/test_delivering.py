@@ -56,8 +56,15 @@ def test_bad_words_are_refused(filled: str) -> None:
 
 
 def test_pause_and_resume(filled: str) -> None:
-    assert spanmq("pause", "orders", dsn=filled).code == 0
+    assert "state" not in spanmq("list-queues", dsn=filled).out.lower()
+    assert records("pause", "orders", dsn=filled) == [{"queue": "orders", "is_paused": True}]
+    for command in (["list-queues"], ["health"], ["metrics"], ["metrics", "orders"], ["glance"]):
+        assert "paused" in spanmq(*command, dsn=filled).out.splitlines()[1], command
+    for command in ("list-queues", "health", "metrics", "glance", "latest-statistics"):
+        assert records(command, dsn=filled)[0]["is_paused"] is True, command
     assert records("receive", "orders", dsn=filled) == []
-    assert spanmq("resume", "orders", dsn=filled).code == 0
+    assert spanmq("receive", "orders", dsn=filled).out == "no messages: the queue is paused\n"
+    assert spanmq("read", "orders", dsn=filled).out == "no messages: the queue is paused\n"
+    assert spanmq("resume", "orders", dsn=filled).out == "receivers get messages of orders again\n"
     assert len(records("receive", "orders", dsn=filled)) == 1
     assert ask(filled, "select (pgmq.get_policy('orders')->>'paused')::boolean") is False

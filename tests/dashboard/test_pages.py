@@ -117,8 +117,6 @@ def test_every_page_is_guarded_by_headers(looker: Person, path: str, query: dict
     headers = looker.get(path, **query).headers
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["cache-control"] == "no-store"
-    if path == "/nowhere":  # the service's own
-        return
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
     assert policy["default-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
     assert {policy[name] for name in ("script-src", "style-src", "form-action", "connect-src")} == {"'self'"}
@@ -136,6 +134,24 @@ def test_picture_runs_nothing(looker: Person) -> None:
             assert "<script" not in response.text
             # Nothing is fetched from anywhere: what looks like an address are names of namespaces.
             assert set(re.findall(r"(?:href|src|url)\W", response.text)) == set()
+
+
+def test_time_before_a_queue_existed_is_drawn_as_a_gap(keeper: Person, filled: str) -> None:
+    def lines() -> int:
+        return keeper.get("/chart", of="levels", queue="empty").text.count('class="line')
+
+    assert lines() == 0
+    do(filled, "update spanmq.queue set created_at = created_at - interval '30 minutes' where name = 'empty'")
+    assert lines() == 2
+
+
+def test_open_breaker_and_pause_are_shown(keeper: Person, filled: str) -> None:
+    do(filled, "select pgmq.report_breaker('empty', 'w', 600)", "select pgmq.pause('empty')")
+    for path, query in (("/", {}), ("/queue", {"queue": "empty"})):
+        shown = re.findall(r'class="badge warn"[^>]*>([^<]*)<', keeper.get(path, **query).text)
+        assert shown[:2] == ["paused", "breaker open"], path
+    [glance] = [each for each in keeper.get("/v1/glance").json()["queues"] if each["queue"] == "empty"]
+    assert (glance["is_paused"], glance["breaker_open_until"] is not None) == (True, True)
 
 
 def test_many_queues_are_added_up_over_a_short_time_only() -> None:
@@ -171,6 +187,8 @@ def test_assets_are_kept_for_ever_under_their_version(visitor: Person) -> None:
         ("/message", {"queue": "orders"}, 400),
         ("/message", {"queue": "orders", "id": "one"}, 400),
         ("/chart", {"of": "none"}, 400),
+        ("/nope", {}, 404),
+        ("/queue/nope", {"queue": "orders"}, 404),
     ],
 )
 def test_bad_address_is_told_on_a_page(looker: Person, path: str, query: dict[str, str], status: int) -> None:
@@ -181,6 +199,8 @@ def test_bad_address_is_told_on_a_page(looker: Person, path: str, query: dict[st
 
 def test_routes_of_the_service_answer_as_without_pages(keeper_once: Person) -> None:
     http = keeper_once.http
+    assert http.get("/nope", headers={"accept": "*/*"}).json()["error"]["code"] == "not_found"
+    assert http.get("/v1/queues/orders/purge").json()["error"]["code"] == "method_not_allowed"
     assert http.get("/v1/none").json()["error"]["code"] == "not_found"
     assert http.delete("/v1/health").json()["error"]["code"] == "method_not_allowed"
     assert http.post("/", headers={"x-amz-target": "AmazonSQS.ListQueues"}, content="{}").status_code == 200

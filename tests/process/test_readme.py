@@ -70,7 +70,7 @@ def test_its_commands_run_and_its_worker_handles(empty_database: str, tmp_path: 
         done = CliRunner().invoke(app, [verb, *arguments], env={"SPANMQ_DSN": empty_database})
         if verb == "adopt":
             # Of a database that `install` has been to there is nothing to take over.
-            assert (done.exit_code, "there is no PGMQ to take over" in done.stderr) == (1, True)
+            assert (done.exit_code, "not PGMQ" in done.stderr) == (1, True)
             CliRunner().invoke(app, ["create-queue", "orders"], env={"SPANMQ_DSN": empty_database})
         else:
             assert done.exit_code == 0, (command, done.output)

@@ -38,6 +38,9 @@ def test_metrics_tell_of_queues_what_the_last_sample_knew(shared: Running, servi
     rates = [found[f"spanmq_queue_{each}_per_second"]["measured"] for each in ("received", "settled", "dead")]
     assert rates == [0.1, 0.2, 0.4]
     assert found["spanmq_queue_paused"]["measured"] == 0
+    assert found["spanmq_queue_breaker_open"]["measured"] == 0
+    do(service_database, "select pgmq.report_breaker('measured', 'w', 600)")
+    assert scraped(shared)["spanmq_queue_breaker_open"]["measured"] == 1
 
 
 def test_old_sample_of_an_idle_queue_has_no_rates(shared: Running, service_database: str) -> None:

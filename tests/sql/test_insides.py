@@ -58,6 +58,28 @@ def test_paused_queue_is_shown_as_paused(client: Client) -> None:
     assert [each.is_paused for each in client.glance()] == [True, False]
 
 
+def test_open_breaker_is_shown_until_it_closes_or_its_time_is_over(client: Client) -> None:
+    client.create_queue("jobs")
+
+    def shown() -> set[bool]:
+        [looked], [healthy], [sampled] = client.glance(), client.health(), client.latest_statistics()
+        return {each.breaker_open_until is not None for each in (looked, healthy, sampled)}
+
+    client.report_breaker("jobs", "one", 600)
+    client.report_breaker("jobs", "two", 600)
+    client.report_breaker("jobs", "one")
+    assert shown() == {True}
+    client.report_breaker("jobs", "two")
+    assert shown() == {False}
+    client.report_breaker("jobs", "killed", 1e-6)
+    assert shown() == {False}
+    for worker, seconds in (("", 1.0), ("w" * 1001, 1.0), ("w", 0.0), ("w", 86_401.0)):
+        with pytest.raises(InvalidArgumentError), client.transaction() as inner:
+            inner.report_breaker("jobs", worker, seconds)
+    with pytest.raises(QueueNotFoundError), client.transaction() as inner:
+        inner.report_breaker("none", "w", 1.0)
+
+
 @pytest.mark.parametrize("most", [0, -1, 100_001])
 def test_number_of_spans_has_bounds(client: Client, most: int) -> None:
     with pytest.raises(InvalidArgumentError):

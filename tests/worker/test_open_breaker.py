@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
+import psycopg
+from tests.client.concurrency import until
 from tests.worker.running import Record, Running, working
 
 from spanmq import Client, Message, Worker
@@ -25,6 +29,8 @@ def test_breaker_stops_receiving_and_closes_after_a_good_trial(client: Client, d
         assert failed <= 15 + tried, "messages went on failing while the breaker was open"
         is_down = False
         record.wait(BreakerClosed)
+        with psycopg.connect(database, autocommit=True) as observer:
+            until(observer, "select breaker_open_until is null from pgmq.glance()")
         record.wait(MessageSettled, where=lambda event: event.outcome == "acked")
 
 
@@ -46,6 +52,11 @@ def test_breaker_is_the_worker_s_own_and_the_other_goes_on(client: Client, datab
     [opened] = record.wait(BreakerOpened)
     assert (opened.queue, opened.failures, opened.messages, opened.error) == ("orders", 4, 4, "no route")
     assert broken.worker.breakers() == {"orders": "open"}
+    with psycopg.connect(database, autocommit=True) as observer:
+        until(observer, "select breaker_open_until is not null from pgmq.glance()")
+    for [shown] in (client.health(), client.glance(["orders"]), client.latest_statistics()):
+        assert shown.breaker_open_until is not None
+        assert 0 < (shown.breaker_open_until - datetime.now(UTC)).total_seconds() <= 60 + 5
     with working(database, well, breaker=policy, poll_interval=0.05) as other:
         other.wait(MessageSettled, len(sent), where=lambda event: event.outcome == "acked")
         assert other.of(BreakerOpened) == []

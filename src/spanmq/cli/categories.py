@@ -11,7 +11,7 @@ from spanmq.cli.policies import setting_of
 
 commands = typer.Typer()
 
-RuleName = Annotated[str, typer.Argument(help="The rule.", show_default=False)]
+RuleName = Annotated[str, typer.Argument(metavar="NAME", help="The rule.", show_default=False)]
 OfQueue = Annotated[
     str | None,
     typer.Option("--queue", metavar="QUEUE", help="Of this queue, not of all.", show_default=False),
@@ -25,14 +25,21 @@ ClassPattern = Annotated[
     typer.Option("--error-class", metavar="PATTERN", help="What the class must match.", show_default=False),
 ]
 CategoryName = Annotated[
-    str, typer.Argument(help="TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="CATEGORY",
+        help="TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN.",
+        show_default=False,
+    ),
 ]
 RULE_COLUMNS = ("place", "name", "category", "error_class", "error", "queue")
 
 
 @commands.command()
 def classify(
-    error: Annotated[str | None, typer.Argument(help="The text of the error.", show_default=False)] = None,
+    error: Annotated[
+        str | None, typer.Argument(metavar="ERROR", help="The text of the error.", show_default=False)
+    ] = None,
     error_class: Annotated[
         str | None, typer.Option("--error-class", help="Its class, such as TimeoutError.", show_default=False)
     ] = None,

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from spanmq import __version__
-from spanmq.cli.failure import Group
+from spanmq.cli.failure import Command, Group, TwoWords
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +119,14 @@ def program(arguments: Sequence[str] = ()) -> typer.Typer:
         for command in _module(panel.module).commands.registered_commands:
             if name_of(command) in wanted:
                 command.rich_help_panel = panel.title
+                command.cls = Command
                 app.registered_commands.append(command)
     for each in WORDS:
         if each.name in wanted:
             commands = getattr(_module(each.module), each.attribute)
-            app.add_typer(commands, name=each.name, rich_help_panel=each.panel)
+            for command in commands.registered_commands:
+                command.cls = Command
+            app.add_typer(commands, name=each.name, cls=TwoWords, rich_help_panel=each.panel)
     return app
 
 

@@ -14,8 +14,10 @@ from spanmq.message import Settled
 
 commands = typer.Typer()
 
-LeaseId = Annotated[int, typer.Argument(help="As receive printed it.", show_default=False)]
-MessageId = Annotated[int, typer.Argument(help="The id of a message.", show_default=False)]
+LeaseId = Annotated[
+    int, typer.Argument(metavar="LEASE_ID", help="As receive printed it.", show_default=False)
+]
+MessageId = Annotated[int, typer.Argument(metavar="ID", help="The message.", show_default=False)]
 ErrorText = Annotated[str | None, typer.Option("--error", help="What went wrong.", show_default=False)]
 Category = Annotated[
     str | None,
@@ -132,7 +134,7 @@ def release_lease(
 def extend(
     queue: QueueName,
     lease_id: LeaseId,
-    seconds: Annotated[float, typer.Argument(help="From now on.", show_default=False)],
+    seconds: Annotated[float, typer.Argument(metavar="SECONDS", help="From now on.", show_default=False)],
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
@@ -159,17 +161,21 @@ def hold(
 
 
 @commands.command()
-def pause(queue: QueueName, dsn: Dsn = None) -> None:
+def pause(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Let receivers get nothing; senders go on."""
+    output = Output(as_json=as_json)
     with client(dsn) as opened:
         opened.pause(queue)
+    output.done(f"receivers get no messages of {queue} until it is resumed", queue=queue, is_paused=True)
 
 
 @commands.command()
-def resume(queue: QueueName, dsn: Dsn = None) -> None:
+def resume(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Let receivers get messages again."""
+    output = Output(as_json=as_json)
     with client(dsn) as opened:
         opened.resume(queue)
+    output.done(f"receivers get messages of {queue} again", queue=queue, is_paused=False)
 
 
 @commands.command()

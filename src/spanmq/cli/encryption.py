@@ -22,7 +22,9 @@ PAGE = 1_000
 
 @encryption.command("add-key")
 def add_key(
-    path: Annotated[Path, typer.Argument(help="The file of keys; made if it is not there.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file of keys; created if it does not exist.")
+    ],
     key_id: Annotated[str | None, typer.Option("--id", help="The key's id.", show_default="the time")] = None,
     as_json: AsJson = False,
 ) -> None:

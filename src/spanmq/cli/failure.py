@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from spanmq import errors
 from spanmq.cli.interrupt import ENDING, Ended, end, handled
@@ -91,7 +91,27 @@ HINTS: Final[dict[type[errors.SpanmqError], str]] = {
 }
 
 
-class Group(TyperGroup):
+class Flags:
+    """Hides the type of flags in help: Typer 0.29 shows <bool> beside --json."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters as Typer's own class does."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for each in params:
+            if getattr(each, "is_bool_flag", False):
+                each.metavar = ""
+        return params
+
+
+class Command(Flags, TyperCommand):
+    """A command."""
+
+
+class TwoWords(Flags, TyperGroup):
+    """Commands of two words."""
+
+
+class Group(Flags, TyperGroup):
     """The commands, whose errors end here; errors of usage are Typer's own to report."""
 
     def invoke(self, ctx: Any) -> Any:

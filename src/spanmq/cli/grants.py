@@ -43,7 +43,9 @@ def revoke_queue(
 
 @commands.command()
 def list_grants(
-    queue: Annotated[str | None, typer.Argument(help="The queue; all of yours without.")] = None,
+    queue: Annotated[
+        str | None, typer.Argument(metavar="QUEUE", help="The queue; all of yours without.")
+    ] = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:

@@ -74,11 +74,7 @@ def health(dsn: Dsn = None, as_json: AsJson = False) -> None:
     output = Output(as_json=as_json)
     with client(dsn) as opened:
         rows = [fields(each) for each in opened.health()]
-    output.records(
-        rows if as_json else map(_rounded, rows),
-        columns=HEALTH_COLUMNS,
-        empty="no queues",
-    )
+    output.queues(rows if as_json else map(_rounded, rows), columns=HEALTH_COLUMNS)
 
 
 @commands.command()
@@ -105,9 +101,7 @@ def latest_statistics(dsn: Dsn = None, as_json: AsJson = False) -> None:
     output = Output(as_json=as_json)
     with client(dsn) as opened:
         rows = [fields(each) for each in opened.latest_statistics()]
-    output.records(
-        rows if as_json else map(_rounded, rows), columns=("queue", *STATISTICS_COLUMNS), empty="no queues"
-    )
+    output.queues(rows if as_json else map(_rounded, rows), columns=("queue", *STATISTICS_COLUMNS))
 
 
 @commands.command()
@@ -153,9 +147,7 @@ def top(
             looks = 0
             while not stop.is_set():
                 rows = [fields(each) for each in opened.health()]
-                output.records(
-                    rows if as_json else map(_rounded, rows), columns=HEALTH_COLUMNS, empty="no queues"
-                )
+                output.queues(rows if as_json else map(_rounded, rows), columns=HEALTH_COLUMNS)
                 looks += 1
                 if looks == times or stop.wait(every):
                     break

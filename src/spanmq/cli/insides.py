@@ -26,7 +26,7 @@ def glance(
     """Count what waits in each queue, if that is little."""
     output = Output(as_json=as_json)
     with client(dsn) as opened:
-        output.records(opened.glance(queues or None, most=most), empty="no queues")
+        output.queues(opened.glance(queues or None, most=most))
 
 
 @commands.command()

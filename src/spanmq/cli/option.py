@@ -93,7 +93,8 @@ def object_of(text: str | None, what: str) -> Headers | None:
     try:
         value = json_of(text)
     except (ValueError, RecursionError) as error:
-        raise typer.BadParameter(f"the {what} are not JSON: {error}") from error
+        verb = "are" if what.endswith("s") else "is"
+        raise typer.BadParameter(f"the {what} {verb} not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise typer.BadParameter(f"the {what} must be a JSON object")
     return value

@@ -26,6 +26,9 @@ MESSAGE_COLUMNS: Final = (
     "body",
 )
 
+# Of a queue: what a table shows in one column.
+STATES: Final = ("is_paused", "breaker_open_until", "state")
+
 
 class Output:
     """Where a command's result goes."""
@@ -61,6 +64,18 @@ class Output:
         # Here, and not at the end of the program: `spanmq peek orders | head` should end in silence.
         sys.stdout.flush()
 
+    def queues(
+        self, records: Iterable[Any], *, columns: Sequence[str] = (), empty: str = "no queues"
+    ) -> None:
+        """Print records of queues; a table has a column `state` if a queue is paused or a breaker is open."""
+        rows = [each if isinstance(each, dict) else fields(each) for each in records]
+        if not self.as_json:
+            rows = [_with_state(row) for row in rows]
+            names = columns or (list(rows[0]) if rows else ())
+            columns = [name for name in names if name not in STATES]
+            columns[1:1] = ["state"]
+        self.records(rows, columns=columns, empty=empty)
+
     def messages(self, messages: Sequence[Message], *, empty: str = "no messages") -> None:
         """Print messages."""
         self.records(messages, columns=MESSAGE_COLUMNS, empty=empty)
@@ -69,6 +84,13 @@ class Output:
         """Print what was done: a sentence, or one record."""
         sys.stdout.write((to_json(record) if self.as_json else sentence) + "\n")
         sys.stdout.flush()
+
+
+def _with_state(row: Record) -> Record:
+    states = ["paused"] if row.get("is_paused") else []
+    if row.get("breaker_open_until") is not None:
+        states.append("breaker open")
+    return row | {"state": ", ".join(states) or None}
 
 
 def to_json(record: Record) -> str:

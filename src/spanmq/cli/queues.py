@@ -1,13 +1,22 @@
 """Queues as things: create, drop, purge, list, count."""
 
-from typing import Annotated
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from spanmq.cli.connect import client
 from spanmq.cli.option import AsJson, Dsn, QueueName, Yes, confirm
-from spanmq.cli.output import Output
+from spanmq.cli.output import Output, fields
 from spanmq.cli.progress import awaited
+from spanmq.errors import NotSupportedByUpstreamError
+
+if TYPE_CHECKING:
+    from spanmq.client import Client
+    from spanmq.message import Queue, QueueMetrics
 
 commands = typer.Typer()
 
@@ -82,7 +91,7 @@ def list_queues(dsn: Dsn = None, as_json: AsJson = False) -> None:
     """List the queues."""
     output = Output(as_json=as_json)
     with client(dsn) as opened:
-        output.records(opened.list_queues(), empty="no queues")
+        output.queues(_with_states(opened, opened.list_queues(), "name"))
 
 
 @commands.command()
@@ -97,7 +106,7 @@ def metrics(
     output = Output(as_json=as_json)
     with client(dsn) as opened:
         counted = opened.metrics_all() if queue is None else [opened.metrics(queue)]
-    output.records(counted, columns=METRICS_COLUMNS, empty="no queues")
+        output.queues(_with_states(opened, counted, "queue"), columns=METRICS_COLUMNS)
 
 
 @commands.command()
@@ -106,3 +115,13 @@ def storage(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
     output = Output(as_json=as_json)
     with client(dsn) as opened:
         output.records([opened.storage(queue)])
+
+
+def _with_states(opened: Client, records: Sequence[Queue | QueueMetrics], key: str) -> list[dict[str, Any]]:
+    """Add what PGMQ's functions do not return: whether a queue is paused, and its open circuit breakers."""
+    states: dict[str, dict[str, Any]] = {}
+    with suppress(NotSupportedByUpstreamError):
+        for glance in opened.glance([getattr(each, key) for each in records], most=1):
+            state = {"is_paused": glance.is_paused, "breaker_open_until": glance.breaker_open_until}
+            states[glance.queue] = state
+    return [fields(each) | states.get(getattr(each, key), {}) for each in records]

@@ -20,9 +20,10 @@ def schedule(
     name: ScheduleName,
     queue: QueueName,
     cron: Annotated[
-        str, typer.Argument(help="When: '*/5 * * * *' is every five minutes.", show_default=False)
+        str,
+        typer.Argument(metavar="CRON", help="When: '*/5 * * * *' is every five minutes.", show_default=False),
     ],
-    body: Annotated[str, typer.Argument(help="JSON.", show_default=False)],
+    body: Annotated[str, typer.Argument(metavar="BODY", help="JSON.", show_default=False)],
     time_zone: Annotated[str, typer.Option(help="Whose clock, such as Europe/Berlin.")] = "UTC",
     headers: HeadersText = None,
     group: GroupName = None,

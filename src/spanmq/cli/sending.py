@@ -144,7 +144,7 @@ def send(
 
 @commands.command()
 def send_topic(
-    routing_key: Annotated[str, typer.Argument(help="The topic.", show_default=False)],
+    routing_key: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
     body: Body = None,
     headers: HeadersText = None,
     group: GroupName = None,

@@ -35,7 +35,9 @@ def ack(
 @commands.command()
 def ack_lease(
     queue: QueueName,
-    lease_id: Annotated[int, typer.Argument(help="As receive printed it.", show_default=False)],
+    lease_id: Annotated[
+        int, typer.Argument(metavar="LEASE_ID", help="As receive printed it.", show_default=False)
+    ],
     message_ids: MessageIds,
     dsn: Dsn = None,
     as_json: AsJson = False,

@@ -1,6 +1,9 @@
 """Taking and looking: receive, PGMQ's reads, pop, peek."""
 
-from typing import Annotated
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +23,11 @@ from spanmq.cli.option import (
     object_of,
 )
 from spanmq.cli.output import Output
+from spanmq.errors import NotSupportedByUpstreamError
+
+if TYPE_CHECKING:
+    from spanmq.client import Client
+    from spanmq.message import Message
 
 commands = typer.Typer()
 
@@ -44,7 +52,7 @@ def receive(
     """Take messages under a lease, oldest first; settle them with ack before it ends."""
     output = Output(as_json=as_json)
     with client(dsn) as opened:
-        output.messages(opened.receive(queue, quantity, lease=lease, slots=slots, wait=wait))
+        _show(output, opened, queue, opened.receive(queue, quantity, lease=lease, slots=slots, wait=wait))
 
 
 @commands.command()
@@ -62,9 +70,9 @@ def read(
 ) -> None:
     """Take messages as PGMQ's read does; settle them with delete or archive."""
     output = Output(as_json=as_json)
-    wanted = object_of(conditional, "conditions")
+    wanted = object_of(conditional, "condition")
     with client(dsn) as opened:
-        output.messages(opened.read(queue, quantity, lease=lease, conditional=wanted, wait=wait))
+        _show(output, opened, queue, opened.read(queue, quantity, lease=lease, conditional=wanted, wait=wait))
 
 
 @commands.command()
@@ -79,7 +87,7 @@ def read_grouped(
     """Take messages in the order of their groups, filling up from the oldest group."""
     output = Output(as_json=as_json)
     with client(dsn) as opened:
-        output.messages(opened.read_grouped(queue, quantity, lease=lease, wait=wait))
+        _show(output, opened, queue, opened.read_grouped(queue, quantity, lease=lease, wait=wait))
 
 
 @commands.command()
@@ -94,7 +102,7 @@ def read_grouped_rr(
     """Take messages in the order of their groups, from all groups in turn."""
     output = Output(as_json=as_json)
     with client(dsn) as opened:
-        output.messages(opened.read_grouped_rr(queue, quantity, lease=lease, wait=wait))
+        _show(output, opened, queue, opened.read_grouped_rr(queue, quantity, lease=lease, wait=wait))
 
 
 @commands.command()
@@ -109,7 +117,7 @@ def read_grouped_head(
     """Take the first message of each of several groups."""
     output = Output(as_json=as_json)
     with client(dsn) as opened:
-        output.messages(opened.read_grouped_head(queue, quantity, lease=lease, wait=wait))
+        _show(output, opened, queue, opened.read_grouped_head(queue, quantity, lease=lease, wait=wait))
 
 
 @commands.command()
@@ -118,7 +126,7 @@ def pop(queue: QueueName, quantity: Quantity = 1, dsn: Dsn = None, as_json: AsJs
     output = Output(as_json=as_json)
     # What was popped is nowhere else any more: it is gone only once it is printed, whatever comes.
     with client(dsn) as opened, held_back(), opened.transaction() as transaction:
-        output.messages(transaction.pop(queue, quantity))
+        _show(output, opened, queue, transaction.pop(queue, quantity))
 
 
 @commands.command()
@@ -165,3 +173,11 @@ def set_vt(
     ids = ids_of(message_ids)
     with client(dsn) as opened:
         output.messages(opened.set_vt(queue, ids, delay_of(delay)), empty="there are no such messages")
+
+
+def _show(output: Output, opened: Client, queue: str, messages: list[Message]) -> None:
+    is_paused = False
+    if not messages and not output.as_json:
+        with suppress(NotSupportedByUpstreamError):
+            is_paused = any(each.is_paused for each in opened.glance([queue], most=1))
+    output.messages(messages, empty="no messages: the queue is paused" if is_paused else "no messages")

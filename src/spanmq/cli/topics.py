@@ -11,7 +11,10 @@ from spanmq.cli.output import Output
 commands = typer.Typer()
 
 Pattern = Annotated[
-    str, typer.Argument(help="Words and dots; * is one word, # any number.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="PATTERN", help="Words and dots; * is one word, # any number.", show_default=False
+    ),
 ]
 Throttle = Annotated[float, typer.Option(help="Seconds between two announcements at least.")]
 BINDING_COLUMNS = ("pattern", "queue", "expression", "bound_at")
@@ -52,7 +55,7 @@ def list_topic_bindings(
 
 @commands.command("test-routing")
 def routing(
-    routing_key: Annotated[str, typer.Argument(help="The topic.", show_default=False)],
+    routing_key: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import quote
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from spanmq.dashboard import (
     actions,
@@ -72,7 +74,23 @@ def pages(behind: Behind) -> list[Route]:
     return [
         *(Route(page.path, _answering(page, behind), methods=[page.method]) for page in PAGES),
         Route("/assets/{name}", _asset, methods=["GET"]),
+        UnknownPage("/{path:path}", _answering(Page("/{path:path}", _unknown, verb=None), behind)),
     ]
+
+
+class UnknownPage(Route):
+    """Any other address that a browser asks for; programs get the service's own answer."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match what accepts HTML and is none of the service's routes."""
+        accepted = Headers(scope=scope).get("accept", "") if scope["type"] == "http" else ""
+        if "text/html" not in accepted or scope["path"].startswith("/v1/"):
+            return Match.NONE, {}
+        return super().matches(scope)
+
+
+async def _unknown(visit: Visit) -> Response:
+    raise RefusedError(404, "No such page", f"There is no page {visit.request.url.path}.")
 
 
 def _answering(page: Page, behind: Behind) -> Callable[[Request], Awaitable[Response]]:

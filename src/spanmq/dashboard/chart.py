@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 from xml.etree import ElementTree
 
@@ -49,8 +50,10 @@ RULES: Final = """
 """
 
 
-def draw(chart: Chart, steps: Sequence[StatisticsStep], step: float, shape: Shape) -> bytes:
-    """Give the picture."""
+def draw(
+    chart: Chart, steps: Sequence[StatisticsStep], step: float, shape: Shape, *, since: datetime | None = None
+) -> bytes:
+    """Return the picture. What has no data is a gap before `since`, and 0 after it: then nothing happened."""
     width, height = SIZES[shape]
     every = max(len(steps) // LABELS[shape], 1)
     picture: Any = pygal.Line(
@@ -77,7 +80,7 @@ def draw(chart: Chart, steps: Sequence[StatisticsStep], step: float, shape: Shap
     pattern = "%H:%M" if len(steps) * step <= 86_400 else "%d %b %H:%M"
     picture.x_labels = [each.began_at.strftime(pattern) for each in steps]
     for name, words in chart.lines.items():
-        picture.add(words, _values(chart, steps, step, name))
+        picture.add(words, _values(chart, steps, step, name, since))
     tree: Any = picture.render_tree()
     # Its script is for pictures in a page, where they would move.
     for holder in tree.iter():
@@ -95,15 +98,22 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _values(chart: Chart, steps: Sequence[StatisticsStep], step: float, name: str) -> list[float]:
-    # A step in which nothing happened is nought.
-    found = [getattr(each, name) or 0.0 for each in steps]
-    return [value / step for value in found] if chart.is_rate else found
+def _values(
+    chart: Chart, steps: Sequence[StatisticsStep], step: float, name: str, since: datetime | None
+) -> list[float | None]:
+    values: list[float | None] = []
+    for each in steps:
+        value = getattr(each, name)
+        if value is None and since is not None and each.began_at + timedelta(seconds=step) <= since:
+            values.append(None)
+        else:
+            values.append((value or 0.0) / (step if chart.is_rate else 1.0))
+    return values
 
 
 def _range(chart: Chart, steps: Sequence[StatisticsStep], step: float) -> tuple[float, float]:
-    highest = max((max(_values(chart, steps, step, name), default=0.0) for name in chart.lines), default=0.0)
-    return 0.0, highest or 1.0
+    values = [value or 0.0 for name in chart.lines for value in _values(chart, steps, step, name, None)]
+    return 0.0, max(values, default=0.0) or 1.0
 
 
 def _style(chart: Chart) -> Style:

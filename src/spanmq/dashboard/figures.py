@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from starlette.responses import Response
@@ -59,20 +60,32 @@ def span_of(visit: Visit) -> Span:
     raise RefusedError(400, "No such span", f"Figures go back {', '.join(each.name for each in SPANS)}.")
 
 
-async def _steps(visit: Visit, span: Span) -> tuple[str | None, tuple[Span, ...], list[StatisticsStep]]:
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What queues did; `since`: when the oldest of them was created, None if there is none."""
+
+    queue: str | None
+    spans: tuple[Span, ...]
+    steps: list[StatisticsStep]
+    since: datetime | None
+
+
+async def _figures(visit: Visit, span: Span) -> Figures:
     queue = visit.text("queue") or None
     if queue is not None and not visit.may("look", queue):
         raise forbidden("look", queue)
     client = visit.behind.client
-    names = (
-        [queue]
-        if queue is not None
-        else [each.name for each in await client.list_queues() if visit.may("look", each.name)]
-    )
+    queues = [
+        each
+        for each in await client.list_queues()
+        if (each.name.lower() == queue.lower() if queue is not None else visit.may("look", each.name))
+    ]
+    names = [each.name for each in queues]
     spans = spans_for(len(names))
     if span not in spans:
         raise RefusedError(400, "Too much at once", "Over so long a time look at one queue, or at fewer.")
-    return queue, spans, await client.sum_statistics(names, seconds=span.seconds, step=span.step)
+    steps = await client.sum_statistics(names, seconds=span.seconds, step=span.step)
+    return Figures(queue, spans, steps, min((each.created_at for each in queues), default=None))
 
 
 async def chart(visit: Visit) -> Response:
@@ -80,18 +93,20 @@ async def chart(visit: Visit) -> Response:
     span, wanted = span_of(visit), visit.text("of")
     if wanted not in CHARTS:
         raise RefusedError(400, "No such chart", f"There are {', '.join(CHARTS)}.")
-    _, _, steps = await _steps(visit, span)
+    found = await _figures(visit, span)
     shape: Shape = "narrow" if visit.text("shape") == "narrow" else "wide"
     # In a thread: other requests need not wait while it is drawn.
-    picture = await asyncio.to_thread(draw, CHARTS[wanted], steps, span.step, shape)
+    picture = await asyncio.to_thread(draw, CHARTS[wanted], found.steps, span.step, shape, since=found.since)
     return Response(picture, 200, PICTURE_HEADERS, "image/svg+xml")
 
 
 async def table(visit: Visit) -> Response:
     """Show the same as a table, the newest first."""
     span = span_of(visit)
-    queue, spans, steps = await _steps(visit, span)
-    return show(visit, "figures.html", queue=queue, span=span, spans=spans, steps=steps[::-1])
+    found = await _figures(visit, span)
+    return show(
+        visit, "figures.html", queue=found.queue, span=span, spans=found.spans, steps=found.steps[::-1]
+    )
 
 
 PAGES: Final = (Page("/chart", chart), Page("/figures", table))

@@ -16,8 +16,6 @@ from spanmq.dead_letter_calls import UNCHANGED
 from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError, SubscriptionError
 from spanmq.message import DeadLetter
 
-DELAY_SECONDS: Final = 60.0
-
 
 async def ask(visit: Visit) -> Response:
     """Show the form with the body as it is."""
@@ -37,7 +35,7 @@ async def repair(visit: Visit) -> Response:
             visit.queue,
             letter.message_id,
             body=typed.body(given) if is_touched else UNCHANGED,
-            delay=typed.seconds(fields.get("delay", ""), DELAY_SECONDS),
+            delay=typed.seconds(fields.get("delay", "")),
         )
     except (InvalidArgumentError, InvalidBodyError, BodyTooLargeError, SubscriptionError) as error:
         return _form(visit, letter, fields, error.message)

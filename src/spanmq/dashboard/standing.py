@@ -34,6 +34,7 @@ class Standing:
     dead_rate: float
     sampled_at: datetime | None
     is_paused: bool
+    breaker_open_until: datetime | None
 
 
 async def standing_of(behind: Behind, names: Sequence[str] | None = None) -> list[Standing]:
@@ -73,4 +74,5 @@ def _standing(latest: LatestStatistics, glance: Glance | None) -> Standing:
         dead_rate=latest.dead / seconds,
         sampled_at=latest.sampled_at,
         is_paused=latest.is_paused,
+        breaker_open_until=latest.breaker_open_until,
     )

@@ -25,10 +25,10 @@ def headers(given: str) -> dict[str, Any] | None:
     return found
 
 
-def seconds(given: str, default: float = 0.0) -> float:
-    """Read a delay."""
+def seconds(given: str) -> float:
+    """Read a delay; an empty field is none."""
     try:
-        return float(given) if given.strip() else default
+        return float(given) if given.strip() else 0.0
     except ValueError as error:
         raise InvalidArgumentError("the delay must be a number of seconds") from error
 

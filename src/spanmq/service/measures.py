@@ -90,6 +90,11 @@ class Queues(Collector):
                     gauge.add_metric([each.queue], getattr(each, field) / each.duration_seconds)
             yield gauge
         paused = GaugeMetricFamily("spanmq_queue_paused", "1: receivers get nothing.", labels=["queue"])
+        breaker = GaugeMetricFamily(
+            "spanmq_queue_breaker_open",
+            "1: the circuit breaker of a worker is open, and it receives nothing.",
+            labels=["queue"],
+        )
         ready = GaugeMetricFamily(
             "spanmq_queue_oldest_ready_seconds",
             "Since when the first visible message waited at the last sample.",
@@ -100,11 +105,12 @@ class Queues(Collector):
         )
         for each in self._queues:
             paused.add_metric([each.queue], each.is_paused)
+            breaker.add_metric([each.queue], each.breaker_open_until is not None)
             if each.oldest_ready_seconds is not None:
                 ready.add_metric([each.queue], each.oldest_ready_seconds)
             if each.sampled_at is not None:
                 sampled.add_metric([each.queue], each.sampled_at.timestamp())
-        yield from (paused, ready, sampled)
+        yield from (paused, breaker, ready, sampled)
 
 
 def exposition(measures: Measures, found: Iterable[LatestStatistics]) -> tuple[bytes, str]:

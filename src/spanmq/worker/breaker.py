@@ -43,7 +43,7 @@ class BreakerPolicy:
 class Breaker:
     """Closed: everything passes. Open: nothing, until a time. On trial: one message, whose fate decides."""
 
-    __slots__ = ("_failures", "_last", "_opens_at", "_pause", "_policy", "opened_by", "state")
+    __slots__ = ("_failures", "_last", "_opens_at", "_pause", "_policy", "opened_by", "state", "times_opened")
 
     def __init__(self, policy: BreakerPolicy) -> None:
         self.state: BreakerState = "closed"
@@ -54,6 +54,7 @@ class Breaker:
         self._opens_at = 0.0
         # So many failures of so many messages opened it last.
         self.opened_by = (0, 0)
+        self.times_opened = 0
 
     @property
     def pause_seconds(self) -> float:
@@ -96,6 +97,7 @@ class Breaker:
 
     def _open(self, now: float) -> Change:
         self.state = "open"
+        self.times_opened += 1
         self._last.clear()
         self._failures = 0
         self._opens_at = now + self._pause

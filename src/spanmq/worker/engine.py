@@ -222,6 +222,7 @@ class Engine:
             seam=self._seam,
             on_lease=server.heartbeat.add,
             on_bad=self._ended,
+            worker=self._name,
         )
         backlog_max = settings.batch * BACKLOG_BATCHES
         intake.is_held_up = lambda: server.settler.backlog > backlog_max

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Final
 
@@ -54,6 +55,8 @@ ROOM_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 3.0
 # After a lot of which no body could be opened.
 UNOPENED_SECONDS_MAX: Final = 0.5
+# For the message of a trial and the next report: a breaker that opens again and again is shown all the time.
+BREAKER_SLACK_SECONDS: Final = 5.0
 # How soon a queue that becomes ordered is noticed.
 POLICY_SECONDS: Final = 30.0
 
@@ -77,6 +80,7 @@ class Intake:
         seam: Seam,
         on_lease: Callable[[Holding], None],
         on_bad: Callable[[Job, Verdict], None],
+        worker: str,
     ) -> None:
         self.queue = queue
         self.appetite = appetite
@@ -92,6 +96,9 @@ class Intake:
         self._seam = seam
         self._on_lease = on_lease
         self._on_bad = on_bad
+        self._worker = worker
+        # What the database was told of the breaker: how often it had opened, and whether it is open.
+        self._reported = (0, False)
         self._announced = AsyncAnnouncement()
         # Apart from that: who has no room does not wait for messages, and senders need not notify.
         self._room_made = AsyncEvent()
@@ -158,6 +165,7 @@ class Intake:
             # In this order: what is announced during the look ends the next wait.
             self._announced.clear()
             self._room_made.clear()
+            await self._report_breaker()
             quantity = self._room()
             if not quantity:
                 await self._room_made.wait(self._patience())
@@ -251,6 +259,18 @@ class Intake:
         if self.breaker.state == "trial":
             return 0 if self.held else 1
         return self.appetite.quantity(self.held)
+
+    async def _report_breaker(self) -> None:
+        """Report to the database what the breaker became, for those who look at the queue."""
+        breaker = self.breaker
+        is_open = breaker.state != "closed"
+        if (breaker.times_opened, is_open) == self._reported:
+            return
+        self._reported = (breaker.times_opened, is_open)
+        seconds = max(breaker.remaining(monotonic()), 0.001) + BREAKER_SLACK_SECONDS if is_open else None
+        # Shown only: no error of it matters to what is received.
+        with suppress(SpanmqError):
+            await self._session.run(lambda client: client.report_breaker(self.queue, self._worker, seconds))
 
     def _longest_wait(self) -> float:
         if self._poll_interval is not None:

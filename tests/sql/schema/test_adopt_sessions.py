@@ -12,6 +12,7 @@ from tests.sql.schema.upstream import Session, fill, messages, one, relations
 from spanmq import schema
 from spanmq.adopt import AdoptReport, adopt
 from spanmq.errors import (
+    AdoptionRefusedError,
     NotPermittedError,
     SchemaMissingError,
     StatementCancelledError,
@@ -25,7 +26,7 @@ def test_nothing_to_adopt_is_said(session: Session) -> None:
     with pytest.raises(SchemaMissingError, match="holds nothing"):
         adopt(session)
     schema.install(session)
-    with pytest.raises(SchemaMissingError, match="holds spanmq 0"):
+    with pytest.raises(AdoptionRefusedError, match="holds spanmq 0"):
         adopt(session, dry_run=True)
     assert schema.verify(session) == []
 
@@ -126,7 +127,7 @@ def test_second_adoption_and_an_installation_meet_the_first(
         first.commit()
     second.join()
     second.session.close()
-    assert isinstance(second.result, SchemaMissingError)
+    assert isinstance(second.result, AdoptionRefusedError)
     assert not schema.install(upstream).functions_applied
     assert messages(upstream, "orders") == before
     assert schema.verify(upstream) == []

@@ -75,10 +75,11 @@ $$;
 --   receivers               leases that run, and one more while somebody waits for messages
 --   waiting_sessions        sessions that wait for a lock of the queue; those that wait for a span, whose queue can't be told, count in each
 --   oldest_snapshot_seconds the oldest snapshot or prepared transaction of the cluster: what keeps dead rows and old segments
+--   breaker_open_until      until when a worker of the queue receives nothing because its circuit breaker is open; null: none is open
 create or replace function pgmq.health()
 returns table (queue text, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, dead bigint,
                dead_per_minute bigint, oldest_ready_seconds double precision, oldest_lease_seconds double precision, receivers bigint,
-               waiting_sessions bigint, oldest_snapshot_seconds double precision, is_paused boolean)
+               waiting_sessions bigint, oldest_snapshot_seconds double precision, is_paused boolean, breaker_open_until timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
@@ -116,6 +117,7 @@ begin
         waiting_sessions := coalesce((waits->>this.queue_id::text)::bigint, 0) + shared_waits;
         oldest_snapshot_seconds := greatest(snapshot_seconds, 0);
         is_paused := exists (select from spanmq.policy p where p.queue_id = this.queue_id and p.paused);
+        breaker_open_until := spanmq.breaker_open_until(this.queue_id);
         return next;
     end loop;
 end $$;

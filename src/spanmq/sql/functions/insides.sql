@@ -4,7 +4,8 @@
 -- `most` spans, and these were counted; else the counts are null, for whom the last sample must do (latest_statistics). Costs what
 -- `most` spans cost. Queues that are not there, or that one may not look into, are left out. Raises MQ002 for a bad number.
 create or replace function pgmq.glance(queues text[] default null, most integer default 200)
-returns table (queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint)
+returns table (queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint,
+               breaker_open_until timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
@@ -35,6 +36,7 @@ begin
         delayed := found_counts.delayed;
         failed := found_counts.failed;
         is_exact := backlog is not null;
+        breaker_open_until := spanmq.breaker_open_until(this.queue_id);
         return next;
     end loop;
 end $$;

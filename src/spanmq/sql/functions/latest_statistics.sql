@@ -7,7 +7,7 @@
 create or replace function pgmq.latest_statistics()
 returns table (queue text, is_paused boolean, sent_total bigint, dead_letters bigint, sampled_at timestamptz, duration_seconds double precision,
                sent bigint, received bigint, settled bigint, failed bigint, dead bigint, backlog bigint, visible bigint, in_flight bigint,
-               oldest_ready_seconds double precision)
+               oldest_ready_seconds double precision, breaker_open_until timestamptz)
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select q.name,
            exists (select from spanmq.policy p where p.queue_id = q.queue_id and p.paused),
@@ -17,7 +17,8 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
            case when r.is_recent then s.sent else 0 end, case when r.is_recent then s.received else 0 end,
            case when r.is_recent then s.settled else 0 end, case when r.is_recent then s.failed else 0 end,
            case when r.is_recent then s.dead else 0 end,
-           coalesce(s.backlog, 0), coalesce(s.visible, 0), coalesce(s.in_flight, 0), s.oldest_ready_seconds
+           coalesce(s.backlog, 0), coalesce(s.visible, 0), coalesce(s.in_flight, 0), s.oldest_ready_seconds,
+           spanmq.breaker_open_until(q.queue_id)
     from spanmq.queue q
     left join lateral (select * from spanmq.statistics t where t.queue_id = q.queue_id order by t.sampled_at desc limit 1) s on true
     cross join lateral (select coalesce(s.backlog > 0 or s.sampled_at > clock_timestamp() - interval '3 minutes', false) as is_recent) r

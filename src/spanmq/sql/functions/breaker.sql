@@ -1,0 +1,30 @@
+-- Circuit breakers of workers: each is decided in its worker, and is reported here for those who look at the queue.
+
+-- Reports that the circuit breaker of a worker is open for so many seconds more, or with null that it is closed. Raises MQ002 for a number
+-- that is not one of seconds or a name of over 1,000 bytes, 42P01 for an unknown queue, 42501 without the right to receive from it.
+create or replace function pgmq.report_breaker(queue text, worker text, seconds double precision default null) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq.queue := spanmq.find_queue(queue, 'update');
+    at_ timestamptz := clock_timestamp();
+begin
+    if worker is null or octet_length(worker) not between 1 and 1000 then
+        raise exception 'worker must be a name of 1 to 1000 bytes, got: %', coalesce(left(worker, 100), 'NULL')
+            using errcode = 'MQ002', hint = 'Pass the name that the worker has in its failures.';
+    elsif seconds is not null and not (seconds > 0 and seconds <= 86400) then
+        raise exception 'seconds must be above 0 and at most 86400, got: %', seconds
+            using errcode = 'MQ002', hint = 'Pass null for a breaker that is closed.';
+    end if;
+    delete from spanmq.breaker b
+        where b.queue_id = this.queue_id and (b.open_until <= at_ or seconds is null and b.worker = report_breaker.worker);
+    if seconds is not null then
+        insert into spanmq.breaker values (this.queue_id, report_breaker.worker, at_ + make_interval(secs => seconds))
+            on conflict on constraint breaker_pkey do update set open_until = excluded.open_until;
+    end if;
+end $$;
+
+-- Until when the circuit breaker of a worker of this queue is open, the last of them; null: none is open.
+create or replace function spanmq.breaker_open_until(this_queue int) returns timestamptz
+language sql stable as $$
+    select max(b.open_until) from spanmq.breaker b where b.queue_id = this_queue and b.open_until > clock_timestamp()
+$$;

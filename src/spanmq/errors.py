@@ -422,7 +422,7 @@ class PipelineNotAvailableError(PipelineError):
 
 
 class ServiceNotAvailableError(SpanmqError):
-    """The packages that the HTTP service needs are not installed: the extra `service` brings them."""
+    """The HTTP service can't run: its packages are missing (extra `service`), or its address is taken."""
 
 
 # The schema manager and the take-over of PGMQ.

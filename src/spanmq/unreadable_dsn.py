@@ -9,9 +9,13 @@ from spanmq.errors import InvalidArgumentError
 
 # From the first mark to the last: what is quoted may hold marks of its own. Other languages have others.
 _QUOTED: Final = re.compile("[\"'`„“”«»].*[\"'`„“”«»]", re.DOTALL)
+# It names a driver, which libpq takes for a part of a key=value pair.
+_SQLALCHEMY: Final = re.compile(r"\bpostgres(?:ql)?\+\w+://")
 
 
 def unreadable(error: Exception) -> InvalidArgumentError:
     """Give the error to raise `from None`: a traceback would show the other one's words."""
     said = _QUOTED.sub("…", str(error)).strip()
-    return InvalidArgumentError(f"the DSN can't be read: {said}")
+    scheme = _SQLALCHEMY.search(str(error))
+    hint = scheme and f"Write postgresql:// in place of {scheme[0]}, which is SQLAlchemy's."
+    return InvalidArgumentError(f"the DSN can't be read: {said}", hint=hint)

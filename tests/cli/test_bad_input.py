@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import socket
 import traceback
 import uuid
 
@@ -173,6 +174,28 @@ def test_password_of_a_dsn_that_is_none_is_not_said(dsn: str) -> None:
     with pytest.raises(errors.InvalidArgumentError) as raised:
         with_timeouts(dsn, None, application_name="tests")
     assert "hunter" not in "".join(traceback.format_exception(raised.value))
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+def test_dsn_of_sqlalchemy_says_what_to_change(database: str, driver: str) -> None:
+    dsn = f"postgresql+{driver}://shop:hunter2@db/shop"
+    for done in (spanmq("list-queues", dsn=dsn), spanmq("verify", dsn=dsn)):
+        assert done.code == 1
+        first, hint = done.err.splitlines()
+        assert first.startswith("spanmq: bad argument: the DSN can't be read")
+        assert hint == f"hint: Write postgresql:// in place of postgresql+{driver}://, which is SQLAlchemy's."
+        assert "hunter" not in done.err
+
+
+def test_port_that_is_taken_is_told(database: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = spanmq("serve", "--port", port, "--without-tokens", dsn=database)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.splitlines() == [
+        f"spanmq: no service: 127.0.0.1:{port} is in use by another program",
+        "hint: --port names another port; 0 is any that is free.",
+    ]
 
 
 def test_database_without_the_schema(empty_database: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -35,7 +34,7 @@ def address(dsn: str | None) -> Iterator[str]:
         return
     from spanmq import embedded
 
-    with embedded.start(os.environ.get("SPANMQ_EMBEDDED_FOLDER") or None) as server:
+    with embedded.start() as server:
         say(f"spanmq: using the embedded server in {server.folder} (--dsn or SPANMQ_DSN names another)")
         yield server.dsn
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from spanmq import errors
 from spanmq.cli.connect import address, client, prepared_address
-from spanmq.cli.failure import say
+from spanmq.cli.failure import INTERRUPTED, say
 from spanmq.cli.log_lines import logging_lines
 from spanmq.cli.option import AsJson, Dsn, Expires, delay_of
 from spanmq.cli.output import Output
@@ -86,7 +87,7 @@ def serve(
     # uvicorn's own words are for who works on it.
     logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))
     with logging_lines(level), address(dsn) if dsn is not None else prepared_address() as found:
-        run(
+        ended_by = run(
             Settings(
                 dsn=found,
                 host=host,
@@ -111,6 +112,9 @@ def serve(
             pages=None if without_dashboard else pages,
             announce=announce,
         )
+    if ended_by == signal.SIGINT:
+        say("spanmq: interrupted")
+        raise typer.Exit(INTERRUPTED)
 
 
 @tokens.command("create")

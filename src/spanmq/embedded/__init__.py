@@ -44,7 +44,7 @@ def start(
     Raises EmbeddedNotAvailableError (wheel or platform), EmbeddedFolderError, EmbeddedFolderInUseError,
     EmbeddedVersionError, EmbeddedDiskFullError or EmbeddedStartError, all of them EmbeddedError.
     """
-    path = _path_of(folder) if folder is not None else default_folder(version)
+    path = _path_of(default_folder(version) if folder is None else folder)
     if mine := sorted({"port", "unix_socket_directories", "cluster_name"} & set(settings or {})):
         raise EmbeddedStartError(f"the setting {mine[0]} is not for choosing: it is how the server is found")
     return join(ServerFolder(path.absolute()), version=version, settings=settings or {}, timeout=timeout)

@@ -94,6 +94,11 @@ class EmbeddedServer:
         return self._folder.path
 
     @property
+    def binaries(self) -> Path:
+        """The folder of PostgreSQL's programs: psql, pg_dump, pgbench."""
+        return find_binaries(self.version)
+
+    @property
     def log(self) -> Path:
         """The file into which the server writes its messages."""
         return self._folder.log
@@ -125,10 +130,12 @@ class EmbeddedServer:
 
 
 def default_folder(version: int = 18) -> Path:
-    """Return where a server lives if nobody says otherwise.
+    """Return where a server lives if no folder is passed: what SPANMQ_EMBEDDED_FOLDER names, if anything.
 
     For root that is a system folder: its home is closed to the user that PostgreSQL then runs as.
     """
+    if named := os.environ.get("SPANMQ_EMBEDDED_FOLDER"):
+        return Path(named)
     if os.geteuid() == 0:
         return SYSTEM_FOLDER / f"postgres-{version}"
     try:

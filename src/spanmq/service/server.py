@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import signal
+import socket
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -15,6 +17,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from spanmq.errors import ServiceNotAvailableError
 from spanmq.service.app import Pages, create_app
 from spanmq.service.backend import Backend
 from spanmq.service.failure import body_of
@@ -27,6 +30,8 @@ logger = logging.getLogger("spanmq.service")
 
 HEADER_BYTES_MAX: Final = 64 * 1024
 KEEP_ALIVE_SECONDS: Final = 75
+# uvicorn's own: connections that wait to be accepted.
+BACKLOG: Final = 2048
 _NO_HTTP: Final = json.dumps(body_of("invalid_request", "that is no HTTP request")).encode()
 
 
@@ -131,10 +136,12 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._backend = backend
         self._announce = announce
+        self.ended_by: signal.Signals | None = None
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
         """Listen, and say where."""
-        await super().startup(sockets)
+        settings = self._backend.settings
+        await super().startup(sockets or listening(settings.host, settings.port))
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
@@ -153,17 +160,38 @@ class Server(uvicorn.Server):
             return
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop)
+            loop.add_signal_handler(number, self._stop, number)
         try:
             yield
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
 
-    def _stop(self) -> None:
+    def _stop(self, number: signal.Signals) -> None:
         if self.should_exit:
             self.force_exit = True
+        self.ended_by = number
         self.should_exit = True
+
+
+def listening(host: str, port: int) -> list[socket.socket]:
+    """Return sockets that listen on all addresses of a host; raises ServiceNotAvailableError."""
+    found: list[socket.socket] = []
+    try:
+        for family, _, _, _, address in socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            found.append(socket.create_server(address, family=family, backlog=BACKLOG))
+    except OSError as error:
+        for each in found:
+            each.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ServiceNotAvailableError(
+                f"{host}:{port} is in use by another program",
+                hint="--port names another port; 0 is any that is free.",
+            ) from error
+        raise ServiceNotAvailableError(f"{host}:{port} can't be listened on: {error.strerror}") from error
+    return found
 
 
 def serve(
@@ -171,10 +199,12 @@ def serve(
     *,
     pages: Pages | None = None,
     announce: Callable[[str], None] = lambda address: logger.info("service_started address=%s", address),
-) -> None:
-    """Serve until a signal; `announce` is told the address as soon as requests are taken."""
+) -> signal.Signals | None:
+    """Serve until a signal, and return it; `announce` is told the address as soon as requests are taken."""
     allow_open_files(settings)
-    make_server(settings, pages=pages, announce=announce).run()
+    server = make_server(settings, pages=pages, announce=announce)
+    server.run()
+    return server.ended_by
 
 
 def make_server(settings: Settings, *, pages: Pages | None, announce: Callable[[str], None]) -> Server:

@@ -204,6 +204,20 @@ def test_maintain_for_ever_ends_after_its_step(orders: str) -> None:
         assert (done.code, done.err) == (code, said)
 
 
+def test_service_and_worker_end_with_the_same_codes(orders: str) -> None:
+    for command in (
+        ("serve", "--port", 0, "--without-tokens", "--json"),
+        ("worker", "json:dumps", "-q", "orders", "--json"),
+    ):
+        for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
+            with started(*command, dsn=orders) as process:
+                assert process.stdout is not None
+                assert b"started" in process.stdout.readline()
+                process.send_signal(number)
+                done = finish(process)
+            assert (done.code, "interrupted" in done.err) == (code, code == 130), command
+
+
 def test_maintain_for_ever_outlives_an_error(orders: str) -> None:
     healthy = ask(orders, "select pg_get_functiondef('pgmq.maintain'::regproc)")
     with started("maintain", "--every", "0.05", dsn=orders) as process:

@@ -62,6 +62,16 @@ def test_environment_of_postgresql_clients_does_not_lead_astray(
         assert ask(server.dsn, "select current_user") == "postgres"
 
 
+def test_program_starts_the_server_of_the_folder_that_the_environment_names(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPANMQ_EMBEDDED_FOLDER", str(folder))
+    assert embedded.default_folder() == folder
+    with embedded.start() as server:
+        assert server.folder == folder
+        assert (server.binaries / "psql").exists()
+
+
 def test_temporary_server_leaves_nothing_behind() -> None:
     with embedded.temporary() as server:
         folder = server.folder

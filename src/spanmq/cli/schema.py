@@ -1,7 +1,7 @@
 """The schema: install, upgrade, verify, sql, uninstall, adopt, version."""
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from spanmq.cli.failure import FAILED, say
 from spanmq.cli.option import AsJson, Dsn, Yes, confirm
 from spanmq.cli.output import Output, fields
 from spanmq.cli.progress import awaited
+
+if TYPE_CHECKING:
+    from spanmq.schema import Installed
 
 commands = typer.Typer()
 
@@ -25,6 +28,7 @@ def install(dsn: Dsn = None, as_json: AsJson = False) -> None:
         installed = schema.install(opened)
     what = "installed" if installed.functions_applied else "is there already"
     output.done(f"spanmq {installed.version} {what}", **fields(installed))
+    _say_missing_grant(installed)
 
 
 @commands.command()
@@ -37,6 +41,7 @@ def upgrade(dsn: Dsn = None, as_json: AsJson = False) -> None:
         installed = schema.upgrade(opened)
     applied = f", applied {', '.join(installed.migrations)}" if installed.migrations else ""
     output.done(f"the schema is of spanmq {installed.version}{applied}", **fields(installed))
+    _say_missing_grant(installed)
 
 
 @commands.command()
@@ -135,3 +140,11 @@ def version(dsn: Dsn = None, as_json: AsJson = False) -> None:
     output.done(f"spanmq {__version__}, {holds}", version=__version__, flavour=flavour, schema=schema)
     if schema not in (None, __version__):
         say("hint: spanmq upgrade brings the schema to this version")
+
+
+def _say_missing_grant(installed: "Installed") -> None:
+    if installed.missing_grant is not None:
+        say(
+            "spanmq: the owner lacks a right without which maintain() fails and no disk space is reclaimed\n"
+            f"hint: {installed.missing_grant}"
+        )

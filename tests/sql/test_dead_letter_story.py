@@ -97,6 +97,19 @@ def test_category_policy_of_a_queue_goes_before_the_general_one(jobs: Connection
     assert policies(jobs) == general
 
 
+def test_refusal_names_the_setting_of_a_category_its_range_and_the_value(jobs: Connection[Any]) -> None:
+    for settings, said in (
+        (
+            '{"retries": true, "max_attempts": 0}',
+            "max_attempts must be a whole number from 1 to 1000, got: 0",
+        ),
+        ('{"backoff_max": "long"}', 'backoff_max must be a number of seconds, 0 or more, got: "long"'),
+    ):
+        with pytest.raises(psycopg.errors.Error) as error, jobs.transaction():
+            jobs.execute("select pgmq.set_category_policy('jobs', 'TRANSIENT', %s::jsonb)", [settings])
+        assert error.value.diag.message_primary == said
+
+
 @pytest.mark.parametrize(
     ("category", "settings"),
     [
@@ -121,10 +134,11 @@ def test_what_is_no_category_policy_is_refused_and_changes_nothing(
     for queue in ("jobs", None):
         with pytest.raises(psycopg.errors.Error) as error, jobs.transaction():
             jobs.execute("select pgmq.set_category_policy(%s, %s, %s::jsonb)", [queue, category, settings])
-        assert error.value.sqlstate == "MQ002"
+        assert error.value.sqlstate == ("MQ008" if category == "TRANSIENT" else "MQ002")
+        assert "constraint" not in str(error.value)
     with pytest.raises(psycopg.errors.Error) as error, jobs.transaction():
         jobs.execute("select pgmq.set_category_policy(null, 'TRANSIENT', null)")
-    assert error.value.sqlstate == "MQ002"
+    assert error.value.sqlstate == "MQ008"
     assert policies(jobs, "jobs") == before
 
 

@@ -11,8 +11,8 @@ $$;
 -- Changes what a category means in a queue, or in all queues that have nothing of their own for it (queue null): the settings that are
 -- named, the others stay. retries: whether such a message is tried again (PERMANENT and BUSINESS: not, unless set). max_attempts,
 -- backoff_base, backoff_factor, backoff_max: in place of those of the queue's policy; null: as that says. Settings null, of a queue: it
--- follows the general ones again. Returns what holds now, from the next failure on. Raises MQ002 for what is unknown or out of range, and
--- changes nothing then; 42P01; 42501 unless the caller may grant on the queue (queue null: create in schema pgmq).
+-- follows the general ones again. Returns what holds now, from the next failure on. Raises MQ008 for a setting that is unknown or out of range, MQ002
+-- for an unknown category, and changes nothing then; 42P01; 42501 unless the caller may grant on the queue (queue null: create in schema pgmq).
 create or replace function pgmq.set_category_policy(queue text, category text, settings jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -20,6 +20,8 @@ declare
     this_queue int := spanmq.find_ruled_queue(set_category_policy.queue);
     policy spanmq.category_policy;
     unknown text;
+    setting text;
+    constraint_ text;
 begin
     perform spanmq.check_category(set_category_policy.category);
     if settings is null and this_queue is not null then
@@ -28,13 +30,13 @@ begin
     end if;
     if settings is null or jsonb_typeof(settings) <> 'object' then
         raise exception 'the settings of a category must be a JSON object, got: %', coalesce(settings::text, 'NULL')
-            using errcode = 'MQ002', hint = 'Such as {"max_attempts": 3}.';
+            using errcode = 'MQ008', hint = 'Such as {"max_attempts": 3}.';
     end if;
     select string_agg(key, ', ') into unknown from jsonb_object_keys(settings) key
         where key not in ('retries', 'max_attempts', 'backoff_base', 'backoff_factor', 'backoff_max');
     if unknown is not null then
         raise exception 'a category has no setting %', unknown
-            using errcode = 'MQ002', hint = 'It has retries, max_attempts, backoff_base, backoff_factor and backoff_max.';
+            using errcode = 'MQ008', hint = 'It has retries, max_attempts, backoff_base, backoff_factor and backoff_max.';
     end if;
     -- One change after the other.
     perform pg_advisory_xact_lock(spanmq.lock_key('category_policy', coalesce(this_queue, 0)));
@@ -42,14 +44,20 @@ begin
     policy.queue_id := this_queue;
     policy.category := set_category_policy.category;
     begin
-        policy := jsonb_populate_record(policy, settings);
+        -- One after the other: an error in a conversion doesn't say which it was.
+        for setting in select jsonb_object_keys(settings) loop
+            policy := jsonb_populate_record(policy, jsonb_build_object(setting, settings->setting));
+        end loop;
         policy.retries := coalesce(policy.retries, policy.category not in ('PERMANENT', 'BUSINESS'));
         delete from spanmq.category_policy c where c.queue_id is not distinct from this_queue and c.category = policy.category;
         insert into spanmq.category_policy select policy.*;
     exception
         when check_violation or not_null_violation or data_exception or datatype_mismatch then
-            raise exception 'a setting of the category is out of range: %', sqlerrm
-                using errcode = 'MQ002', detail = settings::text, hint = 'Each has the range that it has in a policy.';
+            get stacked diagnostics constraint_ = constraint_name;
+            setting := coalesce(substring(constraint_ from '^category_policy_(.*)_check$'), setting);
+            raise exception '% must be %, got: %', setting,
+                case setting when 'max_attempts' then 'a whole number from 1 to 1000' else spanmq.range_of(setting) end, settings->setting
+                using errcode = 'MQ008', hint = 'null: as the policy of the queue says.';
     end;
     return to_jsonb(policy) - 'queue_id';
 end $$;

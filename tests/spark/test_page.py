@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from spanmq.spark.jobs.page import write_page
@@ -27,6 +30,24 @@ def test_link_to_a_page_stays_one(tmp_path: Path) -> None:
     write_page(tmp_path / "newest.html", FOUND)
     assert (tmp_path / "newest.html").readlink() == Path("page.html")
     assert "orders" in (tmp_path / "page.html").read_text("utf-8")
+
+
+def test_no_table_is_wider_than_a_page(tmp_path: Path) -> None:
+    at = datetime(2030, 1, 31, tzinfo=UTC)
+    figures = {"messages": 7, "first_archived_at": at, "last_archived_at": at} | {
+        f"figure_{number}": 1.5 for number in range(8)
+    }
+    window = {"queue": "orders", "number": 0, "at": at, "rate": 1.0}
+    window |= dict.fromkeys(("waited_p50", "waited_p95", "handled_p95"), 0.5)
+    groups = [{"queue": "orders", "group": "a", "messages": 7, "seconds": 1.0, "attempts_max": 2}]
+    failures = [{"queue": "orders", "category": "UNKNOWN", "outcome": "dead", "failures": 7}]
+    found = replace(
+        FOUND, queues=[{"queue": "orders", **figures}], windows=[window], groups=groups, failures=failures
+    )
+    write_page(tmp_path / "page.html", found)
+    text = (tmp_path / "page.html").read_text("utf-8")
+    assert re.findall(r"<dt>([^<]*)</dt>", text) == [name.replace("_", " ") for name in figures]
+    assert max(head.count("<th>") for head in re.findall(r"<tr>(<th>.*?)</tr>", text)) <= 4
 
 
 def test_page_goes_into_a_pipe_too(tmp_path: Path) -> None:

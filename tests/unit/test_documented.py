@@ -38,3 +38,10 @@ def test_every_environment_variable_is_documented() -> None:
     variables = found_in(r"\b(SPANMQ_[A-Z_]*[A-Z])\b", ".py")
     assert len(variables) > 5
     assert variables - WORDS == set()
+
+
+def test_every_page_is_one_link_away_from_the_readme_or_from_performance() -> None:
+    linked = (ROOT / "README.md").read_text("utf-8")
+    linked += (ROOT / "docs/performance.md").read_text("utf-8").replace("](", "](docs/")
+    pages = {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")}
+    assert pages - set(re.findall(r"\]\(([^)#]+)", linked)) == set()

@@ -22,23 +22,32 @@ table { border-collapse: collapse; margin: .5rem 0 1.5rem; display: block; overf
 th, td { padding: .2rem .8rem .2rem 0; text-align: right; white-space: nowrap }
 th { font-weight: 600; border-bottom: 1px solid #b8c0cc }
 th:first-child, td:first-child { text-align: left }
-svg { width: 100%; height: auto }
+dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); gap: .6rem 1.5rem }
+dt { color: #5a6472; font-size: .85rem }
+dd { margin: 0; font-variant-numeric: tabular-nums }
+svg { width: 100%; height: auto; overflow: visible; margin: .5rem 0 1.5rem }
 text { font-size: 11px; fill: #5a6472 }
+.below { dominant-baseline: hanging }
 .bar { fill: #3b6fb5 } .low { stroke: #3b6fb5 } .high { stroke: #c2572b } .axis { stroke: #b8c0cc }
 .low, .high { fill: none; stroke-width: 2 }
-@media (prefers-color-scheme: dark) { body { color: #dde3ec; background: #14181f } text { fill: #9aa5b4 } }
+/* A chart is 900 wide: on a phone it is shown at two fifths of that. */
+@media (max-width: 40rem) { text { font-size: 28px } }
+@media (prefers-color-scheme: dark) {
+    body { color: #dde3ec; background: #14181f } text { fill: #9aa5b4 } dt { color: #9aa5b4 }
+}
 """
 
 
 def write_page(path: Path, found: PipelineReport) -> None:
     """Write the page: whole, or it stays what it was."""
-    parts = ["<h1>What the queues did</h1>", _table(found.queues)]
+    parts = ["<h1>What the queues did</h1>"]
     for queue in sorted({row["queue"] for row in (*found.queues, *found.failures)}):
         parts.append(f"<h2>{html.escape(queue)}</h2>")
         mine, attempts, groups, failures, deaths = (
             [row for row in rows if row["queue"] == queue]
             for rows in (found.windows, found.attempts, found.groups, found.failures, found.dead_letters)
         )
+        parts += [_figures(row) for row in found.queues if row["queue"] == queue]
         if mine:
             parts += [
                 "<h3>Archived, messages a second</h3>",
@@ -71,6 +80,16 @@ def write_page(path: Path, found: PipelineReport) -> None:
     draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
     draft.write_text(text, "utf-8")
     draft.replace(target)
+
+
+def _figures(row: Row) -> str:
+    """Return the figures of a queue: as a list, which wraps, for a table of them is wider than a page."""
+    shown = "".join(
+        f"<div><dt>{html.escape(name.replace('_', ' '))}</dt><dd>{_text(value)}</dd></div>"
+        for name, value in row.items()
+        if name != "queue"
+    )
+    return f"<dl>{shown}</dl>"
 
 
 def _table(rows: Sequence[Row], *, leave_out: tuple[str, ...] = ()) -> str:
@@ -122,6 +141,6 @@ def _frame(drawn: str, top: float, rows: Sequence[Row]) -> str:
         f'<svg viewBox="0 -16 {WIDTH} {HEIGHT + 34}" role="img">{drawn}'
         f'<text x="0" y="-4">{_text(float(top))}</text>'
         f'<line class="axis" x1="0" x2="{WIDTH}" y1="{HEIGHT}" y2="{HEIGHT}"/>'
-        f'<text x="0" y="{HEIGHT + 14}">{first}</text>'
-        f'<text x="{WIDTH}" y="{HEIGHT + 14}" text-anchor="end">{last}</text></svg>'
+        f'<text class="below" x="0" y="{HEIGHT + 5}">{first}</text>'
+        f'<text class="below" x="{WIDTH}" y="{HEIGHT + 5}" text-anchor="end">{last}</text></svg>'
     )

@@ -115,7 +115,7 @@ USAGES = {
     "no queue": (["peek"], "Missing argument 'QUEUE'"),
     "unknown option": (["peek", "orders", "--jsno"], "No such option"),
     "quantity that is no number": (["peek", "orders", "-n", "many"], "Invalid value for '--quantity'"),
-    "body that is no JSON": (["send", "orders", "hello"], "the body is not JSON"),
+    "body that is no JSON": (["send", "orders", "hello"], "the body is not valid JSON"),
     "body that only Python takes": (["send", "orders", "[NaN]"], "NaN is not JSON"),
     "headers that are no object": (
         ["send", "orders", "1", "--headers", "[]"],

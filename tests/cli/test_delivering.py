@@ -58,8 +58,9 @@ def test_bad_words_are_refused(filled: str) -> None:
 def test_pause_and_resume(filled: str) -> None:
     assert "state" not in spanmq("list-queues", dsn=filled).out.lower()
     assert records("pause", "orders", dsn=filled) == [{"queue": "orders", "is_paused": True}]
+    do(filled, "select pgmq.report_breaker('orders', 'worker-7', 600)")
     for command in (["list-queues"], ["health"], ["metrics"], ["metrics", "orders"], ["glance"]):
-        assert "paused" in spanmq(*command, dsn=filled).out.splitlines()[1], command
+        assert "  paused, breaker open  " in spanmq(*command, dsn=filled).out.splitlines()[1], command
     for command in ("list-queues", "health", "metrics", "glance", "latest-statistics"):
         assert records(command, dsn=filled)[0]["is_paused"] is True, command
     assert records("receive", "orders", dsn=filled) == []

@@ -90,7 +90,7 @@ def test_bad_line_is_named_and_the_batches_before_it_are_sent(orders: str) -> No
     done = spanmq("send", "orders", "--batch", 2, stdin="1\n2\n3\n{4\n5\n", dsn=orders)
     assert done.code == 1
     assert done.err.startswith(
-        "spanmq: 2 messages were sent before this:\nspanmq: bad body: line 4 is not JSON: "
+        "spanmq: 2 messages were sent before this:\nspanmq: bad body: line 4 is not valid JSON: "
     )
     assert "hint: Each line is one JSON value" in done.err
     assert bodies(orders) == [1, 2]
@@ -127,7 +127,7 @@ def test_messages_go_from_queue_to_queue_as_they_are(orders: str) -> None:
 def test_message_without_a_body_is_refused(orders: str) -> None:
     done = spanmq("send", "orders", "--messages", stdin='{"headers": {}}', dsn=orders)
     assert done.code == 1
-    assert "line 1 is not JSON: a message is an object with a body" in done.err
+    assert "line 1 is not valid JSON: a message is an object with a body" in done.err
 
 
 def test_topic_reaches_every_bound_queue(orders: str) -> None:

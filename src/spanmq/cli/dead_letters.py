@@ -226,5 +226,5 @@ def _body_of(text: str) -> RawJson:
     try:
         json_of(text)
     except (ValueError, RecursionError) as error:
-        raise typer.BadParameter(f"the body is not JSON: {error}") from error
+        raise typer.BadParameter(f"the body is not valid JSON: {error}") from error
     return RawJson(text)

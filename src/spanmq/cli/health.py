@@ -11,7 +11,7 @@ from spanmq.cli.failure import FAILED, describe, say
 from spanmq.cli.housekeeping import PASSING
 from spanmq.cli.interrupt import Stop
 from spanmq.cli.option import AsJson, Dsn, QueueName
-from spanmq.cli.output import Output, fields
+from spanmq.cli.output import Output, fields, state_of
 from spanmq.message import QueueHealth
 
 if TYPE_CHECKING:
@@ -199,8 +199,8 @@ def _table(now: Sequence[QueueHealth], before: Sequence[QueueHealth]) -> "Table"
             value = row[name]
             has_changed = each.queue in past and value != past[each.queue][name]
             text = f"{value:,}" if isinstance(value, int | float) else str(value or "-")
-            if name == "queue" and each.is_paused:
-                text += " (paused)"
+            if name == "queue" and (state := state_of(row)):
+                text += f" ({state})"
             style = "red" if name.startswith("dead") and value else "bold" if has_changed else ""
             cells.append(Text(text, style=style))
         table.add_row(*cells)

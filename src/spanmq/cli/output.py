@@ -70,7 +70,7 @@ class Output:
         """Print records of queues; a table has a column `state` if a queue is paused or a breaker is open."""
         rows = [each if isinstance(each, dict) else fields(each) for each in records]
         if not self.as_json:
-            rows = [_with_state(row) for row in rows]
+            rows = [row | {"state": state_of(row)} for row in rows]
             names = columns or (list(rows[0]) if rows else ())
             columns = [name for name in names if name not in STATES]
             columns[1:1] = ["state"]
@@ -86,11 +86,12 @@ class Output:
         sys.stdout.flush()
 
 
-def _with_state(row: Record) -> Record:
-    states = ["paused"] if row.get("is_paused") else []
-    if row.get("breaker_open_until") is not None:
+def state_of(queue: Record) -> str | None:
+    """Return what a person must know of a queue before its figures, None if there is nothing."""
+    states = ["paused"] if queue.get("is_paused") else []
+    if queue.get("breaker_open_until") is not None:
         states.append("breaker open")
-    return row | {"state": ", ".join(states) or None}
+    return ", ".join(states) or None
 
 
 def to_json(record: Record) -> str:

@@ -38,7 +38,7 @@ def schedule(
     try:
         json_of(body)
     except (ValueError, RecursionError) as error:
-        raise typer.BadParameter(f"the body is not JSON: {error}") from error
+        raise typer.BadParameter(f"the body is not valid JSON: {error}") from error
     own = object_of(headers, "headers")
     with client(dsn) as opened:
         opened.schedule(

@@ -235,7 +235,7 @@ def _from_argument(text: str, *, is_text: bool, is_message: bool) -> Outgoing:
         return _outgoing(text, is_text=is_text, is_message=is_message)
     except (ValueError, RecursionError) as error:
         hint = "" if is_text or is_message else ". As a text it is '\"…\"', or use --text"
-        raise typer.BadParameter(f"the body is not JSON: {error}{hint}") from error
+        raise typer.BadParameter(f"the body is not valid JSON: {error}{hint}") from error
 
 
 def _from_line(line: bytes, number: int, *, is_text: bool, is_message: bool) -> Outgoing:
@@ -247,7 +247,7 @@ def _from_line(line: bytes, number: int, *, is_text: bool, is_message: bool) -> 
         hint = (
             None if is_text or is_message else "Each line is one JSON value; --text sends lines as they are."
         )
-        raise InvalidBodyError(f"line {number} is not JSON: {error}", hint=hint) from error
+        raise InvalidBodyError(f"line {number} is not valid JSON: {error}", hint=hint) from error
 
 
 def _outgoing(text: str, *, is_text: bool, is_message: bool) -> Outgoing:

@@ -34,7 +34,7 @@ from spanmq.footing import check_footing, check_options
 from spanmq.grants import Grants
 from spanmq.health import Health
 from spanmq.insides import Insides
-from spanmq.link import ConnectionLink, Link, PoolLink, check_alive, try_again
+from spanmq.link import ConnectionLink, Link, PoolLink, try_again
 from spanmq.listen import Announcement, Listener, receive_until
 from spanmq.maintenance import Maintenance
 from spanmq.message import (
@@ -148,7 +148,6 @@ class Client(
                     "client_encoding": "utf8",
                     **({"prepare_threshold": None} if pooler else {}),
                 },
-                check=check_alive,
                 configure=on_connect,
                 reconnect_timeout=link.RECONNECT_SECONDS,
                 reconnect_failed=try_again,

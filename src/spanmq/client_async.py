@@ -32,7 +32,7 @@ from spanmq.footing import check_footing, check_options
 from spanmq.grants_async import AsyncGrants
 from spanmq.health_async import AsyncHealth
 from spanmq.insides_async import AsyncInsides
-from spanmq.link_async import AsyncConnectionLink, AsyncLink, AsyncPoolLink, check_alive, try_again
+from spanmq.link_async import AsyncConnectionLink, AsyncLink, AsyncPoolLink, try_again
 from spanmq.listen_async import AsyncAnnouncement, AsyncListener, receive_until
 from spanmq.maintenance_async import AsyncMaintenance
 from spanmq.message import (
@@ -146,7 +146,6 @@ class AsyncClient(
                     "client_encoding": "utf8",
                     **({"prepare_threshold": None} if pooler else {}),
                 },
-                check=check_alive,
                 configure=on_connect,
                 reconnect_timeout=link_async.RECONNECT_SECONDS,
                 reconnect_failed=try_again,

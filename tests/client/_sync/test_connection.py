@@ -318,10 +318,21 @@ def test_call_on_a_broken_connection_is_of_unknown_outcome(
 
 
 def test_idle_connections_that_broke_are_replaced_unseen(client: Client, observer: Connection) -> None:
-    with client.transaction(), client.transaction(), client.transaction():
+    # With a pause after each, twice as long each time, the client would give up before it has passed eight.
+    with (
+        client.transaction(),
+        client.transaction(),
+        client.transaction(),
+        client.transaction(),
+        client.transaction(),
+        client.transaction(),
+        client.transaction(),
+        client.transaction(),
+    ):
         pass
-    for _ in range(3):
-        observer.execute(TERMINATE)
+    # All of them, then some.
+    for chosen in ("", " limit 2", " limit 2"):
+        observer.execute(f"{TERMINATE}{chosen}")
         for number in range(4):
             client.send("orders", number)
 

@@ -115,6 +115,7 @@ ADDED = {
     "receiver_ranges",
     "reject",
     "reject_from_receiver",
+    "report_breaker",
     "release",
     "release_receiver",
     "resume",

@@ -46,6 +46,17 @@ def test_every_command_has_the_options_that_the_reference_promises() -> None:
         assert [each.name for each in arguments if each.metavar is None] == [], name
 
 
+def test_no_command_delays_a_message_unasked() -> None:
+    delays = {
+        name: each.default
+        for name, command in every_command(typer.main.get_command(program()))
+        for each in command.params
+        if "--delay" in each.opts and not each.required
+    }
+    assert delays.keys() >= {"send", "redrive", "redrive-message", "pipeline dead-letters"}
+    assert {name: delay for name, delay in delays.items() if delay} == {}
+
+
 def test_help_shows_no_type_for_a_flag() -> None:
     for words in ([], ["extend"], ["tokens"], ["tokens", "create"]):
         done = spanmq(*words, "--help", dsn=None)

@@ -61,8 +61,8 @@ def test_pause_and_resume(filled: str) -> None:
     do(filled, "select pgmq.report_breaker('orders', 'worker-7', 600)")
     for command in (["list-queues"], ["health"], ["metrics"], ["metrics", "orders"], ["glance"]):
         assert "  paused, breaker open  " in spanmq(*command, dsn=filled).out.splitlines()[1], command
-    for command in ("list-queues", "health", "metrics", "glance", "latest-statistics"):
-        assert records(command, dsn=filled)[0]["is_paused"] is True, command
+    for name in ("list-queues", "health", "metrics", "glance", "latest-statistics"):
+        assert records(name, dsn=filled)[0]["is_paused"] is True, name
     assert records("receive", "orders", dsn=filled) == []
     assert spanmq("receive", "orders", dsn=filled).out == "no messages: the queue is paused\n"
     assert spanmq("read", "orders", dsn=filled).out == "no messages: the queue is paused\n"

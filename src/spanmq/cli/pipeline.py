@@ -294,7 +294,7 @@ def dead_letters(
     ] = None,
     all_causes: Annotated[bool, typer.Option("--all", help="Choose all of them.")] = False,
     rate: Annotated[float | None, typer.Option(help="So many a second.", show_default=False)] = None,
-    delay: Annotated[float, typer.Option(help="Seconds until the first can be received.")] = 60.0,
+    delay: Annotated[float, typer.Option(help="Seconds until the first can be received.")] = 0.0,
     dry_run: DryRun = False,
     yes: Yes = False,
     master: Master = None,

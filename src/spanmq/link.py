@@ -197,11 +197,9 @@ class PoolLink:
             self.pool.putconn(connection)
 
     def _alive(self) -> Connection[Any]:
-        """Take a connection of the pool; of our own pool one that the server has not hung up on.
-
-        Not by the pool's own check, which pauses after each broken connection, twice as long each time: after
-        a restart of the server eight of them would take longer than the time-out.
-        """
+        """Take a connection of the pool; of our own pool one that the server has not hung up on."""
+        # Not by the pool's own check, which pauses after each broken one, twice as long each time: after a
+        # restart of the server eight of them would take longer than the time-out.
         deadline = monotonic() + self._timeout
         for _ in range(self.pool.max_size + 1):
             connection: Connection[Any] = self.pool.getconn(deadline - monotonic())
@@ -466,11 +464,7 @@ def address_of(connection: Connection[Any]) -> str:
 
 
 def is_alive(connection: Connection[Any]) -> bool:
-    """Return False if the server has hung up, without a round trip.
-
-    After a restart of the server the idle connections of a pool are dead, and a call on one of them would be
-    reported as of unknown outcome.
-    """
+    """Return False if the server has hung up, without a round trip: a call would be of unknown outcome."""
     try:
         # The first reads the server's last words, the second the end that follows them.
         connection.pgconn.consume_input()

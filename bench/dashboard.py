@@ -154,10 +154,10 @@ def send(dsn: str, queues: Sequence[str], count: int) -> None:
 
 
 def part(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-    """Make a span of each message, of all queues at once."""
+    """Make a run of each message, of all queues at once."""
     found = connection.execute(
         "select indexrelid::regclass::text, pg_get_indexdef(indexrelid) from pg_index "
-        "where indrelid = 'spanmq.span'::regclass and not indisprimary"
+        "where indrelid = 'spanmq.fresh'::regclass and not indisprimary"
     )
     indexes: list[tuple[str, str]] = [(name, text) for name, text in found.fetchall()]
     connection.execute("set maintenance_work_mem = '256MB'")
@@ -166,16 +166,16 @@ def part(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
             connection.execute(sql.SQL("drop index {}").format(sql.Identifier(*name.split("."))))
         connection.execute(
             """
-            with whole as (delete from spanmq.span s where s.n > 1 returning s.queue_id, s.lo, s.n)
-            insert into spanmq.span (queue_id, lo, n, state, group_hash, group_key)
-            select w.queue_id, id, 1, 'r', hashtextextended(g.name, 0), g.name
+            with whole as (delete from spanmq.fresh f where f.n > 1 returning f.queue_id, f.lo, f.n)
+            insert into spanmq.fresh (queue_id, lo, n, group_hash, group_key)
+            select w.queue_id, id, 1, hashtextextended(g.name, 0), g.name
             from whole w cross join lateral generate_series(w.lo, w.lo + w.n - 1) id
             cross join lateral (select 'customer-' || id % 10000 as name) g
             """
         )
         for _, text in indexes:
             connection.execute(text.encode())
-    connection.execute("vacuum analyze spanmq.span")
+    connection.execute("vacuum analyze spanmq.fresh")
 
 
 def hold(connection: psycopg.Connection[object], queue: str) -> None:

@@ -63,7 +63,7 @@ def _costs(summary: Summary) -> tuple[str, ...]:
         _number(details.get(results.WAL_BYTES)),
         _decimal(summary.wal_ratio),
         _number(details.get(results.DEAD_TUPLES)),
-        _number(details.get(results.SPANS)),
+        _number(details.get(results.RUNS)),
         _megabytes(details.get(results.STORED_BYTES)),
         _share(details.get(results.GENERATOR_SHARE, math.nan)),
     )

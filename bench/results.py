@@ -15,7 +15,7 @@ LATENCY = "ms"
 # The words for what stands beside a value (`details`).
 WAL_BYTES = "wal_bytes_per_message"
 DEAD_TUPLES = "dead_tuples"
-SPANS = "spans"
+RUNS = "runs"
 STORED_BYTES = "bytes"
 GENERATOR_SHARE = "generator_share"
 CYCLE_MS = "cycle_ms"

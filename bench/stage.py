@@ -124,7 +124,7 @@ class Stage:
             results.CYCLE_MS: load.latency_ms,
         }
         if contestant.ours:
-            details[results.SPANS] = float(after.spans)
+            details[results.RUNS] = float(after.runs)
         if sending and settling:
             details[results.SETTLED_SHARE] = settled / max(sent, 1)
         if not sending:

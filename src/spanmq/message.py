@@ -191,7 +191,9 @@ class QueueMetrics:
 
 @dataclass(frozen=True, slots=True)
 class QueueStorage:
-    """What one queue takes on disk, in bytes with indexes; `span_bytes` is of the spans of all queues.
+    """What one queue takes on disk, in bytes with indexes.
+
+    `runs` counts the rows that hold the state of its messages; `state_bytes` is of those of all queues.
 
     `wal_bytes` is what the server has ever written of WAL: its growth between two looks tells something.
     """
@@ -199,8 +201,8 @@ class QueueStorage:
     segments: int
     log_bytes: int
     archive_bytes: int
-    spans: int
-    span_bytes: int
+    runs: int
+    state_bytes: int
     wal_bytes: int
 
 

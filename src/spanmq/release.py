@@ -15,7 +15,6 @@ from spanmq.errors import InvalidArgumentError, SchemaNewerError
 
 # The first 64 bits of the SHA-256 of "spanmq.schema": no other program is likely to lock the same number.
 LOCK_KEY = 1427365083163801878
-_TWINS = ("spanmq.span", "spanmq.lease", "spanmq.settled", "spanmq.deduplication")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One version of the product. `functions` are complete: twins made, tokens replaced."""
+    """One version of the product. `functions` are complete: tokens replaced."""
 
     version: str
     migrations: tuple[Migration, ...]
@@ -61,30 +60,11 @@ def load_release(folder: Traversable | None = None, *, version: str | None = Non
         complete = _replace(text, version=quoted)
         migrations.append(Migration(name, complete, checksum, since[1] if since else version))
     functions = tuple(
-        Statement(each.name, _replace(each.text, version=quoted))
-        for each in expand_twins(_read_folder(folder / "functions"))
+        Statement(f"functions/{name}", _replace(text, version=quoted))
+        for name, text in _read_folder(folder / "functions")
     )
     digest = hashlib.sha256("\0".join(f"{each.name}\0{each.text}" for each in functions).encode())
     return Release(version, tuple(migrations), functions, digest.hexdigest())
-
-
-def expand_twins(files: Sequence[tuple[str, str]]) -> list[Statement]:
-    """Follow each file that begins with `-- twin: unlogged` by its twin for unlogged queues.
-
-    In the twin the span tables, and the functions that any such file creates, end in `_unlogged`.
-    """
-    twins = {name: text for name, text in files if text.startswith("-- twin: unlogged\n")}
-    header = re.compile(r"^create (?:or replace )?function (\w+\.\w+)", re.MULTILINE)
-    created = {function for text in twins.values() for function in header.findall(text)}
-    names = "|".join(re.escape(name) for name in sorted(created.union(_TWINS)))
-    pattern = re.compile(rf"(?<![\w.])(?:{names})(?!\w)")
-    result = []
-    for name, text in files:
-        result.append(Statement(f"functions/{name}", text))
-        if name in twins:
-            twin = pattern.sub(r"\g<0>_unlogged", text)
-            result.append(Statement(f"functions/{name} (unlogged)", twin))
-    return result
 
 
 def statements(release: Release, pending: Sequence[Migration]) -> list[Statement]:

@@ -53,8 +53,9 @@ STATE = (
     "select jsonb_build_array("
     " (select jsonb_agg(to_jsonb(q) order by q.msg_id) from pgmq.q_orders q),"
     " (select count(*) from pgmq.a_orders), (select count(*) from pgmq.dead_letters('orders')),"
-    " (select jsonb_agg(to_jsonb(s) order by s.lo, s.lease_id) from spanmq.span s),"
-    " (select count(*) from spanmq.settled), (select count(*) from spanmq.bulk_block))"
+    " (select jsonb_agg(to_jsonb(s) order by s.lo) from spanmq.fresh s),"
+    " (select jsonb_agg(to_jsonb(s) order by s.lo) from spanmq.held s),"
+    " (select count(*) from spanmq.done), (select count(*) from spanmq.bulk_block))"
 )
 PROGRAM = """
 import sys
@@ -124,7 +125,7 @@ def orders(database: str) -> str:
 def spans_locked(dsn: str) -> Iterator[psycopg.Connection[Any]]:
     """Make everybody who sends, takes or settles wait; the connection itself may look."""
     with psycopg.connect(dsn) as blocker:
-        blocker.execute("lock table spanmq.span in access exclusive mode")
+        blocker.execute("lock table spanmq.fresh, spanmq.held in access exclusive mode")
         yield blocker
         blocker.rollback()
 

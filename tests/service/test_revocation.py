@@ -165,7 +165,7 @@ def test_request_whose_token_ends_while_it_waits_gets_no_message(
         wait_until(lambda: listeners(orders) == 1)
         assert watching.get("/v1/queues").status_code == 200
         # Its token was checked, and it does not wait yet: its first look for a message takes long.
-        blocker.execute("lock table spanmq.span in access exclusive mode")
+        blocker.execute("lock table spanmq.fresh in access exclusive mode")
         if protocol == "http":
             poll = pool.submit(mine.post, "/v1/queues/orders/receive", json={"wait": 3600})
         else:

@@ -43,7 +43,7 @@ def kill(
 ) -> None:
     """Dead-letter messages, as a reject does."""
     connection.execute(
-        "select spanmq.bury(q, spanmq.take_out_of(q, %s, null), clock_timestamp(),"
+        "select spanmq.bury(q, spanmq.take_out(q.queue_id, %s, null), clock_timestamp(),"
         " (%s, %s, %s, 'Traceback', 'worker 1')::spanmq.reason) from spanmq.queue q where q.name = %s",
         [ids, category, error, error_class, queue],
     )

@@ -23,6 +23,8 @@ def make_queue(race: Race, size: int = SIZE) -> None:
             break
     assert state_of(race, FIRST_ID - 1) is None
     race.main.rows("select setval('pgmq.q_jobs_msg_id_seq', %s)", FIRST_ID - 1)
+    # It sees that ids come again.
+    maintain(race)
 
 
 def maintain(race: Race, session: Session | None = None) -> Rows:
@@ -95,17 +97,6 @@ CLAIMS = (
     "receive('jobs')",
     "read('jobs', 30, 10)",
 )
-# One that a slow look at an empty queue would leave: it begins at the left.
-SET_HINT = """
-select set_config('spanmq.hint_' || q.queue_id, concat_ws(' ', '0', h.until, '0', '0'), false),
-       set_config('spanmq.hints', h.until, false)
-from spanmq.queue q, cast(spanmq.hint_ms(clock_timestamp() + interval '50 seconds') as text) h (until)
-where q.name = 'jobs'
-"""
-
-
-def settled_to(race: Race) -> int:
-    return int(race.main.value("select settled_to from spanmq.queue where name = 'jobs'"))
 
 
 def send_and_settle(race: Race, n: int, *, rejected: int = 0) -> list[int]:

@@ -247,7 +247,7 @@ def test_their_segment_stays_until_they_have_rows_of_their_own(race: Race) -> No
     ids = kill(race)
     race.main.value("select setval(ids, 40000) from spanmq.queue")
     race.main.value("select pgmq.send('jobs', '1')")
-    kept = "select spanmq.has_span_of(q, 1, 1023) from spanmq.queue q"
+    kept = "select spanmq.is_needed_by(q, 1, 1023) from spanmq.queue q"
     assert race.main.value(kept)
     write_all(race)
     assert not race.main.value(kept)

@@ -53,7 +53,7 @@ RIGHT_NAMED = {
     "base": "(select here from pgmq.archive_position('orders'))",
     "verb": "'send'",
     "role": "current_user::text",
-    "lease_id": "(select max(lease_id) from spanmq.span)",
+    "lease_id": "(select max(lease_id) from spanmq.held)",
 }
 # So that workers can share the four thousand calls out.
 PARTS = 12

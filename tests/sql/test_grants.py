@@ -155,7 +155,7 @@ def test_a_queue_is_not_there_for_who_has_no_right_on_it(roles: Connection[Any])
         ("'spanmq_test_other', 'jobs', null", "MQ002"),
         ("'public', 'jobs', 'manage'", "MQ002"),
         ("'spanmq_test_other', 'nojobs', 'send'", "42P01"),
-        ("'x; drop table spanmq.span', 'jobs', 'send'", "MQ002"),
+        ("'x; drop table spanmq.held', 'jobs', 'send'", "MQ002"),
     ],
 )
 def test_what_can_t_be_granted_is_refused(roles: Connection[Any], arguments: str, sqlstate: str) -> None:

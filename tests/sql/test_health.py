@@ -51,7 +51,7 @@ def test_messages_are_counted_by_state(connection: Connection[Any]) -> None:
 def test_lease_that_ran_out_is_visible_since_then(connection: Connection[Any]) -> None:
     connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
     connection.execute("select pgmq.receive('jobs', 1, 600)")
-    connection.execute("update spanmq.span set vt = now() - interval '100 s'")
+    connection.execute("update spanmq.held set vt = now() - interval '100 s'")
     found = health(connection)
     assert (found["visible"], found["in_flight"], found["receivers"]) == (1, 0, 0)
     assert 99 < found["oldest_ready_seconds"] < 700
@@ -249,7 +249,7 @@ def test_settings_are_looked_at(connection: Connection[Any]) -> None:
         assert finding(connection, "autovacuum")[0] == "problem"
         return
     assert finding(connection, "autovacuum")[0] == "ok"
-    connection.execute("alter table spanmq.span set (autovacuum_enabled = false)")
+    connection.execute("alter table spanmq.held set (autovacuum_enabled = false)")
     assert finding(connection, "autovacuum") == ("problem", "it is switched off for the spans")
 
 
@@ -269,11 +269,11 @@ def test_stuck_and_abandoned_leases_are_found(connection: Connection[Any]) -> No
     connection.execute("select pgmq.receive('jobs', 1, 7200)")
     connection.execute("select pgmq.receive('others', 1, 600)")
     assert finding(connection, "leases")[0] == "ok"
-    connection.execute("update spanmq.span set last_read_at = last_read_at - interval '61 minutes'")
+    connection.execute("update spanmq.held set last_read_at = last_read_at - interval '61 minutes'")
     level, found = finding(connection, "leases")
     assert level == "warning"
     assert re.search(r"held for over an hour: jobs \(01:0\d:\d\d", found)
-    connection.execute("update spanmq.span set vt = now() - interval '6 min', last_read_at = now()")
+    connection.execute("update spanmq.held set vt = now() - interval '6 min', last_read_at = now()")
     _, found = finding(connection, "leases")
     assert "ran out, and nobody receives: jobs (1 messages), others (1 messages)" in found
 

@@ -100,7 +100,7 @@ def test_extend_finds_what_hold_moves_meanwhile(database: str) -> None:
         assert later.waits()
         one.end("commit")
         assert later.rows() == [(6,)]
-        short = "select count(*) from spanmq.span where vt < clock_timestamp() + interval '500 s'"
+        short = "select count(*) from spanmq.held where vt < clock_timestamp() + interval '500 s'"
         assert race.main.rows(short) == [(0,)]
 
 
@@ -117,4 +117,4 @@ def test_follower_that_is_held_meanwhile_is_released_behind_what_failed(database
         assert later.waits()
         one.end("commit")
         assert later.rows() == [(ids[0], "retrying")]
-        assert race.main.rows("select count(*) from spanmq.span where state = 'l'") == [(0,)]
+        assert race.main.rows("select count(*) from spanmq.held where lease_id > 0") == [(0,)]

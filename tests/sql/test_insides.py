@@ -262,15 +262,18 @@ def test_looking_costs_the_same_whatever_waits(connection: Connection[Any], quer
     def fill(first: int, last: int) -> None:
         connection.execute(
             """
-            insert into spanmq.span
-                (queue_id, lo, lease_id, n, attempts, state, vt, last_read_at, group_hash, group_key)
-            select (select queue_id from spanmq.queue), g, case g %% 20 when 0 then g else 0 end, 1,
-                   (g %% 20 = 0)::int, case g %% 20 when 0 then 'l' when 1 then 'w' else 'r' end::"char",
-                   case when g %% 20 < 2 then clock_timestamp() + interval '1 hour' end, now(),
-                   hashtextextended('g' || g / 2, 0), 'g' || g / 2
-            from generate_series(%s::bigint, %s::bigint) g
+            with held as (
+                insert into spanmq.held
+                    (queue_id, lo, lease_id, n, attempts, vt, last_read_at, group_hash, group_key)
+                select (select queue_id from spanmq.queue), g, case g %% 20 when 0 then g else 0 end, 1,
+                       (g %% 20 = 0)::int, clock_timestamp() + interval '1 hour', now(),
+                       hashtextextended('g' || g / 2, 0), 'g' || g / 2
+                from generate_series(%s::bigint, %s::bigint) g where g %% 20 < 2)
+            insert into spanmq.fresh (queue_id, lo, n, group_hash, group_key)
+            select (select queue_id from spanmq.queue), g, 1, hashtextextended('g' || g / 2, 0), 'g' || g / 2
+            from generate_series(%s::bigint, %s::bigint) g where g %% 20 >= 2
             """,
-            [first, last],
+            [first, last, first, last],
         )
 
     connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")

@@ -10,7 +10,7 @@ def crash(orders: Queue, n: int = 100, poison: int | None = None) -> list[int]:
     """Receive under a lease that runs out at once if the poison is among them; else handle all."""
     lease, ids = orders.receive(n, 60)
     if poison is None or poison in ids:
-        orders.rows("update spanmq.span set vt = clock_timestamp() where lease_id = %s", lease)
+        orders.rows("update spanmq.held set vt = clock_timestamp() where lease_id = %s", lease)
     elif ids:
         orders.settle("ack", lease, ids)
     return ids
@@ -206,7 +206,7 @@ def test_maintain_gives_up_what_is_shown_after_its_last_attempt(orders: Queue, l
     assert orders.receive()[1] == ids
     orders.rows("select pgmq.set_vt('orders', %s::bigint, %s)", ids[1], 1 if later else 0)
     if later:
-        orders.rows("update spanmq.span set vt = clock_timestamp() where state = 'w'")
+        orders.rows("update spanmq.held set vt = clock_timestamp() where lease_id = 0")
     orders.send(2)
     orders.rows("select pgmq.maintain()")
     assert orders.rows("select msg_id, error_class from spanmq.dead_letter") == [(ids[1], "NoAttemptLeft")]
@@ -216,7 +216,8 @@ def test_the_look_for_spent_messages_goes_on_where_it_ended(orders: Queue) -> No
     orders.policy('{"max_attempts": 1}')
     orders.rows("select pgmq.send('orders', '1') from generate_series(1, 1500)")
     shown = orders.value("select max(msg_id) from pgmq.q_orders")
-    orders.rows("update spanmq.span set attempts = 1 where lo = %s", shown)
+    orders.rows("select pgmq.set_vt('orders', id, 0) from generate_series(1, 1500) id")
+    orders.rows("update spanmq.held set attempts = 1 where lo = %s", shown)
     orders.rows("select pgmq.maintain()")
     assert orders.dead() == []
     orders.rows("select pgmq.maintain()")
@@ -264,7 +265,7 @@ def test_newer_message_of_a_group_does_not_pass_one_whose_lease_ran_out(orders: 
     (other,) = orders.send(1, '{"x-pgmq-group": "b"}')
     (late,) = orders.send(1, '{"x-pgmq-group": "a"}')
     leases = {ids[0]: lease for lease, ids in (orders.receive(1), orders.receive(1))}
-    orders.rows("update spanmq.span set vt = clock_timestamp() where lease_id = %s", leases[late])
+    orders.rows("update spanmq.held set vt = clock_timestamp() where lease_id = %s", leases[late])
     orders.settle("release", leases[other], [other])
     (newer,) = orders.send(1, '{"x-pgmq-group": "a"}')
     # What is from no lease is delivered apart from what is from one, whichever group comes first.

@@ -5,7 +5,7 @@ import pytest
 from tests.sql.race.sessions import Race, Session, side_by_side
 
 BURY = (
-    "select spanmq.bury(q, spanmq.take_out_of(q, %s, null), clock_timestamp(),"
+    "select spanmq.bury(q, spanmq.take_out(q.queue_id, %s, null), clock_timestamp(),"
     " ('PERMANENT', 'boom', null, null, null)::spanmq.reason) from spanmq.queue q where q.name = %s"
 )
 
@@ -225,7 +225,7 @@ def test_priority_comes_back(race: Race) -> None:
     )
     kill(race, [low, high])
     redrive(race.main)
-    assert race.main.rows("select lo, priority from spanmq.span order by lo") == [(low, None), (high, 9)]
+    assert race.main.rows("select lo, priority from spanmq.held order by lo") == [(low, None), (high, 9)]
 
 
 def test_expiry_that_is_past_is_taken_off(race: Race) -> None:

@@ -22,15 +22,15 @@ from tests.sql.segment import (
 
 from spanmq import embedded, schema
 
-# has_span() tells of no span at its first look at these ids, as if a span had come between that and the lock.
+# has_run() tells of no message at its first look at these ids, as if one had come between that and the lock.
 SPAN_COMES_BETWEEN = """
 create sequence public.looks;
-create or replace function spanmq.has_span(this_queue int, first_id bigint, last_id bigint) returns boolean
+create or replace function spanmq.has_run(this_queue int, first_id bigint, last_id bigint) returns boolean
 language plpgsql as $$
 begin
     if last_id <> {last_id} then
         return exists (
-            select from spanmq.span s where s.queue_id = this_queue and s.lo between first_id and last_id);
+            select from spanmq.held h where h.queue_id = this_queue and h.lo between first_id and last_id);
     end if;
     return nextval('public.looks') > 1;
 end $$;
@@ -98,14 +98,13 @@ def test_late_message_that_came_and_went_is_kept_for_who_saw_it(race: Race, writ
     sender, reader = race.open(), race.open()
     sender.begin()
     # As a sender does that has drawn its id and is not further yet: it holds nothing but its number.
+    sender.rows("insert into spanmq.sending (queue_id, lo, n) select 0, 0, 0 where false")
     late = sender.value("select nextval(ids) from spanmq.queue where pg_current_xact_id() is not null")
     log_name = race.main.value("select spanmq.log_of(%s, %s, %s)", race.queue_id, late, late)
 
     def write() -> None:
         sender.rows(f"insert into spanmq.{log_name} values (%s, now(), '1')", late)
-        sender.rows(
-            "insert into spanmq.span (queue_id, lo, n, state) values (%s, %s, 1, 'r')", race.queue_id, late
-        )
+        sender.rows("insert into spanmq.fresh (queue_id, lo, n) values (%s, %s, 1)", race.queue_id, late)
 
     if writes_before:
         write()

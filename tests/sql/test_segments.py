@@ -121,10 +121,11 @@ def test_sender_that_has_drawn_and_not_yet_written_is_waited_for(race: Race) -> 
         " declare id bigint;"
         " begin"
         "  perform pg_current_xact_id();"
+        "  insert into spanmq.sending (queue_id, lo, n) select 0, 0, 0 where false;"
         "  id := nextval('pgmq.q_jobs_msg_id_seq');"
         "  perform pg_advisory_xact_lock(4711);"
         f"  perform spanmq.append({race.queue_id}, 256, id, null, now(), array['1']::jsonb[], null);"
-        f"  perform spanmq.insert_spans({race.queue_id}, id, id, null, null, null, 'r');"
+        f"  perform spanmq.publish({race.queue_id}, id, id, null, null, null);"
         "  return id;"
         " end $$"
     )

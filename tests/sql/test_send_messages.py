@@ -36,8 +36,8 @@ def test_plain_messages_are_as_those_of_send(orders: Connection[Any]) -> None:
     orders.execute("select pgmq.send('orders', '40')")
     assert bodies(orders) == [(1, 10), (2, 20), (3, 30), (4, 40)]
     assert uses(orders) == (True, False, False)
-    spans = orders.execute("select n, state::text, vt, priority from spanmq.span order by lo").fetchall()
-    assert spans == [(3, "r", None, None), (1, "r", None, None)]
+    runs = orders.execute("select n, priority from spanmq.fresh order by lo").fetchall()
+    assert runs == [(3, None), (1, None)]
 
 
 def test_what_a_message_asks_for_stands_with_it(orders: Connection[Any]) -> None:
@@ -57,7 +57,7 @@ def test_what_a_message_asks_for_stands_with_it(orders: Connection[Any]) -> None
     ).fetchone()
     assert same_time == (True,)
     assert headers == {"x-pgmq-group": "a", "own": 1, "x-spanmq-max-attempts": 3}
-    assert orders.execute("select priority, group_key from spanmq.span").fetchall() == [(7, "a")]
+    assert orders.execute("select priority, group_key from spanmq.held").fetchall() == [(7, "a")]
     assert uses(orders) == (False, True, True)
 
 

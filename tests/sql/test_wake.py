@@ -250,7 +250,7 @@ def test_message_for_soon_wakes_who_waits_so_that_it_looks_ahead(
     session.execute(SOON[kind].encode(), held if "%s" in SOON[kind] else None)
     assert listener.heard(session) == [(CHANNEL, "")]
     # As if an hour more were to pass: the machine may have stood still since.
-    session.execute("update spanmq.span set vt = vt + interval '1 hour'")
+    session.execute("update spanmq.held set vt = vt + interval '1 hour'")
     row = session.execute("select pgmq.look_ahead('MyOrders')").fetchone()
     assert row is not None
     assert 3000 < row[0] <= 3602

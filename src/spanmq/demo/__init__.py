@@ -64,7 +64,7 @@ def run(
                 wal_bytes=after.wal_bytes - before.wal_bytes,
                 log_bytes=after.log_bytes,
                 archive_bytes=after.archive_bytes,
-                span_bytes=after.span_bytes,
+                state_bytes=after.state_bytes,
                 peak_memory_bytes=peak_memory_bytes(),
                 checksum=archive.checksum,
                 checks=compare(file, archive, left=client.metrics(queue).length),

@@ -38,8 +38,9 @@ class SpanmqStage:
         # Without limits: sessions of killed workers may hold locks for a while.
         self._client = Client(site.dsn, pool_size=2, listen=False, timeouts=None)
         self.tables = (
-            "spanmq.span",
-            "spanmq.settled",
+            "spanmq.fresh",
+            "spanmq.held",
+            "spanmq.done",
             *(f"spanmq.log_{queue}" for queue in self._queues),
             *(f"pgmq.a_{queue}" for queue in self._queues),
         )

@@ -96,15 +96,15 @@ async def test_copy_and_calls_send_the_same(
     await client.send_batch("copies", range(LARGE), headers=headers, group=groups)
     assert copied() == (1, LARGE)
     log = "select array_agg((l.msg_id, l.message, l.headers) order by l.msg_id)::text from spanmq.log_{} l"
-    spans = (
-        "select array_agg((id, s.state, s.attempts, s.vt, s.group_hash, s.group_key) order by id)::text"
-        " from spanmq.span s, spanmq.expand(s.lo, s.n, s.ids) id where s.queue_id = %s"
+    runs = (
+        "select array_agg((id, f.group_hash, f.group_key) order by id)::text"
+        " from spanmq.fresh f, generate_series(f.lo, f.lo + f.n - 1) id where f.queue_id = %s"
     )
     queues = [
         one(observer, "select queue_id from spanmq.queue where name = %s", name)
         for name in ("calls", "copies")
     ]
-    for query in (log, spans):
+    for query in (log, runs):
         values = {one(observer, query.format(q), *([q] if "%s" in query else [])) for q in queues}
         assert len(values) == 1
 

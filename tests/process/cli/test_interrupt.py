@@ -33,7 +33,7 @@ FINISHING = "spanmq: finishing what is on its way (Ctrl-C again: don't wait)\n"
 def senders_blocked(dsn: str) -> Iterator[psycopg.Connection[Any]]:
     """Make everybody who sends wait until the connection is rolled back."""
     with psycopg.connect(dsn) as connection:
-        connection.execute("lock table spanmq.span in access exclusive mode")
+        connection.execute("lock table spanmq.fresh in access exclusive mode")
         yield connection
 
 
@@ -123,7 +123,7 @@ def test_second_interrupt_does_not_wait_and_says_that_it_does_not_know(orders: s
 def test_interrupted_purge_changes_nothing(orders: str, number: signal.Signals) -> None:
     ask(orders, "select count(*) from pgmq.send_batch('orders', array['1', '2']::jsonb[])")
     with psycopg.connect(orders) as connection:
-        connection.execute("select from spanmq.span for update")
+        connection.execute("select from spanmq.fresh for update")
         with started("purge", "orders", "--yes", dsn=orders) as process:
             wait_for_a_blocked_session(orders)
             process.send_signal(number)

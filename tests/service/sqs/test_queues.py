@@ -179,7 +179,7 @@ def test_counts_of_a_large_queue_are_those_of_its_last_sample(
     assert attributes(sqs, url)["ApproximateNumberOfMessages"] == "1"
     do(
         service_database,
-        "insert into spanmq.span (queue_id, lo, n, state) select q.queue_id, n, 1, 'r'"
+        "insert into spanmq.fresh (queue_id, lo, n) select q.queue_id, n, 1"
         f" from spanmq.queue q, generate_series(10, 10100) n where q.name = '{name}'",
     )
     found = attributes(sqs, url)

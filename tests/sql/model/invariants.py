@@ -8,82 +8,68 @@ import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-# One row for each thing that is wrong: rule, and what breaks it. {span} and {settled} are the tables of
-# logged or unlogged queues. A span has the message of each of its ids, unless a note says that it left.
-OF_SPANS = """
-with
-    spans as (
-        select s.*, spanmq.ids_of(s.lo, s.n, s.ids) as all_ids from {span} s
-    ),
-    held as (
-        select s.queue_id, s.lo, s.lease_id, s.group_key, e.id as msg_id
-        from spans s, unnest(s.all_ids) r, generate_series(lower(r), upper(r) - 1) e (id)
+# The state of all queues, a row a run.
+RUNS = """
+    runs as (
+        select f.queue_id, f.lo, f.n, 0::bigint as lease_id, 0 as attempts, null::timestamptz as vt,
+            null::timestamptz as last_read_at, f.group_hash, f.group_key, true as is_fresh
+        from spanmq.fresh f
+        union all
+        select h.queue_id, h.lo, h.n, h.lease_id, h.attempts, h.vt, h.last_read_at, h.group_hash, h.group_key,
+            false
+        from spanmq.held h
     ),
     members as (
-        select h.* from held h
-        where not exists (
-            select from {settled} x
-            where x.queue_id = h.queue_id and x.lease_id = h.lease_id and x.msg_id = h.msg_id)
-    )
-select 'a message is in one span', format('queue %s message %s', m.queue_id, m.msg_id)
+        select r.queue_id, r.group_key, r.lo + i as msg_id
+        from runs r, generate_series(0, r.n - 1) i
+        where r.n = 1 or r.lease_id <= 0 or not exists (
+            select from spanmq.done d where d.queue_id = r.queue_id and d.msg_id = r.lo + i)
+    )"""
+# One row for each thing that is wrong: rule, and what breaks it.
+OF_RUNS = f"""
+with {RUNS}
+select 'a message is in one run', format('queue %s message %s', m.queue_id, m.msg_id)
 from members m group by m.queue_id, m.msg_id having count(*) > 1
 union all
-select 'a span belongs to a queue of its kind', format('queue %s span %s', s.queue_id, s.lo)
-from spans s
+select 'a run belongs to a queue', format('queue %s run %s', r.queue_id, r.lo)
+from runs r where not exists (select from spanmq.queue q where q.queue_id = r.queue_id)
+union all
+select 'a run lies within a block of 256, a fresh one has at most ten messages',
+    format('queue %s run %s: %s', r.queue_id, r.lo, r.n)
+from runs r where r.n < 1 or r.lo / 256 <> (r.lo + r.n - 1) / 256 or r.is_fresh and r.n > 10
+union all
+select 'lease, vt and attempts agree',
+    format('queue %s run %s: lease %s vt %s attempts %s read at %s',
+           r.queue_id, r.lo, r.lease_id, r.vt, r.attempts, r.last_read_at)
+from runs r
+where not r.is_fresh and not (
+    case when r.lease_id = 0 then r.attempts >= 0
+    else r.attempts > 0 and r.last_read_at is not null
+        and (r.lease_id > 0 or r.vt = '9999-12-30 00:00+00' and exists (
+            select from spanmq.receiver_batch b where b.lease_id = r.lease_id and b.state = 'claimed')) end)
+union all
+select 'the hash is that of the group', format('queue %s run %s', r.queue_id, r.lo)
+from runs r where r.group_hash is distinct from hashtextextended(r.group_key, 0)
+union all
+select 'a note is of a leased run of several messages', format('queue %s message %s', d.queue_id, d.msg_id)
+from spanmq.done d
 where not exists (
-    select from spanmq.queue q where q.queue_id = s.queue_id and q.is_unlogged = {is_unlogged})
+    select from runs r
+    where r.queue_id = d.queue_id and d.msg_id between r.lo and r.lo + r.n - 1 and r.n > 1 and r.lease_id > 0)
 union all
-select 'n counts the ids', format('queue %s span %s: n %s of %s', s.queue_id, s.lo, s.n, s.all_ids)
-from spans s
-where s.n <> spanmq.count_ids(s.all_ids) or isempty(s.all_ids)
+select 'no run lies before the bounds of its queue',
+    format('queue %s run %s: %s, %s', r.queue_id, r.lo, b.fresh_from, b.due_from)
+from runs r cross join lateral (
+    select * from spanmq.bound b where b.queue_id = r.queue_id order by b.number desc limit 1) b
+where case when r.is_fresh then r.lo < b.fresh_from else r.vt < b.due_from end
 union all
-select 'what metrics counts by an index is n',
-    format('queue %s span %s: n %s, counted as %s', s.queue_id, s.lo, s.n, s.joined_n)
-from spans s
-where s.state = 'r' and s.joined_n <> s.n
-union all
-select 'lo is the first id, of a leased span not after it',
-    format('queue %s span %s lease %s: %s', s.queue_id, s.lo, s.lease_id, s.all_ids)
-from spans s
-where case when s.lease_id = 0 then s.lo <> lower(s.all_ids) else s.lo > lower(s.all_ids) end
-union all
-select 'a span lies within a block of 256', format('queue %s span %s: %s', s.queue_id, s.lo, s.all_ids)
-from spans s where s.lo / 256 <> (upper(s.all_ids) - 1) / 256
-union all
-select 'state, lease, vt and attempts agree',
-    format('queue %s span %s: state %s lease %s vt %s attempts %s read at %s',
-           s.queue_id, s.lo, s.state, s.lease_id, s.vt, s.attempts, s.last_read_at)
-from spans s
-where not case s.state
-    when 'r' then s.lease_id = 0 and (s.vt is null or s.vt <= clock_timestamp())
-    when 'w' then s.lease_id = 0 and s.vt is not null
-    when 'l' then s.vt is not null and s.attempts > 0 and s.last_read_at is not null
-        and (s.lease_id > 0 or s.vt = '9999-12-30 00:00+00' and exists (
-            select from spanmq.receiver_batch b where b.lease_id = s.lease_id and b.state = 'claimed'))
-    else false end
-    or s.attempts < 0
-union all
-select 'the hash is that of the group', format('queue %s span %s', s.queue_id, s.lo)
-from spans s where s.group_hash is distinct from hashtextextended(s.group_key, 0)
-union all
-select 'a note is of a leased span that holds the id',
-    format('queue %s lease %s message %s', x.queue_id, x.lease_id, x.msg_id)
-from {settled} x
-where not exists (
-    select from held h
-    where h.queue_id = x.queue_id and h.lease_id = x.lease_id and h.msg_id = x.msg_id and h.lease_id > 0)
-union all
-select 'no span lies before what its queue has noted as settled',
-    format('queue %s span %s: settled to %s', s.queue_id, s.lo, q.settled_to)
-from spans s join spanmq.queue q on q.queue_id = s.queue_id and q.settled_to > s.lo
-union all
-select 'a span lies in one open segment', format('queue %s span %s: %s', s.queue_id, s.lo, s.all_ids)
-from spans s
+select 'a run lies in one open segment', format('queue %s run %s: %s', r.queue_id, r.lo, r.n)
+from runs r
 where (
     select count(*) from spanmq.segment g
     where g.queue_id = coalesce(
-            (select p.log_id from spanmq.subscription p where p.queue_id = s.queue_id), s.queue_id)
-        and g.state = 'open' and g.lo <= s.lo and upper(s.all_ids) - 1 <= g.hi) <> 1
+            (select p.log_id from spanmq.subscription p where p.queue_id = r.queue_id), r.queue_id)
+        and g.state = 'open' and g.lo <= r.lo and r.lo + r.n - 1 <= g.hi) <> 1
 """
 OF_SEGMENTS = """
 select 'a queue knows its subscriptions', format('queue %s', q.queue_id)
@@ -118,17 +104,12 @@ where not exists (
     select from spanmq.segment g
     where g.queue_id = q.queue_id and to_regclass('spanmq.' || g.log_name) = i.inhrelid)
 """
-# {members}: how many messages the spans hold; rows of the log in the wrong table count as not there.
-OF_ONE_QUEUE = """
-with
-    members as (
-        select e.id as msg_id, s.group_key
-        from {span} s, spanmq.expand(s.lo, s.n, s.ids) e (id)
-        where s.queue_id = {queue_id}
-            and not exists (
-                select from {settled} x
-                where x.queue_id = s.queue_id and x.lease_id = s.lease_id and x.msg_id = e.id)
-    ),
+# Rows of the log in the wrong table count as not there.
+OF_ONE_QUEUE = (
+    "with"
+    + RUNS.replace("members as", "all_members as")
+    + """,
+    members as (select m.msg_id, m.group_key from all_members m where m.queue_id = {queue_id}),
     found_rows as (
         select m.msg_id, m.group_key, l.headers, g.log_name, l.tableoid::regclass::text as found_in
         from members m
@@ -142,7 +123,7 @@ union all
 select 'a message stands once in the log', format('%s: %s times', f.msg_id, count(*))
 from found_rows f group by f.msg_id having count(*) > 1
 union all
-select 'the span has the group of its messages', format('%s: %s', f.msg_id, f.group_key)
+select 'the run has the group of its messages', format('%s: %s', f.msg_id, f.group_key)
 from found_rows f where f.group_key is distinct from spanmq.group_of(f.headers)
 union all
 select 'the view shows the messages', format('%s, %s', m.msg_id, q.msg_id)
@@ -180,6 +161,7 @@ select 'ids come from the sequence', format('%s of %s', max(m.msg_id), pg_sequen
 from members m
 having max(m.msg_id) > coalesce(pg_sequence_last_value({ids}), 0)
 """
+)
 
 Connection = psycopg.Connection[Any]
 
@@ -190,16 +172,13 @@ def broken_invariants(connection: Connection) -> list[str]:
     # One snapshot for all: otherwise a claim between two of the queries would look like a fault.
     with snapshot(connection):
         queues = connection.execute(
-            "select q.queue_id, coalesce(s.log_id, q.queue_id), is_unlogged, ids::text, queue_view::text,"
+            "select q.queue_id, coalesce(s.log_id, q.queue_id), ids::text, queue_view::text,"
             " archive::text from spanmq.queue q left join spanmq.subscription s on s.queue_id = q.queue_id"
         ).fetchall()
-        for suffix in ("", "_unlogged"):
-            text = sql.SQL(OF_SPANS).format(**tables_of(suffix), is_unlogged=sql.Literal(bool(suffix)))
-            found += connection.execute(text).fetchall()
+        found += connection.execute(sql.SQL(OF_RUNS)).fetchall()
         found += connection.execute(sql.SQL(OF_SEGMENTS)).fetchall()
-        for queue_id, log_id, is_unlogged, ids, view, archive in queues:
+        for queue_id, log_id, ids, view, archive in queues:
             text = sql.SQL(OF_ONE_QUEUE).format(
-                **tables_of("_unlogged" if is_unlogged else ""),
                 queue_id=sql.Literal(queue_id),
                 log_id=sql.Literal(log_id),
                 log=sql.Identifier("spanmq", f"log_{log_id}"),
@@ -220,8 +199,3 @@ def snapshot(connection: Connection) -> Iterator[None]:
         yield
     finally:
         connection.execute("rollback")
-
-
-def tables_of(suffix: str) -> dict[str, sql.Identifier]:
-    """Name the tables of logged (no suffix) or unlogged queues."""
-    return {name: sql.Identifier("spanmq", name + suffix) for name in ("span", "settled")}

@@ -95,7 +95,6 @@ class PolicyProgram(Recorded):
 
     @step(quantity=st.sampled_from((0, 1, 1, 2, 3, 5, 8, 20)), lease=st.sampled_from((HOUR, HOUR, HOUR, -1)))
     def receives(self, quantity: int, lease: int) -> None:
-        self.session.rows(f"select set_config('spanmq.hint_{self.race.queue_id}', '', false)")
         rows = self.call(
             "receive(%s, %s, %s)", quantity, lease, columns="msg_id, lease_id, attempt, group_key, message"
         )

@@ -100,10 +100,9 @@ class QueueProgram(Recorded):
 
     @step(quantity=quantities, vt=until)
     def reads(self, quantity: int, vt: int) -> None:
-        exact = self.looks_anew()
         rows = self.call("read(%s, %s, %s)", vt, quantity, columns="msg_id, read_ct, message")
         met_expired = self.buries_expired()
-        before = self.model.claim([row[0] for row in rows], quantity, exact=exact, short=met_expired)
+        before = self.model.claim([row[0] for row in rows], quantity, exact=True, short=met_expired)
         assert rows == [(each.id, each.read_ct + 1, each.body) for each in before]
         self.model.lease([each.id for each in before], -1, visible=vt <= 0)
 
@@ -114,16 +113,14 @@ class QueueProgram(Recorded):
             for message_id in self.model.deliverable()
             if self.model.messages[message_id].body["even"]
         ]
-        exact = self.looks_anew()
         rows = self.call("read(%s, %s, %s, '{\"even\": 1}')", vt, quantity)
         met_expired = self.buries_expired()
         ids = [row[0] for row in rows]
-        before = self.model.claim(ids, quantity, exact=exact, short=met_expired, wanted=even)
+        before = self.model.claim(ids, quantity, exact=True, short=met_expired, wanted=even)
         self.model.lease([each.id for each in before], -1, visible=vt <= 0)
 
     @step(quantity=quantities, lease=until, slots=st.sampled_from((1, 1, 2, 3, 100)))
     def receives(self, quantity: int, lease: int, slots: int) -> None:
-        exact = self.looks_anew()
         rows = self.call(
             "receive(%s, %s, %s, %s)",
             quantity,
@@ -132,7 +129,7 @@ class QueueProgram(Recorded):
             columns="msg_id, attempt, message, lease_id, slot, group_key",
         )
         met_expired = self.buries_expired()
-        before = self.model.claim([row[0] for row in rows], quantity, exact=exact, short=met_expired)
+        before = self.model.claim([row[0] for row in rows], quantity, exact=True, short=met_expired)
         assert [row[:3] for row in rows] == [(each.id, each.read_ct + 1, each.body) for each in before]
         assert [row[5] for row in rows] == [each.group for each in before]
         assert len({row[3] for row in rows}) <= 1, "one lease"
@@ -146,10 +143,9 @@ class QueueProgram(Recorded):
 
     @step(quantity=quantities)
     def pops(self, quantity: int) -> None:
-        exact = self.looks_anew()
         rows = self.call("pop(%s, %s)", quantity, columns="msg_id, read_ct, message")
         met_expired = self.buries_expired()
-        before = self.model.claim([row[0] for row in rows], quantity, exact=exact, short=met_expired)
+        before = self.model.claim([row[0] for row in rows], quantity, exact=True, short=met_expired)
         assert rows == [(each.id, each.read_ct, each.body) for each in before]
         self.model.remove([each.id for each in before])
 
@@ -287,13 +283,8 @@ class QueueProgram(Recorded):
         self.buries_expired()
 
     @step()
-    def joins_and_sweeps(self) -> None:
-        suffix = "_unlogged" if self.race.queue.startswith("create_unlogged") else ""
-        self.session.rows(
-            f"select spanmq.join_spans{suffix}(%s, 0, 1 << 30), spanmq.sweep{suffix}(%s, 100)",
-            self.race.queue_id,
-            self.race.queue_id,
-        )
+    def sweeps(self) -> None:
+        self.session.rows("select spanmq.sweep(%s, 100)", self.race.queue_id)
 
     # What must hold
 
@@ -373,23 +364,6 @@ class QueueProgram(Recorded):
                 : data.draw(st.sampled_from((2, 6, 30)))
             ]
         return ids
-
-    def looks_anew(self) -> bool:
-        """Forget the session's hint, and tell whether no two spans overlap.
-
-        Then a claim, which goes by the first ids of spans, has no choice. With a hint, which a session keeps
-        where a look was slow, it might not see for half a second what came back.
-        """
-        self.session.rows(f"select set_config('spanmq.hint_{self.race.queue_id}', '', false)")
-        suffix = "_unlogged" if self.race.queue.startswith("create_unlogged") else ""
-        overlap = self.session.value(
-            "select exists (select from ("
-            " select s.lo, max(coalesce(upper(s.ids), s.lo + s.n)) over ("
-            "  order by s.lo, s.lease_id rows between unbounded preceding and 1 preceding) as before"
-            f" from spanmq.span{suffix} s where s.queue_id = %s) s where s.lo < s.before)",
-            self.race.queue_id,
-        )
-        return not overlap
 
 
 def open_session(race: Race) -> Session:

@@ -49,10 +49,6 @@ class SubscriptionProgram(QueueProgram):
 
     @step(quantity=st.sampled_from((1, 7, 50, 400)), then=st.sampled_from(("ack", "archive", "keep")))
     def receives_from_it(self, quantity: int, then: str) -> None:
-        self.session.rows(
-            "select set_config('spanmq.hint_' || queue_id, '', false) from spanmq.queue where name = %s",
-            self.name,
-        )
         rows = self.session.rows(
             "select msg_id, lease_id from pgmq.receive(%s, %s, 3600)", self.name, quantity
         )

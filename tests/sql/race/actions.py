@@ -135,12 +135,11 @@ ACTIONS = {
         Action("pop", Effect.SETTLED, Asks.ANY, "select msg_id from pgmq.pop(%(queue)s, 2)"),
         Action("purge", Effect.SETTLED, Asks.ALL, "select pgmq.purge_queue(%(queue)s)"),
         Action(
-            "sweep and join",
+            "sweep",
             Effect.NOTHING,
             Asks.ANY,
-            "select 0 from ("
-            " select spanmq.sweep(q.queue_id, 100) as n, spanmq.join_spans(q.queue_id, 0, 1 << 30)"
-            " from spanmq.queue q where q.name = %(queue)s) s where s.n < 0",
+            "select 0 from spanmq.queue q, spanmq.sweep(q.queue_id, 100) n"
+            " where q.name = %(queue)s and n < 0",
         ),
     )
 }

@@ -212,10 +212,12 @@ class Race:
         """Return the ids of all unsettled messages."""
         return self.main.column(f"select msg_id from pgmq.q_{self.queue} order by msg_id")
 
-    def spans(self) -> Rows:
-        """Return the spans: lo, n, state, lease_id."""
+    def runs(self) -> Rows:
+        """Return the runs: lo, n, lease_id (null: fresh)."""
         return self.main.rows(
-            "select lo, n, state::text, lease_id from spanmq.span where queue_id = %s order by 1, 4",
+            "select lo, n, null from spanmq.fresh where queue_id = %s"
+            " union all select lo, n, lease_id from spanmq.held where queue_id = %s order by 1",
+            self.queue_id,
             self.queue_id,
         )
 

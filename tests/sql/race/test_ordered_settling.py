@@ -79,4 +79,4 @@ def test_who_overslept_settles_nothing_behind_what_another_has(
         seen += [each for each, _ in rows]
         race.main.rows("select pgmq.ack('jobs', %s, %s)", rows[0][1], [each for each, _ in rows])
     assert seen == ids[2:], "and each of them is delivered once more, in order"
-    assert race.main.value("select count(*) from spanmq.settled") == 0
+    assert race.main.value("select count(*) from spanmq.done") == 0

@@ -58,7 +58,7 @@ def test_second_action_meets_the_first(database: str, first_name: str, state: st
             second_done = finish(second, later)
             done = [first_done, second_done] if fate == "commit" else [second_done]
             found = problems_of(race, stage, done)
-            undone = Done(ACTIONS["sweep and join"], [])
+            undone = Done(ACTIONS["sweep"], [])
             wanted = must_find(second, first_done if fate == "commit" else undone, stage, state)
             if wanted is not None and set(second_done.ids) != wanted:
                 found.append(f"got {second_done.ids}, should have got {sorted(wanted)}")

@@ -27,7 +27,7 @@ def test_purge_and_settling_of_a_stream_do_not_deadlock(database: str, first: st
         receiver, incarnation = claimed(race, reader)
         # Whoever comes first waits in the midst of the batch's spans.
         holder.begin()
-        holder.rows("select from spanmq.span order by lo limit 1 for update")
+        holder.rows("select from spanmq.held order by lo limit 1 for update")
         settle = (CLAIM, receiver, incarnation, 1)
         purge = ("select pgmq.purge_queue('jobs')",)
         one = (purger if first == "purge" else reader).later(*(purge if first == "purge" else settle))

@@ -17,7 +17,7 @@ ORDERED = """
     select pgmq.send_messages(%s, '{1}', array[jsonb_build_object('x-pgmq-group', %s::text)], ordered => true)
 """
 
-HEADS = "select lo from spanmq.span where queue_id = %s and group_key = 'x'"
+HEADS = "select lo from spanmq.fresh where queue_id = %s and group_key = 'x'"
 
 
 def once(session: Session, race: Race, *ids: str) -> list[int]:

@@ -1,42 +1,10 @@
-"""SQL files as statements: twins, tokens, checksums, versions."""
+"""SQL files as statements: tokens, checksums, versions."""
 
 from pathlib import Path
 
 import pytest
 
-from spanmq.release import expand_twins, load_release, version_key
-
-
-def test_twin_replaces_whole_names_only() -> None:
-    text = """-- twin: unlogged
-create or replace function spanmq.claim(q int) returns spanmq.run language sql as $$
-    select spanmq.span.lo, spanmq.span_ready, 'spanmq.lease'::regclass, x.spanmq.span,
-           spanmq.spans, spanmq.settled.n, spanmq.claim(1), spanmq.claimed(1),
-           spanmq.give(2), spanmq.plain(3)
-$$;
-"""
-    other = "-- twin: unlogged\ncreate function spanmq.give(q int) returns int language sql as '';\n"
-    plain = "create or replace function spanmq.plain(q int) returns int language sql as 'spanmq.span';\n"
-    names = ["claim.sql", "give.sql", "plain.sql"]
-    expanded = expand_twins(list(zip(names, [text, other, plain], strict=True)))
-    assert [each.name for each in expanded] == [
-        "functions/claim.sql",
-        "functions/claim.sql (unlogged)",
-        "functions/give.sql",
-        "functions/give.sql (unlogged)",
-        "functions/plain.sql",
-    ]
-    assert (expanded[0].text, expanded[4].text) == (text, plain)
-    assert (
-        expanded[1].text
-        == """-- twin: unlogged
-create or replace function spanmq.claim_unlogged(q int) returns spanmq.run language sql as $$
-    select spanmq.span_unlogged.lo, spanmq.span_ready, 'spanmq.lease_unlogged'::regclass, x.spanmq.span,
-           spanmq.spans, spanmq.settled_unlogged.n, spanmq.claim_unlogged(1), spanmq.claimed(1),
-           spanmq.give_unlogged(2), spanmq.plain(3)
-$$;
-"""
-    )
+from spanmq.release import load_release, version_key
 
 
 def test_version_token_is_replaced_but_no_cast(folder: Path) -> None:

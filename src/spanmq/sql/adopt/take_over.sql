@@ -22,11 +22,7 @@ begin
         update spanmq.queue q set created_at = this.created_at, archive = coalesce(this.archive, q.archive)
             where q.queue_id = ours.queue_id returning * into ours;
 
-        if this.is_unlogged then
-            moved := spanmq.import_messages_unlogged(ours.queue_id, this.source);
-        else
-            moved := spanmq.import_messages(ours.queue_id, this.source);
-        end if;
+        moved := spanmq.import_messages(ours.queue_id, this.source);
         if moved <> this.messages then
             raise exception 'of the % messages of queue % only % were taken over', this.messages, this.name, moved
                 using errcode = 'MQ006', hint = 'This should not happen. Nothing was changed.';
@@ -114,4 +110,4 @@ begin
 end
 $take_over$;
 
-analyze spanmq.span;
+analyze spanmq.fresh, spanmq.held;

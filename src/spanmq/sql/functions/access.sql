@@ -146,7 +146,7 @@ begin
 end $$;
 
 -- When a message that is sent, read or hidden now comes back after `seconds`. Raises MQ002 for null and what no timestamp holds.
-create or replace function spanmq.after(seconds double precision, what text) returns timestamptz
+create or replace function spanmq.after(seconds double precision, what text, at_ timestamptz default clock_timestamp()) returns timestamptz
 language plpgsql volatile as $$
 begin
     if seconds is null then
@@ -158,7 +158,7 @@ begin
         raise exception '% is out of range: % seconds', what, seconds
             using errcode = 'MQ002', hint = 'Up to 3,000,000,000 seconds (95 years).';
     end if;
-    return clock_timestamp() + make_interval(secs => seconds);
+    return at_ + make_interval(secs => seconds);
 end $$;
 
 -- A 64-bit advisory lock key of our own for a thing of a queue: never PGMQ's 32-bit space that applications share.

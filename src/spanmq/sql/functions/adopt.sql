@@ -1,10 +1,9 @@
--- twin: unlogged
 -- Bulk import: messages that come with their ids, read counts and times from a table of PGMQ's shape. Used by spanmq adopt.
 
 -- Appends all messages of `source` to the log of an empty queue and publishes them: visible ones ready, others waiting for
 -- their vt. Returns how many. `source` has msg_id, read_ct, enqueued_at, vt and message, and may have last_read_at and headers.
 -- A visible message that was never read and never delayed gets no vt of its own, as if it had been sent here, so its
--- neighbours lie in one span; every other keeps its vt to the microsecond. The caller keeps writers off the source and sets
+-- neighbours lie in one run; every other keeps its vt to the microsecond. The caller keeps writers off the source and sets
 -- the sequence of ids. Raises 23505 for an id that occurs twice.
 create or replace function spanmq.import_messages(this_queue int, source regclass) returns bigint
 language plpgsql as $$
@@ -31,21 +30,27 @@ begin
         get diagnostics n = row_count;
         total := total + n;
         execute format($insert$
-            insert into spanmq.span (queue_id, lo, n, ids, attempts, state, vt, last_read_at, group_hash, group_key)
-            select $1, min(m.id), count(*), case when max(m.id) - min(m.id) >= count(*) then range_agg(int8range(m.id, m.id, '[]')) end,
-                   m.attempts, m.state, m.vt, m.last_read_at, hashtextextended(m.group_key, 0), m.group_key
-            from (
-                select s.msg_id as id, s.read_ct as attempts, case when v.vt > $2 then 'w' else 'r' end::"char" as state,
-                       -- PGMQ takes enqueued_at from the start of the transaction and vt from the clock: they are never equal.
-                       case when v.vt > $2 or s.read_ct > 0 or v.vt - s.enqueued_at not between interval '-1 s' and interval '1 s' then v.vt end
-                           as vt,
-                       %1$s as last_read_at, spanmq.group_of(%2$s) as group_key
-                from %3$s s
-                -- Before PostgreSQL 17 nothing can be subtracted from infinity.
-                cross join lateral (select case s.vt when 'infinity' then '9999-12-31 00:00:00+00' when '-infinity' then s.enqueued_at else s.vt end as vt) v
-                where s.msg_id between $3 and $4) m
-            group by m.id / 256, m.attempts, m.state, m.vt, m.last_read_at, m.group_key
-            order by 2
+            with runs as (
+                select min(m.id) as lo, count(*) as n, m.attempts, m.vt, m.last_read_at, m.group_key
+                from (select i.*, i.id - row_number() over (partition by i.id / 256, i.attempts, i.vt, i.last_read_at, i.group_key order by i.id) as island
+                      from (
+                        select s.msg_id as id, s.read_ct as attempts, spanmq.group_of(%2$s) as group_key,
+                               -- PGMQ takes enqueued_at from the start of the transaction and vt from the clock: they are never equal.
+                               case when v.vt > $2 or s.read_ct > 0 or v.vt - s.enqueued_at not between interval '-1 s' and interval '1 s' then v.vt end
+                                   as vt,
+                               %1$s as last_read_at
+                        from %3$s s
+                        -- Before PostgreSQL 17 nothing can be subtracted from infinity.
+                        cross join lateral (select case s.vt when 'infinity' then '9999-12-31 00:00:00+00' when '-infinity' then s.enqueued_at else s.vt end as vt) v
+                        where s.msg_id between $3 and $4) i) m
+                group by m.id / 256, m.attempts, m.vt, m.last_read_at, m.group_key, m.island),
+            fresh as (
+                insert into spanmq.fresh (queue_id, lo, n, group_hash, group_key)
+                    select $1, t.lo, t.n, hashtextextended(r.group_key, 0), r.group_key from runs r, spanmq.tens(r.lo, r.lo + r.n - 1) t
+                    where r.vt is null order by t.lo)
+            insert into spanmq.held (queue_id, lo, n, attempts, vt, last_read_at, group_hash, group_key)
+                select $1, t.lo, t.n, r.attempts, r.vt, r.last_read_at, hashtextextended(r.group_key, 0), r.group_key
+                from runs r, spanmq.tens(r.lo, r.lo + r.n - 1) t where r.vt is not null order by t.lo
             $insert$, last_read_at, headers, source)
             using this_queue, at_, next_id, this.hi;
         execute format('select min(msg_id) from %s where msg_id > $1', source) into next_id using this.hi;

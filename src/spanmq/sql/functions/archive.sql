@@ -18,11 +18,11 @@ begin
 end $$;
 
 -- What a queue takes on disk, as one row: the segments of its log and their bytes, those of its archive (indexes and TOAST
--- included), the number of its spans, the bytes of the tables of spans, which all queues share, and wal_bytes: what the server
--- ever wrote of WAL, for the difference between two calls. Exact and quick: asks the file system, and counts spans.
+-- included), the number of its runs, the bytes of the tables that hold their state, which all queues share, and wal_bytes: what the server
+-- ever wrote of WAL, for the difference between two calls. Exact and quick: asks the file system, and counts runs.
 -- Raises 42P01 for an unknown queue, 42501 without the right to select from it.
 create or replace function pgmq.storage(queue text)
-returns table (segments bigint, log_bytes bigint, archive_bytes bigint, spans bigint, span_bytes bigint, wal_bytes bigint)
+returns table (segments bigint, log_bytes bigint, archive_bytes bigint, runs bigint, state_bytes bigint, wal_bytes bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'select');
@@ -38,11 +38,9 @@ begin
     if archive_bytes = 0 then
         archive_bytes := pg_total_relation_size(this.archive);
     end if;
-    spans := (
-        select (select count(*) from spanmq.span s where s.queue_id = this.queue_id)
-             + (select count(*) from spanmq.span_unlogged s where s.queue_id = this.queue_id));
-    span_bytes := pg_total_relation_size('spanmq.span') + pg_total_relation_size('spanmq.settled')
-                + pg_total_relation_size('spanmq.span_unlogged') + pg_total_relation_size('spanmq.settled_unlogged');
+    runs := (select count(*) from spanmq.fresh f where f.queue_id = this.queue_id)
+          + (select count(*) from spanmq.held h where h.queue_id = this.queue_id);
+    state_bytes := pg_total_relation_size('spanmq.fresh') + pg_total_relation_size('spanmq.held') + pg_total_relation_size('spanmq.done');
     wal_bytes := pg_wal_lsn_diff(
         case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_insert_lsn() end, '0/0');
     return next;

@@ -16,7 +16,7 @@ declare
     has_room boolean := false;
     now_ms bigint;
 begin
-    if last_id + n <= room then
+    if this.room is null or last_id + n <= room then
         return;
     end if;
     begin
@@ -30,7 +30,7 @@ begin
             has_room := true;
         -- Not longer than anybody says so: clocks are set back.
         elsif -room not between now_ms and now_ms + 5000 then
-            backlog := spanmq.count_backlog_of(this);
+            backlog := spanmq.count_backlog(this.queue_id);
             if backlog < max_backlog then
                 room := greatest(max_backlog - backlog, max_backlog / 128);
                 has_room := n <= room;
@@ -49,28 +49,6 @@ begin
             using errcode = 'MQ062', detail = format('Its policy allows a backlog of %s messages; %s more would go beyond that.', max_backlog, n),
                   hint = 'Nothing was sent. Try again when some have been settled.';
     end if;
-end $$;
-
--- Draws an id for a message to a queue that send_one() found full, or did not find. Raises MQ062, 42P01 and 42501.
-create or replace function spanmq.draw_with_room(queue_name text) returns bigint
-language plpgsql as $$
-declare
-    this spanmq.queue := spanmq.find_queue(queue_name, 'insert');
-begin
-    if this.room is not null then
-        perform spanmq.check_room(this, 1);
-    end if;
-    -- Before the id: see send.sql.
-    return case when pg_current_xact_id() is not null then nextval(this.ids) end;
-end $$;
-
-create or replace function spanmq.count_backlog_of(this spanmq.queue) returns bigint
-language plpgsql as $$
-begin
-    if this.is_unlogged then
-        return spanmq.count_backlog_unlogged(this.queue_id);
-    end if;
-    return spanmq.count_backlog(this.queue_id);
 end $$;
 
 -- Makes what check_room() needs, as the policy says, and lets the next sender count. The sequence is dropped with the queue only: a

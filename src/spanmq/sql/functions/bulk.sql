@@ -80,7 +80,6 @@ set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off 
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'insert');
     visible_at timestamptz := case when delay is not null then spanmq.delayed(delay) end;
-    state text := case when visible_at > clock_timestamp() then 'w' else 'r' end;
     groups text[];
 begin
     if cardinality(first_ids) is null or cardinality(first_ids) = 0
@@ -95,11 +94,7 @@ begin
                 detail = format('Run %s is %s to %s.', i, first_ids[i], last_ids[i]), hint = 'Give what copy_begin() gave, in its order.';
         end if;
         groups := spanmq.check_copied(this, first_ids[i], last_ids[i]);
-        if this.is_unlogged then
-            perform spanmq.insert_spans_unlogged(this.queue_id, first_ids[i], last_ids[i], null, groups, visible_at, state);
-        else
-            perform spanmq.insert_spans(this.queue_id, first_ids[i], last_ids[i], null, groups, visible_at, state);
-        end if;
+        perform spanmq.publish(this.queue_id, first_ids[i], last_ids[i], null, groups, visible_at);
     end loop;
     if this.notify_ms is not null or this.waiting is not null or this.has_subscriptions then
         perform spanmq.announce(this, visible_at);
@@ -135,10 +130,8 @@ begin
         raise exception 'the messages % to % were not written by this transaction', first_id, last_id
             using errcode = 'MQ002', hint = 'Copy and publish in one transaction; nothing of it may have been rolled back.';
     end if;
-    execute format('select exists (select from spanmq.queues_of($1) q, spanmq.%I s where s.queue_id = q.queue_id and s.lo between $2 / 256 * 256 and $3'
-                   ' and coalesce(s.ids, int8multirange(int8range(s.lo, s.lo + s.n))) && int8range($2, $3, ''[]''))',
-                   case when this.is_unlogged then 'span_unlogged' else 'span' end)
-        into is_published using this.queue_id, first_id, last_id;
+    select exists (select from spanmq.queues_of(this.queue_id) q,
+                       lateral spanmq.runs_with(q.queue_id, int8multirange(int8range(first_id, last_id, '[]')), null) r) into is_published;
     if is_published then
         raise exception 'messages of % to % are published already', first_id, last_id
             using errcode = 'MQ002', hint = 'Publish each run once.';

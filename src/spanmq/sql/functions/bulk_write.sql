@@ -94,12 +94,14 @@ begin
                        ' from spanmq.%I l where l.msg_id between $1 and $2', block.log_name)
             into found_rows, block.has_groups, block.has_limits using block.lo, block.hi;
         -- Whoever lost the answer seals again.
-        delete from spanmq.bulk_span s where s.block_id = block.block_id;
+        delete from spanmq.bulk_run r where r.block_id = block.block_id;
         if block.has_groups then
-            execute format('insert into spanmq.bulk_span (block_id, lo, n, ids, group_key)'
-                           ' select $1, min(l.msg_id), count(*), case when max(l.msg_id) - min(l.msg_id) + 1 > count(*)'
-                           ' then range_agg(int8range(l.msg_id, l.msg_id, ''[]'')) end, spanmq.group_of(l.headers)'
-                           ' from spanmq.%I l where l.msg_id between $2 and $3 group by l.msg_id / 256, spanmq.group_of(l.headers)', block.log_name)
+            execute format('insert into spanmq.bulk_run (block_id, lo, n, group_key)'
+                           ' select $1, min(i.msg_id), count(*), i.group_key'
+                           ' from (select m.*, m.msg_id - row_number() over (partition by m.group_key order by m.msg_id) as island'
+                           '       from (select l.msg_id, spanmq.group_of(l.headers) as group_key from spanmq.%I l'
+                           '             where l.msg_id between $2 and $3) m) i'
+                           ' group by i.group_key, i.island', block.log_name)
                 using block.block_id, block.lo, block.hi;
         end if;
         update spanmq.bulk_block b set is_sealed = true, has_groups = block.has_groups, has_limits = block.has_limits
@@ -146,14 +148,12 @@ begin
                 using errcode = 'MQ002', hint = 'A crash of the server empties unlogged queues. Run the write again.';
         end if;
         if block.has_groups then
-            execute format('insert into spanmq.%I (queue_id, lo, n, ids, state, group_hash, group_key)'
-                           ' select q.queue_id, b.lo, b.n, b.ids, ''r'', hashtextextended(b.group_key, 0), b.group_key'
-                           ' from spanmq.queues_of($1) q, spanmq.bulk_span b where b.block_id = $2', case when this.is_unlogged then 'span_unlogged' else 'span' end)
-                using this.queue_id, block.block_id;
-        elsif this.is_unlogged then
-            perform spanmq.insert_spans_unlogged(this.queue_id, block.lo, block.hi, null, null, null, 'r');
+            perform spanmq.publish_runs(q.queue_id, array(
+                    select (b.lo, b.n, null, 0, 0, null, null, hashtextextended(b.group_key, 0), b.group_key, null)::spanmq.run
+                    from spanmq.bulk_run b where b.block_id = block.block_id))
+                from spanmq.queues_of(this.queue_id) q;
         else
-            perform spanmq.insert_spans(this.queue_id, block.lo, block.hi, null, null, null, 'r');
+            perform spanmq.publish(this.queue_id, block.lo, block.hi, null, null, null);
         end if;
         has_limits := has_limits or block.has_limits;
         published := published + found_rows;

@@ -21,6 +21,7 @@ begin
     perform spanmq.block_groups(this.queue_id, runs);
     if not this.is_unlogged then
         together := spanmq.count_runs(runs);
+        -- Of one block of ids what is alike is one row, whatever lies between.
         runs := spanmq.bury_together(this.queue_id, runs, at_, reason, has_story);
         together := together - spanmq.count_runs(runs);
     end if;
@@ -39,7 +40,7 @@ end $$;
 
 -- Buries what died together as one row a block (spanmq.dead_run), and returns the runs that are to be buried each by itself: where
 -- fewer than 16 of a block have the same number of attempts and the same story. A row with the message and its entries in six indexes
--- costs ten times what it costs to take a message out of its span.
+-- costs ten times what it costs to take a message out of its queue.
 create or replace function spanmq.bury_together(
     this_queue int, runs spanmq.run[], at_ timestamptz, reason spanmq.reason, has_story boolean
 ) returns spanmq.run[]
@@ -120,7 +121,7 @@ begin
     return n;
 end $$;
 
--- The usual case of reject() in few steps: one message that is a span of its own, under this lease, and never failed. False, and nothing
+-- The usual case of reject() in few steps: one message that is a run of its own, under this lease, and never failed. False, and nothing
 -- has changed, in every other case; errors are left to reject(), too.
 create or replace function spanmq.bury_one(queue_name text, fence bigint, id bigint, reason spanmq.reason) returns boolean
 language plpgsql as $$
@@ -131,10 +132,10 @@ declare
     at_ timestamptz := clock_timestamp();
     n int;
 begin
-    delete from spanmq.span s using spanmq.queue q
-        where q.folded_name = lower(queue_name) and not q.is_unlogged and q.has_plain_policy and id between q.log_lo and q.log_hi
+    delete from spanmq.held s using spanmq.queue q
+        where q.folded_name = lower(queue_name) and q.has_plain_policy and id between q.log_lo and q.log_hi
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete')
-          and s.queue_id = q.queue_id and s.lo = id and s.n = 1 and s.ids is null and s.lease_id = fence and s.lease_id > 0 and s.priority is null
+          and s.queue_id = q.queue_id and s.lo = id and s.n = 1 and s.lease_id = fence and s.lease_id > 0 and s.priority is null
           and not exists (select from spanmq.failure f where f.queue_id = q.queue_id and f.lo = id)
           and not exists (select from spanmq.failure f where f.queue_id = q.queue_id and f.lo / 256 = id / 256 and f.n > 1
                             and f.lo <= id and case when f.ids is null then id < f.lo + f.n else f.ids @> id end)

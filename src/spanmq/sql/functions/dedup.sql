@@ -1,4 +1,3 @@
--- twin: unlogged
 -- Deduplication: what was sent under an id of the sender's own is not sent again for a while.
 
 -- Draws ids for messages of which each has an id of its sender's, or null. ids: of the message itself (is_first), or of the one that

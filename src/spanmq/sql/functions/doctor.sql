@@ -89,12 +89,11 @@ begin
         level := 'problem';
         finding := 'it does not run';
         advice := 'set autovacuum and track_counts on: dead rows slow every call down';
-    elsif exists (select from pg_class c where c.oid in ('spanmq.span'::regclass, 'spanmq.settled'::regclass,
-                                                         'spanmq.span_unlogged'::regclass, 'spanmq.settled_unlogged'::regclass)
+    elsif exists (select from pg_class c where c.oid in ('spanmq.fresh'::regclass, 'spanmq.held'::regclass, 'spanmq.done'::regclass)
                   and 'autovacuum_enabled=false' = any (c.reloptions)) then
         level := 'problem';
-        finding := 'it is switched off for the spans';
-        advice := 'alter table spanmq.span reset (autovacuum_enabled); the same for spanmq.settled and the _unlogged tables';
+        finding := 'it is switched off for the state of messages';
+        advice := 'alter table spanmq.fresh reset (autovacuum_enabled); the same for spanmq.held and spanmq.done';
     elsif busiest.n_dead_tup > 200000 and busiest.n_dead_tup > 5 * busiest.n_live_tup then
         level := 'warning';
         finding := format('spanmq.%s has %s dead rows beside %s live ones', busiest.relname, busiest.n_dead_tup, busiest.n_live_tup);

@@ -131,7 +131,7 @@ begin
     end if;
     from_id := coalesce(from_id, 0);
     select count(*), max(f.lo), array_agg(f.id) filter (where f.failed_at < at_ - interval '30 days' or f.failed_at < at_ - interval '1 day'
-                                                        and not spanmq.has_span_of(this, f.lo - f.lo % 256, f.lo - f.lo % 256 + 255))
+                                                        and not spanmq.is_needed_by(this, f.lo - f.lo % 256, f.lo - f.lo % 256 + 255))
         into looked_at, last_id, doomed
         from (select k.ctid as id, k.lo, k.failed_at from spanmq.failure k
               where k.queue_id = this.queue_id and k.lo >= from_id order by k.queue_id, k.lo limit 10000) f;
@@ -146,12 +146,12 @@ begin
     return n;
 end $$;
 
--- Whether there is a span in the block of an id, for the snapshot of the statement that asks.
+-- Whether a message of the block of an id is in the queue, for the snapshot of the statement that asks.
 create or replace function spanmq.has_neighbour(this_queue int, id bigint) returns boolean
 language plpgsql stable as $$
 begin
-    return exists (select from spanmq.span s where s.queue_id = this_queue and s.lo between id - id % 256 and id - id % 256 + 255)
-        or exists (select from spanmq.span_unlogged s where s.queue_id = this_queue and s.lo between id - id % 256 and id - id % 256 + 255);
+    return exists (select from spanmq.fresh f where f.queue_id = this_queue and f.lo between id - id % 256 and id - id % 256 + 255)
+        or exists (select from spanmq.held h where h.queue_id = this_queue and h.lo between id - id % 256 and id - id % 256 + 255);
 end $$;
 
 -- Forgets the failures and expiries of messages up to an id, which a purge has deleted, and that it has: for status().

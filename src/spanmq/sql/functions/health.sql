@@ -1,4 +1,4 @@
--- How queues are: health(), and the statistics that maintain() keeps. What it costs grows with spans, not with messages.
+-- How queues are: health(), and the statistics that maintain() keeps. What it costs grows with runs, not with messages.
 
 create or replace function spanmq.survey_of(
     this spanmq.queue, at_ timestamptz, out backlog bigint, out visible bigint, out in_flight bigint, out delayed bigint, out failed bigint,
@@ -8,11 +8,7 @@ language plpgsql as $$
 declare
     found_counts record;
 begin
-    if this.is_unlogged then
-        select * into found_counts from spanmq.survey_unlogged(this.queue_id, at_);
-    else
-        select * into found_counts from spanmq.survey(this.queue_id, at_);
-    end if;
+    select * into found_counts from spanmq.survey(this.queue_id, at_);
     backlog := found_counts.backlog;
     visible := found_counts.visible;
     in_flight := found_counts.in_flight;
@@ -22,8 +18,8 @@ begin
     leases := found_counts.leases;
     oldest_lease_at := found_counts.oldest_lease_at;
     if visible > 0 then
-        if found_counts.first_ready_id is not null then
-            oldest_ready_at := coalesce(found_counts.first_ready_at, spanmq.enqueued_at(this.queue_id, found_counts.first_ready_id));
+        if found_counts.first_fresh_id is not null then
+            oldest_ready_at := spanmq.enqueued_at(this.queue_id, found_counts.first_fresh_id);
         end if;
         oldest_ready_at := least(oldest_ready_at, found_counts.oldest_due_at);
     end if;
@@ -53,14 +49,14 @@ language sql stable as $$
     group by q.queue_id
 $$;
 
--- How many sessions wait for a row of the spans, which are one table: of which queue it is can't be told.
-create or replace function spanmq.sessions_waiting_for_spans() returns bigint
+-- How many sessions wait for a row of fresh or held: of which queue it is can't be told.
+create or replace function spanmq.sessions_waiting_for_rows() returns bigint
 language sql stable as $$
     select count(distinct w.pid)
     from pg_catalog.pg_locks w
     where not w.granted and w.locktype in ('transactionid', 'tuple')
       and exists (select from pg_catalog.pg_locks o
-                  where o.pid = w.pid and o.granted and o.relation in ('spanmq.span'::regclass, 'spanmq.span_unlogged'::regclass)
+                  where o.pid = w.pid and o.granted and o.relation in ('spanmq.fresh'::regclass, 'spanmq.held'::regclass)
                     and o.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database()))
 $$;
 
@@ -73,7 +69,7 @@ $$;
 --   oldest_ready_seconds    since when the first visible message waits
 --   oldest_lease_seconds    since when the oldest running lease is held
 --   receivers               leases that run, and one more while somebody waits for messages
---   waiting_sessions        sessions that wait for a lock of the queue; those that wait for a span, whose queue can't be told, count in each
+--   waiting_sessions        sessions that wait for a lock of the queue; those that wait for a row, whose queue can't be told, count in each
 --   oldest_snapshot_seconds the oldest snapshot or prepared transaction of the cluster: what keeps dead rows and old segments
 --   breaker_open_until      until when a worker of the queue receives nothing because its circuit breaker is open; null: none is open
 create or replace function pgmq.health()
@@ -88,7 +84,7 @@ declare
     now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
     found_counts record;
     waits jsonb := (select jsonb_object_agg(w.queue_id, w.sessions) from spanmq.waiting_sessions() w);
-    shared_waits bigint := spanmq.sessions_waiting_for_spans();
+    shared_waits bigint := spanmq.sessions_waiting_for_rows();
     snapshot_seconds double precision := extract(epoch from at_ - spanmq.oldest_snapshot_at());
 begin
     for this in select * from spanmq.queue q order by q.queue_id loop

@@ -23,11 +23,7 @@ begin
           and has_table_privilege(spanmq.caller(), q.queue_view, 'select')
         order by q.queue_id
     loop
-        if this.is_unlogged then
-            select * into found_counts from spanmq.glance_at_unlogged(this.queue_id, at_, most);
-        else
-            select * into found_counts from spanmq.glance_at(this.queue_id, at_, most);
-        end if;
+        select * into found_counts from spanmq.glance_at(this.queue_id, at_, most);
         queue := this.name;
         is_paused := not this.has_plain_policy and (spanmq.policy_of(this.queue_id)).paused;
         backlog := found_counts.backlog;
@@ -51,11 +47,7 @@ declare
     this spanmq.queue := spanmq.find_queue(queue, 'select');
 begin
     perform spanmq.check_quantity(qty);
-    if this.is_unlogged then
-        return query select * from spanmq.leases_of_unlogged(this.queue_id, clock_timestamp(), qty);
-    else
-        return query select * from spanmq.leases_of(this.queue_id, clock_timestamp(), qty);
-    end if;
+    return query select * from spanmq.leases_of(this.queue_id, clock_timestamp(), qty);
 end $$;
 
 -- Groups of a queue, at most qty, those first that give nothing now. state: free; leased and retrying (one of its messages is in work, or
@@ -70,11 +62,7 @@ declare
     this spanmq.queue := spanmq.find_queue(queue, 'select');
 begin
     perform spanmq.check_quantity(qty);
-    if this.is_unlogged then
-        return query select * from spanmq.groups_of_unlogged(this.queue_id, clock_timestamp(), qty);
-    else
-        return query select * from spanmq.groups_of(this.queue_id, clock_timestamp(), qty);
-    end if;
+    return query select * from spanmq.groups_of(this.queue_id, clock_timestamp(), qty);
 end $$;
 
 -- The segments of a queue's log, at most qty, the newest first; of a subscription those of the queue that it follows. state: ahead (no id

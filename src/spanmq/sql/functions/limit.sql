@@ -19,7 +19,7 @@ begin
         raise exception 'a queue with max_in_flight needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
             using errcode = 'MQ003', hint = 'An older snapshot does not show what others have taken since.';
     end if;
-    if quantity <= max_in_flight / 64 and before <> 'used' and spanmq.count_in_flight_of(this, at_) <= max_in_flight / 2
+    if quantity <= max_in_flight / 64 and before <> 'used' and spanmq.count_in_flight(this.queue_id, at_) <= max_in_flight / 2
        and pg_try_advisory_xact_lock_shared(key) then
         -- Who polls keeps to one place: else it soon had them all.
         place := coalesce(nullif(before, '')::int, floor(random() * 16)::int);
@@ -37,20 +37,11 @@ begin
         return 0;
     end;
     if place is null then
-        return least(quantity, max_in_flight - spanmq.count_in_flight_of(this, at_));
+        return least(quantity, max_in_flight - spanmq.count_in_flight(this.queue_id, at_));
     end if;
     perform set_config('spanmq.place_' || this.queue_id, place::text, true);
     -- Again, in a new statement under the lock.
-    return case when spanmq.count_in_flight_of(this, at_) <= max_in_flight / 2 then quantity else 0 end;
-end $$;
-
-create or replace function spanmq.count_in_flight_of(this spanmq.queue, at_ timestamptz) returns int
-language plpgsql as $$
-begin
-    if this.is_unlogged then
-        return spanmq.count_in_flight_unlogged(this.queue_id, at_);
-    end if;
-    return spanmq.count_in_flight(this.queue_id, at_);
+    return case when spanmq.count_in_flight(this.queue_id, at_) <= max_in_flight / 2 then quantity else 0 end;
 end $$;
 
 -- A rate limit is a bucket that fills at `rate` tokens a second up to `burst`; a message takes one. It is kept as one number,

@@ -339,20 +339,22 @@ begin
     return found_at;
 end $$;
 
--- The first `quantity` unsettled messages with first_id <= msg_id <= last_id, which lie in one segment. Span by span, by force
+-- The first `quantity` unsettled messages with first_id <= msg_id <= last_id, which lie in one segment. Run by run, by force
 -- (offset 0): the view would join and sort whatever the queue holds.
 create or replace function spanmq.look(this spanmq.queue, first_id bigint, last_id bigint, quantity int) returns setof pgmq.message_record
 language plpgsql rows 10 as $$
 begin
     return query execute format(
         'select l.msg_id, s.attempts, l.enqueued_at, s.last_read_at, coalesce(s.vt, l.enqueued_at), l.message, l.headers'
-        ' from spanmq.span%1$s s cross join lateral (select * from spanmq.%2$I l'
-        '  where l.msg_id >= s.lo and l.msg_id < coalesce(upper(s.ids), s.lo + s.n) and (s.ids is null or s.ids @> l.msg_id) offset 0) l'
-        ' where s.queue_id = $1 and s.lo >= $2 / 256 * 256 and s.lo <= $3 and l.msg_id >= $2'
-        '  and (s.lease_id = 0 or not exists (select from spanmq.settled%1$s x'
-        '       where x.queue_id = $1 and x.lease_id = s.lease_id and x.msg_id = l.msg_id))'
-        ' order by l.msg_id limit $4',
-        case when this.is_unlogged then '_unlogged' end, (spanmq.segment_of(this.queue_id, first_id)).log_name)
+        ' from ((select f.lo, f.n, 0 as attempts, 0 as lease_id, null::timestamptz as last_read_at, null::timestamptz as vt from spanmq.fresh f'
+        '        where f.queue_id = $1 and f.lo >= $2 / 256 * 256 and f.lo <= $3 order by f.queue_id, f.lo)'
+        '       union all'
+        '       (select h.lo, h.n, h.attempts, h.lease_id, h.last_read_at, h.vt from spanmq.held h'
+        '        where h.queue_id = $1 and h.lo >= $2 / 256 * 256 and h.lo <= $3 order by h.queue_id, h.lo) order by lo) s'
+        ' cross join lateral (select * from spanmq.%I l where l.msg_id >= s.lo and l.msg_id < s.lo + s.n order by l.msg_id offset 0) l'
+        ' where l.msg_id between $2 and $3'
+        '  and (s.n = 1 or s.lease_id = 0 or not exists (select from spanmq.done d where d.queue_id = $1 and d.msg_id = l.msg_id)) limit $4',
+        (spanmq.segment_of(this.queue_id, first_id)).log_name)
         using this.queue_id, first_id, last_id, quantity;
 end $$;
 
@@ -366,7 +368,7 @@ begin
                    ' where not exists (select from spanmq.log_%s l where l.msg_id = e.id)', this.queue_id)
         into missing_ids using runs;
     insert into spanmq.missing (queue_id, msg_id) select this.queue_id, id from unnest(missing_ids) id;
-    perform spanmq.take_out_of(this, missing_ids, null);
+    perform spanmq.take_out(this.queue_id, missing_ids, null, true);
     if cardinality(missing_ids) = spanmq.count_runs(runs) then
         perform spanmq.settle_missing_behind(this, (select max(id) from unnest(missing_ids) id));
     end if;
@@ -376,25 +378,23 @@ end $$;
 create or replace function spanmq.settle_missing_behind(this spanmq.queue, last_id bigint) returns void
 language plpgsql as $$
 declare
-    spans int := 1;
+    runs int := 1;
     n bigint;
     missing_ids bigint[];
 begin
-    -- As far as nothing is there; some 40,000 spans at most.
+    -- As far as nothing is there; some 40,000 runs at most.
     for step in 1 .. 15 loop
         execute format(
                 'select max(e.id), count(*), array_agg(e.id) filter (where l.msg_id is null)'
-                ' from (select s.lo, s.n, s.ids from spanmq.span%1$s s where s.queue_id = $1 and s.state = ''r'' and s.lo > $2'
-                '       order by s.queue_id, s.lo limit $3) s'
-                ' cross join lateral spanmq.expand(s.lo, s.n, s.ids) e (id)'
-                ' left join lateral (select l.msg_id from spanmq.log_%2$s l where l.msg_id = e.id offset 0) l on true',
-                case when this.is_unlogged then '_unlogged' end, this.queue_id)
-            into last_id, n, missing_ids using this.queue_id, last_id, spans;
+                ' from (select f.lo, f.n from spanmq.fresh f where f.queue_id = $1 and f.lo > $2 order by f.queue_id, f.lo limit $3) s'
+                ' cross join lateral generate_series(s.lo, s.lo + s.n - 1) e (id)'
+                ' left join lateral (select l.msg_id from spanmq.log_%s l where l.msg_id = e.id offset 0) l on true', this.queue_id)
+            into last_id, n, missing_ids using this.queue_id, last_id, runs;
         -- Those that nobody has taken meanwhile.
         insert into spanmq.missing (queue_id, msg_id)
-            select this.queue_id, id from spanmq.expand_runs(spanmq.take_out_of(this, missing_ids, 0)) id where missing_ids is not null;
+            select this.queue_id, id from spanmq.expand_runs(spanmq.take_out(this.queue_id, missing_ids, 0, true)) id where missing_ids is not null;
         exit when cardinality(missing_ids) < n or missing_ids is null;
-        spans := least(spans * 4, 4096);
+        runs := least(runs * 4, 4096);
     end loop;
 end $$;
 

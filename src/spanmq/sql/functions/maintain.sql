@@ -1,5 +1,5 @@
--- Housekeeping, by whoever calls: segments ready ahead, settled segments truncated and dropped, sparse ones rewritten, spans
--- joined, archives kept to their retention. One at a time, never waiting over 20 ms for a lock.
+-- Housekeeping, by whoever calls: segments ready ahead, settled segments truncated and dropped, sparse ones rewritten, bounds
+-- moved, archives kept to their retention. One at a time, never waiting over 20 ms for a lock.
 --
 -- The numbers of transactions that are noted with a segment are those of maintain()'s own. Such a number is below the horizon
 -- only when every statement has ended that was running when maintain() looked: so a sender that had drawn its ids, but had not
@@ -50,14 +50,13 @@ begin
                                       where p.database = current_database()))::text::xid8;
 end $$;
 
-create or replace function spanmq.has_span_of(this spanmq.queue, first_id bigint, last_id bigint) returns boolean
+create or replace function spanmq.is_needed_by(this spanmq.queue, first_id bigint, last_id bigint) returns boolean
 language plpgsql as $$
 begin
     -- In this order, a statement each: see is_reserved().
     if spanmq.is_reserved(this.queue_id, first_id, last_id) then
         return true;
-    elsif this.is_unlogged and spanmq.has_span_unlogged(this.queue_id, first_id, last_id)
-            or not this.is_unlogged and spanmq.has_span(this.queue_id, first_id, last_id) then
+    elsif spanmq.has_run(this.queue_id, first_id, last_id) then
         return true;
     end if;
     return spanmq.is_kept(this.queue_id, first_id, last_id);
@@ -70,7 +69,7 @@ declare
     reader spanmq.queue;
 begin
     for reader in select q.* from spanmq.queues_of(this.queue_id) o join spanmq.queue q on q.queue_id = o.queue_id loop
-        if spanmq.has_span_of(reader, first_id, last_id) then
+        if spanmq.is_needed_by(reader, first_id, last_id) then
             return true;
         end if;
     end loop;
@@ -98,6 +97,9 @@ declare
     -- has a lower transaction id than the notes that retire_segments() makes. In a transaction that has one, nothing is retired.
     queue_ids int[];
     positions bigint[];
+    at_ timestamptz := clock_timestamp();
+    senders text[];
+    holders text[];
     actions text[];
     details text[];
     is_last boolean;
@@ -130,11 +132,14 @@ begin
             end;
         end loop;
     end if;
+    -- After the positions: who has drawn ids up to them, and may still commit, is among these.
+    senders := spanmq.writers_of('spanmq.sending');
+    holders := spanmq.writers_of('spanmq.held');
     perform spanmq.tend_lanes(queue_ids, positions);
     for this in select * from spanmq.queue q order by q.queue_id loop
         begin
             select array_agg(t.action), array_agg(t.detail), bool_or(t.is_last) into actions, details, is_last
-                from spanmq.tend(this, positions[array_position(queue_ids, this.queue_id)]) t;
+                from spanmq.tend(this, positions[array_position(queue_ids, this.queue_id)], at_, senders, holders) t;
         exception
             when lock_not_available then
                 -- Somebody drops or changes this queue: the next call will see.
@@ -170,9 +175,13 @@ exception when lock_not_available then
 end $$;
 
 -- What maintain() does for one queue. is_last: it holds a lock on a segment.
-create or replace function spanmq.tend(this spanmq.queue, drawn bigint) returns table (action text, detail text, is_last boolean)
+create or replace function spanmq.tend(this spanmq.queue, drawn bigint, at_ timestamptz, senders text[], holders text[])
+returns table (action text, detail text, is_last boolean)
 language plpgsql as $$
 begin
+    if drawn is not null then
+        perform spanmq.move_bound(this.queue_id, drawn, at_, senders, holders);
+    end if;
     if not this.is_subscription then
         return query select a.action, a.detail, false from spanmq.make_ahead(this) a;
     end if;
@@ -221,24 +230,15 @@ begin
     end loop;
 end $$;
 
--- Joins and sweeps spans, and deletes from the archive what is past its retention: a bounded part of each.
+-- Sweeps runs, closes abandoned writes, and deletes from the archive what is past its retention: a bounded part of each.
 create or replace function spanmq.tidy(this spanmq.queue) returns table (action text, detail text)
 language plpgsql as $$
 declare
-    drawn bigint := coalesce(pg_sequence_last_value(this.ids), 0);
-    joined_to bigint;
-    first_lo bigint;
-    from_id bigint;
-    to_id bigint;
     n bigint;
 begin
-    if this.is_unlogged then
-        n := spanmq.sweep_unlogged(this.queue_id, 100);
-    else
-        n := spanmq.sweep(this.queue_id, 100);
-    end if;
+    n := spanmq.sweep(this.queue_id, 100);
     if n > 0 then
-        action := 'swept leased spans';
+        action := 'swept leased runs';
         detail := n;
         return next;
     end if;
@@ -248,49 +248,12 @@ begin
         detail := n;
         return next;
     end if;
-    -- Not the first blocks, where receivers are, nor the last, where senders are.
-    select u.joined_to into joined_to from spanmq.upkeep u where u.queue_id = this.queue_id;
-    first_lo := spanmq.first_ready(this, joined_to - 1024);
-    from_id := greatest(joined_to, first_lo + 1024) / 256 * 256;
-    to_id := least(from_id + 65536, drawn - 1024) / 256 * 256;
-    if first_lo is null or to_id <= from_id then
-        -- Nothing to join. Under a snapshot held elsewhere dead entries pile up where nothing is: the next look begins behind them.
-        to_id := least(coalesce(first_lo, drawn), drawn - 1024) / 256 * 256;
-        if to_id > coalesce(joined_to, 0) + 16384 then
-            insert into spanmq.upkeep values (this.queue_id, to_id) on conflict (queue_id) do update set joined_to = excluded.joined_to;
-        end if;
-    else
-        if this.is_unlogged then
-            n := spanmq.join_spans_unlogged(this.queue_id, from_id, to_id - 1);
-        else
-            n := spanmq.join_spans(this.queue_id, from_id, to_id - 1);
-        end if;
-        insert into spanmq.upkeep values (this.queue_id, to_id) on conflict (queue_id) do update set joined_to = excluded.joined_to;
-        if n > 0 or to_id < (drawn - 1024) / 256 * 256 then
-            action := 'joined spans';
-            detail := format('%s fewer up to id %s', n, to_id);
-            return next;
-        end if;
-    end if;
-    n := spanmq.shorten_archive(this, drawn);
+    n := spanmq.shorten_archive(this, coalesce(pg_sequence_last_value(this.ids), 0));
     if n > 0 then
         action := 'deleted from archive';
         detail := n;
         return next;
     end if;
-end $$;
-
--- The first ready span from an id on (null: of all).
-create or replace function spanmq.first_ready(this spanmq.queue, from_id bigint) returns bigint
-language plpgsql stable as $$
-begin
-    from_id := coalesce(from_id, 0);
-    if this.is_unlogged then
-        return (select s.lo from spanmq.span_unlogged s where s.queue_id = this.queue_id and s.state = 'r' and s.lo >= from_id
-                order by s.queue_id, s.lo limit 1);
-    end if;
-    return (select s.lo from spanmq.span s where s.queue_id = this.queue_id and s.state = 'r' and s.lo >= from_id
-            order by s.queue_id, s.lo limit 1);
 end $$;
 
 -- Takes the first segment of a queue that can go one step further on its way out, and says which step.
@@ -300,7 +263,7 @@ declare
     segment spanmq.segment;
     horizon xid8;
     oldest_writer xid8;
-    has_span boolean;
+    is_used boolean;
 begin
     for segment in select * from spanmq.segment s where s.queue_id = this.queue_id and s.hi < drawn order by s.lo loop
         -- As long as the queue's row names this segment, receivers take the table's name from there.
@@ -325,7 +288,7 @@ begin
         continue when segment.settled_at_xid is null and segment.passed_at_xid > oldest_writer;
         -- While a snapshot is held elsewhere the note can't be below the horizon, and a look would pass all that died in the segment.
         -- Nothing comes into it but by redrive(), which takes the note away.
-        has_span := (segment.settled_at_xid >= horizon) is not true and spanmq.is_needed(this, segment.lo, segment.hi);
+        is_used := (segment.settled_at_xid >= horizon) is not true and spanmq.is_needed(this, segment.lo, segment.hi);
         if segment.old_name is not null and segment.swapped_at_xid < horizon and not spanmq.has_lane(segment.old_name)
             and spanmq.lock_log(segment.old_name, 'access exclusive')
         then
@@ -334,17 +297,15 @@ begin
             action := 'dropped old table of segment';
             return next;
             return;
-        elsif has_span and segment.settled_at_xid is not null then
+        elsif is_used and segment.settled_at_xid is not null then
             -- Nobody brings one without taking the note away, it was said: should it be wrong, nothing is lost.
-            perform spanmq.take_back_settled(this.queue_id, segment.lo);
             update spanmq.segment s set settled_at_xid = null where s.queue_id = this.queue_id and s.lo = segment.lo;
-        elsif not has_span and segment.settled_at_xid is null then
+        elsif not is_used and segment.settled_at_xid is null then
             -- Who brings old messages back into it has a lock on it. A look in a new statement, when there is none, sees what they brought.
             continue when not spanmq.lock_log(segment.log_name, 'share');
             continue when spanmq.is_needed(this, segment.lo, segment.hi);
             update spanmq.segment s set settled_at_xid = pg_current_xact_id() where s.queue_id = this.queue_id and s.lo = segment.lo;
-            perform spanmq.note_settled(this.queue_id);
-        elsif not has_span and segment.settled_at_xid < horizon and segment.old_name is null and segment.copy_name is null then
+        elsif not is_used and segment.settled_at_xid < horizon and segment.old_name is null and segment.copy_name is null then
             continue when not spanmq.truncate_segment(this, segment);
             action := 'truncated segment';
             return next;
@@ -355,9 +316,9 @@ begin
             action := 'rewrote segment';
             return next;
             return;
-        elsif has_span and segment.old_name is null and segment.passed_at_xid < horizon and segment.n_rows > 1000 then
+        elsif is_used and segment.old_name is null and segment.passed_at_xid < horizon and segment.n_rows > 1000 then
             continue when spanmq.count_alive_of(this, segment.lo, segment.hi) * 10 >= segment.n_rows;
-            -- Rows that no span holds are needed too: the copy would not have them.
+            -- Rows that no run holds are needed too: the copy would not have them.
             continue when spanmq.is_reserved(this.queue_id, segment.lo, segment.hi);
             continue when (select bool_or(spanmq.is_kept(o.queue_id, segment.lo, segment.hi)) from spanmq.queues_of(this.queue_id) o);
             -- Who has written here and not committed is not in the copy. This lock can be had only when there is nobody.
@@ -368,30 +329,6 @@ begin
             return;
         end if;
     end loop;
-end $$;
-
--- Notes in the queue's row up to where every segment is noted as settled, unless somebody is at that row. Not over ids behind those: who drew one
--- where no segment is yet may be about to publish.
-create or replace function spanmq.note_settled(this_queue int) returns void
-language plpgsql as $$
-begin
-    perform from spanmq.queue q where q.queue_id = this_queue for no key update skip locked;
-    if found then
-        -- A new statement, under the lock that whoever takes a note away has first.
-        update spanmq.queue q
-            set settled_to = greatest(q.settled_to, (
-                select max(s.hi) + 1 from spanmq.segment s
-                where s.queue_id = this_queue and s.settled_at_xid is not null
-                  and not exists (select from spanmq.segment o where o.queue_id = this_queue and o.settled_at_xid is null and o.lo < s.lo)))
-            where q.queue_id = this_queue;
-    end if;
-end $$;
-
--- Messages from this id on may come back. Locks the queue's row to the end of the transaction.
-create or replace function spanmq.take_back_settled(this_queue int, id bigint) returns void
-language plpgsql as $$
-begin
-    update spanmq.queue q set settled_to = least(q.settled_to, id - id % 256) where q.queue_id = this_queue;
 end $$;
 
 -- Notes that the ids have passed this segment. Numbers from the future come from another server, by dump and restore: they begin
@@ -426,9 +363,6 @@ end $$;
 create or replace function spanmq.count_alive_of(this spanmq.queue, first_id bigint, last_id bigint) returns bigint
 language plpgsql as $$
 begin
-    if this.is_unlogged then
-        return (select sum(spanmq.count_alive_unlogged(o.queue_id, first_id, last_id)) from spanmq.queues_of(this.queue_id) o);
-    end if;
     return (select sum(spanmq.count_alive(o.queue_id, first_id, last_id)) from spanmq.queues_of(this.queue_id) o);
 end $$;
 
@@ -442,15 +376,10 @@ declare
 begin
     execute format('create %s table spanmq.%I (like spanmq.log_%s, primary key (msg_id)) with (autovacuum_enabled = off)',
                    case when this.is_unlogged then 'unlogged' end, copy, this.queue_id);
-    if this.is_unlogged then
-        n := (select sum(spanmq.copy_alive_unlogged(o.queue_id, segment.lo, segment.hi, segment.log_name, copy))
-              from spanmq.queues_of(this.queue_id) o);
-    else
-        n := (select sum(spanmq.copy_alive(o.queue_id, segment.lo, segment.hi, segment.log_name, copy)) from spanmq.queues_of(this.queue_id) o);
-    end if;
-    -- A new statement: what left its span before the copy was made, and since the caller looked, is kept for somebody now.
+    n := (select sum(spanmq.copy_alive(o.queue_id, segment.lo, segment.hi, segment.log_name, copy)) from spanmq.queues_of(this.queue_id) o);
+    -- A new statement: what left its run before the copy was made, and since the caller looked, is kept for somebody now.
     if (select bool_or(spanmq.is_kept(o.queue_id, segment.lo, segment.hi)) from spanmq.queues_of(this.queue_id) o) then
-        raise exception 'a row is needed that no span holds' using errcode = '55P03';
+        raise exception 'a row is needed that no run holds' using errcode = '55P03';
     end if;
     update spanmq.segment s set copy_name = copy, copied_at_xid = pg_current_xact_id(), n_rows = n
         where s.queue_id = this.queue_id and s.lo = segment.lo;
@@ -477,7 +406,7 @@ exception when lock_not_available then
     return false;
 end $$;
 
--- Empties a segment in which no span is left. False: somebody has a lock on it, or a span has come. Then it is not locked either:
+-- Empties a segment whose messages are all settled. False: somebody has a lock on it, or a message has come back. Then it is not locked either:
 -- the sub-block is rolled back, else readers would wait for the end of maintain().
 create or replace function spanmq.truncate_segment(this spanmq.queue, segment spanmq.segment) returns boolean
 language plpgsql as $$
@@ -485,7 +414,7 @@ begin
     execute format('lock table spanmq.%I in access exclusive mode', segment.log_name);
     -- A new statement under the lock.
     if not spanmq.is_as_it_was(segment) or spanmq.is_needed(this, segment.lo, segment.hi) then
-        raise exception 'a span has come' using errcode = '55P03';
+        raise exception 'a message has come back' using errcode = '55P03';
     end if;
     execute format('truncate spanmq.%I', segment.log_name);
     update spanmq.segment s set state = 'truncated', settled_at_xid = pg_current_xact_id()

@@ -1,14 +1,5 @@
 -- What is done to messages by their ids: delete, archive, set_vt, ack, cancel, purge; and peek, which does nothing to them.
 
-create or replace function spanmq.take_out_of(this spanmq.queue, msg_ids bigint[], fence bigint) returns spanmq.run[]
-language plpgsql as $$
-begin
-    if this.is_unlogged then
-        return spanmq.take_out_unlogged(this.queue_id, msg_ids, fence);
-    end if;
-    return spanmq.take_out(this.queue_id, msg_ids, fence);
-end $$;
-
 -- The ids of runs, ascending.
 create or replace function spanmq.expand_runs(runs spanmq.run[]) returns setof bigint
 language plpgsql immutable rows 100 as $$
@@ -37,11 +28,11 @@ begin
     end loop;
 end $$;
 
--- As take_out_of(), for messages that do not come back: wakes who waits for what they held up.
+-- Takes messages out for good (see take_out), and wakes who waits for what they held up.
 create or replace function spanmq.remove(this spanmq.queue, msg_ids bigint[], fence bigint) returns spanmq.run[]
 language plpgsql as $$
 declare
-    runs spanmq.run[] := spanmq.take_out_of(this, msg_ids, fence);
+    runs spanmq.run[] := spanmq.take_out(this.queue_id, msg_ids, fence, true);
 begin
     if not this.has_plain_policy and this.waiting is not null then
         perform spanmq.wake_behind(this, runs);
@@ -53,14 +44,25 @@ end $$;
 create or replace function pgmq.delete(queue_name text, msg_id bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this_queue int;
+    is_done boolean;
 begin
-    -- The usual case in one statement: the message is a span of its own.
-    delete from spanmq.span s using spanmq.queue q
-        where q.folded_name = lower(queue_name) and not q.is_unlogged
-          and (q.has_plain_policy or q.waiting is null)
-          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete')
-          and s.queue_id = q.queue_id and s.lo = msg_id and s.n = 1 and s.ids is null and s.lease_id >= 0;
-    return found or spanmq.remove(spanmq.find_queue(queue_name, 'delete'), array[msg_id], null) <> '{}';
+    select q.queue_id into this_queue from spanmq.queue q
+        where q.folded_name = lower(queue_name) and (q.has_plain_policy or q.waiting is null)
+          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete');
+    if found then
+        -- The usual cases: the message is a run of its own, or in a leased run of several.
+        delete from spanmq.held h where h.queue_id = this_queue and h.lo = delete.msg_id and h.n = 1 and h.lease_id >= 0;
+        if found then
+            return true;
+        end if;
+        is_done := spanmq.take_one_from_run(this_queue, delete.msg_id);
+        if is_done then
+            return true;
+        end if;
+    end if;
+    return spanmq.remove(spanmq.find_queue(queue_name, 'delete'), array[msg_id], null) <> '{}';
 end $$;
 
 -- Deletes messages and returns the ids of those that were in the queue.
@@ -68,9 +70,16 @@ create or replace function pgmq.delete(queue_name text, msg_ids bigint[]) return
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    runs spanmq.run[] := spanmq.remove(spanmq.find_queue(queue_name, 'delete'), msg_ids, null);
-    range spanmq.run := spanmq.as_range(runs, false);
+    this_queue int;
+    runs spanmq.run[];
+    range spanmq.run;
 begin
+    select q.queue_id into this_queue from spanmq.queue q
+        where q.folded_name = lower(queue_name) and (q.has_plain_policy or q.waiting is null)
+          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete');
+    runs := case when found then spanmq.take_out(this_queue, msg_ids, null, true)
+                 else spanmq.remove(spanmq.find_queue(queue_name, 'delete'), msg_ids, null) end;
+    range := spanmq.as_range(runs, false);
     if range.lo is not null then
         -- The usual case without a copy.
         return query select generate_series(range.lo, range.lo + range.n - 1);
@@ -116,16 +125,12 @@ begin
         raise exception 'vt cannot be NULL or infinite'
             using errcode = 'MQ002', hint = 'Give a time; one that is past shows the messages at once.';
     end if;
-    runs := spanmq.take_out_of(this, msg_ids, null);
+    runs := spanmq.take_out(this.queue_id, msg_ids, null);
     if runs = '{}' then
         return;
     end if;
-    if this.is_unlogged then
-        perform spanmq.put_back_unlogged(this.queue_id, runs, until);
-    else
-        perform spanmq.put_back(this.queue_id, runs, until);
-    end if;
-    perform spanmq.forget_hint(this.queue_id);
+    perform spanmq.give_back(this.queue_id, array(
+        select (r.lo, r.n, null, r.attempts, 0, until, r.last_read_at, r.group_hash, r.group_key, r.priority)::spanmq.run from unnest(runs) r));
     if this.waiting is not null and not spanmq.is_foreseen(until) then
         perform spanmq.wake(this);
     end if;
@@ -168,41 +173,34 @@ set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off 
 declare
     this spanmq.queue;
     asked int := cardinality(msg_ids);
-    this_queue int;
-    taken int;
     runs spanmq.run[];
     range spanmq.run;
 begin
     outcome := 'acked';
     if asked = 1 then
         -- As in delete().
-        delete from spanmq.span s using spanmq.queue q
-            where q.folded_name = lower(queue) and not q.is_unlogged and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null)
+        delete from spanmq.held h using spanmq.queue q
+            where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null)
               and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete')
-              and s.queue_id = q.queue_id and s.lo = msg_ids[1] and s.n = 1 and s.ids is null and s.lease_id = ack.lease_id and s.lease_id > 0;
+              and h.queue_id = q.queue_id and h.lo = msg_ids[1] and h.n = 1 and h.lease_id = ack.lease_id and h.lease_id > 0;
         if found then
             msg_id := msg_ids[1];
             return next;
             return;
         end if;
-    elsif greatest(msg_ids[asked], 0) - greatest(msg_ids[1], 0) = asked - 1 then
-        -- As take_out() begins, where they are whole spans.
-        with gone as (
-            delete from spanmq.span s using spanmq.queue q
-                where q.folded_name = lower(queue) and not q.is_unlogged and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null)
-                  and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete')
-                  and s.queue_id = q.queue_id and s.lo >= msg_ids[1] and s.lo <= msg_ids[asked] and s.lo + s.n - 1 <= msg_ids[asked]
-                  and s.ids is null and s.lease_id = ack.lease_id and s.lease_id > 0
-                  and msg_ids = array(select generate_series(greatest(msg_ids[1], 0), greatest(msg_ids[asked], 0)))
-                returning s.queue_id, s.n,
-                          (s.lo, s.n, s.ids, s.attempts, s.lease_id, s.vt, s.last_read_at, s.group_hash, s.group_key, s.priority)::spanmq.run as run)
-            select min(g.queue_id), sum(g.n), array_agg(g.run order by (g.run).lo) into this_queue, taken, runs from gone g;
-        -- A new statement, begun under the locks: messages may have left the lease one by one.
-        if taken = asked and spanmq.sees_now() and not exists (
-                select from spanmq.settled x
-                where x.queue_id = this_queue and x.lease_id = ack.lease_id and x.msg_id >= msg_ids[1] and x.msg_id <= msg_ids[asked]) then
-            return query select generate_series(msg_ids[1], msg_ids[asked]), outcome;
-            return;
+    end if;
+    if lease_id > 0 then
+        select q.queue_id into this.queue_id from spanmq.queue q
+            where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null)
+              and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete');
+        if found and asked > 0 then
+            -- Where they are whole runs of the lease.
+            runs := spanmq.take_out(this.queue_id, msg_ids, lease_id, true);
+            range := spanmq.as_range(runs, false);
+            if range.n = asked then
+                return query select generate_series(range.lo, range.lo + range.n - 1), outcome;
+                return;
+            end if;
         end if;
     end if;
     this := spanmq.find_queue(queue, 'delete');
@@ -210,8 +208,7 @@ begin
         raise exception 'lease_id must be one that receive gave and msg_ids an array, got: % and %', ack.lease_id, msg_ids
             using errcode = 'MQ002', hint = 'Give both as receive() returned them.';
     end if;
-    runs := case when runs is null then spanmq.take_out_of(this, msg_ids, ack.lease_id)
-                 else spanmq.take_out_some(this.queue_id, msg_ids, ack.lease_id, runs) end;
+    runs := coalesce(runs, spanmq.take_out(this.queue_id, msg_ids, ack.lease_id, true));
     if this.archive_on_ack and runs <> '{}' then
         perform spanmq.copy_to_archive(this, runs);
     end if;
@@ -273,11 +270,7 @@ declare
     purged bigint;
 begin
     perform spanmq.lose_batches(this.queue_id);
-    if this.is_unlogged then
-        purged := spanmq.purge_unlogged(this.queue_id);
-    else
-        purged := spanmq.purge(this.queue_id);
-    end if;
+    purged := spanmq.purge(this.queue_id);
     if purged > 0 then
         perform spanmq.forget_failures(this.queue_id, drawn);
     end if;
@@ -299,11 +292,7 @@ begin
     perform spanmq.check_quantity(qty);
     perform spanmq.check_body_bytes(body_bytes_max);
     while qty > 0 loop
-        if this.is_unlogged then
-            select r.from_id, r.to_id into from_id, to_id from spanmq.reach_unlogged(this.queue_id, from_id, qty) r;
-        else
-            select r.from_id, r.to_id into from_id, to_id from spanmq.reach(this.queue_id, from_id, qty) r;
-        end if;
+        select r.from_id, r.to_id into from_id, to_id from spanmq.reach(this.queue_id, from_id, qty) r;
         exit when from_id is null;
         -- One segment at a time.
         to_id := least(to_id, (spanmq.segment_of(this.queue_id, from_id)).hi);

@@ -14,15 +14,11 @@ declare
 begin
     -- Before the log: see drop_queue().
     result.total_messages := spanmq.drawn_from(this.ids);
-    if this.is_unlogged then
-        select * into found_counts from spanmq.count_messages_unlogged(this.queue_id, at_);
-    else
-        select * into found_counts from spanmq.count_messages(this.queue_id, at_);
-    end if;
+    select * into found_counts from spanmq.survey(this.queue_id, at_);
     result.queue_name := queue_name;
-    result.queue_length := found_counts.total;
+    result.queue_length := found_counts.backlog;
     result.queue_visible_length := found_counts.visible;
-    if found_counts.total > 0 then
+    if found_counts.backlog > 0 then
         result.newest_msg_age_sec := extract(epoch from at_ - spanmq.enqueued_at(this.queue_id, found_counts.newest_id));
         result.oldest_msg_age_sec := extract(epoch from at_ - spanmq.enqueued_at(this.queue_id, found_counts.oldest_id));
     end if;

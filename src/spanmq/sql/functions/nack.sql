@@ -81,15 +81,11 @@ begin
     end if;
 end $$;
 
-create or replace function spanmq.give_back_of(this spanmq.queue, runs spanmq.run[]) returns void
+-- Gives messages back that were taken, and wakes who waits for them.
+create or replace function spanmq.return_to(this spanmq.queue, runs spanmq.run[]) returns void
 language plpgsql as $$
 begin
-    if this.is_unlogged then
-        perform spanmq.give_back_unlogged(this.queue_id, runs);
-    else
-        perform spanmq.give_back(this.queue_id, runs);
-    end if;
-    perform spanmq.forget_hint(this.queue_id);
+    perform spanmq.give_back(this.queue_id, runs);
     if this.waiting is not null and not (select bool_and(spanmq.is_foreseen(r.vt)) from unnest(runs) r) then
         perform spanmq.wake(this);
     end if;
@@ -105,11 +101,7 @@ begin
         return;
     end if;
     for first in select r.group_key, min(r.lo) as id from unnest(runs) r group by r.group_key order by 2 loop
-        if this.is_unlogged then
-            perform spanmq.release_followers_unlogged(this.queue_id, first.group_key, first.id);
-        else
-            perform spanmq.release_followers(this.queue_id, first.group_key, first.id);
-        end if;
+        perform spanmq.release_followers(this.queue_id, first.group_key, first.id);
     end loop;
 end $$;
 
@@ -161,7 +153,7 @@ begin
                 using errcode = 'MQ002', hint = '0 is at once; null is as the policy says.';
         end if;
     end if;
-    runs := spanmq.gather_runs(spanmq.take_out_of(this, msg_ids, lease_id));
+    runs := spanmq.gather_runs(spanmq.take_out(this.queue_id, msg_ids, lease_id));
     if runs <> '{}' then
         if rule.retries or retry_in is not null and category is null then
             dead := spanmq.exhausted(this, runs, coalesce(rule.max_attempts, spanmq.attempts_of(policy)), 0);
@@ -174,7 +166,7 @@ begin
             retrying := array(select r from unnest(runs) u, unnest(spanmq.run_without(u, spanmq.ids_of(u.lo, u.n, u.ids) * dead)) r);
         end if;
         if retrying <> '{}' then
-            -- One draw for each block of ids: those of it who failed together come back together, and cost one span, and one failure.
+            -- One draw for each block of ids: those of it who failed together come back together, and cost one run, and one failure.
             for i in 1 .. cardinality(retrying) loop
                 run := retrying[i];
                 if run.lo / 256 is distinct from drawn_for or run.attempts is distinct from retrying[i - 1].attempts then
@@ -186,7 +178,7 @@ begin
                 run.vt := retry_at;
                 retrying[i] := run;
             end loop;
-            perform spanmq.give_back_of(this, retrying);
+            perform spanmq.return_to(this, retrying);
             perform spanmq.note_failure(this.queue_id, retrying, at_, 'retrying', reason);
         end if;
         if not this.has_plain_policy then
@@ -225,7 +217,7 @@ begin
     if category is null and reason.category = 'UNKNOWN' then
         reason.category := 'PERMANENT';
     end if;
-    runs := spanmq.gather_runs(spanmq.take_out_of(this, msg_ids, lease_id));
+    runs := spanmq.gather_runs(spanmq.take_out(this.queue_id, msg_ids, lease_id));
     if runs <> '{}' then
         perform spanmq.bury(this, runs, clock_timestamp(), reason);
         if not this.has_plain_policy then
@@ -246,9 +238,9 @@ declare
     runs spanmq.run[];
 begin
     perform spanmq.check_lease(lease_id, msg_ids);
-    runs := spanmq.join_runs(spanmq.take_out_of(this, msg_ids, lease_id));
+    runs := spanmq.join_runs(spanmq.take_out(this.queue_id, msg_ids, lease_id));
     if runs <> '{}' then
-        perform spanmq.give_back_of(this, array(select spanmq.undelivered(r) from unnest(runs) r));
+        perform spanmq.return_to(this, array(select spanmq.undelivered(r) from unnest(runs) r));
         if not this.has_plain_policy then
             perform spanmq.release_behind(this, runs);
         end if;
@@ -270,9 +262,6 @@ begin
     if seconds <= 0 then
         raise exception 'seconds must be more than 0, got: %', seconds using errcode = 'MQ002', hint = 'release() gives messages back.';
     end if;
-    if this.is_unlogged then
-        return spanmq.extend_lease_unlogged(this.queue_id, lease_id, until);
-    end if;
     return spanmq.extend_lease(this.queue_id, lease_id, until);
 end $$;
 
@@ -292,10 +281,6 @@ begin
     if seconds <= 0 then
         raise exception 'seconds must be more than 0, got: %', seconds using errcode = 'MQ002', hint = 'release() gives messages back.';
     end if;
-    if this.is_unlogged then
-        runs := spanmq.hold_messages_unlogged(this.queue_id, lease_id, msg_ids, until);
-    else
-        runs := spanmq.hold_messages(this.queue_id, lease_id, msg_ids, until);
-    end if;
+    runs := spanmq.hold_messages(this.queue_id, lease_id, msg_ids, until);
     return query select * from spanmq.outcomes(msg_ids, runs, '{}', 'held');
 end $$;

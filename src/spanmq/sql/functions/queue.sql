@@ -83,7 +83,7 @@ begin
                        case when unlogged then 'unlogged' end, this.queue_id);
     end if;
     perform spanmq.make_archive(a_name);
-    execute spanmq.view_text(q_name, this.queue_id, unlogged);
+    execute spanmq.view_text(q_name, this.queue_id);
     this.ids := coalesce(parent.ids, to_regclass(format('pgmq.%I', q_name || '_msg_id_seq')));
     insert into spanmq.queue (queue_id, name, is_partitioned, is_unlogged, ids, ids_filenode, queue_view, archive, is_subscription, uses_priority,
                               uses_limits)
@@ -94,6 +94,7 @@ begin
         returning * into this;
     execute format('create trigger spanmq_change instead of insert or update or delete on pgmq.%I'
                    ' for each row execute function spanmq.change_view(%s)', q_name, this.queue_id);
+    insert into spanmq.bound (queue_id, number, fresh_from, due_from) values (this.queue_id, 0, 0, '-infinity');
     if not is_subscription then
         perform spanmq.create_segment(this.queue_id, 1, this.segment_size, true);
     end if;
@@ -123,27 +124,29 @@ language plpgsql as $$
 declare
     q_name text := pgmq.format_table_name(this.folded_name, 'q');
 begin
-    execute spanmq.view_text(q_name, this.queue_id, this.is_unlogged);
+    execute spanmq.view_text(q_name, this.queue_id);
     execute format('create trigger spanmq_change instead of insert or update or delete on pgmq.%I'
                    ' for each row execute function spanmq.change_view(%s)', q_name, this.queue_id);
     update spanmq.queue q set queue_view = format('pgmq.%I', q_name)::regclass where q.queue_id = this.queue_id;
 end $$;
 
--- The view of a queue: each unsettled message with its true read_ct and vt. Look-ups by msg_id go through the log's key, scans
--- through the spans; both conditions stand in it so that the planner may choose.
-create or replace function spanmq.view_text(view_name text, queue_id int, unlogged boolean) returns text
+-- The view of a queue: each unsettled message with its read_ct and vt. Look-ups by msg_id go through the log's key, scans through the runs;
+-- both conditions stand in it so that the planner may choose.
+create or replace function spanmq.view_text(view_name text, queue_id int) returns text
 language sql immutable as $$
     select format($view$
         create view pgmq.%1$I as
-        select l.msg_id, s.attempts as read_ct, l.enqueued_at, s.last_read_at,
-               coalesce(s.vt, l.enqueued_at) as vt, l.message, l.headers
-        from spanmq.span%3$s s
-        join spanmq.log_%2$s l on l.msg_id >= s.lo and l.msg_id < coalesce(upper(s.ids), s.lo + s.n)
-             and s.lo >= l.msg_id - l.msg_id %% 256 and s.lo <= l.msg_id and (s.ids is null or s.ids @> l.msg_id)
-        where s.queue_id = %2$s
-          and (s.lease_id = 0 or not exists (
-                select from spanmq.settled%3$s x where x.queue_id = %2$s and x.lease_id = s.lease_id and x.msg_id = l.msg_id))
-        $view$, view_name, queue_id, case when unlogged then '_unlogged' else '' end)
+        select l.msg_id, 0 as read_ct, l.enqueued_at, null::timestamptz as last_read_at, l.enqueued_at as vt, l.message, l.headers
+        from spanmq.fresh f
+        join spanmq.log_%2$s l on l.msg_id >= f.lo and l.msg_id < f.lo + f.n and f.lo > l.msg_id - 10 and f.lo <= l.msg_id
+        where f.queue_id = %2$s
+        union all
+        select l.msg_id, h.attempts, l.enqueued_at, h.last_read_at, h.vt, l.message, l.headers
+        from spanmq.held h
+        join spanmq.log_%2$s l on l.msg_id >= h.lo and l.msg_id < h.lo + h.n and h.lo >= l.msg_id - l.msg_id %% 256 and h.lo <= l.msg_id
+        where h.queue_id = %2$s
+          and (h.n = 1 or h.lease_id = 0 or not exists (select from spanmq.done d where d.queue_id = %2$s and d.msg_id = l.msg_id))
+        $view$, view_name, queue_id)
 $$;
 
 -- `update pgmq.q_x set vt = ...` and `delete from pgmq.q_x` do what set_vt() and delete() do. The rest raises MQ004.
@@ -299,13 +302,9 @@ begin
     else
         execute format('drop table spanmq.log_%s', this.queue_id);
     end if;
-    if this.is_unlogged then
-        perform spanmq.purge_unlogged(this.queue_id);
-        perform spanmq.forget_all_duplicates_unlogged(this.queue_id);
-    else
-        perform spanmq.purge(this.queue_id);
-        perform spanmq.forget_all_duplicates(this.queue_id);
-    end if;
+    perform spanmq.purge(this.queue_id);
+    delete from spanmq.bound b where b.queue_id = this.queue_id;
+    perform spanmq.forget_all_duplicates(this.queue_id);
     perform spanmq.forget_failures(this.queue_id, 9223372036854775807);
     perform spanmq.forget_dead_letters(this.queue_id);
     perform spanmq.drop_notify_clock(this.queue_id);

@@ -6,6 +6,124 @@ language sql volatile as $$
     select (extract(epoch from at_) * 1000)::bigint << 20 | (nextval('spanmq.lease_number') & 1048575)
 $$;
 
+-- Leases the first visible message until then (null: as the queue's policy says), where that is a fresh one and the queue has no limits: the
+-- usual case in few steps. msg_id is null in every other case, errors included; enqueued_at if the message has no row in the log.
+create or replace function spanmq.claim_one(queue_name text, lease bigint, until timestamptz, at_ timestamptz) returns pgmq.leased_message
+language plpgsql as $$
+declare
+    this_queue int;
+    log_name text;
+    log_lo bigint;
+    log_hi bigint;
+    lane int;
+    fresh_from bigint;
+    due_from timestamptz;
+    id bigint;
+    n int;
+    hash bigint;
+    key text;
+    logged spanmq.logged;
+begin
+    select q.queue_id, q.log_name, q.log_lo, q.log_hi, q.lane, coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9))), b.fresh_from, b.due_from
+        into this_queue, log_name, log_lo, log_hi, lane, until, fresh_from, due_from
+        from spanmq.queue q
+        cross join lateral (
+            select b.fresh_from, b.due_from from spanmq.bound b where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
+        where q.folded_name = lower(queue_name) and q.is_plain
+          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
+    if not found then
+        return null;
+    end if;
+    delete from spanmq.fresh f
+        where f.ctid = (
+            select k.ctid from spanmq.fresh k
+            where k.queue_id = this_queue and k.lo >= fresh_from
+              and not exists (select from spanmq.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_)
+            order by k.queue_id, k.lo limit 1 for update skip locked)
+        returning f.lo, f.n, f.group_hash, f.group_key into id, n, hash, key;
+    if not found then
+        return null;
+    end if;
+    if n > 1 then
+        insert into spanmq.fresh (queue_id, lo, n, group_hash, group_key) values (this_queue, id + 1, n - 1, hash, key);
+    end if;
+    insert into spanmq.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, group_hash, group_key)
+        values (this_queue, id, 1, lease, 1, greatest(until, clock_timestamp()), at_, hash, key);
+    if lane is not null and id between log_lo and log_hi then
+        logged := spanmq.fetch_by_lane(lane, id);
+    else
+        logged := spanmq.fetch_one(this_queue, id, case when id between log_lo and log_hi then log_name end);
+    end if;
+    return (id, 1, logged.enqueued_at, at_, until, logged.message, logged.headers, lease, 1, 1, key, null::text)::pgmq.leased_message;
+end $$;
+
+-- As claim_one(), for several messages. Null in every case but the usual one, that no held message is visible.
+create or replace function spanmq.claim_first(queue_name text, quantity int, lease bigint, until timestamptz, at_ timestamptz) returns spanmq.claimed
+language plpgsql as $$
+declare
+    this record;
+    wanted_rows bigint := (quantity + 9) / 10;
+    gone record;
+    first_id bigint;
+    taken int := 0;
+    is_unbroken boolean := true;
+    runs spanmq.run[];
+begin
+    select q.queue_id, q.log_lo, q.log_hi, q.log_name, b.fresh_from, b.due_from,
+           coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9))) as until
+        into this
+        from spanmq.queue q
+        cross join lateral (
+            select b.fresh_from, b.due_from from spanmq.bound b where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
+        where q.folded_name = lower(queue_name) and q.is_plain and quantity > 0
+          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
+    if not found then
+        return null;
+    end if;
+    loop
+        with gone as (
+            delete from spanmq.fresh f
+                where f.ctid = any (array(
+                    select k.ctid from spanmq.fresh k
+                    where k.queue_id = this.queue_id and k.lo >= this.fresh_from
+                      and not exists (select from spanmq.held h where h.queue_id + 0 = this.queue_id and h.vt >= this.due_from and h.vt <= at_)
+                    order by k.queue_id, k.lo limit wanted_rows for update skip locked))
+                returning f.*)
+        select count(*) as n_rows, sum(g.n)::int as n, min(g.lo) as lo, max(g.lo + g.n) as end_id, bool_and(g.group_key is null) as is_plain,
+               array_agg((g.lo, g.n, null, 0, 0, null, null, g.group_hash, g.group_key, g.priority)::spanmq.run order by g.lo) as runs
+            into gone from gone g;
+        exit when gone.n is null;
+        first_id := coalesce(first_id, gone.lo);
+        runs := runs || gone.runs;
+        taken := taken + gone.n;
+        is_unbroken := is_unbroken and gone.is_plain and gone.end_id - first_id = taken;
+        exit when taken >= quantity or gone.n_rows < wanted_rows;
+        this.fresh_from := gone.end_id;
+        -- As many rows as would do if they were like those; no more than four times as many.
+        wanted_rows := greatest((quantity - taken + 9) / 10, least((quantity - taken)::bigint * gone.n_rows / gone.n, 4 * gone.n_rows));
+    end loop;
+    if taken = 0 then
+        return null;
+    elsif is_unbroken then
+        if taken > quantity then
+            insert into spanmq.fresh (queue_id, lo, n) select this.queue_id, t.lo, t.n from spanmq.tens(first_id + quantity, first_id + taken - 1) t;
+            taken := quantity;
+        end if;
+        -- A row for each block of 256 ids that they touch.
+        insert into spanmq.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at)
+            select this.queue_id, greatest(first_id, block * 256),
+                   (least(first_id + taken, block * 256 + 256) - greatest(first_id, block * 256))::int,
+                   lease, 1, greatest(this.until, clock_timestamp()), at_
+            from generate_series(first_id / 256, (first_id + taken - 1) / 256) block;
+        return (this.queue_id, first_id, taken, this.until,
+                case when first_id > this.log_lo and first_id + taken - 1 <= this.log_hi then this.log_name
+                     else spanmq.log_of(this.queue_id, first_id, first_id + taken - 1) end, null::spanmq.run[])::spanmq.claimed;
+    end if;
+    runs := spanmq.keep_first(this.queue_id, runs, quantity);
+    perform spanmq.hold(this.queue_id, runs, lease, this.until, at_);
+    return (this.queue_id, null::bigint, null::int, this.until, null::text, runs)::spanmq.claimed;
+end $$;
+
 -- Leases up to qty visible messages for vt seconds, lowest ids first, and returns them in that order.
 -- `conditional`: only messages that contain it (message @> conditional), which looks at every visible message before them.
 create or replace function pgmq.read(queue_name text, vt integer, qty integer, conditional jsonb default '{}')
@@ -17,95 +135,50 @@ declare
     until timestamptz := at_ + make_interval(secs => vt);
     lease bigint := spanmq.new_lease(at_);
     one pgmq.leased_message;
-    first spanmq.leased_run;
+    claimed spanmq.claimed;
     this spanmq.queue;
     runs spanmq.run[];
     n int;
 begin
-    if conditional = '{}' and until is not null then
-        if qty = 1 then
-            one := spanmq.lease_one(queue_name, lease, until, at_);
-            if one.enqueued_at is not null then
-                return next (one.msg_id, one.read_ct, one.enqueued_at, at_, until, one.message, one.headers)::pgmq.message_record;
+    if qty = 1 and conditional = '{}' and until is not null then
+        one := spanmq.claim_one(queue_name, lease, until, at_);
+        if one.enqueued_at is not null then
+            return next (one.msg_id, 1, one.enqueued_at, at_, until, one.message, one.headers)::pgmq.message_record;
+            return;
+        elsif one.msg_id is not null then
+            runs := spanmq.blocks(one.msg_id, one.msg_id);
+        end if;
+    elsif conditional = '{}' and until is not null then
+        claimed := spanmq.claim_first(queue_name, qty, lease, until, at_);
+        if claimed.lo is not null then
+            return query execute
+                'select msg_id, 1, enqueued_at, $3, $4, message, headers from spanmq.' || quote_ident(claimed.log_name)
+                || ' where msg_id >= $1 and msg_id < $2 order by msg_id'
+                using claimed.lo, claimed.lo + claimed.n, at_, until;
+            get diagnostics n = row_count;
+            if n = claimed.n then
                 return;
             end if;
-            first.lo := one.msg_id;
-            first.n := 1;
-            n := 0;
-        else
-            first := spanmq.lease_first(queue_name, qty, lease, until, at_);
-            if first.lo is not null then
-                return query execute format(
-                        'select msg_id, $3, enqueued_at, $4, $5, message, headers from spanmq.%I where msg_id >= $1 and msg_id < $2 order by msg_id',
-                        first.log_name)
-                    using first.lo, first.lo + first.n, first.attempt, at_, until;
-                get diagnostics n = row_count;
-                if n = first.n then
-                    return;
-                end if;
-            end if;
+            runs := spanmq.blocks(claimed.lo, claimed.lo + claimed.n - 1);
         end if;
-        if first.lo is not null then
-            -- Some have no row in the log.
-            runs := array[(first.lo, first.n, null, 0, 0, null, null, null, null, null)::spanmq.run];
-        end if;
+        runs := coalesce(runs, claimed.runs);
     end if;
     this := spanmq.find_queue(queue_name, 'update');
     if runs is null then
-        perform spanmq.check_quantity(qty), spanmq.after(vt, 'vt');
-        runs := spanmq.claim_of(this, qty, lease, until, at_, 1, conditional);
+        until := spanmq.after(vt, 'vt', at_);
+        perform spanmq.check_quantity(qty);
+        runs := spanmq.claim(this, qty, lease, until, at_, 1, conditional);
+    end if;
+    if n is null then
         return query select * from spanmq.fetch(this.queue_id, runs, 1, at_, until, true);
         get diagnostics n = row_count;
     end if;
-    if n < (select sum(r.n) from unnest(runs) r) then
+    if n < spanmq.count_runs(runs) then
         perform spanmq.settle_missing(this, runs);
         if n = 0 then
             return query select * from pgmq.read(queue_name, vt, qty, conditional);
         end if;
     end if;
-end $$;
-
--- Dispatches a claim: of a plain or an unlogged queue, of any message or of those that match.
-create or replace function spanmq.claim_of(
-    this spanmq.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, conditional jsonb
-) returns spanmq.run[]
-language plpgsql as $$
-begin
-    if this.max_attempts is not null or this.uses_limits then
-        return spanmq.claim_screened(this, quantity, lease, until, at_, slots, conditional, null);
-    elsif not this.is_plain then
-        return spanmq.claim_special(this, quantity, lease, until, at_, slots, conditional, null);
-    elsif conditional <> '{}' and this.is_unlogged then
-        return spanmq.claim_matching_unlogged(this.queue_id, quantity, lease, until, at_, conditional);
-    elsif conditional <> '{}' then
-        return spanmq.claim_matching(this.queue_id, quantity, lease, until, at_, conditional);
-    elsif this.is_unlogged then
-        return spanmq.claim_unlogged(this.queue_id, quantity, lease, until, at_, slots);
-    end if;
-    return spanmq.claim(this.queue_id, quantity, lease, until, at_, slots);
-end $$;
-
--- As claim_of(), for receive(): where the policy sets no number of attempts its default holds, which PGMQ's read() does not have. Only what
--- comes from leases that ran out is looked through, and that only for its last attempts: all else costs what it costs in PGMQ's way.
-create or replace function spanmq.claim_limited(this spanmq.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int)
-returns spanmq.run[]
-language plpgsql as $$
-declare
-    runs spanmq.run[] := spanmq.claim_of(this, quantity, lease, until, at_, slots, null);
-    run spanmq.run;
-begin
-    if this.max_attempts is not null then
-        return runs;
-    end if;
-    foreach run in array runs loop
-        if run.lease_id <> 0 and run.attempts >= spanmq.default_attempts() - 2 then
-            this.max_attempts := spanmq.attempts_of(spanmq.policy_of(this.queue_id));
-            exit when this.max_attempts is null;
-            runs := spanmq.screen(this, runs, lease, until, at_, null);
-            return case when runs = '{}' then spanmq.claim_screened(this, quantity, lease, until, at_, slots, null, null) else runs end;
-        end if;
-    end loop;
-    return runs;
 end $$;
 
 -- Takes up to qty visible messages out of the queue for good and returns them.
@@ -119,7 +192,7 @@ declare
     n int;
 begin
     perform spanmq.check_quantity(qty);
-    runs := spanmq.claim_of(this, qty, null, null, at_, 1, null);
+    runs := spanmq.claim(this, qty, null, null, at_, 1);
     return query select * from spanmq.fetch(this.queue_id, runs, 0, null, null, true);
     get diagnostics n = row_count;
     if n < spanmq.count_runs(runs) then
@@ -140,73 +213,53 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
     at_ timestamptz := clock_timestamp();
-    -- Null without a lease: lease_one() and lease_first() know the policy's. Of nulls greatest() takes no notice.
-    until timestamptz := case when lease is not null then at_ + make_interval(secs => least(greatest(lease, -3e9), 3e9)) end;
     lease_id bigint := spanmq.new_lease(at_);
+    until timestamptz := case when lease between -3e9 and 3e9 then at_ + make_interval(secs => lease) end;
     one pgmq.leased_message;
-    first spanmq.leased_run;
-    logged spanmq.logged;
+    claimed spanmq.claimed;
     this spanmq.queue;
     runs spanmq.run[];
     n int;
 begin
-    -- A lease that no time can hold goes the long way, where it is refused.
-    if slots = 1 and (lease between -3e9 and 3e9) is not false then
-        if qty = 1 then
-            one := spanmq.lease_one(queue, lease_id, until, at_);
-            if one.enqueued_at is not null then
-                return next one;
+    if qty = 1 and slots = 1 and (lease is null or until is not null) then
+        one := spanmq.claim_one(queue, lease_id, until, at_);
+        if one.enqueued_at is not null then
+            return next one;
+            return;
+        elsif one.msg_id is not null then
+            runs := spanmq.blocks(one.msg_id, one.msg_id);
+        end if;
+    elsif slots = 1 and (lease is null or until is not null) then
+        claimed := spanmq.claim_first(queue, qty, lease_id, until, at_);
+        until := coalesce(claimed.until, until);
+        if claimed.lo is not null then
+            return query execute
+                'select msg_id, 1, enqueued_at, $3, $4, message, headers, $5, 1, 1, headers->>''x-pgmq-group'', null::text from spanmq.'
+                || quote_ident(claimed.log_name) || ' where msg_id >= $1 and msg_id < $2 order by msg_id'
+                using claimed.lo, claimed.lo + claimed.n, at_, claimed.until, lease_id;
+            get diagnostics n = row_count;
+            if n = claimed.n then
                 return;
             end if;
-            first.lo := one.msg_id;
-            first.n := 1;
-            n := 0;
-        else
-            first := spanmq.lease_first(queue, qty, lease_id, until, at_);
-            if first.n = 1 and first.lane is not null then
-                -- There was one, and to read one by its lane is quicker than a statement of its own.
-                logged := spanmq.fetch_by_lane(first.lane, first.lo);
-                if logged.enqueued_at is not null then
-                    return next (first.lo, first.attempt, logged.enqueued_at, at_, first.until, logged.message, logged.headers, lease_id, 1, first.attempt,
-                                 logged.headers->>'x-pgmq-group',
-                                 case when first.attempt > 1 then spanmq.last_error(first.queue_id, first.lo) end)::pgmq.leased_message;
-                    return;
-                end if;
-                n := 0;
-            elsif first.lo is not null then
-                return query execute format(
-                        'select msg_id, $3, enqueued_at, $4, $5, message, headers, $6, 1, $3, headers->>''x-pgmq-group'', %s'
-                        ' from spanmq.%I where msg_id >= $1 and msg_id < $2 order by msg_id',
-                        case when first.attempt > 1 then format('spanmq.last_error(%s, msg_id)', first.queue_id) else 'null::text' end,
-                        first.log_name)
-                    using first.lo, first.lo + first.n, first.attempt, at_, first.until, lease_id;
-                get diagnostics n = row_count;
-                if n = first.n then
-                    return;
-                end if;
-            end if;
+            runs := spanmq.blocks(claimed.lo, claimed.lo + claimed.n - 1);
         end if;
-        if first.lo is not null then
-            -- Some have no row in the log.
-            runs := array[(first.lo, first.n, null, 0, 0, null, null, null, null, null)::spanmq.run];
-        end if;
+        runs := coalesce(runs, claimed.runs);
     end if;
     this := spanmq.find_queue(queue, 'update');
     if runs is null then
-        if lease is null then
-            lease := least(this.lease, 3e9);
-            until := at_ + make_interval(secs => lease);
-        end if;
-        perform spanmq.check_quantity(qty), spanmq.after(lease, 'lease');
+        until := spanmq.after(coalesce(lease, least(this.lease, 3e9)), 'lease', at_);
+        perform spanmq.check_quantity(qty);
         if slots is null or slots < 1 then
             raise exception 'slots must be at least 1, got: %', slots
                 using errcode = 'MQ002', hint = '1 where one transaction settles the whole batch.';
         end if;
         runs := spanmq.claim_limited(this, qty, lease_id, until, at_, slots);
+    end if;
+    if n is null then
         return query select * from spanmq.fetch_leased(this.queue_id, runs, at_, until, lease_id, slots, not spanmq.goes_by_priority(this));
         get diagnostics n = row_count;
     end if;
-    if n < (select sum(r.n) from unnest(runs) r) then
+    if n < spanmq.count_runs(runs) then
         perform spanmq.settle_missing(this, runs);
         if n = 0 then
             return query select * from pgmq.receive(queue, qty, lease, slots);

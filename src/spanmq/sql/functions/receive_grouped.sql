@@ -1,23 +1,5 @@
 -- The grouped reads of PGMQ, over ordered groups (group.sql).
 
--- The usual case of a read of one message. Null in every other case; errors are left to read_groups(), too.
-create or replace function spanmq.read_head(queue_name text, vt int, qty int) returns pgmq.message_record
-language plpgsql as $$
-declare
-    at_ timestamptz := clock_timestamp();
-    one pgmq.message_record;
-begin
-    if qty = 1 and vt is not null then
-        one := spanmq.lease_head(queue_name, spanmq.new_lease(at_), at_ + make_interval(secs => vt), at_);
-        if one.enqueued_at is null and one.msg_id is not null then
-            perform spanmq.settle_missing(spanmq.find_queue(queue_name, 'update'),
-                                          array[(one.msg_id, 1, null, 0, 0, null, null, null, null, null)::spanmq.run]);
-            return null;
-        end if;
-    end if;
-    return one;
-end $$;
-
 create or replace function spanmq.read_groups(queue_name text, vt int, qty int, mode text) returns setof pgmq.message_record
 language plpgsql as $$
 declare
@@ -28,12 +10,8 @@ declare
     n int;
 begin
     perform spanmq.check_quantity(qty);
-    until := spanmq.after(vt, 'vt');
-    if this.max_attempts is not null or this.uses_limits then
-        runs := spanmq.claim_screened(this, qty, spanmq.new_lease(at_), until, at_, 1, null, mode);
-    else
-        runs := spanmq.claim_special(this, qty, spanmq.new_lease(at_), until, at_, 1, null, mode);
-    end if;
+    until := spanmq.after(vt, 'vt', at_);
+    runs := spanmq.claim(this, qty, spanmq.new_lease(at_), until, at_, 1, '{}', mode);
     return query select * from spanmq.fetch(this.queue_id, runs, 1, at_, until, mode <> 'rr');
     get diagnostics n = row_count;
     if n < spanmq.count_runs(runs) then
@@ -48,13 +26,7 @@ end $$;
 create or replace function pgmq.read_grouped(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
-declare
-    one pgmq.message_record := spanmq.read_head(queue_name, vt, qty);
 begin
-    if one.msg_id is not null then
-        return next one;
-        return;
-    end if;
     return query select * from spanmq.read_groups(queue_name, vt, qty, 'fill');
 end $$;
 
@@ -62,13 +34,7 @@ end $$;
 create or replace function pgmq.read_grouped_rr(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
-declare
-    one pgmq.message_record := spanmq.read_head(queue_name, vt, qty);
 begin
-    if one.msg_id is not null then
-        return next one;
-        return;
-    end if;
     return query select * from spanmq.read_groups(queue_name, vt, qty, 'rr');
 end $$;
 
@@ -76,13 +42,7 @@ end $$;
 create or replace function pgmq.read_grouped_head(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
-declare
-    one pgmq.message_record := spanmq.read_head(queue_name, vt, qty);
 begin
-    if one.msg_id is not null then
-        return next one;
-        return;
-    end if;
     return query select * from spanmq.read_groups(queue_name, vt, qty, 'head');
 end $$;
 

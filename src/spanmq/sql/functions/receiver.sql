@@ -94,20 +94,12 @@ begin
     end if;
     lease := -spanmq.new_lease(at_);
     -- A time that every driver can read, and no lease lives to see.
-    perform spanmq.claim_of(this, qty, lease, '9999-12-30 00:00+00', at_, 1, null);
+    perform spanmq.claim(this, qty, lease, '9999-12-30 00:00+00', at_, 1);
     for step in 1 .. 2 loop
-        if this.is_unlogged then
-            select * into held from spanmq.list_held_unlogged(this.queue_id, lease);
-        else
-            select * into held from spanmq.list_held(this.queue_id, lease);
-        end if;
+        select * into held from spanmq.list_batch(this.queue_id, lease);
         exit when last_id is null or held.his[cardinality(held.his)] <= last_id;
         exit when held.n = 0;
-        if this.is_unlogged then
-            perform spanmq.free_held_unlogged(this.queue_id, lease, last_id);
-        else
-            perform spanmq.free_held(this.queue_id, lease, last_id);
-        end if;
+        perform spanmq.free_batch(this.queue_id, lease, last_id);
     end loop;
     if held.n = 0 then
         return receiver_claim.settled;
@@ -133,18 +125,12 @@ begin
         where b.receiver_id = receiver and b.batch <= settle_batches.settled and b.state = 'claimed' order by b.batch for update
     loop
         if this.archive_on_ack then
-            if this.is_unlogged then
-                runs := spanmq.take_held_unlogged(this.queue_id, batch.lease_id);
-            else
-                runs := spanmq.take_held(this.queue_id, batch.lease_id);
-            end if;
+            runs := spanmq.take_batch(this.queue_id, batch.lease_id);
             if runs <> '{}' then
                 perform spanmq.copy_to_archive(this, runs);
             end if;
-        elsif this.is_unlogged then
-            perform spanmq.drop_held_unlogged(this.queue_id, batch.lease_id);
         else
-            perform spanmq.drop_held(this.queue_id, batch.lease_id);
+            delete from spanmq.held h where h.queue_id + 0 = this.queue_id and h.lease_id = batch.lease_id and h.lease_id <> 0;
         end if;
         update spanmq.receiver_batch b set state = 'settled' where b.receiver_id = receiver and b.batch = batch.batch;
     end loop;
@@ -199,8 +185,8 @@ declare
 begin
     log_table := case when has_schema_privilege(spanmq.caller(), 'spanmq', 'usage')
                            and has_table_privilege(spanmq.caller(), format('spanmq.%I', name), 'select') then name end;
-    execute format('select min(s.lo) from spanmq.%I s where s.queue_id = $1', case when this.is_unlogged then 'span_unlogged' else 'span' end)
-        into first_id using this.queue_id;
+    first_id := least((select min(f.lo) from spanmq.fresh f where f.queue_id = this.queue_id),
+                      (select min(h.lo) from spanmq.held h where h.queue_id = this.queue_id));
     last_id := spanmq.drawn_from(this.ids);
     first_id := coalesce(first_id, last_id + 1);
     return next;
@@ -276,16 +262,11 @@ begin
     for batch in
         select * from spanmq.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed' order by b.batch for update
     loop
-        if this.is_unlogged then
-            perform spanmq.free_held_unlogged(this.queue_id, batch.lease_id, 0);
-        else
-            perform spanmq.free_held(this.queue_id, batch.lease_id, 0);
-        end if;
+        perform spanmq.free_batch(this.queue_id, batch.lease_id, 0);
         update spanmq.receiver_batch b set state = 'released' where b.receiver_id = reader.receiver_id and b.batch = batch.batch;
         released := released + batch.n;
     end loop;
     update spanmq.receiver r set state = 'released', incarnation = r.incarnation + 1 where r.receiver_id = reader.receiver_id;
-    perform spanmq.forget_hint(this.queue_id);
     return released;
 end $$;
 
@@ -294,4 +275,42 @@ create or replace function spanmq.lose_batches(this_queue int) returns void
 language plpgsql as $$
 begin
     update spanmq.receiver_batch b set state = 'lost' where b.queue_id = this_queue and b.state = 'claimed';
+end $$;
+
+-- Takes the messages of a batch out of the queue and returns them as runs.
+create or replace function spanmq.take_batch(this_queue int, lease bigint) returns spanmq.run[]
+language plpgsql as $$
+declare
+    runs spanmq.run[];
+begin
+    with gone as (
+        delete from spanmq.held h where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0 returning spanmq.run_of(h) as run)
+    select coalesce(array_agg(g.run order by (g.run).lo), '{}') into runs from gone g;
+    return runs;
+end $$;
+
+-- Gives messages back that a batch held, those over `after_id`: visible, and the attempt is not counted.
+create or replace function spanmq.free_batch(this_queue int, lease bigint, after_id bigint) returns void
+language plpgsql as $$
+declare
+    runs spanmq.run[] := spanmq.take_batch(this_queue, lease);
+    freed int8multirange := int8multirange(int8range(after_id + 1, null));
+begin
+    perform spanmq.give_back(this_queue, array(select spanmq.undelivered(r) from unnest(spanmq.runs_among(runs, freed)) r));
+    perform spanmq.put_back(this_queue, spanmq.runs_among(runs, int8multirange(int8range(null, after_id, '[]'))));
+end $$;
+
+-- The ids that a batch holds, as runs without gaps: los, his and attempts of one length, ascending.
+create or replace function spanmq.list_batch(this_queue int, lease bigint, out los bigint[], out his bigint[], out attempts int[], out n bigint)
+language plpgsql as $$
+begin
+    select array_agg(i.lo order by i.lo), array_agg(i.hi order by i.lo), array_agg(i.attempts order by i.lo), coalesce(sum(i.hi - i.lo + 1), 0)
+        into los, his, attempts, n
+        from (select min(p.lo) as lo, max(p.end_id) - 1 as hi, p.attempts
+              from (select q.*, sum(case when q.follows then 0 else 1 end) over (order by q.lo) as island
+                    from (select h.lo, h.lo + h.n as end_id, h.attempts,
+                                 coalesce(lag(h.lo + h.n) over w = h.lo and lag(h.attempts) over w = h.attempts, false) as follows
+                          from spanmq.held h where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0
+                          window w as (order by h.lo)) q) p
+              group by p.island, p.attempts) i;
 end $$;

@@ -25,14 +25,10 @@ begin
     for batch in
         select * from spanmq.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed' order by b.batch for update
     loop
-        runs := spanmq.join_runs(spanmq.take_out_of(this, msg_ids, batch.lease_id));
+        runs := spanmq.join_runs(spanmq.take_out(this.queue_id, msg_ids, batch.lease_id));
         continue when runs = '{}';
         rejected := rejected + spanmq.bury(this, runs, clock_timestamp(), reason);
-        if this.is_unlogged then
-            select * into held from spanmq.list_held_unlogged(this.queue_id, batch.lease_id);
-        else
-            select * into held from spanmq.list_held(this.queue_id, batch.lease_id);
-        end if;
+        select * into held from spanmq.list_batch(this.queue_id, batch.lease_id);
         -- One that is empty now stays, with its number: the checkpoint may have its offset.
         update spanmq.receiver_batch b
             set n = held.n, los = coalesce(held.los, '{}'), his = coalesce(held.his, '{}'), attempts = coalesce(held.attempts, '{}')

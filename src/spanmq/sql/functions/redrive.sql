@@ -139,11 +139,7 @@ begin
             on conflict do nothing;
     end if;
     perform spanmq.write_again(this, letters);
-    if this.is_unlogged then
-        perform spanmq.insert_revived_unlogged(this.queue_id, letters, visible_from, rate, at_);
-    else
-        perform spanmq.insert_revived(this.queue_id, letters, visible_from, rate, at_);
-    end if;
+    perform spanmq.give_back(this.queue_id, spanmq.revived_runs(letters, visible_from, rate));
     delete from spanmq.blocked_group b using unnest(letters) l
         where l.group_key is not null and b.queue_id = this.queue_id and b.group_hash = hashtextextended(l.group_key, 0) and b.msg_id = l.msg_id;
     update spanmq.dead_letter d set redriven_at = at_, redriven_as = d.msg_id
@@ -151,7 +147,6 @@ begin
     for changed in select l.category, count(*) as n from unnest(letters) l group by l.category order by l.category loop
         perform spanmq.count_dead(this.queue_id, changed.category, -changed.n);
     end loop;
-    perform spanmq.forget_hint(this.queue_id);
     -- Not announce(): subscribers have nothing of it.
     if this.notify_ms is not null then
         perform spanmq.notify(this);
@@ -202,10 +197,7 @@ begin
     for round in 1 .. 10 loop
         this := spanmq.segment_of(this_queue, id);
         if this.lo is null then
-            -- Twice: the lock of the queue's row comes first, and how far the segment reaches back is known when it is made.
-            perform spanmq.take_back_settled(this_queue, id);
             this := spanmq.create_gap_segment(this_queue, id);
-            perform spanmq.take_back_settled(this_queue, this.lo);
         end if;
         begin
             foreach log_name in array array_remove(array[this.log_name, this.copy_name, this.old_name], null) loop
@@ -223,8 +215,6 @@ begin
         end if;
         if found and (held.log_name, held.copy_name, held.old_name) is not distinct from (this.log_name, this.copy_name, this.old_name) then
             if held.state <> 'open' or held.settled_at_xid is not null then
-                -- All of the segment: who brings a lower id back finds no note to take away.
-                perform spanmq.take_back_settled(this_queue, this.lo);
                 update spanmq.segment s set state = 'open', settled_at_xid = null where s.queue_id = this_queue and s.lo = this.lo
                     returning * into held;
             end if;
@@ -253,3 +243,14 @@ begin
     update spanmq.segment s set n_rows = 1 where s.queue_id = this_queue and s.lo = this.lo and s.n_rows > 1 and s.created_at >= now();
     return this;
 end $$;
+
+-- Dead letters as runs that were never delivered, each visible at its own time.
+create or replace function spanmq.revived_runs(letters spanmq.revived[], visible_from timestamptz, rate double precision) returns spanmq.run[]
+language sql immutable as $$
+    select array(
+        select (min(m.msg_id), count(*), null, 0, 0, m.vt, null, hashtextextended(m.group_key, 0), m.group_key, m.priority)::spanmq.run
+        from (select u.*, u.msg_id - row_number() over (partition by u.group_key, u.priority, u.vt order by u.msg_id) as island
+              from (select l.msg_id, l.group_key, l.priority, spanmq.visible_at(visible_from, rate, l.ordinality) as vt
+                    from unnest(letters) with ordinality l) u) m
+        group by m.group_key, m.priority, m.vt, m.island)
+$$;

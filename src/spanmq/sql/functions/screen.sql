@@ -3,32 +3,13 @@
 --
 -- A lease that ran out tells that whoever had it died or overslept, perhaps because of one of its messages. So what comes from such
 -- a lease is delivered by itself, in halves of what is left of the lease, and alone for its last two attempts: then a message
--- that kills its worker takes no others along. What is not delivered stays what it was, a span of the lease that ran out.
+-- that kills its worker takes no others along. What is not delivered stays a run of the lease that ran out.
 
--- As claim_special(), without messages that have expired or have no attempt left: these become dead letters. Never waits.
-create or replace function spanmq.claim_screened(
-    this spanmq.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, conditional jsonb, mode text
-) returns spanmq.run[]
-language plpgsql as $$
-declare
-    runs spanmq.run[];
-begin
-    -- Bounded, for a backlog may have expired: the next call goes on, and maintain() takes thousands at a time.
-    for round in 1 .. 50 loop
-        runs := spanmq.claim_special(this, quantity, lease, until, at_, slots, conditional, mode);
-        exit when runs = '{}';
-        runs := spanmq.screen(this, runs, lease, until, at_, mode);
-        exit when runs <> '{}';
-    end loop;
-    perform spanmq.disown(this, runs, at_, mode);
-    return runs;
-end $$;
-
--- What may be delivered of the runs that a claim has leased (lease null: taken out); the rest it dead-letters or gives back.
+-- What may be delivered of the runs that a claim has taken, to be leased or (`leases` false) for good; the rest is dead-lettered or goes back.
 -- In order (the policy's, or a grouped read's): behind what goes back nothing of its group is delivered, nor behind what becomes a
 -- dead letter, if the policy lets groups wait for those.
 create or replace function spanmq.screen(
-    this spanmq.queue, runs spanmq.run[], lease bigint, until timestamptz, at_ timestamptz, mode text
+    this spanmq.queue, runs spanmq.run[], leases boolean, at_ timestamptz, mode text
 ) returns spanmq.run[]
 language plpgsql as $$
 declare
@@ -103,14 +84,14 @@ begin
     foreach run in array runs loop
         foreach piece in array spanmq.run_without(run, spanmq.ids_of(run.lo, run.n, run.ids) * (expired + dead + waiting)) loop
             if is_late is null then
-                is_late := piece.lease_id <> 0 and lease is not null and (this.max_attempts is not null or piece.lo <@ alone);
+                is_late := piece.lease_id <> 0 and leases and (this.max_attempts is not null or piece.lo <@ alone);
                 late_lease := piece.lease_id;
                 room := case
                     when is_late and piece.lo <@ alone then 1
                     when is_late then ceil((select sum(l.n) from unnest(late) l where l.lease_id = late_lease) / 2.0) end;
             end if;
             key := coalesce('=' || piece.group_key, '');
-            if lease is null then
+            if not leases then
                 kept := kept || piece;
             elsif is_ordered and key = any (held) then
                 back := back || piece;
@@ -132,19 +113,9 @@ begin
             end if;
         end loop;
     end loop;
-    if lease is not null then
-        if this.is_unlogged then
-            perform spanmq.lease_again_unlogged(this.queue_id, kept, back, lease, until, at_);
-        else
-            perform spanmq.lease_again(this.queue_id, kept, back, lease, until, at_);
-        end if;
-    elsif back <> '{}' and this.is_unlogged then
-        perform spanmq.lease_again_unlogged(this.queue_id, '{}', back, null, null, at_);
-    elsif back <> '{}' then
-        perform spanmq.lease_again(this.queue_id, '{}', back, null, null, at_);
-    end if;
+    perform spanmq.put_back(this.queue_id, back);
     late := array(select r from unnest(kept) r where r.lease_id <> 0);
-    if late <> '{}' and lease is not null then
+    if late <> '{}' and leases then
         perform spanmq.note_failure(this.queue_id, late, at_, 'expired', spanmq.lease_ran_out('the lease ran out'));
     end if;
     return kept;
@@ -218,7 +189,8 @@ begin
             run := (spanmq.run_without(run, int8multirange(int8range(run.lo, run.lo, '[]'))))[1];
         end if;
         run.lease_id := 0;
-        result := result || spanmq.undelivered(run);
+        run.attempts := greatest(run.attempts - 1, 0);
+        result := result || run;
     end loop;
     return result;
 end $$;
@@ -265,14 +237,10 @@ begin
                      order by e.queue_id, e.expires_at, e.msg_id limit at_most);
         from_id := ids[cardinality(ids)];
         from_at := (select e.expires_at from spanmq.expiry e where e.queue_id = this.queue_id and e.msg_id = from_id);
-        if this.is_unlogged then
-            free := spanmq.lock_free_unlogged(this.queue_id, ids);
-        else
-            free := spanmq.lock_free(this.queue_id, ids);
-        end if;
-        runs := spanmq.take_out_of(this, free, 0);
+        free := spanmq.lock_free(this.queue_id, ids);
+        runs := spanmq.take_out(this.queue_id, free, 0, true);
         if spanmq.count_runs(runs) < cardinality(ids) then
-            runs := runs || spanmq.take_late_of(this, at_, (select range_agg(int8range(id, id, '[]')) from unnest(ids) id));
+            runs := runs || spanmq.take_late(this.queue_id, at_, (select range_agg(int8range(id, id, '[]')) from unnest(ids) id));
         end if;
         perform spanmq.drop_or_bury(this, runs, at_);
         if not this.has_plain_policy and this.waiting is not null then
@@ -281,8 +249,7 @@ begin
         -- Of messages that had gone before nothing is left but this row.
         delete from spanmq.expiry e
             where e.queue_id = this.queue_id and e.msg_id = any (ids)
-              and case when this.is_unlogged then not exists (select from spanmq.find_span_unlogged(this.queue_id, e.msg_id))
-                       else not exists (select from spanmq.find_span(this.queue_id, e.msg_id)) end;
+              and not exists (select from spanmq.find_run(this.queue_id, e.msg_id));
         if cardinality(ids) < at_most then
             -- Round again, from the left: at once, if this call began further on and has found nothing.
             from_at := '-infinity';
@@ -299,17 +266,8 @@ begin
     return spanmq.count_runs(runs);
 end $$;
 
-create or replace function spanmq.take_late_of(this spanmq.queue, at_ timestamptz, wanted int8multirange) returns spanmq.run[]
-language plpgsql as $$
-begin
-    if this.is_unlogged then
-        return spanmq.take_late_unlogged(this.queue_id, at_, wanted);
-    end if;
-    return spanmq.take_late(this.queue_id, at_, wanted);
-end $$;
-
--- Dead-letters messages whose lease ran out on their last attempt, of up to 100 spans, and those that set_vt() showed again after it,
--- of the next 1,000 spans from where the last call ended; also where nobody receives. Of ordered queues the claims do it: only they
+-- Dead-letters messages whose lease ran out on their last attempt, of up to 100 runs, and those that set_vt() showed again after it,
+-- of the next 1,000 runs from where the last call ended; also where nobody receives. Of ordered queues the claims do it: only they
 -- know which message of a group was in work. Returns how many.
 create or replace function spanmq.bury_exhausted(this spanmq.queue, at_ timestamptz) returns bigint
 language plpgsql as $$
@@ -321,14 +279,10 @@ begin
     if least_attempts is null or (spanmq.policy_of(this.queue_id)).ordered then
         return 0;
     end if;
-    if this.is_unlogged then
-        runs := spanmq.late_runs_unlogged(this.queue_id, at_, least_attempts);
-    else
-        runs := spanmq.late_runs(this.queue_id, at_, least_attempts);
-    end if;
+    runs := spanmq.late_runs(this.queue_id, at_, least_attempts);
     dead := spanmq.exhausted(this, runs, this.max_attempts, 0);
     if not isempty(dead) then
-        runs := spanmq.take_late_of(this, at_, dead);
+        runs := spanmq.take_late(this.queue_id, at_, dead);
         perform spanmq.bury(this, runs, at_, spanmq.lease_ran_out('the lease of the last attempt ran out'));
     else
         runs := '{}';
@@ -344,15 +298,11 @@ declare
     dead int8multirange;
     runs spanmq.run[] := '{}';
 begin
-    if this.is_unlogged then
-        select * into found_spent from spanmq.lock_spent_unlogged(this.queue_id, at_, least_attempts, coalesce(first_lo, 0));
-    else
-        select * into found_spent from spanmq.lock_spent(this.queue_id, at_, least_attempts, coalesce(first_lo, 0));
-    end if;
+    select * into found_spent from spanmq.lock_spent(this.queue_id, at_, least_attempts, coalesce(first_lo, 0));
     dead := spanmq.spent(this, found_spent.runs, least_attempts);
     if not isempty(dead) then
-        runs := spanmq.take_out_of(
-            this, array(select id from unnest(dead) r, generate_series(lower(r), upper(r) - 1) id order by id), 0);
+        runs := spanmq.take_out(
+            this.queue_id, array(select id from unnest(dead) r, generate_series(lower(r), upper(r) - 1) id order by id), 0);
         perform spanmq.bury(this, runs, at_, spanmq.no_attempt_left());
     end if;
     if found_spent.next_lo is distinct from coalesce(first_lo, 0) then

@@ -1,88 +1,67 @@
 -- Sending. Every overload ends in send_one or send_many. A sender has its transaction id before it draws message ids:
 -- maintain() relies on it when it judges that nobody can still write into a segment.
 
--- Draws n ids, ascending. They are contiguous unless another sender came between, which costs nothing but a span with gaps.
--- Large batches draw under a lock, else spans shatter. A session lock would survive a cancelled statement; a transaction
--- lock would serialise senders to their commit. This one goes with the rollback of the sub-block, and the ids stay drawn.
-create or replace function spanmq.draw_ids(ids regclass, n int) returns bigint[]
-language plpgsql as $$
-declare
-    drawn bigint[];
-begin
-    if n <= 20 then
-        return array(select nextval(ids) from generate_series(1, n));
-    end if;
-    begin
-        perform pg_advisory_xact_lock(spanmq.lock_key('ids', ids::oid::int));
-        drawn := array(select nextval(ids) from (select generate_series(1, n)) each);
-        raise exception using errcode = 'MQ000';
-    exception when sqlstate 'MQ000' then null;
-    end;
-    return drawn;
-end $$;
-
--- Sends one message; visible_at null: at once. Returns its id. One query finds the queue, checks the right and draws the id (after
--- the transaction id: case keeps that order), into plain variables: a record would be built anew at each call.
+-- Sends one message; visible_at null: at once. Returns its id.
 create or replace function spanmq.send_one(queue_name text, message jsonb, headers jsonb, visible_at timestamptz) returns bigint
 language plpgsql as $$
 declare
     this_queue int;
-    unlogged boolean;
     notify_ms int;
     waiting regclass;
     woken regclass;
     has_subscriptions boolean;
-    is_simple boolean;
     log_name text;
     log_lo bigint;
     log_hi bigint;
     lane int;
-    sent_at timestamptz;
+    ids regclass;
+    ids_filenode oid;
+    room regclass;
+    sent_at timestamptz := clock_timestamp();
     id bigint;
-    group_key text;
+    key text := case when headers is not null then spanmq.group_of(headers) end;
     now_ms bigint;
 begin
-    select q.queue_id, q.is_unlogged, q.notify_ms, q.waiting, q.woken, q.has_subscriptions, q.log_name, q.log_lo, q.log_hi, q.lane,
-           clock_timestamp(),
-           -- Where the backlog is limited, none beyond what there is known to be room for: backlog.sql.
-           case when (q.room is null or pg_sequence_last_value(q.ids) < pg_sequence_last_value(q.room)) and pg_current_xact_id() is not null
-                then nextval(q.ids) end,
-           -- After that: now nobody can subscribe any more before this is committed. Of another file is the sequence if somebody has since this
-           -- row was read (or after a restore; maintain() notes it then).
-           not q.is_unlogged and not q.has_subscriptions and pg_relation_filenode(q.ids) = q.ids_filenode
-        into this_queue, unlogged, notify_ms, waiting, woken, has_subscriptions, log_name, log_lo, log_hi, lane, sent_at, id, is_simple
+    select q.queue_id, q.notify_ms, q.waiting, q.woken, q.has_subscriptions, q.log_name, q.log_lo, q.log_hi, q.lane, q.ids, q.ids_filenode, q.room
+        into this_queue, notify_ms, waiting, woken, has_subscriptions, log_name, log_lo, log_hi, lane, ids, ids_filenode, room
         from spanmq.queue q
         where q.folded_name = lower(queue_name)
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'insert')
           and not q.is_subscription;
+    if not found or room is not null then
+        -- Raises what keeps this message from being sent.
+        perform spanmq.check_room(spanmq.find_queue(queue_name, 'insert'), 1);
+    end if;
+    -- case: a sender has its transaction id before it draws a message id. maintain() relies on it, when it judges that nobody can write into a
+    -- segment any more.
+    if (visible_at > sent_at) is not true then
+        insert into spanmq.sending (queue_id, lo, n, group_hash, group_key)
+            values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end, 1, hashtextextended(key, 0), key)
+            returning lo into id;
+    else
+        insert into spanmq.held (queue_id, lo, n, attempts, vt, group_hash, group_key)
+            values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end, 1, 0, visible_at, hashtextextended(key, 0), key)
+            returning lo into id;
+    end if;
     if lane is not null and id > log_lo and id <= log_hi then
         id := spanmq.append_by_lane(lane, id, sent_at, message, headers);
     elsif id > log_lo and id <= log_hi then
         execute 'insert into spanmq.' || quote_ident(log_name) || ' (msg_id, enqueued_at, message, headers) values ($1, $2, $3, $4)'
             using id, sent_at, message, headers;
     else
-        if id is null then
-            id := spanmq.draw_with_room(queue_name);
-        end if;
         perform spanmq.append_first(queue_name, id, sent_at, message, headers);
     end if;
-    if headers is null and visible_at is null and is_simple then
-        insert into spanmq.span (queue_id, lo, n, state) values (this_queue, id, 1, 'r');
-    elsif is_simple then
-        group_key := spanmq.group_of(headers);
-        insert into spanmq.span (queue_id, lo, n, state, vt, group_hash, group_key)
-            values (this_queue, id, 1, case when visible_at > sent_at then 'w' else 'r' end, visible_at, hashtextextended(group_key, 0), group_key);
-    elsif headers is null and visible_at is null and not unlogged then
-        insert into spanmq.span (queue_id, lo, n, state) select q.queue_id, id, 1, 'r' from spanmq.queues_of(this_queue) q;
-    else
-        perform spanmq.publish_one(this_queue, unlogged, id, sent_at, spanmq.group_of(headers), visible_at);
+    -- Since the id was drawn, nobody can subscribe before this is committed. Of another file is the sequence if somebody has subscribed since
+    -- the queue's row was read (or after a restore; maintain() notes it then).
+    if has_subscriptions or pg_relation_filenode(ids) is distinct from ids_filenode then
+        perform spanmq.publish_to_subscriptions(this_queue, id, key, visible_at);
     end if;
     if notify_ms is not null or waiting is not null or has_subscriptions then
         now_ms := extract(epoch from clock_timestamp()) * 1000;
         if notify_ms is not null or has_subscriptions then
             perform spanmq.announce(spanmq.find_queue(queue_name, 'insert'), visible_at);
-        -- What spanmq.announce() and wake() do, but here it costs a third: somebody waits for this message. First whether somebody has
-        -- been woken a moment ago: where it is sent to fast, that is so almost always, and the rest of the question is spared.
+        -- What spanmq.announce() and wake() do, at a third of the cost: somebody waits for this message. First whether somebody has
+        -- been woken a moment ago: where messages come fast, that is so almost always.
         elsif pg_sequence_last_value(woken) not between now_ms - 10 and now_ms
               and pg_sequence_last_value(waiting) between now_ms and now_ms + 60000
               and not spanmq.is_foreseen(visible_at) then
@@ -102,18 +81,14 @@ begin
     perform spanmq.remember_segment(this.queue_id, id);
 end $$;
 
-create or replace function spanmq.publish_one(
-    this_queue int, unlogged boolean, id bigint, sent_at timestamptz, group_key text, visible_at timestamptz
-) returns void
+create or replace function spanmq.publish_to_subscriptions(this_queue int, id bigint, key text, visible_at timestamptz) returns void
 language plpgsql as $$
-declare
-    state text := case when visible_at > sent_at then 'w' else 'r' end;
 begin
-    if unlogged then
-        perform spanmq.insert_spans_unlogged(this_queue, id, id, null, array[group_key], visible_at, state);
-    else
-        perform spanmq.insert_spans(this_queue, id, id, null, array[group_key], visible_at, state);
+    if not spanmq.sees_now() then
+        perform spanmq.sees_subscriptions(this_queue);
     end if;
+    perform spanmq.publish_runs(q.queue_id, array[(id, 1, null, 0, 0, visible_at, null, hashtextextended(key, 0), key, null)::spanmq.run])
+        from spanmq.queues_of(this_queue) q where q.queue_id <> this_queue;
 end $$;
 
 -- Sends a batch: all of it or nothing. Returns the ids in the order of the messages.
@@ -137,7 +112,7 @@ begin
     first_id := ids[1];
     last_id := ids[n];
     sent_at := clock_timestamp();
-    if first_id > this.log_lo and last_id <= this.log_hi and last_id - first_id + 1 = n and headers is null and not this.is_unlogged then
+    if first_id > this.log_lo and last_id <= this.log_hi and last_id - first_id + 1 = n and headers is null then
         -- The usual case. Functions that return sets are streamed in a select list; in a from list they would be copied first.
         if this.lane is not null then
             perform spanmq.append_run_by_lane(this.lane, first_id, last_id, sent_at, messages);
@@ -146,13 +121,10 @@ begin
                 using first_id, last_id, sent_at, messages;
         end if;
         if visible_at is null and not this.has_subscriptions and this.ids_filenode = pg_relation_filenode(this.ids) then
-            -- What insert_spans() does where nobody has subscribed: see send_one().
-            insert into spanmq.span (queue_id, lo, n, state)
-                select this.queue_id, greatest(first_id, block * 256), least(last_id + 1, block * 256 + 256) - greatest(first_id, block * 256), 'r'
-                from generate_series(first_id / 256, last_id / 256) block;
+            -- What publish() does where nobody has subscribed: see send_one().
+            insert into spanmq.fresh (queue_id, lo, n) select this.queue_id, t.lo, t.n from spanmq.tens(first_id, last_id) t;
         else
-            perform spanmq.insert_spans(this.queue_id, first_id, last_id, null, null, visible_at,
-                                        case when visible_at > sent_at then 'w' else 'r' end);
+            perform spanmq.publish(this.queue_id, first_id, last_id, null, null, visible_at);
         end if;
     else
         perform spanmq.append_and_publish(this, ids, messages, headers, sent_at, visible_at);
@@ -171,7 +143,6 @@ language plpgsql as $$
 declare
     first_id bigint := ids[1];
     last_id bigint := ids[cardinality(ids)];
-    state text := case when visible_at > sent_at then 'w' else 'r' end;
     groups text[];
 begin
     if last_id - first_id + 1 = cardinality(ids) then
@@ -185,11 +156,7 @@ begin
             groups := null;
         end if;
     end if;
-    if this.is_unlogged then
-        perform spanmq.insert_spans_unlogged(this.queue_id, first_id, last_id, ids, groups, visible_at, state, priority);
-    else
-        perform spanmq.insert_spans(this.queue_id, first_id, last_id, ids, groups, visible_at, state, priority);
-    end if;
+    perform spanmq.publish(this.queue_id, first_id, last_id, ids, groups, visible_at, priority);
 end $$;
 
 create or replace function spanmq.check_batch(messages jsonb[], headers jsonb[]) returns void

@@ -54,11 +54,7 @@ begin
         sent_at := clock_timestamp();
         perform spanmq.append_and_publish(this, ids, messages, headers, sent_at, visible_at, priority);
     else
-        if this.is_unlogged then
-            select d.ids, d.is_first into ids, is_first from spanmq.draw_once_unlogged(this, dedup_ids, dedup_for, fingerprint) d;
-        else
-            select d.ids, d.is_first into ids, is_first from spanmq.draw_once(this, dedup_ids, dedup_for, fingerprint) d;
-        end if;
+        select d.ids, d.is_first into ids, is_first from spanmq.draw_once(this, dedup_ids, dedup_for, fingerprint) d;
         sent_at := clock_timestamp();
         messages := array(select u.message from unnest(messages, is_first) with ordinality u (message, is_first, position)
                           where u.is_first order by u.position);
@@ -187,11 +183,7 @@ language plpgsql as $$
 declare
     n bigint;
 begin
-    if this.is_unlogged then
-        n := spanmq.forget_duplicates_unlogged(this.queue_id, 10000);
-    else
-        n := spanmq.forget_duplicates(this.queue_id, 10000);
-    end if;
+    n := spanmq.forget_duplicates(this.queue_id, 10000);
     if n > 0 then
         action := 'forgot deduplication ids';
         detail := n;

@@ -71,9 +71,6 @@ begin
     end if;
     this := spanmq.find_queue(shard, 'insert');
     perform pg_advisory_xact_lock(spanmq.lock_key('shard.' || (hashtextextended(group_key, 0) & 255), this.queue_id));
-    if this.is_unlogged then
-        return spanmq.has_group_unlogged(this.queue_id, group_key);
-    end if;
     return spanmq.has_group(this.queue_id, group_key);
 end $$;
 
@@ -86,11 +83,7 @@ declare
     this spanmq.queue := spanmq.find_queue(queue, 'select');
 begin
     perform spanmq.check_quantity(qty);
-    if this.is_unlogged then
-        return query select * from spanmq.groups_after_unlogged(this.queue_id, after, qty);
-    else
-        return query select * from spanmq.groups_after(this.queue_id, after, qty);
-    end if;
+    return query select * from spanmq.groups_after(this.queue_id, after, qty);
 end $$;
 
 create or replace function spanmq.shard_lock(queue text) returns bigint

@@ -105,7 +105,7 @@ language sql immutable as $$
           from unnest(runs) with ordinality r, spanmq.expand(r.lo, r.n, r.ids) e (id)) m
 $$;
 
--- A run as it was before it was delivered: visible, one attempt fewer.
+-- A run that gives its delivery back: it does not count as an attempt. For give_back(), which makes it visible.
 create or replace function spanmq.undelivered(this spanmq.run) returns spanmq.run
 language plpgsql immutable as $$
 begin
@@ -131,8 +131,8 @@ begin
     foreach this in array runs loop
         if this.lo = joined.lo + joined.n and this.lo & 255 <> 0 and this.ids is null and joined.ids is null
            and this.attempts = joined.attempts and this.group_key is not distinct from joined.group_key
-           and this.priority is not distinct from joined.priority and this.vt is not distinct from joined.vt
-           and this.last_read_at is not distinct from joined.last_read_at then
+           and this.priority is not distinct from joined.priority and this.lease_id = joined.lease_id
+           and this.vt is not distinct from joined.vt and this.last_read_at is not distinct from joined.last_read_at then
             joined.n := joined.n + this.n;
         else
             if joined.n > 0 then

@@ -13,23 +13,19 @@ create or replace function spanmq.status_of(this spanmq.queue, id bigint) return
 language plpgsql as $$
 declare
     at_ timestamptz := clock_timestamp();
-    found_span record;
+    this_run spanmq.run;
     is_there boolean;
     segment spanmq.segment;
     written_by xid;
 begin
-    if this.is_unlogged then
-        select * into found_span from spanmq.find_span_unlogged(this.queue_id, id);
-    else
-        select * into found_span from spanmq.find_span(this.queue_id, id);
-    end if;
-    if found_span.state = 'l' then
-        return case when found_span.vt > at_ then 'processing' else 'pending' end;
-    elsif found_span.state = 'w' and found_span.vt > at_ then
-        return case when found_span.attempts > 0 and exists (
-                        select from spanmq.failures_of(this.queue_id, id) f where f.outcome = 'retrying' and f.retry_at = found_span.vt)
-                    then 'failed' else 'delayed' end;
-    elsif found_span.state is not null then
+    select * into this_run from spanmq.find_run(this.queue_id, id);
+    if this_run.vt > at_ then
+        return case
+            when this_run.lease_id <> 0 then 'processing'
+            when this_run.attempts > 0 and exists (
+                select from spanmq.failures_of(this.queue_id, id) f where f.outcome = 'retrying' and f.retry_at = this_run.vt) then 'failed'
+            else 'delayed' end;
+    elsif this_run.lo is not null then
         return 'pending';
     end if;
     if exists (select from spanmq.dead_letter d where d.queue_id = this.queue_id and d.msg_id = id and d.redriven_at is null)

@@ -1,5 +1,5 @@
 -- Subscriptions: a queue that gets every message of another queue, whatever is done with it there, and without a second copy of it.
--- It shares the other's log and has spans, an archive, a policy and dead letters of its own, so all functions but those that send
+-- It shares the other's log and has runs, an archive, a policy and dead letters of its own, so all functions but those that send
 -- take it for any queue. spanmq.log_<its id> is a view of the log that it shares.
 --
 -- A sender publishes to a queue and its subscriptions in one statement, which begins after the sender has drawn its ids. Who draws an
@@ -8,7 +8,7 @@
 --
 -- Lock order: the names of the queues, ascending -> bulk publishing of the queue -> the queue's row -> its sequence. All to commit.
 
--- A queue and its subscriptions. What publishes calls this in the statement that inserts the spans.
+-- A queue and its subscriptions. What publishes calls this in the statement that inserts the runs.
 create or replace function spanmq.queues_of(log_id int) returns table (queue_id int)
 language sql stable as $$
     select log_id
@@ -109,7 +109,7 @@ begin
     if waiting then
         perform spanmq.subscribe_to_waiting(parent, this);
     else
-        insert into spanmq.upkeep (queue_id, joined_to, purged_to) values (this.queue_id, drawn, drawn);
+        insert into spanmq.upkeep (queue_id, purged_to) values (this.queue_id, drawn);
     end if;
 end $$;
 
@@ -117,13 +117,17 @@ end $$;
 create or replace function spanmq.subscribe_to_waiting(parent spanmq.queue, this spanmq.queue) returns void
 language plpgsql as $$
 begin
-    -- As a sender holds it: what is settled there from now on must neither be truncated nor left out of a rewrite before these spans are seen.
+    -- As a sender holds it: what is settled there from now on must neither be truncated nor left out of a rewrite before these runs are seen.
     execute format('lock table spanmq.log_%s in row exclusive mode', parent.queue_id);
-    if parent.is_unlogged then
-        perform spanmq.copy_spans_unlogged(parent.queue_id, this.queue_id, clock_timestamp());
-    else
-        perform spanmq.copy_spans(parent.queue_id, this.queue_id, clock_timestamp());
-    end if;
+    -- What was delivered there is new here. What is delayed there is delayed here.
+    perform spanmq.publish_runs(this.queue_id, array(
+        select spanmq.run_of(f) from spanmq.fresh f where f.queue_id = parent.queue_id
+        union all
+        select (piece.lo, piece.n, null, 0, 0, case when h.lease_id = 0 and h.attempts = 0 then h.vt end, null, h.group_hash, h.group_key, h.priority)::spanmq.run
+        from spanmq.held h
+        cross join lateral unnest(spanmq.pieces(spanmq.run_of(h), (
+            select coalesce(range_agg(int8range(id, id, '[]')), '{}') from spanmq.left_of(h) id))) piece
+        where h.queue_id = parent.queue_id));
     insert into spanmq.expiry (queue_id, msg_id, expires_at)
         select this.queue_id, e.msg_id, e.expires_at from spanmq.expiry e where e.queue_id = parent.queue_id;
 end $$;
@@ -179,7 +183,7 @@ declare
     log_id int := coalesce((select s.log_id from spanmq.subscription s where s.queue_id = this.queue_id), this.queue_id);
 begin
     for other in select q.* from spanmq.queues_of(log_id) o join spanmq.queue q on q.queue_id = o.queue_id where q.queue_id <> this.queue_id loop
-        -- In the order in which a message goes: from a span it becomes a dead letter, with others at first, and a batch keeps it for a replay.
+        -- In the order in which a message goes: from a run it becomes a dead letter, with others at first, and a batch keeps it for a replay.
         if spanmq.has_message(other, id)
            or exists (select from spanmq.dead_runs_of(other.queue_id, id))
            or exists (select from spanmq.dead_letter d where d.queue_id = other.queue_id and d.msg_id = id and d.redriven_at is null)
@@ -193,8 +197,5 @@ end $$;
 create or replace function spanmq.has_message(this spanmq.queue, id bigint) returns boolean
 language plpgsql as $$
 begin
-    if this.is_unlogged then
-        return exists (select from spanmq.find_span_unlogged(this.queue_id, id));
-    end if;
-    return exists (select from spanmq.find_span(this.queue_id, id));
+    return exists (select from spanmq.find_run(this.queue_id, id));
 end $$;

@@ -1,88 +1,241 @@
--- twin: unlogged
--- Taking spans that are locked: for a lease, or out of the queue.
+-- Taking visible messages. What is taken is out of its queue, for this transaction alone until it commits; hold() then leases it. A claim
+-- never waits: it skips what others hold at this instant.
 
--- Takes the spans los[i], leases[i], which the caller has locked: whole, or where taken[i] is not null that many of their first
--- messages; what is left of those stays what it was. lease null: out of the queue. Returns the runs by their first ids; attempts are as they
--- were, and out of the queue so is the rest. With slots > 1 they are cut as claim() says.
-create or replace function spanmq.take_spans(
-    this_queue int, los bigint[], leases bigint[], taken int[], lease bigint, until timestamptz, at_ timestamptz, slots int
-) returns spanmq.run[]
+-- Takes up to `quantity` fresh messages, lowest ids first, if no held message is visible; null if one is. Returns runs, ascending.
+create or replace function spanmq.take_fresh(this_queue int, quantity int, fresh_from bigint, due_from timestamptz, at_ timestamptz)
+returns spanmq.run[]
 language plpgsql as $$
 declare
     runs spanmq.run[];
-    parts spanmq.run[] := '{}';
-    is_simple boolean := 0 = all (leases);
-    places tid[];
+    more spanmq.run[];
+    n bigint;
+    taken bigint := 0;
+    end_id bigint;
+    wanted_rows bigint := greatest((quantity + 9) / 10, 1);
 begin
-    if array_remove(taken, null) <> '{}' then
-        perform spanmq.split_spans(this_queue, los, leases, taken);
-        if not is_simple then
-            for i in 1 .. cardinality(los) loop
-                if leases[i] <> 0 and taken[i] is not null then
-                    -- The rest stays in the lease that ran out.
-                    parts := parts || spanmq.cut_first(this_queue, los[i], leases[i], taken[i]);
-                    los[i] := null;
-                end if;
-            end loop;
-        end if;
+    loop
+        with gone as (
+            delete from spanmq.fresh f
+                where f.ctid = any (array(
+                    select k.ctid from spanmq.fresh k
+                    where k.queue_id = this_queue and k.lo >= fresh_from
+                      and not exists (select from spanmq.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_)
+                    order by k.queue_id, k.lo limit wanted_rows for update skip locked))
+                returning f.*)
+        select array_agg((g.lo, g.n, null, 0, 0, null, null, g.group_hash, g.group_key, g.priority)::spanmq.run order by g.lo), sum(g.n),
+               max(g.lo + g.n)
+            into more, n, end_id from gone g;
+        exit when more is null;
+        taken := taken + n;
+        runs := runs || more;
+        exit when taken >= quantity;
+        fresh_from := end_id;
+        -- As many rows as would do if they were like those; no more than four times as many.
+        wanted_rows := greatest((quantity - taken + 9) / 10, least((quantity - taken)::bigint * cardinality(more) / n, 4 * cardinality(more)));
+    end loop;
+    if runs is not null then
+        return spanmq.keep_first(this_queue, runs, quantity);
+    elsif exists (select from spanmq.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_) then
+        return null;
     end if;
-    -- One look a span, then by the places of the rows, which their locks keep: a join, or an array of keys on a table that was never
-    -- analysed, could be planned as a look at all spans of the queue.
-    places := array(
-        select k.ctid from unnest(los, leases) u (lo, lease_id) cross join lateral (
-            select s.ctid from spanmq.span s where s.queue_id = this_queue and s.lo = u.lo and s.lease_id = u.lease_id offset 0) k);
-    if lease is not null and slots = 1 and is_simple then
-        with leased as (
-            update spanmq.span s
-                set lease_id = lease, state = 'l', vt = until, last_read_at = at_, attempts = s.attempts + 1
-                where s.ctid = any (places)
-                returning s.*)
-        select array_agg((l.lo, l.n, l.ids, l.attempts - 1, 0, null, null, l.group_hash, l.group_key, l.priority)::spanmq.run order by l.lo)
-            into runs from leased l;
-        return runs;
-    end if;
-    with gone as (
-        delete from spanmq.span s
-            where s.ctid = any (places)
-            returning s.*)
-    select array_agg((coalesce(lower(g.ids), g.lo), g.n, g.ids, g.attempts, g.lease_id, g.vt, g.last_read_at, g.group_hash, g.group_key,
-                      g.priority)::spanmq.run order by coalesce(lower(g.ids), g.lo)) into runs
-        from gone g;
-    if parts <> '{}' then
-        select array_agg(r order by r.lo) into runs from unnest(runs || parts) r;
-    end if;
-    if slots > 1 then
-        runs := spanmq.cut(runs, ceil(spanmq.count_runs(runs) / slots::numeric)::int);
-    end if;
-    if lease is not null then
-        perform spanmq.insert_leased(this_queue, lease, until, at_, runs);
-    end if;
+    return '{}';
+end $$;
+
+-- The ids first_id to last_id as fresh runs, one for each block of 256 that they touch.
+create or replace function spanmq.blocks(first_id bigint, last_id bigint) returns spanmq.run[]
+language plpgsql immutable as $$
+declare
+    runs spanmq.run[] := '{}';
+    end_id bigint;
+begin
+    while first_id <= last_id loop
+        end_id := least(first_id | 255, last_id) + 1;
+        runs := runs || (first_id, end_id - first_id, null, 0, 0, null, null, null, null, null)::spanmq.run;
+        first_id := end_id;
+    end loop;
     return runs;
 end $$;
 
--- Takes the first messages of a leased span that the caller has locked.
-create or replace function spanmq.cut_first(this_queue int, this_lo bigint, lease bigint, n int) returns spanmq.run
+-- Takes up to `quantity` visible messages of any kind, lowest ids first: among the 1,000 held runs that fell due first, and the fresh ones.
+create or replace function spanmq.take_visible(this_queue int, quantity int, fresh_from bigint, due_from timestamptz, at_ timestamptz)
+returns spanmq.run[]
 language plpgsql as $$
 declare
-    this spanmq.span;
+    tried_to bigint := -1;
+    due_los bigint[];
+    fresh_los bigint[];
+    runs spanmq.run[] := '{}';
+    missing int := quantity;
 begin
-    select * into this from spanmq.span s where s.queue_id = this_queue and s.lo = this_lo and s.lease_id = lease;
-    return spanmq.cut_out(this_queue, this_lo, lease, spanmq.first_ids(spanmq.ids_of(this.lo, this.n, this.ids), n));
+    -- Again where others hold some of those that were found, or messages of a run were done before.
+    for round in 1 .. 10 loop
+        with due as materialized (
+            select h.lo, h.n from spanmq.held h
+            where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ and h.lo > tried_to
+            order by h.queue_id + 0, h.vt limit 1000),
+        fresh as materialized (
+            select f.lo, f.n from spanmq.fresh f
+            where f.queue_id = this_queue and f.lo >= greatest(fresh_from, tried_to + 1) order by f.queue_id, f.lo limit least(missing, 1000))
+        select array_agg(c.lo order by c.lo) filter (where c.is_due), array_agg(c.lo order by c.lo) filter (where not c.is_due), max(c.lo)
+            into due_los, fresh_los, tried_to
+            from (select u.*, sum(u.n) over (order by u.lo) - u.n as before
+                  from (select d.lo, d.n, true as is_due from due d union all select f.lo, f.n, false from fresh f) u) c
+            where c.before < missing;
+        exit when tried_to is null;
+        runs := runs || spanmq.take_held(this_queue, due_los, at_) || spanmq.take_fresh_at(this_queue, fresh_los);
+        missing := quantity - spanmq.count_runs(runs);
+        exit when missing <= 0;
+    end loop;
+    return spanmq.keep_first(this_queue, array(select r from unnest(runs) r order by r.lo), quantity);
 end $$;
 
--- Splits locked spans of no lease after their first taken[i] messages (null: not). The second parts are ready.
-create or replace function spanmq.split_spans(this_queue int, los bigint[], leases bigint[], taken int[]) returns void
+-- Takes the visible held runs that begin at these ids, but for those that others hold.
+create or replace function spanmq.take_held(this_queue int, los bigint[], at_ timestamptz) returns spanmq.run[]
 language plpgsql as $$
 declare
-    this spanmq.span;
-    head int8multirange;
+    runs spanmq.run[];
 begin
-    for i in 1 .. cardinality(los) loop
-        continue when taken[i] is null or leases[i] <> 0;
-        select * into this from spanmq.span s where s.queue_id = this_queue and s.lo = los[i] and s.lease_id = leases[i];
-        head := spanmq.first_ids(this.ids, taken[i]);
-        update spanmq.span s set n = taken[i], ids = spanmq.run_ids(head)
-            where s.queue_id = this_queue and s.lo = los[i] and s.lease_id = leases[i];
-        perform spanmq.put_rest(this, taken[i], head);
+    if los is null then
+        return '{}';
+    end if;
+    with gone as (
+        delete from spanmq.held h
+            where h.ctid = any (array(
+                select k.ctid from unnest(los) u (lo) cross join lateral (
+                    select h.ctid from spanmq.held h where h.queue_id = this_queue and h.lo = u.lo and h.vt <= at_ for update skip locked) k))
+            returning spanmq.run_of(h) as run)
+    select array_agg(g.run order by (g.run).lo) into runs from gone g;
+    return spanmq.without_done(this_queue, runs);
+end $$;
+
+create or replace function spanmq.take_fresh_at(this_queue int, los bigint[]) returns spanmq.run[]
+language plpgsql as $$
+declare
+    runs spanmq.run[];
+begin
+    if los is not null then
+        with gone as (
+            delete from spanmq.fresh f
+                where f.ctid = any (array(
+                    select k.ctid from unnest(los) u (lo) cross join lateral (
+                        select f.ctid from spanmq.fresh f where f.queue_id = this_queue and f.lo = u.lo for update skip locked) k))
+                returning spanmq.run_of(f) as run)
+        select array_agg(g.run order by (g.run).lo) into runs from gone g;
+    end if;
+    return coalesce(runs, '{}');
+end $$;
+
+create or replace function spanmq.run_of(this spanmq.held) returns spanmq.run
+language sql immutable as $$
+    select (this.lo, this.n, null, this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash, this.group_key, this.priority)::spanmq.run
+$$;
+
+create or replace function spanmq.run_of(this spanmq.fresh) returns spanmq.run
+language sql immutable as $$
+    select (this.lo, this.n, null, 0, 0, null, null, this.group_hash, this.group_key, this.priority)::spanmq.run
+$$;
+
+-- These runs, which the caller has taken, without the messages that were deleted from them one by one; their notes go.
+create or replace function spanmq.without_done(this_queue int, runs spanmq.run[]) returns spanmq.run[]
+language plpgsql as $$
+declare
+    this spanmq.run;
+    left_ids int8multirange;
+    kept spanmq.run[] := '{}';
+begin
+    if runs is not null then
+        foreach this in array runs loop
+            if this.n = 1 or this.lease_id = 0 then
+                kept := kept || this;
+            else
+                left_ids := spanmq.ids_of(this.lo, this.n, null) - spanmq.forget_done(this_queue, this.lo, this.n);
+                kept := kept || spanmq.pieces(this, left_ids);
+            end if;
+        end loop;
+    end if;
+    return kept;
+end $$;
+
+-- Deletes the notes about messages of a run that the caller has locked or taken, and returns their ids.
+create or replace function spanmq.forget_done(this_queue int, first_id bigint, n int) returns int8multirange
+language plpgsql as $$
+declare
+    gone int8multirange;
+    added bigint[];
+begin
+    if not spanmq.sees_now() then
+        -- An old snapshot does not show a note that was committed since. Writing it again does, as a serialization failure.
+        with added as (
+            insert into spanmq.done (queue_id, msg_id)
+                select this_queue, id from generate_series(first_id, first_id + n - 1) id
+                where not exists (select from spanmq.done d where d.queue_id = this_queue and d.msg_id = id)
+                on conflict do nothing returning msg_id)
+            select array_agg(a.msg_id) into added from added a;
+        delete from spanmq.done d where d.queue_id = this_queue and d.msg_id = any (added);
+    end if;
+    with notes as (
+        delete from spanmq.done d where d.queue_id = this_queue and d.msg_id >= first_id and d.msg_id < first_id + n returning d.msg_id)
+        select range_agg(int8range(g.msg_id, g.msg_id, '[]')) into gone from notes g;
+    return coalesce(gone, '{}');
+end $$;
+
+-- The runs of these ids, alike in all else.
+create or replace function spanmq.pieces(this spanmq.run, ids int8multirange) returns spanmq.run[]
+language sql immutable as $$
+    select array(
+        select (lower(r), upper(r) - lower(r), null, this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash, this.group_key,
+                this.priority)::spanmq.run
+        from unnest(ids) r order by lower(r))
+$$;
+
+-- The first `quantity` messages of runs that the caller has taken, joined where they follow each other; the rest goes back.
+create or replace function spanmq.keep_first(this_queue int, runs spanmq.run[], quantity int) returns spanmq.run[]
+language plpgsql as $$
+declare
+    this spanmq.run;
+    rest spanmq.run;
+    kept spanmq.run[] := '{}';
+    back spanmq.run[] := '{}';
+begin
+    foreach this in array runs loop
+        if quantity >= this.n then
+            kept := kept || this;
+        else
+            rest := this;
+            if quantity > 0 then
+                rest.lo := this.lo + quantity;
+                rest.n := this.n - quantity;
+                this.n := quantity;
+                kept := kept || this;
+            end if;
+            back := back || rest;
+        end if;
+        quantity := greatest(quantity - this.n, 0);
     end loop;
+    perform spanmq.put_back(this_queue, back);
+    return spanmq.join_runs(kept);
+end $$;
+
+-- Puts runs that the caller has taken back as they were.
+create or replace function spanmq.put_back(this_queue int, runs spanmq.run[]) returns void
+language plpgsql as $$
+begin
+    if runs = '{}' then
+        return;
+    end if;
+    insert into spanmq.fresh (queue_id, lo, n, priority, group_hash, group_key)
+        select this_queue, t.lo, t.n, r.priority, r.group_hash, r.group_key
+        from unnest(runs) r, spanmq.tens(r.lo, r.lo + r.n - 1) t where r.vt is null;
+    insert into spanmq.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
+        select this_queue, t.lo, t.n, r.lease_id, r.attempts, r.vt, r.last_read_at, r.priority, r.group_hash, r.group_key
+        from unnest(runs) r, spanmq.tens(r.lo, r.lo + r.n - 1) t where r.vt is not null;
+end $$;
+
+-- Leases runs that the caller has taken. Every row of held is written with a vt that is not before the clock: see bound.sql.
+create or replace function spanmq.hold(this_queue int, runs spanmq.run[], lease bigint, until timestamptz, at_ timestamptz) returns void
+language plpgsql as $$
+begin
+    insert into spanmq.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
+        select this_queue, r.lo, r.n, lease, r.attempts + 1, greatest(until, clock_timestamp()), at_, r.priority, r.group_hash, r.group_key
+        from unnest(runs) r;
 end $$;

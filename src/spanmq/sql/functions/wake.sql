@@ -44,11 +44,7 @@ declare
     due_at timestamptz;
     policy spanmq.policy;
 begin
-    if this.is_unlogged then
-        due_at := spanmq.next_due_unlogged(this.queue_id, at_);
-    else
-        due_at := spanmq.next_due(this.queue_id, at_);
-    end if;
+    due_at := spanmq.next_due(this.queue_id, at_);
     if not this.has_plain_policy then
         policy := spanmq.policy_of(this.queue_id);
     end if;
@@ -148,11 +144,7 @@ begin
     end if;
     -- Room for one more in flight is room for any; else only for the rest of a group.
     frees_all := (spanmq.policy_of(this.queue_id)).max_in_flight is not null;
-    if this.is_unlogged then
-        found_any := spanmq.has_behind_unlogged(this.queue_id, runs, frees_all);
-    else
-        found_any := spanmq.has_behind(this.queue_id, runs, frees_all);
-    end if;
+    found_any := spanmq.has_behind(this.queue_id, runs, frees_all);
     if found_any then
         perform spanmq.wake(this);
     end if;

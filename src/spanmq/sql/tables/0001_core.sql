@@ -29,10 +29,7 @@ create table spanmq.queue (
     -- A copy of a late row of spanmq.segment, which saves a look-up at each call; not always the newest.
     log_lo bigint not null default 0,
     log_hi bigint not null default -1,
-    log_name text,
-    -- No message before this id is in the queue, nor will be: maintain() notes it with its segments, and redrive() takes it back. What is dead
-    -- there need not be passed by. 0 for subscriptions.
-    settled_to bigint not null default 0
+    log_name text
 );
 
 -- A segment is a table of its own, spanmq.log_<queue_id>_<number>, for the ids lo to hi of one queue.
@@ -55,71 +52,72 @@ create table spanmq.segment (
     exclude using gist (int4range(queue_id, queue_id, '[]') with &&, int8range(lo, hi, '[]') with &&)
 );
 
--- How far maintain() has joined the neighbouring spans of a queue.
+-- What maintain() remembers of a queue from one call to the next.
 create table spanmq.upkeep (
     queue_id int primary key references spanmq.queue on delete cascade,
-    joined_to bigint not null default 0
+    -- What the next call may move the bounds to, once these transactions have ended: see functions/bound.sql.
+    mark_id bigint,
+    mark_at timestamptz,
+    senders text[],
+    holders text[]
 );
 create sequence spanmq.segment_number;
 
--- A span is a run of unsettled messages in one state. It never crosses a multiple of 256 ids.
---   ids        null: the n messages lo, lo + 1, ...; else exactly these n
---   lo         lower(ids). Of a leased span it is a key that stays when its first messages have gone.
---   lease_id   the fencing token of a leased span, 0 of the others
---   state      r ready, w waiting (delayed, or hidden until vt), l leased
---   vt         when a waiting or leased span falls due; of a ready one since when it is visible (null: since it was sent)
-create table spanmq.span (
+-- The state of the unsettled messages of all queues. A row is a run: n messages with the ids lo, lo + 1, ..., which never cross a multiple
+-- of 256. Each message is in one row of fresh or of held.
+--
+-- Fresh: visible, and never delivered. At most ten messages a row, so that a claim in an open transaction hides few others.
+create table spanmq.fresh (
     queue_id int not null,
     lo bigint not null,
-    lease_id bigint not null default 0,
-    n int not null,                        -- 1 to 256. No check says so: each statement would parse it anew, a tenth of a send
-    attempts int not null default 0,
-    state "char" not null,
-    vt timestamptz,
-    last_read_at timestamptz,
-    ids int8multirange,
-    group_hash bigint,                     -- hashtextextended(group_key, 0): an index entry of fixed length
-    group_key text,
+    n int not null,
     priority smallint,                     -- null: 0, the lowest
-    joined_n smallint,                     -- n, of a ready span that maintain() wrote and nobody has changed since; else null, or past
-    primary key (queue_id, lo, lease_id)
-) with (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
-create index span_ready on spanmq.span (queue_id, lo) where state = 'r';
-create index span_due on spanmq.span (queue_id, vt, lo) where state <> 'r';
--- By group, apart: what may be the head of an ordered group, and what blocks one (whatever was delivered and is not settled).
--- A number: the planner takes a boolean expression apart, and then finds it in no index. And + 0, here and in each look for a group: no other
--- index has such columns. Where an ANALYZE had found next to no spans, all indexes seemed to cost as much as they have pages, and the look took
--- the primary key: it passed all spans of the queue.
-create index span_group on spanmq.span
-    ((queue_id + 0), group_hash, (case when state = 'l' or state = 'w' and attempts > 0 then 1 else 0 end), (lo + 0))
-    where group_hash is not null;
--- By lease: what a heartbeat extends, and what is in flight.
-create index span_lease on spanmq.span (queue_id, lease_id) where state = 'l';
--- By priority, highest first; and, at null, what maintain() joined, which count_messages() counts in the index alone. One index for two
--- questions, since every statement that writes opens them all. No send or claim makes an entry of the second kind, nor does a settlement:
--- the first in such a span takes it out, and writes an entry of it in the others. Not n itself: then each would.
-create index span_priority on spanmq.span (queue_id, priority desc, lo) include (joined_n)
-    where state = 'r' and (priority > 0 or joined_n is not null);
+    group_hash bigint,                     -- hashtextextended(group_key, 0)
+    group_key text,
+    primary key (queue_id, lo)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+-- Secondary indexes begin with queue_id + 0, which no other index has: so each statement has one index that can serve it. Where the
+-- statistics say that a table is empty, all its indexes seem to cost the same.
+create index fresh_group on spanmq.fresh ((queue_id + 0), group_hash, lo) where group_hash is not null;
+create index fresh_priority on spanmq.fresh ((queue_id + 0), priority, lo) where priority > 0;
+-- Senders insert through this view, before they draw ids: the lock that they hold on it tells them from claims (functions/bound.sql).
+create view spanmq.sending as select * from spanmq.fresh;
 
--- A message that left a leased span one by one. Such a row, and not a change of the span, lets deletes of different
--- messages of one lease go on without waiting for each other. It goes when its span goes.
-create table spanmq.settled (
+-- Held: delivered, delayed, or waiting for another attempt.
+create table spanmq.held (
     queue_id int not null,
-    lease_id bigint not null,
+    lo bigint not null,
+    n int not null,
+    lease_id bigint not null default 0,    -- the fencing token of those that are leased, negative for a batch of a receiver; 0: none
+    attempts int not null,
+    vt timestamptz not null,               -- when the messages become visible, or are so since
+    last_read_at timestamptz,
+    priority smallint,
+    group_hash bigint,
+    group_key text,
+    primary key (queue_id, lo)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+create index held_due on spanmq.held ((queue_id + 0), vt);
+create index held_lease on spanmq.held (lease_id) where lease_id <> 0;
+create index held_group on spanmq.held ((queue_id + 0), group_hash, vt) where group_hash is not null;
+
+-- A message of a leased run of several that was deleted or archived by itself. A row here, and no change of the run, lets deletes of
+-- different messages go on side by side. It goes with its run.
+create table spanmq.done (
+    queue_id int not null,
     msg_id bigint not null,
-    primary key (queue_id, lease_id, msg_id)
+    primary key (queue_id, msg_id)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
--- Unlogged queues keep their spans unlogged too: after a crash, log and spans are empty together.
--- LIKE copies no storage parameters of a table.
-create unlogged table spanmq.span_unlogged (like spanmq.span including all)
-    with (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
-create unlogged table spanmq.settled_unlogged (like spanmq.settled including all)
-    with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
--- One queue may come to hold nearly all spans a moment after an ANALYZE that found one of each: as if it always did. Else a look
--- into the view of a queue by id was planned to begin with its one span, and met 20,000.
-alter table spanmq.span alter column queue_id set (n_distinct = 1);
-alter table spanmq.span_unlogged alter column queue_id set (n_distinct = 1);
+-- No row of fresh of this queue is below fresh_from, nor will be; no row of held has a vt before due_from, nor will have. Index scans
+-- begin there: what is dead before it costs nothing, though a snapshot held elsewhere keeps it. The row with the highest number counts.
+create table spanmq.bound (
+    queue_id int not null,
+    number bigint not null,
+    fresh_from bigint not null,
+    due_from timestamptz not null,
+    primary key (queue_id, number)
+);
 
 create sequence spanmq.lease_number;
 
@@ -130,7 +128,8 @@ create table spanmq.missing (
     found_at timestamptz not null default clock_timestamp()
 );
 
--- What a claim or a settlement took: a part of a span, as it was before.
+-- Messages that a claim or a settlement took, as they were before. vt null: they were fresh. ids null: lo, lo + 1, ...; else exactly these n,
+-- of one block of 256.
 create type spanmq.run as (
     lo bigint,
     n int,
@@ -144,15 +143,14 @@ create type spanmq.run as (
     priority smallint
 );
 
--- One span that a call leased as a whole or in part, and where its messages lie: spanmq.lease_first().
-create type spanmq.leased_run as (
+-- What spanmq.claim_first() leased: n messages that follow each other, from lo on, which were fresh; or, where lo is null, these runs.
+create type spanmq.claimed as (
+    queue_id int,
     lo bigint,
     n int,
-    attempt int,
-    log_name text,
-    queue_id int,
     until timestamptz,
-    lane int                               -- null: none, or not of these messages
+    log_name text,                         -- the table in which they are
+    runs spanmq.run[]
 );
 
 -- Messages one by one, as a fetch wants them: arrays of one length.
@@ -162,17 +160,6 @@ create type spanmq.listed as (
     read_ats timestamptz[],
     vts timestamptz[],
     slots int[]
-);
-
--- What a session remembers of a queue, so that its claims don't walk again through entries that are dead but that a snapshot
--- held elsewhere keeps: where the first live entry was, and until when (hint_ms()) to believe it. ran_out: there was one to the moment.
-create type spanmq.hint as (
-    ready_from bigint,
-    ready_until bigint,
-    due_from timestamptz,
-    due_until bigint,
-    ready_ran_out boolean,
-    due_ran_out boolean
 );
 
 create type pgmq.message_record as (

@@ -17,10 +17,6 @@ create table spanmq.deduplication (
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create index deduplication_until on spanmq.deduplication (queue_id, until);
 
--- An unlogged queue forgets these together with its messages.
-create unlogged table spanmq.deduplication_unlogged (like spanmq.deduplication including all)
-    with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
-
 -- Recurring messages. The text of cron is read by clients, which write the times to come into spanmq.schedule_time.
 create table spanmq.schedule (
     schedule_id int generated always as identity primary key,

@@ -19,22 +19,21 @@ create table spanmq.bulk_block (
     hi bigint not null,
     log_name text not null,
     is_sealed boolean not null default false,      -- its task wrote it to the end
-    has_groups boolean not null default false,     -- then its spans are in bulk_span
+    has_groups boolean not null default false,     -- then its runs are in bulk_run
     has_limits boolean not null default false,     -- a message has an expiry or attempts of its own
     reserved_at timestamptz not null default clock_timestamp()
 );
 create index bulk_block_ids on spanmq.bulk_block (queue_id, lo);
 create index bulk_block_write on spanmq.bulk_block (write_id);
 
--- The spans of a block, as publishing will insert them.
-create table spanmq.bulk_span (
+-- The runs of a block whose messages have groups, as publishing will insert them.
+create table spanmq.bulk_run (
     block_id bigint not null references spanmq.bulk_block on delete cascade,
     lo bigint not null,
     n int not null,
-    ids int8multirange,
     group_key text
 );
-create index bulk_span_block on spanmq.bulk_span (block_id);
+create index bulk_run_block on spanmq.bulk_run (block_id);
 
 -- What was published, so that it is not published again. Of a writer the newest thousand epochs are kept.
 create table spanmq.bulk_ledger (

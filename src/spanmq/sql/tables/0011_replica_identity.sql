@@ -5,6 +5,6 @@
 alter table spanmq.failure replica identity full;
 alter table spanmq.dead_letter_count replica identity full;
 alter table spanmq.category_policy replica identity full;
-alter table spanmq.bulk_span replica identity full;
+alter table spanmq.bulk_run replica identity full;
 alter table spanmq.missing replica identity full;
 alter table pgmq.topic_bindings replica identity using index topic_bindings_unique_pattern_queue;

@@ -23,6 +23,9 @@ begin
     if lease is not null and runs <> '{}' then
         perform spanmq.hold(this.queue_id, runs, lease, until, at_);
     end if;
+    if exists (select from unnest(runs) r where (r.lo - 1) / 128 <> (r.lo + r.n - 1) / 128) then
+        perform spanmq.move_bound(this.queue_id, this.ids);
+    end if;
     return runs;
 end $$;
 

@@ -97,9 +97,6 @@ declare
     -- has a lower transaction id than the notes that retire_segments() makes. In a transaction that has one, nothing is retired.
     queue_ids int[];
     positions bigint[];
-    at_ timestamptz := clock_timestamp();
-    senders text[];
-    holders text[];
     actions text[];
     details text[];
     is_last boolean;
@@ -132,14 +129,11 @@ begin
             end;
         end loop;
     end if;
-    -- After the positions: who has drawn ids up to them, and may still commit, is among these.
-    senders := spanmq.writers_of('spanmq.sending');
-    holders := spanmq.writers_of('spanmq.held');
     perform spanmq.tend_lanes(queue_ids, positions);
     for this in select * from spanmq.queue q order by q.queue_id loop
         begin
             select array_agg(t.action), array_agg(t.detail), bool_or(t.is_last) into actions, details, is_last
-                from spanmq.tend(this, positions[array_position(queue_ids, this.queue_id)], at_, senders, holders) t;
+                from spanmq.tend(this, positions[array_position(queue_ids, this.queue_id)]) t;
         exception
             when lock_not_available then
                 -- Somebody drops or changes this queue: the next call will see.
@@ -175,13 +169,10 @@ exception when lock_not_available then
 end $$;
 
 -- What maintain() does for one queue. is_last: it holds a lock on a segment.
-create or replace function spanmq.tend(this spanmq.queue, drawn bigint, at_ timestamptz, senders text[], holders text[])
-returns table (action text, detail text, is_last boolean)
+create or replace function spanmq.tend(this spanmq.queue, drawn bigint) returns table (action text, detail text, is_last boolean)
 language plpgsql as $$
 begin
-    if drawn is not null then
-        perform spanmq.move_bound(this.queue_id, drawn, at_, senders, holders);
-    end if;
+    perform spanmq.move_bound(this.queue_id, this.ids), spanmq.forget_bounds(this.queue_id);
     if not this.is_subscription then
         return query select a.action, a.detail, false from spanmq.make_ahead(this) a;
     end if;

@@ -16,6 +16,7 @@ declare
     log_lo bigint;
     log_hi bigint;
     lane int;
+    ids regclass;
     fresh_from bigint;
     due_from timestamptz;
     id bigint;
@@ -24,8 +25,9 @@ declare
     key text;
     logged spanmq.logged;
 begin
-    select q.queue_id, q.log_name, q.log_lo, q.log_hi, q.lane, coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9))), b.fresh_from, b.due_from
-        into this_queue, log_name, log_lo, log_hi, lane, until, fresh_from, due_from
+    select q.queue_id, q.log_name, q.log_lo, q.log_hi, q.lane, coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9))), q.ids,
+           b.fresh_from, b.due_from
+        into this_queue, log_name, log_lo, log_hi, lane, until, ids, fresh_from, due_from
         from spanmq.queue q
         cross join lateral (
             select b.fresh_from, b.due_from from spanmq.bound b where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
@@ -49,6 +51,9 @@ begin
     end if;
     insert into spanmq.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, group_hash, group_key)
         values (this_queue, id, 1, lease, 1, greatest(until, clock_timestamp()), at_, hash, key);
+    if id & 127 = 0 then
+        perform spanmq.move_bound(this_queue, ids);
+    end if;
     if lane is not null and id between log_lo and log_hi then
         logged := spanmq.fetch_by_lane(lane, id);
     else
@@ -69,7 +74,7 @@ declare
     is_unbroken boolean := true;
     runs spanmq.run[];
 begin
-    select q.queue_id, q.log_lo, q.log_hi, q.log_name, b.fresh_from, b.due_from,
+    select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.ids, b.fresh_from, b.due_from,
            coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9))) as until
         into this
         from spanmq.queue q
@@ -115,6 +120,9 @@ begin
                    (least(first_id + taken, block * 256 + 256) - greatest(first_id, block * 256))::int,
                    lease, 1, greatest(this.until, clock_timestamp()), at_
             from generate_series(first_id / 256, (first_id + taken - 1) / 256) block;
+        if first_id / 1024 <> (first_id + taken) / 1024 then
+            perform spanmq.move_bound(this.queue_id, this.ids);
+        end if;
         return (this.queue_id, first_id, taken, this.until,
                 case when first_id > this.log_lo and first_id + taken - 1 <= this.log_hi then this.log_name
                      else spanmq.log_of(this.queue_id, first_id, first_id + taken - 1) end, null::spanmq.run[])::spanmq.claimed;

@@ -54,12 +54,7 @@ create table spanmq.segment (
 
 -- What maintain() remembers of a queue from one call to the next.
 create table spanmq.upkeep (
-    queue_id int primary key references spanmq.queue on delete cascade,
-    -- What the next call may move the bounds to, once these transactions have ended: see functions/bound.sql.
-    mark_id bigint,
-    mark_at timestamptz,
-    senders text[],
-    holders text[]
+    queue_id int primary key references spanmq.queue on delete cascade
 );
 create sequence spanmq.segment_number;
 
@@ -110,14 +105,21 @@ create table spanmq.done (
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 -- No row of fresh of this queue is below fresh_from, nor will be; no row of held has a vt before due_from, nor will have. Index scans
--- begin there: what is dead before it costs nothing, though a snapshot held elsewhere keeps it. The row with the highest number counts.
+-- begin there: what is dead before it costs nothing, though a snapshot held elsewhere keeps it. The row with the highest number counts; one is
+-- written at each step, and none is changed, for then all its dead versions would be passed.
 create table spanmq.bound (
     queue_id int not null,
     number bigint not null,
     fresh_from bigint not null,
     due_from timestamptz not null,
+    -- What the next step may move the bounds to, once these transactions have ended: functions/bound.sql.
+    mark_id bigint,
+    mark_at timestamptz,
+    senders text[],
+    holders text[],
     primary key (queue_id, number)
-);
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+create sequence spanmq.bound_number;
 
 create sequence spanmq.lease_number;
 

@@ -5,7 +5,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import Connection
-from tests.sql.queue import column
+from tests.sql.queue import column, one
 
 
 @pytest.fixture
@@ -161,3 +161,32 @@ def test_nothing_comes_from_a_paused_queue_but_senders_go_on(orders: Connection[
     assert column(orders, claim, 5) == []
     change(orders, '{"paused": false}')
     assert column(orders, claim, 5) == ids
+
+
+@pytest.mark.parametrize(
+    ("groups", "place"), [("a" * 16, 15), ("a" * 16, 7), ("ab" * 8, 15), ("abcdefgh" * 2, 9)]
+)
+def test_message_that_kills_its_worker_is_found_soon(
+    orders: Connection[Any], groups: str, place: int
+) -> None:
+    orders.execute("""select pgmq.set_policy('orders', '{"max_attempts": 3}')""")
+    ids = send(orders, groups)
+    starts = dict.fromkeys(ids, 0)
+    deaths = 0
+    for _ in range(100):
+        # Of each batch the messages are started in turn; whoever starts that one dies, with all it has done.
+        got = orders.execute("select lease_id, msg_id from pgmq.receive('orders', 16, -1)").fetchall()
+        for _, each in got:
+            starts[each] += 1
+            if each == ids[place]:
+                deaths += 1
+                break
+        else:
+            if not got and one(orders, "select count(*) from pgmq.q_orders") == 0:
+                break
+            column(
+                orders, "select msg_id from pgmq.ack('orders', %s, %s)", got[0][0], [each for _, each in got]
+            )
+    assert one(orders, "select array_agg(msg_id) from spanmq.dead_letter") == [ids[place]]
+    assert deaths <= 4
+    assert max(count for each, count in starts.items() if each != ids[place]) <= 2

@@ -137,7 +137,7 @@ declare
 begin
     for late in
         select l.*, spanmq.new_lease(at_) as new_lease
-        from (select distinct r.group_hash, r.lease_id from unnest(runs) r where r.lease_id > 0) l
+        from (select distinct r.group_hash, r.lease_id from unnest(runs) r where r.lease_id > 0 and r.lease_id <> spanmq.suspects()) l
     loop
         update spanmq.held h set lease_id = late.new_lease
             where h.ctid = any (array(

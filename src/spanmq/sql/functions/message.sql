@@ -182,14 +182,14 @@ begin
         delete from spanmq.held h using spanmq.queue q
             where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null)
               and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete')
-              and h.queue_id = q.queue_id and h.lo = msg_ids[1] and h.n = 1 and h.lease_id = ack.lease_id and h.lease_id > 0;
+              and h.queue_id = q.queue_id and h.lo = msg_ids[1] and h.n = 1 and h.lease_id = ack.lease_id and h.lease_id > 0 and h.lease_id <> spanmq.suspects();
         if found then
             msg_id := msg_ids[1];
             return next;
             return;
         end if;
     end if;
-    if lease_id > 0 then
+    if lease_id > 0 and lease_id <> spanmq.suspects() then
         select q.queue_id into this.queue_id from spanmq.queue q
             where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null)
               and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete');
@@ -204,7 +204,7 @@ begin
         end if;
     end if;
     this := spanmq.find_queue(queue, 'delete');
-    if ack.lease_id is null or ack.lease_id <= 0 or msg_ids is null then
+    if msg_ids is null or (ack.lease_id > 0 and ack.lease_id <> spanmq.suspects()) is not true and msg_ids <> '{}' then
         raise exception 'lease_id must be one that receive gave and msg_ids an array, got: % and %', ack.lease_id, msg_ids
             using errcode = 'MQ002', hint = 'Give both as receive() returned them.';
     end if;

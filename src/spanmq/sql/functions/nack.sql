@@ -75,7 +75,7 @@ $$;
 create or replace function spanmq.check_lease(lease_id bigint, msg_ids bigint[]) returns void
 language plpgsql immutable as $$
 begin
-    if lease_id is null or lease_id <= 0 or msg_ids is null then
+    if msg_ids is null or (lease_id > 0 and lease_id <> spanmq.suspects()) is not true and msg_ids <> '{}' then
         raise exception 'lease_id must be one that receive gave and msg_ids an array, got: % and %', lease_id, msg_ids
             using errcode = 'MQ002', hint = 'Give both as receive() returned them.';
     end if;
@@ -258,7 +258,7 @@ declare
     this spanmq.queue := spanmq.find_queue(queue, 'update');
     until timestamptz := spanmq.after(seconds, 'seconds');
 begin
-    perform spanmq.check_lease(lease_id, '{}');
+    perform spanmq.check_lease(lease_id, '{0}');
     if seconds <= 0 then
         raise exception 'seconds must be more than 0, got: %', seconds using errcode = 'MQ002', hint = 'release() gives messages back.';
     end if;

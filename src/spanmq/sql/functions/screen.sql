@@ -1,9 +1,15 @@
 -- Looking through what a claim took, in queues whose messages have a limit (queue.max_attempts, or queue.uses_limits: numbers of
 -- attempts and expiries of their own). Nothing else comes here.
 --
--- A lease that ran out tells that whoever had it died or overslept, perhaps because of one of its messages. So what comes from such
+-- A lease that ran out tells that its worker died or was too slow, perhaps because of one of its messages. So what comes from such
 -- a lease is delivered by itself, in halves of what is left of the lease, and alone for its last two attempts: then a message
 -- that kills its worker takes no others along. What is not delivered stays a run of the lease that ran out.
+-- In an ordered group only the first message of such a lease is known to have been started. The delivery of those behind it does not count
+-- as an attempt; but one of them may be the one that kills. They are suspects, and delivered one by one.
+
+-- The lease of suspects. No receiver is given this number, and none may use it.
+create or replace function spanmq.suspects() returns bigint
+language sql immutable as $$ select 9223372036854775807 $$;
 
 -- What may be delivered of the runs that a claim has taken, to be leased or (`leases` false) for good; the rest is dead-lettered or goes back.
 -- In order (the policy's, or a grouped read's): behind what goes back nothing of its group is delivered, nor behind what becomes a
@@ -72,7 +78,8 @@ begin
         end if;
         late := array(select r from unnest(spanmq.runs_among(runs, spanmq.ids_of_runs(runs) - expired)) r where r.lease_id <> 0);
         spent := spanmq.exhausted(this, late, this.max_attempts, 0);
-        alone := spanmq.exhausted(this, late, this.max_attempts, 2);
+        alone := spanmq.exhausted(this, late, this.max_attempts, 2)
+                 + coalesce(spanmq.ids_of_runs(array(select r from unnest(late) r where r.lease_id = spanmq.suspects())), '{}');
         perform spanmq.bury(this, spanmq.runs_among(late, spent), at_, spanmq.lease_ran_out('the lease of the last attempt ran out'));
         buried := buried || spanmq.runs_among(late, spent);
         dead := dead + spent;
@@ -114,7 +121,7 @@ begin
         end loop;
     end loop;
     perform spanmq.put_back(this.queue_id, back);
-    late := array(select r from unnest(kept) r where r.lease_id <> 0);
+    late := array(select r from unnest(kept) r where r.lease_id not in (0, spanmq.suspects()));
     if late <> '{}' and leases then
         perform spanmq.note_failure(this.queue_id, late, at_, 'expired', spanmq.lease_ran_out('the lease ran out'));
     end if;
@@ -163,8 +170,7 @@ begin
         cross join unnest(spanmq.ids_of(r.lo, r.n, r.ids) - int8multirange(int8range(null, first.lo, '[]'))) piece);
 end $$;
 
--- Of an ordered group only the first message of a lease that ran out was in work. Those behind it go back as if they had not been
--- delivered.
+-- Runs with those messages as suspects that stand behind the first one of their group in a lease that ran out.
 create or replace function spanmq.without_followers(runs spanmq.run[]) returns spanmq.run[]
 language plpgsql immutable as $$
 declare
@@ -174,7 +180,7 @@ declare
     result spanmq.run[] := '{}';
 begin
     foreach run in array runs loop
-        if run.lease_id = 0 then
+        if run.lease_id in (0, spanmq.suspects()) then
             result := result || run;
             continue;
         end if;
@@ -188,7 +194,7 @@ begin
             result := result || head;
             run := (spanmq.run_without(run, int8multirange(int8range(run.lo, run.lo, '[]'))))[1];
         end if;
-        run.lease_id := 0;
+        run.lease_id := spanmq.suspects();
         run.attempts := greatest(run.attempts - 1, 0);
         result := result || run;
     end loop;

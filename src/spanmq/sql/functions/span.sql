@@ -63,22 +63,14 @@ begin
     return (select range_agg(piece) from unnest(runs) r, unnest(spanmq.ids_of(r.lo, r.n, r.ids)) piece);
 end $$;
 
--- A run without the ids that had left it, as an array of one, or of none.
+-- What is left of a run without some ids, as runs without gaps (where nothing is taken away, the run as it is).
 create or replace function spanmq.run_without(this spanmq.run, gone int8multirange) returns spanmq.run[]
 language plpgsql immutable as $$
-declare
-    rest int8multirange;
 begin
-    if not isempty(gone) then
-        rest := spanmq.ids_of(this.lo, this.n, this.ids) - gone;
-        if isempty(rest) then
-            return '{}';
-        end if;
-        this.lo := lower(rest);
-        this.n := spanmq.count_ids(rest);
-        this.ids := case when upper(rest) - this.lo > this.n then rest end;
+    if isempty(gone) then
+        return array[this];
     end if;
-    return array[this];
+    return spanmq.pieces(this, spanmq.ids_of(this.lo, this.n, this.ids) - gone);
 end $$;
 
 create or replace function spanmq.count_runs(runs spanmq.run[]) returns int

@@ -52,3 +52,20 @@ def test_two_new_checkpoints_of_one_label(race: Race) -> None:
     with pytest.raises(psycopg.Error, match="belongs to another checkpoint") as caught:
         later.rows()
     assert caught.value.sqlstate == "MQ052"
+
+
+def test_stream_that_claims_what_a_waiting_call_is_about(race: Race) -> None:
+    ids = race.send(20)
+    # Two runs of ten, no longer fresh.
+    race.main.rows("select pgmq.set_vt('jobs', %s::bigint[], 0)", ids)
+    holder, hider, reader = race.open(), race.open(), race.open()
+    holder.begin()
+    holder.rows("select from spanmq.held order by lo limit 1 for update")
+    hiding = hider.later("select msg_id from pgmq.set_vt('jobs', %s::bigint[], 0)", ids[2:13])
+    assert hiding.waits()
+    receiver, incarnation = claimed(race, reader)
+    holder.commit()
+    assert [row[0] for row in hiding.rows()] == ids[2:10]
+    ranges = "select first_id, last_id from pgmq.receiver_ranges('jobs', %s, %s, 0, 1)"
+    assert reader.rows(ranges, receiver, incarnation) == [(ids[10], ids[19])]
+    assert sorted(race.main.column("select msg_id from pgmq.read('jobs', 30, 1000)")) == ids[:10]

@@ -102,3 +102,34 @@ def test_lost_connection_gives_everything_back(race: Race) -> None:
     lost.drop()
     assert race.left() == ids
     assert race.main.column("select msg_id from pgmq.read(%s, 30, 10)", race.queue) == ids
+
+
+# Somebody holds the first row. Of the two who come to it, none may hold already what the other wants next.
+@pytest.mark.parametrize(
+    ("held", "first", "second"),
+    [
+        ("hidden", "purge_queue('jobs')", "delete('jobs', array[1, 11]::bigint[])"),
+        (
+            "leased",
+            "set_vt('jobs', array[1, 2, 3, 4, 5, 6, 7], 9)",
+            "set_vt('jobs', array[3, 4, 5, 6, 7, 8, 9, 10], 9)",
+        ),
+    ],
+)
+def test_overlapping_settles_do_not_deadlock(race: Race, held: str, first: str, second: str) -> None:
+    race.send(20, new_block=False)
+    if held == "hidden":
+        race.main.rows("select pgmq.set_vt('jobs', array(select generate_series(11, 20)), 60)")
+    else:
+        race.lease(4)
+        race.lease(6)
+    guard, one, two = race.open(), race.open(), race.open()
+    guard.begin()
+    guard.rows("select from spanmq.held order by lo limit 1 for update")
+    waiting = []
+    for session, call in ((one, first), (two, second)):
+        waiting.append(session.later(f"select pgmq.{call}"))
+        assert waiting[-1].waits()
+    guard.commit()
+    for each in waiting:
+        each.rows()

@@ -44,6 +44,8 @@ declare
     at_ timestamptz;
     writers record;
     next spanmq.bound;
+    first_block bigint;
+    first_lo bigint;
 begin
     if not spanmq.sees_now() then
         return;
@@ -55,12 +57,13 @@ begin
     writers := spanmq.writers();
     next := before;
     if spanmq.have_ended(before.senders, writers.senders) then
-        next.fresh_from := greatest(before.fresh_from, least(
-            before.mark_id + 1,
-            (select f.lo from spanmq.fresh f where f.queue_id = this_queue and f.lo >= before.fresh_from order by f.queue_id, f.lo limit 1),
-            -- Ids that were drawn by a transaction which has ended, and are published by another.
-            (select min(b.lo) from spanmq.bulk_block b
-             where b.queue_id = coalesce((select s.log_id from spanmq.subscription s where s.queue_id = this_queue), this_queue))));
+        -- Ids that were drawn by a transaction which has ended, and are published by another. In this order, a statement each: what is
+        -- published is a block first, and then a row.
+        first_block := (
+            select min(b.lo) from spanmq.bulk_block b
+            where b.queue_id = coalesce((select s.log_id from spanmq.subscription s where s.queue_id = this_queue), this_queue));
+        first_lo := (select f.lo from spanmq.fresh f where f.queue_id = this_queue and f.lo >= before.fresh_from order by f.queue_id, f.lo limit 1);
+        next.fresh_from := greatest(before.fresh_from, least(before.mark_id + 1, first_lo, first_block));
         next.mark_id := drawn;
         next.senders := writers.senders;
     elsif before.senders is null then

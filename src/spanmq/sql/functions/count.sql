@@ -211,6 +211,24 @@ begin
     return n;
 end $$;
 
+-- Cuts visible held runs into runs of ten, where a claim in an open transaction hides few others: of the 1,000 that fell due first, up to so
+-- many, skipping what others hold at this instant. Returns how many.
+create or replace function spanmq.cut_visible(this_queue int, at_ timestamptz, at_most int) returns int
+language plpgsql as $$
+declare
+    due_from timestamptz := (spanmq.bound_of(this_queue)).due_from;
+    los bigint[] := array(
+        select d.lo from (
+            select h.lo, h.n from spanmq.held h
+            where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ order by h.queue_id + 0, h.vt limit 1000) d
+        where d.n > 10 limit at_most);
+begin
+    if los <> '{}' then
+        perform spanmq.put_back(this_queue, spanmq.take_held(this_queue, los, at_));
+    end if;
+    return cardinality(los);
+end $$;
+
 -- Where the first run at or after first_id's block begins, and up to where, in whole blocks of 256, the runs from there on hold `quantity` ids from
 -- first_id on. Null: there is no run.
 create or replace function spanmq.reach(this_queue int, first_id bigint, quantity int, out from_id bigint, out to_id bigint)

@@ -156,10 +156,9 @@ begin
        or spanmq.is_blocked(this_queue, hash, mode, most_in_flight, at_) then
         return runs;
     end if;
-    hidden := spanmq.hidden_of(this_queue, hash, at_);
-    want := least(want, most_in_flight - case when mode = 'free' then hidden.in_flight else 0 end);
-    if mode <> 'free' and hidden.delayed_lo is not null then
-        stop_at := hidden.delayed_lo;
+    want := least(want, most_in_flight);
+    if mode = 'free' then
+        want := greatest(least(want, most_in_flight - (spanmq.hidden_of(this_queue, hash, at_)).in_flight), 0);
     end if;
     select array_agg(c.lo order by c.lo) filter (where c.is_due), array_agg(c.lo order by c.lo) filter (where not c.is_due)
         into due_los, fresh_los
@@ -177,9 +176,19 @@ begin
                     (select f.lo, f.n, false from spanmq.fresh f
                      where hash is null and f.queue_id = this_queue and f.group_hash is null and f.lo >= bound.fresh_from
                      order by f.queue_id, f.lo limit want)) u) c
-        where c.before < want and c.lo < stop_at;
+        where c.before < want;
+    if mode <> 'free' then
+        -- In a statement begun after the one that found what is visible: what was hidden meanwhile, such as an expired lease that was
+        -- extended, blocks the group.
+        hidden := spanmq.hidden_of(this_queue, hash, at_);
+        if hidden.blocks then
+            return runs;
+        end if;
+        stop_at := coalesce(hidden.delayed_lo, stop_at);
+    end if;
     -- Where another session holds a run, nothing behind it is delivered: but where groups have no order.
     foreach this_lo in array coalesce(due_los, '{}') loop
+        exit when this_lo >= stop_at;
         took := spanmq.take_from_held(this_queue, this_lo, int8multirange(int8range(this_lo, this_lo + 256)), null, at_);
         if took is not null then
             runs := runs || took;

@@ -233,6 +233,12 @@ begin
         detail := n;
         return next;
     end if;
+    n := spanmq.cut_visible(this.queue_id, clock_timestamp(), 100);
+    if n > 0 then
+        action := 'cut runs';
+        detail := n;
+        return next;
+    end if;
     n := spanmq.close_abandoned(this.queue_id);
     if n > 0 then
         action := 'closed abandoned writes';

@@ -43,7 +43,8 @@ declare
     runs spanmq.run[];
 begin
     priority := nullif(priority, 0);
-    if ids is null and groups is null and (visible_at > clock_timestamp()) is not true then
+    visible_at := case when visible_at > clock_timestamp() then visible_at end;
+    if ids is null and groups is null and visible_at is null then
         insert into spanmq.fresh (queue_id, lo, n, priority)
             select q.queue_id, t.lo, t.n, publish.priority from spanmq.queues_of(this_queue) q, spanmq.tens(first_id, last_id) t;
         return;
@@ -60,16 +61,15 @@ begin
     perform spanmq.publish_runs(q.queue_id, runs) from spanmq.queues_of(this_queue) q;
 end $$;
 
--- Makes messages of runs that were never delivered: fresh, or held until their vt. The runs may be of any length.
+-- Makes messages of runs that were never delivered: fresh where vt is null, else held until then, though that may be past by now: a sender
+-- of delayed messages need not have locked spanmq.sending. The runs may be of any length.
 create or replace function spanmq.publish_runs(this_queue int, runs spanmq.run[]) returns void
 language plpgsql as $$
-declare
-    at_ timestamptz := clock_timestamp();
 begin
     insert into spanmq.fresh (queue_id, lo, n, priority, group_hash, group_key)
         select this_queue, t.lo, t.n, r.priority, r.group_hash, r.group_key
-        from unnest(runs) r, spanmq.tens(r.lo, r.lo + r.n - 1) t where (r.vt > at_) is not true;
+        from unnest(runs) r, spanmq.tens(r.lo, r.lo + r.n - 1) t where r.vt is null;
     insert into spanmq.held (queue_id, lo, n, attempts, vt, priority, group_hash, group_key)
         select this_queue, t.lo, t.n, 0, greatest(r.vt, clock_timestamp()), r.priority, r.group_hash, r.group_key
-        from unnest(runs) r, spanmq.tens(r.lo, r.lo + r.n - 1) t where r.vt > at_;
+        from unnest(runs) r, spanmq.tens(r.lo, r.lo + r.n - 1) t where r.vt is not null;
 end $$;

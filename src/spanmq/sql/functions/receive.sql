@@ -21,6 +21,7 @@ declare
     due_from timestamptz;
     id bigint;
     n int;
+    level smallint;
     hash bigint;
     key text;
     logged spanmq.logged;
@@ -42,15 +43,15 @@ begin
             where k.queue_id = this_queue and k.lo >= fresh_from
               and not exists (select from spanmq.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_)
             order by k.queue_id, k.lo limit 1 for update skip locked)
-        returning f.lo, f.n, f.group_hash, f.group_key into id, n, hash, key;
+        returning f.lo, f.n, f.priority, f.group_hash, f.group_key into id, n, level, hash, key;
     if not found then
         return null;
     end if;
     if n > 1 then
-        insert into spanmq.fresh (queue_id, lo, n, group_hash, group_key) values (this_queue, id + 1, n - 1, hash, key);
+        insert into spanmq.fresh (queue_id, lo, n, priority, group_hash, group_key) values (this_queue, id + 1, n - 1, level, hash, key);
     end if;
-    insert into spanmq.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, group_hash, group_key)
-        values (this_queue, id, 1, lease, 1, greatest(until, clock_timestamp()), at_, hash, key);
+    insert into spanmq.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
+        values (this_queue, id, 1, lease, 1, greatest(until, clock_timestamp()), at_, level, hash, key);
     if id & 127 = 0 then
         perform spanmq.move_bound(this_queue, ids);
     end if;
@@ -94,7 +95,8 @@ begin
                       and not exists (select from spanmq.held h where h.queue_id + 0 = this.queue_id and h.vt >= this.due_from and h.vt <= at_)
                     order by k.queue_id, k.lo limit wanted_rows for update skip locked))
                 returning f.*)
-        select count(*) as n_rows, sum(g.n)::int as n, min(g.lo) as lo, max(g.lo + g.n) as end_id, bool_and(g.group_key is null) as is_plain,
+        select count(*) as n_rows, sum(g.n)::int as n, min(g.lo) as lo, max(g.lo + g.n) as end_id,
+               bool_and(g.group_key is null and g.priority is null) as is_plain,
                array_agg((g.lo, g.n, null, 0, 0, null, null, g.group_hash, g.group_key, g.priority)::spanmq.run order by g.lo) as runs
             into gone from gone g;
         exit when gone.n is null;

@@ -40,7 +40,8 @@ begin
             returning lo into id;
     else
         insert into spanmq.held (queue_id, lo, n, attempts, vt, group_hash, group_key)
-            values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end, 1, 0, visible_at, hashtextextended(key, 0), key)
+            values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end, 1, 0, greatest(visible_at, clock_timestamp()),
+                    hashtextextended(key, 0), key)
             returning lo into id;
     end if;
     if lane is not null and id > log_lo and id <= log_hi then
@@ -54,7 +55,7 @@ begin
     -- Since the id was drawn, nobody can subscribe before this is committed. Of another file is the sequence if somebody has subscribed since
     -- the queue's row was read (or after a restore; maintain() notes it then).
     if has_subscriptions or pg_relation_filenode(ids) is distinct from ids_filenode then
-        perform spanmq.publish_to_subscriptions(this_queue, id, key, visible_at);
+        perform spanmq.publish_to_subscriptions(this_queue, id, key, case when visible_at > sent_at then visible_at end);
     end if;
     if notify_ms is not null or waiting is not null or has_subscriptions then
         now_ms := extract(epoch from clock_timestamp()) * 1000;

@@ -1,7 +1,7 @@
 -- Taking messages out by their ids: delete, archive, set_vt, ack, nack and all that give up a lease.
 --
--- Lock order: rows of held and fresh, ascending by id -> notes in done, ascending. Whoever waited for a row looks again, in a new statement:
--- the row may have been replaced by others that hold the rest of its messages.
+-- Lock order: rows of held, ascending by id -> rows of fresh, ascending -> notes in done, ascending. Whoever waited for a row looks again, in a
+-- new statement: the row may have been replaced by others that hold the rest of its messages.
 
 -- Takes these messages and returns them as runs, ascending; what is in no run is not in the result.
 --   fence     null: wherever they are, but for batches of receivers; else only those of this lease, or with 0 only those of none
@@ -18,13 +18,17 @@ declare
     has_leased boolean := false;
     asked int8multirange;
 begin
-    -- First what goes as a whole, where the ids follow each other. greatest(): the distance between the lowest and the highest number is none.
+    -- First what goes as a whole, where the ids follow each other and no run before them holds the first: that one would be locked first.
+    -- greatest(): the distance between the lowest and the highest number is none.
     if greatest(last_id, 0) - greatest(first_id, 0) = n_asked - 1 then
         for run in
             delete from spanmq.held h
                 where h.queue_id = this_queue and h.lo >= first_id and h.lo <= last_id and h.lo + h.n - 1 <= last_id
                   and (h.lease_id = fence or fence is null and h.lease_id >= 0)
-                  and (n_asked = 1 or msg_ids = array(select generate_series(greatest(first_id, 0), greatest(last_id, 0))))
+                  and (n_asked = 1 or msg_ids = array(select generate_series(greatest(first_id, 0), greatest(last_id, 0)))
+                                      and coalesce((select b.lo + b.n from spanmq.held b
+                                                    where b.queue_id = this_queue and b.lo < first_id and b.lo >= first_id / 256 * 256
+                                                    order by b.queue_id desc, b.lo desc limit 1), 0) <= first_id)
                 returning h.lo, h.n, null, h.attempts, h.lease_id, h.vt, h.last_read_at, h.group_hash, h.group_key, h.priority
         loop
             runs := runs || run;
@@ -58,7 +62,7 @@ begin
     for round in 1 .. 1000 loop
         exit when isempty(asked);
         found_any := false;
-        for candidate in select * from spanmq.runs_with(this_queue, asked, fence) r order by r.lo loop
+        for candidate in select * from spanmq.runs_with(this_queue, asked, fence) r order by r.is_fresh, r.lo loop
             if candidate.is_fresh then
                 took := spanmq.take_from_fresh(this_queue, candidate.lo, asked);
             elsif for_good and candidate.lease_id > 0 and candidate.n > 1 and not asked @> int8range(candidate.lo, candidate.lo + candidate.n) then
@@ -117,7 +121,7 @@ begin
             where h.queue_id = this_queue and h.lo = this_lo and (h.lease_id = fence or fence is null) and h.vt <= due_at for update skip locked;
     else
         select * into this from spanmq.held h
-            where h.queue_id = this_queue and h.lo = this_lo and (h.lease_id = fence or fence is null) for update;
+            where h.queue_id = this_queue and h.lo = this_lo and (h.lease_id = fence or fence is null and h.lease_id >= 0) for update;
     end if;
     if not found then
         return null;

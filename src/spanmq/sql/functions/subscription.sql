@@ -123,7 +123,8 @@ begin
     perform spanmq.publish_runs(this.queue_id, array(
         select spanmq.run_of(f) from spanmq.fresh f where f.queue_id = parent.queue_id
         union all
-        select (piece.lo, piece.n, null, 0, 0, case when h.lease_id = 0 and h.attempts = 0 then h.vt end, null, h.group_hash, h.group_key, h.priority)::spanmq.run
+        select (piece.lo, piece.n, null, 0, 0, case when h.lease_id = 0 and h.attempts = 0 and h.vt > clock_timestamp() then h.vt end, null,
+                h.group_hash, h.group_key, h.priority)::spanmq.run
         from spanmq.held h
         cross join lateral unnest(spanmq.pieces(spanmq.run_of(h), (
             select coalesce(range_agg(int8range(id, id, '[]')), '{}') from spanmq.left_of(h) id))) piece

@@ -45,6 +45,8 @@ DEFAULTS = {
     "max_connections": "100",
     "shared_buffers": "256MB",
     "max_wal_size": "2GB",
+    # Rows of state live for a second: the space of the dead ones is free again before the tables have grown.
+    "autovacuum_naptime": "10s",
     # Queues are small statements: compiling them costs more than running them.
     "jit": "off",
     "log_checkpoints": "off",

@@ -19,7 +19,7 @@ _TITLES = {contestant.name: contestant.title for contestant in CONTESTANTS}
 # In a run of a second the last batches are still on their way; less than this is worth a word.
 _SETTLED_SHARE_MIN = 0.9
 _COMMON = ("case", "contestant", "median", "spread", "to upstream", "floor", "aim", "")
-_RATE_HEADINGS = (*_COMMON, "WAL B/msg", "to upstream", "dead tuples", "spans", "MB", "generator")
+_RATE_HEADINGS = (*_COMMON, "WAL B/msg", "to upstream", "dead tuples", "runs", "MB", "generator")
 _LATENCY_HEADINGS = (*_COMMON, "first call", "slowest")
 
 Table = list[tuple[str, ...]]  # the headings, then the rows

@@ -1,4 +1,4 @@
-"""A message queue inside PostgreSQL, as a log and spans, with PGMQ's interface.
+"""A message queue inside PostgreSQL with PGMQ's interface: a log, and runs of message ids.
 
 The public names are loaded when they are first used, so that the command line starts quickly.
 """

@@ -16,7 +16,7 @@ class Health:
     _link: Link
 
     def health(self) -> list[QueueHealth]:
-        """Tell how each queue is into which one may look. Costs what its spans cost, not its messages."""
+        """Return the health of each queue that you may look into. Its cost grows with runs, not with messages."""
         return self._link.run(health_calls.health())
 
     def statistics(self, queue: str, *, seconds: Seconds = 3600.0) -> list[Sample]:
@@ -27,9 +27,9 @@ class Health:
         return self._link.run(health_calls.statistics(queue, seconds))
 
     def latest_statistics(self) -> list[LatestStatistics]:
-        """Tell how each queue stood at its last sample, into which one may look.
+        """Return the last sample of each queue that you may look into.
 
-        Costs the same whatever waits there, where `health` looks at every span.
+        Costs the same whatever waits there, where `health` reads every run.
         """
         return self._link.run(health_calls.latest_statistics())
 

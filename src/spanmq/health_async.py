@@ -14,7 +14,7 @@ class AsyncHealth:
     _link: AsyncLink
 
     async def health(self) -> list[QueueHealth]:
-        """Tell how each queue is into which one may look. Costs what its spans cost, not its messages."""
+        """Return the health of each queue that you may look into. Its cost grows with runs, not with messages."""
         return await self._link.run(health_calls.health())
 
     async def statistics(self, queue: str, *, seconds: Seconds = 3600.0) -> list[Sample]:
@@ -25,9 +25,9 @@ class AsyncHealth:
         return await self._link.run(health_calls.statistics(queue, seconds))
 
     async def latest_statistics(self) -> list[LatestStatistics]:
-        """Tell how each queue stood at its last sample, into which one may look.
+        """Return the last sample of each queue that you may look into.
 
-        Costs the same whatever waits there, where `health` looks at every span.
+        Costs the same whatever waits there, where `health` reads every run.
         """
         return await self._link.run(health_calls.latest_statistics())
 

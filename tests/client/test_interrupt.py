@@ -75,7 +75,7 @@ with Client(sys.argv[1], pool_size=1, maintain_interval=None, timeouts=None) as 
 
 
 def call(client: Any, name: str, held: list[Message]) -> Any:
-    """Make a call that waits for the table of spans; of an AsyncClient, what is to be awaited."""
+    """Make a call that waits for the table of runs; of an AsyncClient, what is to be awaited."""
     ids = [each.message_id for each in held]
     match name.split():
         case ["send"]:

@@ -224,7 +224,7 @@ def test_queue_is_counted_exactly_while_it_is_small(keeper: Person, filled: str)
     assert cells("empty")[:2] == ["7", "0"]
     do(filled, "select pgmq.receive('empty', 3, 600)")
     assert cells("empty")[:2] == ["7", "3"]
-    # More than two hundred spans: as it was sampled last, which is two thirds of an hour's wave above 40,000.
+    # More than two hundred runs: as it was sampled last, which is two thirds of an hour's wave above 40,000.
     assert cells("orders")[0].startswith("≈ 6")
 
 

@@ -72,7 +72,7 @@ def test_every_metric_is_on_the_page(shared: Running, service_database: str) -> 
 
 
 def test_scrape_reads_the_same_whatever_waits(service_database: str) -> None:
-    """Blocks read by the function, with one span and with thousands."""
+    """Blocks read by the function, with one run and with thousands."""
     query = "explain (analyze, buffers, format json) select * from pgmq.latest_statistics()"
 
     def blocks(connection: psycopg.Connection[tuple[object, ...]]) -> int:

@@ -108,7 +108,7 @@ def test_follower_that_is_held_meanwhile_is_released_behind_what_failed(database
     with Race(database) as race:
         race.main.rows("select pgmq.set_policy(%s, '{\"ordered\": true}')", race.queue)
         ids = race.send(6)
-        # A span for each, so that only the look for followers meets who holds.
+        # A run for each, so that only the look for followers meets who holds.
         lease = race.main.value("select lease_id from pgmq.receive(%s, 6, 30, 6)", race.queue)
         one, two = race.open(), race.open()
         one.begin()

@@ -79,7 +79,7 @@ def test_lane_serves_every_call(race: Race) -> None:
 
 
 def warm_up(race: Race) -> None:
-    """Have what a receive asks first planned: a session whose looks take long may go by hints."""
+    """Have the statements of a receive planned."""
     race.main.rows(SEND_BATCH.format("jobs", 2))
     for _ in range(3):
         race.main.rows("select pgmq.receive('jobs', 10, 0)")

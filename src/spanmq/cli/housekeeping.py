@@ -35,7 +35,7 @@ def maintain(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Do the housekeeping until nothing is left to do: make, truncate and drop segments, join spans.
+    """Run maintenance until nothing is left to do: make, truncate and drop segments, move bounds, cut archives.
 
     With --every it goes on until Ctrl-C or SIGTERM, which end it after the step that runs. Clients do this
     themselves, in the background; more than one at once does no harm.

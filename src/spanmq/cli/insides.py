@@ -19,7 +19,7 @@ Queues = Annotated[
 @commands.command()
 def glance(
     queues: Queues = None,
-    most: Annotated[int, typer.Option(help="Count queues of at most so many spans.")] = 200,
+    most: Annotated[int, typer.Option(help="Count queues of at most so many runs.")] = 200,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:

@@ -34,7 +34,7 @@ METRICS_COLUMNS = (
 def create_queue(
     name: QueueName,
     unlogged: Annotated[
-        bool, typer.Option("--unlogged", help="Faster, and empty after a crash of the server.")
+        bool, typer.Option("--unlogged", help="Faster; a crash of the server loses its messages.")
     ] = False,
     partition_interval: Annotated[
         str | None,
@@ -111,7 +111,7 @@ def metrics(
 
 @commands.command()
 def storage(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Measure what a queue takes on disk, in bytes; spans and WAL are those of all queues."""
+    """Measure what a queue takes on disk, in bytes; state and WAL are those of all queues."""
     output = Output(as_json=as_json)
     with client(dsn) as opened:
         output.records([opened.storage(queue)])

@@ -50,7 +50,7 @@ class DemoReport:
             ("WAL", f"{megabytes(self.wal_bytes)}, {each:,.0f} bytes a flight"),
             ("archive", megabytes(self.archive_bytes)),
             ("log, at the end", megabytes(self.log_bytes)),
-            ("spans, at the end", megabytes(self.state_bytes)),
+            ("state, at the end", megabytes(self.state_bytes)),
             ("peak memory", megabytes(self.peak_memory_bytes)),
             ("checksum", self.checksum),
             *((check.name, "yes" if check.passed else f"NO: {check.detail}") for check in self.checks),

@@ -6,10 +6,11 @@ from typing import Any
 import psycopg
 
 Connection = psycopg.Connection[Any]
-# Of all indexes of a table whose names are like a pattern.
+# Of all indexes of the tables of runs whose names are like a pattern.
 ENTRIES = """
 select coalesce(sum(pg_stat_get_xact_tuples_returned(indexrelid)), 0)::bigint from pg_index
-where indrelid = %s::regclass and indexrelid::regclass::text like %s
+where indrelid in ('spanmq.fresh'::regclass, 'spanmq.held'::regclass, 'spanmq.done'::regclass)
+  and indexrelid::regclass::text like %s
 """
 
 
@@ -28,15 +29,13 @@ def pages_touched(connection: Connection, query: str) -> int:
     return min(counts)
 
 
-def entries_passed(
-    connection: Connection, query: str, index: str = "%", *, table: str = "span", stays: bool = False
-) -> int:
-    """Return how many entries of a table's indexes a call looks at, dead or alive."""
+def entries_passed(connection: Connection, query: str, index: str = "%", *, stays: bool = False) -> int:
+    """Return how many index entries of the tables of runs a call looks at, dead or alive."""
     counts: list[int] = []
     with connection.transaction(force_rollback=not stays):
         for text in ("select", query):
             connection.execute(text.encode())
-            row = connection.execute(ENTRIES, [f"spanmq.{table}", f"%{index}"]).fetchone()
+            row = connection.execute(ENTRIES, [f"%{index}"]).fetchone()
             assert row is not None
             counts.append(int(row[0]))
     return counts[1] - counts[0]

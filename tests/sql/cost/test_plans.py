@@ -44,11 +44,11 @@ CLAIMS = ("read", "read one", "receive", "receive one", "pop", "receive and ack"
 MORE_PAGES = 120
 QUEUES = 50
 # Tables of which a scan from end to end would cost what all queues hold.
-LARGE = ("span", "settled", "failure", "dead_letter", "statistics", "expiry")
+LARGE = ("fresh", "held", "done", "failure", "dead_letter", "statistics", "expiry")
 
 
 def fill(connection: Connection[Any], each: int) -> None:
-    """Send so many messages to each queue, one by one: a span each."""
+    """Send so many messages to each queue, one by one: a run each."""
     connection.execute(
         "select count(id) from generate_series(1, %s) n, generate_series(1, %s) q,"
         " pgmq.send('q' || q, '1') id",
@@ -118,7 +118,7 @@ def test_claims_read_no_more_of_a_long_queue_that_was_never_analysed(session: Co
         return {name: pages_touched(opened, CALLS[name]) for name in CLAIMS}
 
     send = "select count(id) from generate_series(1, %s) n, pgmq.send('q7', to_jsonb(n)) id"
-    # More than a block of ids, whose spans a look by id may all meet.
+    # More than a block of ids, whose runs a look by id may all meet.
     session.execute(send, [600])
     small = now(session)
     session.execute(send, [20_000])

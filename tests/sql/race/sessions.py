@@ -168,7 +168,7 @@ class Race:
         return session
 
     def send(self, n: int, *, new_block: bool = True) -> list[int]:
-        """Send n messages, numbered by their ids, at the start of a block of 256 ids: one span, up to 256."""
+        """Send n messages, numbered by their ids, at the start of a block of 256 ids: runs of up to ten."""
         if new_block:
             self.main.value(
                 "select setval(ids, (coalesce(pg_sequence_last_value(ids), 0) / 256 + 1) * 256 - 1)"

@@ -17,7 +17,7 @@ SUSPECT = "suspect"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Six new messages in one span."""
+    """Six new messages in one run."""
 
     ids: list[int]
     lease: int | None

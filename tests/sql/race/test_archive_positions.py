@@ -27,7 +27,7 @@ def between(race: Race, base: str | None, here: str) -> list[Any]:
 def test_message_of_an_open_transaction_comes_from_the_position_after_its_end(
     race: Race, in_savepoint: bool
 ) -> None:
-    # A span each, or one would wait for the other.
+    # A run each, or one would wait for the other.
     ids = [race.send(1)[0] for _ in range(4)]
     race.main.rows("select pgmq.archive('jobs', %s::bigint)", ids[0])
     late = race.open()

@@ -1,4 +1,4 @@
-"""Every action, by a caller whose snapshot is older than what another did to the same span.
+"""Every action, by a caller whose snapshot is older than what another did to the same run.
 
 REPEATABLE READ and SERIALIZABLE callers get a clean serialization failure at worst: nothing is settled or
 delivered twice, nothing is lost, and what is found is all that there was to find.
@@ -57,5 +57,5 @@ def test_old_snapshot_is_right_or_fails_cleanly(database: str, state: str, isola
             problems += [f"{state}: {first.name}, then {second.name}: {each}" for each in found]
     assert not problems, "\n".join(problems)
     assert refused > 0
-    # Ready messages are one span here, and every action writes it anew, also the one that joins.
+    # Ready messages are one run here, and every action writes it anew.
     assert refused < PAIRS or state == "ready"

@@ -1,4 +1,4 @@
-"""Every action against every other on the same span: one open, the other meets it, the first commits or not.
+"""Every action against every other on the same run: one open, the other meets it, the first commits or not.
 
 Whatever the order: no message is settled or delivered twice, none is lost, and who asks for messages by their
 ids gets all that the other left, also what a split has moved to another row meanwhile.

@@ -64,7 +64,7 @@ def test_never_more_than_max_in_flight(race: Race, policy: str, most: int) -> No
 
 def test_transactions_that_claim_many_times_keep_to_the_limit(race: Race) -> None:
     # Nobody sees what another transaction has claimed: each took up to half of the limit.
-    # A span for each: the rest of one that is split waits for the commit.
+    # Enough runs for each: the rest of one that is split waits for the commit.
     for _ in range(4):
         race.send(40)
     race.main.value("select pgmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
@@ -189,7 +189,7 @@ def test_never_more_than_the_rate_allows(race: Race) -> None:
     ],
 )
 def test_nobody_waits_for_a_long_transaction(race: Race, policy: str, waits: bool | None, gets: int) -> None:
-    # Two spans: the rest of the one that the holder splits waits for its commit.
+    # Two runs: the rest of the one that the holder splits waits for its commit.
     race.send(10)
     race.send(10)
     race.main.value("select pgmq.set_policy(%s, %s)", race.queue, policy)

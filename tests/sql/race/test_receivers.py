@@ -25,7 +25,7 @@ def test_purge_and_settling_of_a_stream_do_not_deadlock(database: str, first: st
         race.main.rows("select pgmq.set_policy('jobs', jsonb_build_object('archive_on_ack', %s))", archives)
         reader, purger, holder = race.open(), race.open(), race.open()
         receiver, incarnation = claimed(race, reader)
-        # Whoever comes first waits in the midst of the batch's spans.
+        # Whoever comes first waits in the midst of the batch's runs.
         holder.begin()
         holder.rows("select from spanmq.held order by lo limit 1 for update")
         settle = (CLAIM, receiver, incarnation, 1)

@@ -30,14 +30,14 @@ def snapshot(session: Session) -> set[tuple[str, str, str]]:
 
 
 MADE = ("function", "spanmq.made(queue_name text)")
-SPAN = ("table", "spanmq.span")
+ITEM = ("table", "spanmq.item")
 CHANGED_BODY = (
     "create or replace function spanmq.made(queue_name text) returns void language sql as 'select null'"
 )
 CHANGED_VIEW = "create or replace view pgmq.meta as select upper(name) as queue_name from spanmq.queue"
 ADDED_TRIGGER = """
 create function pg_temp.keep() returns trigger language plpgsql as 'begin return new; end';
-create trigger keep before insert on spanmq.span execute function pg_temp.keep()"""
+create trigger keep before insert on spanmq.item execute function pg_temp.keep()"""
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ create trigger keep before insert on spanmq.span execute function pg_temp.keep()
         (CHANGED_BODY.replace("null", "null::void -- x"), MADE, "changed"),
         ("alter function spanmq.made(text) security definer", MADE, "changed"),
         ("alter function spanmq.made(text) set work_mem = '1MB'", MADE, "changed"),
-        ("drop index spanmq.span_ready", SPAN, "changed"),
-        ("drop index spanmq.span_ready; create index span_ready on spanmq.span (lo)", SPAN, "changed"),
-        ("alter table spanmq.span add column more int", SPAN, "changed"),
-        ("alter table spanmq.span alter n drop not null", SPAN, "changed"),
-        ("alter table spanmq.span set unlogged", SPAN, "changed"),
-        ("alter table spanmq.span drop constraint span_queue_id_fkey", SPAN, "changed"),
-        (ADDED_TRIGGER, SPAN, "changed"),
+        ("drop index spanmq.item_ready", ITEM, "changed"),
+        ("drop index spanmq.item_ready; create index item_ready on spanmq.item (lo)", ITEM, "changed"),
+        ("alter table spanmq.item add column more int", ITEM, "changed"),
+        ("alter table spanmq.item alter n drop not null", ITEM, "changed"),
+        ("alter table spanmq.item set unlogged", ITEM, "changed"),
+        ("alter table spanmq.item drop constraint item_queue_id_fkey", ITEM, "changed"),
+        (ADDED_TRIGGER, ITEM, "changed"),
         ("alter type pgmq.message_record add attribute more int", ("type", "pgmq.message_record"), "changed"),
         (CHANGED_VIEW, ("view text", "pgmq.meta"), "changed"),
         (
@@ -79,7 +79,7 @@ def test_verify_finds_a_wrong_owner(session: Session, older: Release, role: str)
     session.execute("create table spanmq.log_1_1 (id int)")
     for what in (
         "function spanmq.made(text)",
-        "table spanmq.span",
+        "table spanmq.item",
         "table spanmq.log_1_1",
         "type pgmq.message_record",
     ):
@@ -90,7 +90,7 @@ def test_verify_finds_a_wrong_owner(session: Session, older: Release, role: str)
     assert [(each.name, each.problem) for each in found] == [
         ("spanmq.made(queue_name text)", "owner"),
         ("spanmq.log_1_1", "owner"),
-        ("spanmq.span", "owner"),
+        ("spanmq.item", "owner"),
         ("pgmq.message_record", "owner"),
     ]
 
@@ -236,7 +236,7 @@ def test_uninstall_drops_everything(session: Session, older: Release) -> None:
     ("act", "named"),
     [
         (
-            "select pgmq.create('orders'); insert into spanmq.span values (1, 1, 7)",
+            "select pgmq.create('orders'); insert into spanmq.item values (1, 1, 7)",
             "queue orders with 7 messages",
         ),
         (

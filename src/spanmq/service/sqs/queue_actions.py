@@ -25,7 +25,7 @@ from spanmq.service.sqs.refusal import SqsError, bad_attribute, bad_value, no_qu
 
 TAGS_MAX = 50
 PAGE_MAX = 1_000
-# Spans of a queue that is counted when somebody asks: some milliseconds.
+# Up to so many runs a queue is counted at the request, in some milliseconds.
 GLANCED_MAX = 10_000
 
 

@@ -1,5 +1,5 @@
 -- Writing by many tasks: rows first, published by one transaction. Tasks reserve blocks of ids and copy their rows into the log
--- under them; no span points at these rows, so nobody sees them. One call then makes the blocks that it names visible, all at
+-- under them; no run points at these rows, so no receiver sees them. One call then makes the blocks that it names visible, all at
 -- one instant. What it does not name, of tasks that failed or ran twice, never becomes a message.
 
 -- Reserves n ids for a task of the write (writer, epoch), which the first such call opens. One row for each run of ids in one
@@ -73,7 +73,7 @@ begin
     end loop;
 end $$;
 
--- Notes that the rows of these blocks are written, and what their spans will be; returns how many rows they have.
+-- Notes that the rows of these blocks are written, and what their runs will be; returns how many rows they have.
 -- Raises MQ050 if the write was closed meanwhile.
 create or replace function pgmq.bulk_seal(queue text, block_ids bigint[]) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -223,7 +223,7 @@ begin
 end $$;
 
 -- Whether a write, a receiver or dead letters still need ids of this range in the log. Volatile, a statement each: what leaves a block
--- is a span first, and what leaves a span is a batch or dead first, so the one who looks in this order misses nothing.
+-- is in a run first, and what leaves a run is in a batch or dead first, so a look in this order misses nothing.
 create or replace function spanmq.is_reserved(this_queue int, first_id bigint, last_id bigint) returns boolean
 language plpgsql as $$
 begin

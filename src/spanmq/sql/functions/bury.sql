@@ -1,4 +1,4 @@
--- Dead-lettering: messages that were taken out of their spans become dead letters, in the same transaction. So after a crash at any
+-- Dead-lettering: messages that were taken out of their runs become dead letters, in the same transaction. So after a crash at any
 -- instant a message is in exactly one of queue, archive and dead letters.
 
 -- Makes dead letters of the messages of runs, which the caller has taken out of the queue (take_out, a claim without a lease), with

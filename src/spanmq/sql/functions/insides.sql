@@ -1,8 +1,8 @@
 -- Looking into a queue at a bounded price: what pages for people show.
 
 -- How each of these queues stands now (null: all into which the caller may look), in the order of their making. is_exact: it has at most
--- `most` spans, and these were counted; else the counts are null, for whom the last sample must do (latest_statistics). Costs what
--- `most` spans cost. Queues that are not there, or that one may not look into, are left out. Raises MQ002 for a bad number.
+-- `most` runs, and these were counted; else the counts are null: use the last sample (latest_statistics). Costs what
+-- `most` runs cost. Queues that are not there, or that one may not look into, are left out. Raises MQ002 for a bad number.
 create or replace function pgmq.glance(queues text[] default null, most integer default 200)
 returns table (queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint,
                breaker_open_until timestamptz)
@@ -37,7 +37,7 @@ begin
     end loop;
 end $$;
 
--- What receivers hold: the oldest leases of a queue, at most qty, and of its first 2,000 leased spans. A lease that ran out stands here
+-- What receivers hold: the oldest leases of a queue, at most qty, and of its first 2,000 leased runs. A lease that ran out stands here
 -- until its messages are received again (is_expired). Raises 42P01 for an unknown queue, 42501 without the right to look into it.
 create or replace function pgmq.list_leases(queue text, qty integer default 100)
 returns table (leased_at timestamptz, leased_until timestamptz, messages bigint, first_id bigint, last_id bigint, attempt integer, is_expired boolean)
@@ -52,8 +52,8 @@ end $$;
 
 -- Groups of a queue, at most qty, those first that give nothing now. state: free; leased and retrying (one of its messages is in work, or
 -- waits for its backoff, until `until`); delayed (its first message is); dead letter (it waits until that is redriven or discarded).
--- messages counts up to 200 spans of it: has_more. Looks at the 2,000 spans that fall due next and the first 2,000 that are ready: a group
--- of which none is among these is not shown. Raises as list_leases().
+-- messages counts up to 200 runs of it: has_more. Reads the 2,000 held runs that become visible next, the 2,000 that became so first, and the
+-- first 2,000 fresh ones: a group with none among these is not shown. Raises as list_leases().
 create or replace function pgmq.list_groups(queue text, qty integer default 100)
 returns table (group_key text, state text, until timestamptz, first_id bigint, messages bigint, has_more boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp

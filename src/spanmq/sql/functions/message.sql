@@ -245,7 +245,7 @@ declare
     -- Its name, as long as it is there: else an error says so.
     view_name text := this.queue_view;
 begin
-    -- Fence 0: only from spans that no lease holds.
+    -- Fence 0: only from runs that no lease holds.
     runs := spanmq.remove(this, msg_ids, 0);
     cancelled := coalesce(spanmq.ids_of_runs(runs), '{}');
     -- For status(): these are not completed.
@@ -277,7 +277,7 @@ begin
     return purged;
 end $$;
 
--- The first qty messages with an id over `after`, in any state, without taking them. Walks along the spans: what it costs grows
+-- The first qty messages with an id over `after`, in any state, without taking them. Walks along the runs: what it costs grows
 -- with qty and not with the queue. Bodies and headers of more than body_bytes_max bytes are left out (see cut()).
 create or replace function pgmq.peek(queue text, qty integer default 10, after bigint default 0, body_bytes_max integer default null)
 returns setof pgmq.message_record

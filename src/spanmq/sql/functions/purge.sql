@@ -1,7 +1,7 @@
 -- What a purge took, for status(). A message whose id was drawn before may be committed after the purge has looked for the last time: it
 -- stays, and is a message like any other.
 
--- Ids of bulk writes of a queue that are reserved and not published. In a statement that looks at spans: one of the two it sees.
+-- Ids of bulk writes of a queue that are reserved and not published. In a statement that also reads runs: one of the two it sees.
 create or replace function spanmq.unpublished(this_queue int) returns int8multirange
 language sql stable as $$
     select coalesce(range_agg(int8range(b.lo, b.hi, '[]')), '{}') from spanmq.bulk_block b
@@ -18,7 +18,7 @@ begin
             set purged_in = excluded.purged_in, purged_by = excluded.purged_by, purged_on = excluded.purged_on, spared = excluded.spared;
 end $$;
 
--- Whether a message that has a row in the log, written by this transaction, and is in no span was purged, or settled before a purge. Of what
+-- Whether a message that has a row in the log, written by this transaction, and is in no run was purged, or settled before a purge. Of what
 -- was written under a savepoint the transaction is not known: it counts as purged if its savepoint was older than the purge's look.
 create or replace function spanmq.was_purged(this_queue int, id bigint, written_by xid) returns boolean
 language plpgsql stable as $$

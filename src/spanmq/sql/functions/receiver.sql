@@ -119,7 +119,7 @@ declare
     batch spanmq.receiver_batch;
     runs spanmq.run[];
 begin
-    -- Batches before spans, as a purge does: else each could wait for the other.
+    -- Batches before runs, as a purge does: else each could wait for the other.
     for batch in
         select * from spanmq.receiver_batch b
         where b.receiver_id = receiver and b.batch <= settle_batches.settled and b.state = 'claimed' order by b.batch for update

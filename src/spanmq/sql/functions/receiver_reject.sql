@@ -21,7 +21,7 @@ begin
     if category is null and reason.category = 'UNKNOWN' then
         reason.category := 'PERMANENT';
     end if;
-    -- Batches before spans, as settling does.
+    -- Batches before runs, as settling does.
     for batch in
         select * from spanmq.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed' order by b.batch for update
     loop

@@ -1,6 +1,6 @@
 -- since 0.1.0
 -- The storage of spanmq (schema spanmq) and the types and tables of its public face (schema pgmq).
--- A message is written once, into the log of its queue; what changes is the span that describes it.
+-- A message is written once, into the log of its queue; what changes is the run that describes it: a row of fresh or held.
 
 -- One row a queue. Names are folded to lower case for look-up and for the names of tables: MyQ and myq are one queue.
 create table spanmq.queue (
@@ -42,7 +42,7 @@ create table spanmq.segment (
     created_at timestamptz not null default clock_timestamp(),
     state text not null default 'open' check (state in ('open', 'truncated')),
     passed_at_xid xid8,                    -- when the sequence of ids was first seen past it
-    settled_at_xid xid8,                   -- when it was first seen without a span, or, truncated, when that was
+    settled_at_xid xid8,                   -- when it was first seen without a run, or, truncated, when that was
     copy_name text,                        -- a rewrite: the table that takes over, committed at copied_at_xid
     copied_at_xid xid8,
     old_name text,                         -- the table that it replaced at swapped_at_xid
@@ -123,7 +123,7 @@ create sequence spanmq.bound_number;
 
 create sequence spanmq.lease_number;
 
--- An id of a span that had no row in the log. Never seen in practice; a claim that meets one settles it and says so here.
+-- Ids that were in a run and had no row in the log, as after a crash in an unlogged queue. A claim that meets one settles it and notes it here.
 create table spanmq.missing (
     queue_id int not null,
     msg_id bigint not null,

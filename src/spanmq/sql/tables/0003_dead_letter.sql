@@ -12,12 +12,12 @@ create type spanmq.reason as (
 
 -- A row for each call that gave messages back with a failure, and block of 256 ids: a nack of a thousand ids writes four. Of the
 -- messages that are still in the queue; what is dead-lettered takes a copy of its story along.
---   lo, n, ids  which messages, as in a span
+--   lo, n, ids  which messages: lo, lo + 1, ...; or where ids is not null, exactly these
 --   outcome     retrying, or expired (its lease ran out); cancelled is no failure, but says that the message is not completed
 create table spanmq.failure (
     queue_id int not null,
     lo bigint not null,
-    n int not null,                        -- 1 to 256; no checks, as in spanmq.span
+    n int not null,                        -- 1 to 256; no checks: each would be parsed again by every statement that writes
     ids int8multirange,
     attempt int not null,
     failed_at timestamptz not null,

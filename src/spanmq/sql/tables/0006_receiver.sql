@@ -16,8 +16,8 @@ create table spanmq.receiver (
 );
 create unique index receiver_label on spanmq.receiver (queue_id, label) where label is not null and state <> 'released';
 
--- Which messages a batch holds: los[i] to his[i], for the attempts[i]-th time. Their spans are leased under lease_id, which is
--- negative: no call but the receiver's own takes messages out of such a span.
+-- Which messages a batch holds: los[i] to his[i], for the attempts[i]-th time. Their runs are leased under lease_id, which is
+-- negative: no call but the receiver's own takes messages out of such a run.
 create table spanmq.receiver_batch (
     receiver_id uuid not null references spanmq.receiver on delete cascade,
     batch bigint not null,

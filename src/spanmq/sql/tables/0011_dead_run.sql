@@ -2,7 +2,7 @@
 -- Messages that died together, in one call, of one block of 256 ids and with one story: a row for all of them, while the messages stay
 -- where they are in the log. maintain() makes a row of spanmq.dead_letter of each soon after, before the log may drop them; so does
 -- whoever puts them back or discards them. Who only looks sees them as if that had been done (spanmq.letters_of).
---   lo, n, ids  which messages, as in a span
+--   lo, n, ids  which messages: lo, lo + 1, ...; or where ids is not null, exactly these
 create table spanmq.dead_run (
     dead_letter_id bigint primary key,     -- of the message lo; the others follow at their distance from it
     queue_id int not null,

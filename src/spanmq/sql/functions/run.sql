@@ -1,4 +1,4 @@
--- Pieces of spans: arithmetic without tables.
+-- Runs: arithmetic without tables.
 
 create or replace function spanmq.ids_of(lo bigint, n int, ids int8multirange) returns int8multirange
 language sql immutable as $$ select coalesce(ids, int8multirange(int8range(lo, lo + n))) $$;
@@ -14,7 +14,7 @@ begin
     return (select coalesce(sum(upper(r) - lower(r)), 0)::int from unnest(ids) r);
 end $$;
 
--- The ids of a span as it keeps them: null for a run without gaps.
+-- The ids of a run as spanmq.failure keeps them: null where they follow each other.
 create or replace function spanmq.run_ids(ids int8multirange) returns int8multirange
 language sql immutable as $$ select case when int8multirange(int8range(lower(ids), upper(ids))) <> ids then ids end $$;
 

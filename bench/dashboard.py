@@ -1,8 +1,8 @@
 """Run it: `python -m bench.dashboard [--messages N] [--queues N] [--dsn DSN]`: what each page takes.
 
-Every message is a run by itself, as after as many single sends, and of a group. They are sent in batches over
-two connections, and cut into runs of one by one statement between dropping and making the indexes: ten million
-take minutes so, singly hours. Half of them wait in one
+Every message is a run by itself, as after as many single sends, and of a group. They are sent in batches
+over two connections, and cut into runs of one by one statement between dropping and making the indexes: ten
+million take minutes so, singly hours. Half of them wait in one
 queue. There are three days of statistics for each queue.
 """
 

@@ -252,8 +252,8 @@ class Client(
     ) -> None:
         """Create a queue; does nothing if it exists.
 
-        An unlogged one is faster; a crash of the server loses its messages. The intervals (a count of messages
-        or a time, such as "1 day") make it PGMQ's partitioned kind.
+        An unlogged one is faster; a crash of the server loses its messages. The intervals (a count of
+        messages or a time, such as "1 day") make it PGMQ's partitioned kind.
         """
         intervals = partition_interval, retention_interval
         self._link.run(calls.create_queue(name, unlogged, *intervals))

@@ -16,7 +16,7 @@ class Health:
     _link: Link
 
     def health(self) -> list[QueueHealth]:
-        """Return the health of each queue that you may look into. Its cost grows with runs, not with messages."""
+        """Return the health of each queue that you may look into. Costs what its runs cost."""
         return self._link.run(health_calls.health())
 
     def statistics(self, queue: str, *, seconds: Seconds = 3600.0) -> list[Sample]:

@@ -14,7 +14,7 @@ class AsyncHealth:
     _link: AsyncLink
 
     async def health(self) -> list[QueueHealth]:
-        """Return the health of each queue that you may look into. Its cost grows with runs, not with messages."""
+        """Return the health of each queue that you may look into. Costs what its runs cost."""
         return await self._link.run(health_calls.health())
 
     async def statistics(self, queue: str, *, seconds: Seconds = 3600.0) -> list[Sample]:

@@ -16,7 +16,7 @@ class AsyncInsides:
     _link: AsyncLink
 
     async def glance(self, queues: Iterable[str] | None = None, *, most: int = 200) -> list[Glance]:
-        """Count each of these queues (None: all) that has at most `most` runs; the counts of others are None."""
+        """Count each of these queues (None: all) of at most `most` runs; counts of others are None."""
         return await self._link.run(insides_calls.glance(queues, most))
 
     async def list_leases(self, queue: str, quantity: int = 100) -> list[HeldLease]:
@@ -26,7 +26,8 @@ class AsyncInsides:
     async def list_groups(self, queue: str, quantity: int = 100) -> list[Group]:
         """List groups, those first that give nothing now, and what they wait for.
 
-        Reads the next 2,000 held runs to become visible, the 2,000 that became so first, and the first 2,000 fresh ones.
+        Reads the next 2,000 held runs to become visible, the 2,000 that became so first, and the first
+        2,000 fresh ones.
         """
         return await self._link.run(insides_calls.list_groups(queue, quantity))
 

@@ -285,7 +285,7 @@ def test_leaking_functions_and_missing_rows_are_found(connection: Connection[Any
     connection.execute("select pgmq.create_unlogged('fast'), pgmq.create('safe')")
     for queue, level in (("fast", "ok"), ("safe", "problem")):  # a crash empties the log of an unlogged queue
         connection.execute(
-            "insert into spanmq.missing (queue_id, msg_id) select queue_id, 1 from spanmq.queue where name = %s",
+            "insert into spanmq.missing select queue_id, 1 from spanmq.queue where name = %s",
             [queue],
         )
         assert finding(connection, "segments")[0] == level

@@ -35,7 +35,7 @@ def maintain(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run maintenance until nothing is left to do: make, truncate and drop segments, move bounds, cut archives.
+    """Run maintenance until nothing is left to do: make, truncate and drop segments, move bounds.
 
     With --every it goes on until Ctrl-C or SIGTERM, which end it after the step that runs. Clients do this
     themselves, in the background; more than one at once does no harm.

@@ -181,9 +181,11 @@ class Race:
             n,
         )
 
-    def lease(self, n: int, seconds: float = 30) -> int:
+    def lease(self, n: int, seconds: float = 30, slots: int = 1) -> int:
         """Receive n messages and return the lease_id."""
-        leases = self.main.column("select lease_id from pgmq.receive(%s, %s, %s)", self.queue, n, seconds)
+        leases = self.main.column(
+            "select lease_id from pgmq.receive(%s, %s, %s, %s)", self.queue, n, seconds, slots
+        )
         assert len(leases) == n
         return int(leases[0])
 

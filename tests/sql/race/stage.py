@@ -17,16 +17,22 @@ SUSPECT = "suspect"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Six new messages in one run."""
+    """Six new messages, in one run or, split, in three and more in two blocks of 256."""
 
     ids: list[int]
     lease: int | None
 
     @classmethod
-    def make(cls, race: Race, state: str) -> "Stage":
+    def make(cls, race: Race, state: str, *, split: bool = False) -> "Stage":
         race.main.rows("select pgmq.purge_queue(%s)", race.queue)
-        ids = race.send(MESSAGES)
-        lease = None if state == "ready" else race.lease(MESSAGES, 30 if state == "leased" else -1)
+        if split:
+            race.send(253)
+            race.main.rows("select pgmq.purge_queue(%s)", race.queue)
+            ids = race.send(2, new_block=False) + race.send(4, new_block=False)
+        else:
+            ids = race.send(MESSAGES)
+        seconds = 30 if state == "leased" else -1
+        lease = None if state == "ready" else race.lease(MESSAGES, seconds, slots=3 if split else 1)
         limit = "3" if state == SUSPECT else "null"
         race.main.rows(f"select pgmq.set_policy(%s, '{{\"max_attempts\": {limit}}}')", race.queue)
         return cls(ids, lease)

@@ -19,7 +19,7 @@ def maintain(session: Session) -> None:
 
 
 def move_due(session: Session) -> None:
-    """Keep house until what is due from now on could be past the bound, which is a second behind the clock."""
+    """Keep house when what is due now could be before the bound, which is a second behind the clock."""
     now = session.value("select clock_timestamp()")
     while not session.value("select clock_timestamp() > %s::timestamptz + interval '1.2 s'", now):
         pass
@@ -76,7 +76,7 @@ def test_old_snapshot_moves_nothing(race: Race) -> None:
 
 CLAIMS = {
     "read": "select from pgmq.read('jobs', 0, 1000)",
-    "nack": "select pgmq.nack('jobs', lease_id, array[msg_id], 'x', null, 0) from pgmq.receive('jobs', 1000, 60)",
+    "nack": "select pgmq.nack('jobs', lease_id, array[msg_id], retry_in => 0) from pgmq.receive('jobs', 15)",
     "set_vt": "select from pgmq.set_vt('jobs', array(select msg_id from pgmq.q_jobs), 0)",
 }
 

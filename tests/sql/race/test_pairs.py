@@ -1,4 +1,4 @@
-"""Every action against every other on the same run: one open, the other meets it, the first commits or not.
+"""Every action against every other on the same messages: one open, the other meets it, the first ends.
 
 Whatever the order: no message is settled or delivered twice, none is lost, and who asks for messages by their
 ids gets all that the other left, also what a split has moved to another row meanwhile.
@@ -45,11 +45,12 @@ def test_second_action_meets_the_first(database: str, first_name: str, state: st
     with Race(database) as race:
         one, two = race.open(), race.open()
         seconds = [second for each, second in pairs(state, every=IS_DEEP) if each is first]
+        splits = itertools.cycle((False, True, True, False))
         for second, fate in itertools.product(seconds, ("commit", "rollback")):
             # A claim never waits, so it does not matter to it how the other ends.
             if second.asks is Asks.ANY and fate == "rollback":
                 continue
-            stage = Stage.make(race, state)
+            stage = Stage.make(race, state, split=next(splits))
             one.begin()
             first_done = finish(first, start(one, first, race, stage))
             later = start(two, second, race, stage)

@@ -74,3 +74,18 @@ def test_numbers_of_another_server_tell_nothing(race: Race) -> None:
     race.main.rows("select pgmq.purge_queue('jobs')")
     race.main.rows("update spanmq.upkeep set purged_on = 1, purged_in = '3:3:'")
     assert status(race, purged) == ["unknown"]
+
+
+@pytest.mark.parametrize("act", ["pgmq.read('jobs', 30, 2)", "pgmq.set_vt('jobs', q.msg_id, 9)"])
+@pytest.mark.parametrize("state", ["fresh", "expired"])
+def test_purge_takes_what_another_moved_while_it_waited(race: Race, state: str, act: str) -> None:
+    race.send(6)
+    if state == "expired":
+        race.lease(6, -1)
+    mover, purger = race.open(), race.open()
+    mover.begin()
+    mover.rows(f"select from (select * from pgmq.q_jobs order by msg_id limit 1) q, {act}")
+    purging = purger.later("select pgmq.purge_queue('jobs')")
+    assert purging.waits()
+    mover.commit()
+    assert (purging.rows(), race.left()) == ([(6,)], [])

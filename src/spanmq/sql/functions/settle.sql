@@ -243,8 +243,9 @@ begin
         cross join lateral spanmq.tens(lower(piece), upper(piece) - 1) t;
 end $$;
 
--- Takes all messages of a queue out of it. Returns how many there were. What is sent meanwhile goes too, counted; it is over
--- when a statement finds nothing. What that one did not see stays, and is noted (was_purged).
+-- Takes all messages of a queue out of it. Returns how many there were. What is sent meanwhile goes too, counted; it is over when a
+-- statement sees nothing, though it may have waited for others who have moved what it saw to other rows. What that one did not see
+-- stays, and is noted (was_purged).
 create or replace function spanmq.purge(this_queue int) returns bigint
 language plpgsql as $$
 declare
@@ -252,6 +253,7 @@ declare
     n bigint;
     n_fresh bigint;
     runs spanmq.run[];
+    sees_any boolean;
     seen_in pg_snapshot;
     unpublished int8multirange;
 begin
@@ -261,10 +263,11 @@ begin
         doomed_fresh as (select f.ctid from spanmq.fresh f where f.queue_id = this_queue order by f.lo for update),
         gone_fresh as (delete from spanmq.fresh f where f.ctid in (select d.ctid from doomed_fresh d) returning f.n)
         select (select sum(g.n) from gone g), (select sum(g.n) from gone_fresh g),
-               (select array_agg(g.run) from gone g where g.lease_id <> 0 and g.n > 1), pg_current_snapshot(),
-               spanmq.unpublished(this_queue)
-            into n, n_fresh, runs, seen_in, unpublished;
-        exit when n is null and n_fresh is null;
+               (select array_agg(g.run) from gone g where g.lease_id <> 0 and g.n > 1),
+               exists (select from spanmq.held h where h.queue_id = this_queue) or exists (select from spanmq.fresh f where f.queue_id = this_queue),
+               pg_current_snapshot(), spanmq.unpublished(this_queue)
+            into n, n_fresh, runs, sees_any, seen_in, unpublished;
+        exit when not sees_any;
         -- A new statement, under the locks: what was deleted from these runs one by one before was not in the queue.
         purged := purged + coalesce(n, 0) + coalesce(n_fresh, 0) - spanmq.count_runs(runs) + spanmq.count_runs(spanmq.without_done(this_queue, runs));
     end loop;

@@ -1,4 +1,4 @@
-"""What a simplification would break first: notes of settled messages, rests of spans."""
+"""What a simplification would break first: notes of settled messages, rests of runs."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def test_what_left_a_lease_does_not_count_as_taken(connection: Connection[Any], 
 def test_claims_in_small_bites_give_every_message_once(connection: Connection[Any], size: int) -> None:
     connection.execute("select pgmq.create('jobs')")
     connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[600]))")
-    # Gaps, so that spans are more than a first id and a number.
+    # Gaps, so that there are many short runs.
     connection.execute("select pgmq.delete('jobs', array(select generate_series(3, 600, 7)))")
     left = {row[0] for row in connection.execute("select msg_id from pgmq.q_jobs").fetchall()}
     got: list[int] = []

@@ -1,4 +1,4 @@
-"""peek shows what the view shows, in order, and walks along the spans for it."""
+"""peek shows what the view shows, in order, and walks along the runs for it."""
 
 import random
 from typing import Any

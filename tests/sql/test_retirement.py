@@ -1,4 +1,4 @@
-"""Segments on their way out, against late spans, prepared transactions and copied names."""
+"""Segments on their way out, against late runs, prepared transactions and copied names."""
 
 import struct
 from collections.abc import Iterator

@@ -120,6 +120,12 @@ class Codec:
             return text
         return _checked(self.encryption.seal(text, self.place), "sealed body")
 
+    def fingerprint(self, text: str | None) -> str | None:
+        """Return what is stored for a fingerprint: with an `encryption` a keyed hash."""
+        if self.encryption is None or self.place is None or not isinstance(text, str):
+            return text
+        return self.encryption.fingerprint(text, self.place)
+
     def decode(self, raw: bytes | None) -> object:
         """Give the body that was sent; SQL's null gives None, what can't be read an Unopened."""
         if raw is None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hmac
 import json
 import os
 import re
@@ -34,6 +35,8 @@ SEALED_KEY: Final = "spanmq.sealed"
 MARK: Final = f'"{SEALED_KEY}"'.encode()
 FILE_VARIABLE: Final = "SPANMQ_ENCRYPTION_KEY_FILE"
 KEYS_VARIABLE: Final = "SPANMQ_ENCRYPTION_KEYS"
+TRUSTED_VARIABLE: Final = "SPANMQ_ENCRYPTION_TRUSTED"
+ONLY_SEALED_VARIABLE: Final = "SPANMQ_ENCRYPTION_ONLY_SEALED"
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 # A random nonce may repeat after some 2^32 bodies under one key: far fewer.
@@ -94,12 +97,32 @@ class Encryption:
 
     @classmethod
     def from_environment(cls, **options: Any) -> Encryption | None:
-        """Read the keys that the environment names, or holds; None without any."""
+        """Read keys and options from the environment; None without keys.
+
+        `options` take precedence over those of the environment.
+        """
+        trusted = (pattern.strip() for pattern in os.environ.get(TRUSTED_VARIABLE, "").split(","))
+        options.setdefault("trusted", tuple(pattern for pattern in trusted if pattern))
+        options.setdefault("only_sealed", _boolean(ONLY_SEALED_VARIABLE))
         if path := os.environ.get(FILE_VARIABLE):
             return cls.from_file(path, **options)
         if text := os.environ.get(KEYS_VARIABLE):
             return cls(read_keys(text.replace(",", "\n"), KEYS_VARIABLE), **options)
+        if options["only_sealed"]:
+            raise EncryptionError(
+                "only sealed bodies are accepted, and there is no key",
+                hint=f"Set {FILE_VARIABLE} or {KEYS_VARIABLE}, or unset {ONLY_SEALED_VARIABLE}.",
+            )
         return None
+
+    def fingerprint(self, text: str, place: str) -> str:
+        """Return an HMAC-SHA-256 of a text for a queue, in hexadecimal.
+
+        The text cannot be guessed from it without the keys. The first key is used, so that a key that is
+        added changes no fingerprint.
+        """
+        value = json.dumps([place.lower(), text]).encode()
+        return hmac.digest(self._state.fingerprint_key, value, "sha256").hex()
 
     def seal(self, text: str, place: str) -> str:
         """Give the JSON text of a sealed body, for a queue, or for `topic …`."""
@@ -151,6 +174,8 @@ class _State:
     def __init__(self, keys: dict[str, bytes]) -> None:
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+            from cryptography.hazmat.primitives.hashes import SHA256
+            from cryptography.hazmat.primitives.kdf.hkdf import HKDF
         except ModuleNotFoundError as error:
             raise EncryptionError(
                 "bodies can't be sealed: the package cryptography is not installed",
@@ -159,6 +184,8 @@ class _State:
         self._make = AESGCM
         self._keys = {key_id: AESGCM(key) for key_id, key in keys.items()}
         self._last_id = list(keys)[-1]
+        derivation = HKDF(SHA256(), KEY_BYTES, salt=None, info=b"spanmq fingerprint 1")
+        self.fingerprint_key = derivation.derive(next(iter(keys.values())))
         self._sealing: _DataKey | None = None
         self._opened: OrderedDict[tuple[str, str], AESGCM] = OrderedDict()
         self._lock = Lock()
@@ -247,6 +274,13 @@ def key_ids_of(bodies: Iterable[bytes | str]) -> dict[str, int]:
         key_id = "" if envelope is None else envelope["key"]
         counts[key_id] = counts.get(key_id, 0) + 1
     return counts
+
+
+def _boolean(variable: str) -> bool:
+    value = os.environ.get(variable, "").lower()
+    if value not in {"", "0", "1", "false", "true"}:
+        raise EncryptionError(f"{variable} must be true or false, got {value!r}")
+    return value in {"1", "true"}
 
 
 def _bound(place: str, key_id: str, wrapped: str) -> bytes:

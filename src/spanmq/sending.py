@@ -49,8 +49,10 @@ class Sending:
         that its ids are in the order of commit.
         """
         with tracing.sending("send", queue) as sending:
-            encoded = self._codec.of(queue).encode(body), encode_headers(sending.one(headers), group)
-            options = SendOptions(priority, expires_in, max_attempts, dedup_for, fingerprint, ordered)
+            codec = self._codec.of(queue)
+            encoded = codec.encode(body), encode_headers(sending.one(headers), group)
+            stored = codec.fingerprint(fingerprint)
+            options = SendOptions(priority, expires_in, max_attempts, dedup_for, stored, ordered)
             if dedup_id is not None or not options.is_plain:
                 dedup_ids = None if dedup_id is None else [dedup_id]
                 [message_id] = self._link.run(
@@ -83,8 +85,10 @@ class Sending:
         one, or None, for each, and two alike in one batch are one message.
         """
         with tracing.sending("send_batch", queue) as sending:
-            encoded = batch.encode(self._codec.of(queue), bodies, sending.each(headers), group)
-            options = SendOptions(priority, expires_in, max_attempts, dedup_for, fingerprint, ordered)
+            codec = self._codec.of(queue)
+            encoded = batch.encode(codec, bodies, sending.each(headers), group)
+            stored = codec.fingerprint(fingerprint)
+            options = SendOptions(priority, expires_in, max_attempts, dedup_for, stored, ordered)
             if dedup_ids is not None or not options.is_plain:
                 chunks = batch.chunks(encoded)
                 message_ids = self._link.run_all(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import stat
 from pathlib import Path
 
+import httpx
 from tests.cli.program import ask, records, spanmq
 from tests.service.running import service
+from tests.service.sqs.conftest import client_of
 
 from spanmq import encryption as sealing
 from spanmq.client import Client
@@ -47,3 +50,37 @@ def test_commands_and_the_service_open_with_the_keys_of_their_environment(
         assert not any("nobody" in each for each in ask(database, STORED))
         messages = http.post("/v1/queues/orders/receive", json={"quantity": 10}).json()["messages"]
     assert [each["body"] for each in messages] == [SECRET] * 2
+
+
+def test_service_stores_no_plain_hash_of_a_body_and_opens_what_its_environment_trusts(
+    database: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "keys"
+    spanmq("encryption", "add-key", str(path), dsn=database)
+    more = {sealing.FILE_VARIABLE: str(path), sealing.ONLY_SEALED_VARIABLE: "true"}
+
+    def send(http: httpx.Client, queue: str) -> object:
+        headers = {"Idempotency-Key": "k"}
+        return http.post(f"/v1/queues/{queue}/messages", json={"body": SECRET}, headers=headers).json()
+
+    with service(database, tmp_path) as running, running.client() as http:
+        sqs = client_of(running.address, {"access_key_id": "any", "secret_access_key": "any"})
+        fifo = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
+        sqs.create_queue(QueueName="orders.fifo", Attributes=fifo)
+        for queue in ("plain", "orders"):
+            http.put(f"/v1/queues/{queue}")
+        send(http, "plain")
+    with service(database, tmp_path, more=more) as running, running.client() as http:
+        sqs = client_of(running.address, {"access_key_id": "any", "secret_access_key": "any"})
+        url = sqs.get_queue_url(QueueName="orders.fifo")["QueueUrl"]
+        for _ in range(2):
+            sqs.send_message(QueueUrl=url, MessageBody=SECRET, MessageGroupId="g")
+            assert send(http, "orders") == {"message_id": 1}
+        [shown] = http.get("/v1/queues/plain/messages").json()["messages"]
+        assert "spanmq.unopened" in shown["body"]
+        [received] = sqs.receive_message(QueueUrl=url, AttributeNames=["All"])["Messages"]
+    digest = hashlib.sha256(SECRET.encode()).hexdigest()
+    assert received["Body"] == SECRET
+    assert received["Attributes"]["MessageDeduplicationId"] != digest
+    assert ask(database, f"select count(*) from spanmq.deduplication where dedup_id ~ '{digest}'") == 0
+    assert ask(database, "select count(distinct fingerprint) from spanmq.deduplication") == 2

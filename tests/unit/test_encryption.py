@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from spanmq import encryption as sealing
-from spanmq.encryption import Encryption, Unopened, envelope_of
+from spanmq.encryption import (
+    KEYS_VARIABLE,
+    ONLY_SEALED_VARIABLE,
+    TRUSTED_VARIABLE,
+    Encryption,
+    Unopened,
+    envelope_of,
+)
 from spanmq.errors import DecryptionError, EncryptionError
 
 OLD = b"o" * 32
@@ -74,3 +81,35 @@ def test_bad_file_of_keys_is_refused_without_a_word_of_a_key(tmp_path: Path, tex
 def test_keys_are_in_no_text_of_it() -> None:
     keys = Encryption({"old": OLD})
     assert "oooo" not in f"{keys!r} {keys}"
+
+
+def test_fingerprint_depends_on_the_first_key_and_the_queue() -> None:
+    first = Encryption({"old": OLD}).fingerprint("4711", "orders")
+    assert first == Encryption({"old": OLD, "new": b"n" * 32}).fingerprint("4711", "Orders")
+    others = {Encryption({"old": b"n" * 32}).fingerprint("4711", "orders")}
+    others |= {Encryption({"old": OLD}).fingerprint(*each) for each in (("4711", "mail"), ("4712", "orders"))}
+    assert len(others - {first}) == 3
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, ((), False)),
+        ({TRUSTED_VARIABLE: "a, topic b.*", ONLY_SEALED_VARIABLE: "true"}, (("a", "topic b.*"), True)),
+        ({ONLY_SEALED_VARIABLE: "yes"}, None),
+        ({KEYS_VARIABLE: "", ONLY_SEALED_VARIABLE: "1"}, None),
+        ({KEYS_VARIABLE: "", ONLY_SEALED_VARIABLE: "0"}, "no keys"),
+    ],
+    ids=["defaults", "both", "no boolean", "only sealed without keys", "no keys"],
+)
+def test_options_come_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], expected: object
+) -> None:
+    for variable, value in ({KEYS_VARIABLE: f"old {'A' * 43}="} | environment).items():
+        monkeypatch.setenv(variable, value)
+    if expected is None:
+        with pytest.raises(EncryptionError):
+            Encryption.from_environment()
+        return
+    keys = Encryption.from_environment()
+    assert ("no keys" if keys is None else (keys.trusted, keys.only_sealed)) == expected

@@ -37,13 +37,14 @@ class Backend:
         self.settings = settings
         limits = Timeouts(lock=min(5.0, settings.statement_timeout), statement=settings.statement_timeout)
         self._dsn = with_timeouts(settings.dsn, limits, application_name="spanmq service")
+        self.encryption = Encryption.from_environment()
         # Bodies go through as the server gives them: nobody here looks into them.
         self.client = AsyncClient(
             self._dsn,
             pool_size=settings.pool_size,
             timeout=settings.pool_timeout,
             decoder=RawJson,
-            encryption=Encryption.from_environment(),
+            encryption=self.encryption,
             timeouts=None,  # the DSN has the service's
         )
         self.waiting = Waiting(self.client)

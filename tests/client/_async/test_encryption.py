@@ -12,7 +12,7 @@ from tests.cli.program import ask
 
 from spanmq.client_async import AsyncClient
 from spanmq.encryption import Encryption, Unopened
-from spanmq.errors import DecryptionError
+from spanmq.errors import DecryptionError, DedupIdReusedError
 
 OLD, NEW = b"o" * 32, b"n" * 32
 SECRET = "a body that nobody may read"
@@ -155,3 +155,13 @@ async def test_plain_bodies_are_taken_unless_only_sealed_are(orders: AsyncClient
     async with AsyncClient(database, maintain_interval=None, encryption=strict) as careful:
         with pytest.raises(DecryptionError, match="not sealed"):
             await careful.receive("orders")
+
+
+async def test_fingerprint_is_stored_as_a_keyed_hash(orders: AsyncClient, database: str) -> None:
+    first = await orders.send("orders", 1, dedup_id="a", fingerprint="PIN 4711")
+    assert await orders.send("orders", 1, dedup_id="a", fingerprint="PIN 4711") == first
+    assert await orders.send_batch("orders", [1], dedup_ids=["a"], fingerprint="PIN 4711") == [first]
+    with pytest.raises(DedupIdReusedError):
+        await orders.send("orders", 1, dedup_id="a", fingerprint="PIN 4712")
+    expected = Encryption({"old": OLD}).fingerprint("PIN 4711", "orders")
+    assert ask(database, "select fingerprint from spanmq.deduplication") == expected

@@ -14,7 +14,7 @@ from tests.cli.program import ask
 
 from spanmq.client import Client
 from spanmq.encryption import Encryption, Unopened
-from spanmq.errors import DecryptionError
+from spanmq.errors import DecryptionError, DedupIdReusedError
 
 OLD, NEW = b"o" * 32, b"n" * 32
 SECRET = "a body that nobody may read"
@@ -153,3 +153,13 @@ def test_plain_bodies_are_taken_unless_only_sealed_are(orders: Client, database:
     with Client(database, maintain_interval=None, encryption=strict) as careful:
         with pytest.raises(DecryptionError, match="not sealed"):
             careful.receive("orders")
+
+
+def test_fingerprint_is_stored_as_a_keyed_hash(orders: Client, database: str) -> None:
+    first = orders.send("orders", 1, dedup_id="a", fingerprint="PIN 4711")
+    assert orders.send("orders", 1, dedup_id="a", fingerprint="PIN 4711") == first
+    assert orders.send_batch("orders", [1], dedup_ids=["a"], fingerprint="PIN 4711") == [first]
+    with pytest.raises(DedupIdReusedError):
+        orders.send("orders", 1, dedup_id="a", fingerprint="PIN 4712")
+    expected = Encryption({"old": OLD}).fingerprint("PIN 4711", "orders")
+    assert ask(database, "select fingerprint from spanmq.deduplication") == expected

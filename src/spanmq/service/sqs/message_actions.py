@@ -71,7 +71,7 @@ Key = TypeVar("Key", bound=Hashable)
 async def send_message(call: Call) -> Values:
     """Send a message."""
     queue = await call.queue("send")
-    return _only(await _send(call, queue, _delay(queue, call.values), [call.values]))
+    return _only(await _send(call, queue, _delay(call, queue, call.values), [call.values]))
 
 
 async def send_message_batch(call: Call) -> Values:
@@ -80,7 +80,7 @@ async def send_message_batch(call: Call) -> Values:
     entries = _entries(call)
     if sum(map(size_of, entries)) > BATCH_BYTES_MAX:
         raise SqsError("BatchRequestTooLong", f"Batch requests have {BATCH_BYTES_MAX} bytes at most.")
-    return await _together(entries, partial(_delay, queue), partial(_send, call, queue))
+    return await _together(entries, partial(_delay, call, queue), partial(_send, call, queue))
 
 
 async def receive_message(call: Call) -> Values:
@@ -167,11 +167,11 @@ async def change_message_visibility_batch(call: Call) -> Values:
 # One message.
 
 
-def _delay(queue: QueueView, values: Values) -> int:
+def _delay(call: Call, queue: QueueView, values: Values) -> int:
     """Give the delay of a message; raises an SqsError for a message that SQS refuses."""
     _measure(values, queue)
     group, delay = values.get("MessageGroupId"), values.get("DelaySeconds")
-    _dedup_id(queue, values)
+    _dedup_id(call, queue, values)
     if group is not None and not is_fifo_id(group):
         raise bad_value("MessageGroupId can only include alphanumeric and punctuation characters, 1 to 128.")
     if queue.is_fifo and delay is not None:
@@ -184,7 +184,7 @@ def _delay(queue: QueueView, values: Values) -> int:
 
 async def _send(call: Call, queue: QueueView, delay: int, entries: list[Values]) -> list[Outcome]:
     """Send messages of one delay, all or none."""
-    dedup_ids = [_dedup_id(queue, values) for values in entries]
+    dedup_ids = [_dedup_id(call, queue, values) for values in entries]
     is_by_group = queue.choice("DeduplicationScope") == "messageGroup"
     message_ids = await call.backend.client.send_batch(
         queue.name,
@@ -221,7 +221,7 @@ def _sent(queue: QueueView, values: Values, message_id: int) -> Values:
     return result
 
 
-def _dedup_id(queue: QueueView, values: Values) -> str | None:
+def _dedup_id(call: Call, queue: QueueView, values: Values) -> str | None:
     given: str | None = values.get("MessageDeduplicationId")
     if not queue.is_fifo:
         if given is not None:
@@ -240,7 +240,10 @@ def _dedup_id(queue: QueueView, values: Values) -> str | None:
             "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId"
             " provided explicitly"
         )
-    return hashlib.sha256(values["MessageBody"].encode()).hexdigest()
+    body: str = values["MessageBody"]
+    if (encryption := call.backend.encryption) is not None:
+        return encryption.fingerprint(body, queue.name)
+    return hashlib.sha256(body.encode()).hexdigest()
 
 
 def _measure(values: Values, queue: QueueView) -> None:

@@ -83,13 +83,10 @@ begin
             turn := begun_at;
             while missing > 0 and there_is_more and n_groups < 500 and (steps < 500 or runs = '{}' and steps < 5000) loop
                 steps := steps + 1;
-                hash := (select f.group_hash from spanmq.fresh f
-                         where f.queue_id + 0 = this_queue and f.group_hash > turn and f.group_hash is not null
-                         order by f.queue_id + 0, f.group_hash limit 1);
+                hash := spanmq.next_group(this_queue, turn);
                 if hash is null and not has_wrapped then
                     has_wrapped := true;
-                    hash := (select f.group_hash from spanmq.fresh f
-                             where f.queue_id + 0 = this_queue and f.group_hash is not null order by f.queue_id + 0, f.group_hash limit 1);
+                    hash := spanmq.next_group(this_queue, null);
                 end if;
                 exit when hash is null or has_wrapped and hash > begun_at;
                 turn := hash;
@@ -132,6 +129,23 @@ begin
     end if;
     -- What a group gave in several rounds stands together.
     return spanmq.join_runs(array(select r from unnest(runs) r order by min(r.lo) over (partition by r.group_hash), r.lo));
+end $$;
+
+-- The group of the next greater hash (after null: of the least); null if there is none.
+create or replace function spanmq.next_group(this_queue int, after bigint) returns bigint
+language plpgsql as $$
+begin
+    if after = 9223372036854775807 then
+        return null;
+    end if;
+    after := coalesce(after + 1, -9223372036854775808);
+    return least(
+        (select f.group_hash from spanmq.fresh f
+         where f.queue_id + 0 = this_queue and f.group_hash >= after and f.group_hash is not null
+         order by f.queue_id + 0, f.group_hash limit 1),
+        (select h.group_hash from spanmq.held h
+         where h.queue_id + 0 = this_queue and h.group_hash >= after and h.group_hash is not null
+         order by h.queue_id + 0, h.group_hash limit 1));
 end $$;
 
 -- Takes the first `want` messages of a group (hash null: of none) that may be delivered, but no more than may be in flight, unless the group is

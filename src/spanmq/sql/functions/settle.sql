@@ -49,61 +49,95 @@ begin
     return spanmq.take_parts(this_queue, asked, fence, for_good, runs);
 end $$;
 
--- Goes on with take_out(), one run after the other.
+-- Goes on with take_out(), run by run.
 create or replace function spanmq.take_parts(this_queue int, asked int8multirange, fence bigint, for_good boolean, runs spanmq.run[])
 returns spanmq.run[]
 language plpgsql as $$
 declare
+    los bigint[];
     candidate record;
     took spanmq.run[];
+    took_all spanmq.run[];
     found_any boolean;
 begin
     -- Each round takes something, or somebody else was first. "Not found" is believed only of a statement begun after the last wait.
     for round in 1 .. 1000 loop
         exit when isempty(asked);
         found_any := false;
-        for candidate in select * from spanmq.runs_with(this_queue, asked, fence) r order by r.is_fresh, r.lo loop
+        took_all := '{}';
+        -- Held runs that go as a whole, if all of these do: in one statement.
+        select array_agg(r.lo order by r.lo) into los
+            from spanmq.runs_with(this_queue, asked, fence) r where not r.is_fresh
+            having bool_and(r.wanted = int8multirange(int8range(r.lo, r.lo + r.n)));
+        if los is not null then
+            took_all := spanmq.take_whole(this_queue, los, fence);
+            found_any := true;
+        end if;
+        for candidate in
+            select * from spanmq.runs_with(this_queue, asked, fence) r where los is null or r.is_fresh order by r.is_fresh, r.lo
+        loop
             if candidate.is_fresh then
-                took := spanmq.take_from_fresh(this_queue, candidate.lo, asked);
-            elsif for_good and candidate.lease_id > 0 and candidate.n > 1 and not asked @> int8range(candidate.lo, candidate.lo + candidate.n) then
-                took := spanmq.note_done(this_queue, candidate.lo, candidate.lease_id, asked);
+                took := spanmq.take_from_fresh(this_queue, candidate.lo, candidate.wanted);
+            elsif for_good and candidate.lease_id > 0 and candidate.n > 1
+                  and candidate.wanted <> int8multirange(int8range(candidate.lo, candidate.lo + candidate.n)) then
+                took := spanmq.note_done(this_queue, candidate.lo, candidate.lease_id, candidate.wanted);
             else
-                took := spanmq.take_from_held(this_queue, candidate.lo, asked, fence);
+                took := spanmq.take_from_held(this_queue, candidate.lo, candidate.wanted, fence);
             end if;
             -- Where a run holds only what is done already, nobody was first: it was found for nothing.
             found_any := found_any or took is null or took <> '{}';
             if took <> '{}' then
-                runs := runs || took;
-                asked := asked - spanmq.ids_of_runs(took);
+                took_all := took_all || took;
             end if;
         end loop;
         exit when not found_any;
+        runs := runs || took_all;
+        asked := asked - coalesce(spanmq.ids_of_runs(took_all), '{}');
     end loop;
     return array(select r from unnest(runs) r order by r.lo);
 end $$;
 
--- The runs that hold any of these ids, under the fence.
+-- Takes the held runs that begin at these ids, ascending, as far as they are still this lease's (fence null: any's), and waits for their locks.
+create or replace function spanmq.take_whole(this_queue int, los bigint[], fence bigint) returns spanmq.run[]
+language plpgsql as $$
+declare
+    runs spanmq.run[];
+begin
+    with gone as (
+        delete from spanmq.held h
+            where h.ctid = any (array(
+                select k.ctid from unnest(los) u (lo) cross join lateral (
+                    select h.ctid from spanmq.held h
+                    where h.queue_id = this_queue and h.lo = u.lo and (h.lease_id = fence or fence is null and h.lease_id >= 0) for update) k))
+            returning spanmq.run_of(h) as run)
+    select array_agg(g.run order by (g.run).lo) into runs from gone g;
+    return spanmq.without_done(this_queue, runs);
+end $$;
+
+-- The runs that hold any of these ids, under the fence, and which.
 create or replace function spanmq.runs_with(this_queue int, asked int8multirange, fence bigint)
-returns table (lo bigint, n int, lease_id bigint, is_fresh boolean)
+returns table (lo bigint, n int, lease_id bigint, is_fresh boolean, wanted int8multirange)
 language plpgsql volatile as $$
 begin
     -- Of each range: the run that holds its first id, which begins in the same block of 256, and those that begin later.
     return query
-        select h.lo, h.n, h.lease_id, false
+        select h.lo, h.n, h.lease_id, false, range_agg(a * int8range(h.lo, h.lo + h.n))
         from unnest(asked) a cross join lateral (
             (select * from spanmq.held h
              where h.queue_id = this_queue and h.lo <= lower(a) and h.lo >= lower(a) / 256 * 256 order by h.queue_id desc, h.lo desc limit 1)
             union all
             (select * from spanmq.held h where h.queue_id = this_queue and h.lo > lower(a) and h.lo < upper(a))) h
         where h.lo + h.n > lower(a) and (h.lease_id = fence or fence is null and h.lease_id >= 0)
-        union
-        select f.lo, f.n, 0::bigint, true
+        group by h.lo, h.n, h.lease_id
+        union all
+        select f.lo, f.n, 0::bigint, true, range_agg(a * int8range(f.lo, f.lo + f.n))
         from unnest(asked) a cross join lateral (
             (select * from spanmq.fresh f
              where f.queue_id = this_queue and f.lo <= lower(a) and f.lo >= lower(a) / 256 * 256 order by f.queue_id desc, f.lo desc limit 1)
             union all
             (select * from spanmq.fresh f where f.queue_id = this_queue and f.lo > lower(a) and f.lo < upper(a))) f
-        where f.lo + f.n > lower(a) and coalesce(fence, 0) = 0;
+        where f.lo + f.n > lower(a) and coalesce(fence, 0) = 0
+        group by f.lo, f.n;
 end $$;
 
 -- Takes those of these messages that are in the held run that begins at this_lo; the rest stays as it was. Waits for the lock of the run; with

@@ -16,17 +16,9 @@ create or replace function spanmq.groups_after(this_queue int, after text, qty i
 language plpgsql as $$
 declare
     place bigint := hashtextextended(after, 0);
-    from_hash bigint;
 begin
     for step in 1 .. qty loop
-        exit when place = 9223372036854775807;
-        from_hash := coalesce(place + 1, -9223372036854775808);
-        place := least((select f.group_hash from spanmq.fresh f
-                        where f.queue_id + 0 = this_queue and f.group_hash >= from_hash and f.group_hash is not null
-                        order by f.queue_id + 0, f.group_hash limit 1),
-                       (select h.group_hash from spanmq.held h
-                        where h.queue_id + 0 = this_queue and h.group_hash >= from_hash and h.group_hash is not null
-                        order by h.queue_id + 0, h.group_hash limit 1));
+        place := spanmq.next_group(this_queue, place);
         exit when place is null;
         -- Two groups of one hash are both told.
         return query

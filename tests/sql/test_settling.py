@@ -36,8 +36,9 @@ def test_nacked_message_comes_again_with_its_story(orders: Queue) -> None:
     assert rows == [(2,)]
 
 
-def test_a_stale_lease_settles_nothing(orders: Queue) -> None:
-    ids = orders.send(3)
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_stale_lease_settles_nothing(orders: Queue, n: int) -> None:
+    ids = orders.send(n)
     old, _ = orders.receive(lease=-1)
     new, held = orders.receive()
     assert held == ids

@@ -6,11 +6,13 @@ from typing import Any
 import psycopg
 
 Connection = psycopg.Connection[Any]
-# Of all indexes of the tables of runs whose names are like a pattern.
-ENTRIES = """
-select coalesce(sum(pg_stat_get_xact_tuples_returned(indexrelid)), 0)::bigint from pg_index
-where indrelid in ('spanmq.fresh'::regclass, 'spanmq.held'::regclass, 'spanmq.done'::regclass)
-  and indexrelid::regclass::text like %s
+# What the state of all queues is kept in.
+TABLES = ["spanmq.fresh", "spanmq.held", "spanmq.done", "spanmq.bound"]
+INDEXES = """
+select indexrelid::regclass::text, pg_stat_get_xact_numscans(indexrelid), pg_stat_get_xact_tuples_returned(indexrelid)
+from pg_index where indrelid = any (%(tables)s::regclass[])
+union all
+select 'all of ' || o::regclass, pg_stat_get_xact_numscans(o), 0 from unnest(%(tables)s::regclass[]) o
 """
 
 
@@ -29,13 +31,21 @@ def pages_touched(connection: Connection, query: str) -> int:
     return min(counts)
 
 
-def entries_passed(connection: Connection, query: str, index: str = "%", *, stays: bool = False) -> int:
-    """Return how many index entries of the tables of runs a call looks at, dead or alive."""
-    counts: list[int] = []
-    with connection.transaction(force_rollback=not stays):
+def indexes_used(connection: Connection, query: str) -> dict[str, int]:
+    """Return the indexes that a call scans, and how many of their entries, dead or alive; it is rolled back.
+
+    A table that is scanned from end to end is among them.
+    """
+    counts = []
+    with connection.transaction(force_rollback=True):
         for text in ("select", query):
             connection.execute(text.encode())
-            row = connection.execute(ENTRIES, [f"%{index}"]).fetchone()
-            assert row is not None
-            counts.append(int(row[0]))
-    return counts[1] - counts[0]
+            rows = connection.execute(INDEXES, {"tables": TABLES}).fetchall()
+            counts.append({name.removeprefix("spanmq."): (scans, entries) for name, scans, entries in rows})
+    before, after = counts
+    return {name: after[name][1] - before[name][1] for name in after if after[name][0] > before[name][0]}
+
+
+def entries_passed(connection: Connection, query: str) -> int:
+    """Return how many entries of indexes a call looks at."""
+    return sum(indexes_used(connection, query).values())

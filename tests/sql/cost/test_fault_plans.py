@@ -46,7 +46,7 @@ def plans_made(session: Connection, query: LiteralString) -> int:
         "select pgmq.read('empty', 100, 1)",
     ],
 )
-def test_w4_what_only_touches_runs_keeps_its_plans(
+def test_w4_what_only_touches_spans_keeps_its_plans(
     query: LiteralString, system: System, session: Connection
 ) -> None:
     session.execute("create sequence next_id")

@@ -55,7 +55,7 @@ def test_settlement_of_many_ids_is_linear(session: psycopg.Connection[Any], call
 
 
 def test_to_cancel_what_is_free_looks_for_nothing_again(database: str) -> None:
-    # Each in a run of its own: to find out where one of them is may take a look at all that share its block.
+    # Each in a span of its own: to find out where one of them is may take a look at all that share its block.
     with psycopg.connect(database, autocommit=True) as session:
         session.execute("select pgmq.create('jobs')")
         session.execute(

@@ -73,19 +73,8 @@ ACTIONS = {
         Action("delete whole", Effect.SETTLED, Asks.IDS, DELETE),
         Action("archive part", Effect.SETTLED, Asks.IDS, ARCHIVE, (0, 3)),
         Action("archive whole", Effect.SETTLED, Asks.IDS, ARCHIVE),
-        Action(
-            "ack part",
-            Effect.SETTLED,
-            Asks.IDS_OF_LEASE,
-            ACK,
-            (1, 4),
-        ),
-        Action(
-            "ack whole",
-            Effect.SETTLED,
-            Asks.IDS_OF_LEASE,
-            ACK,
-        ),
+        Action("ack part", Effect.SETTLED, Asks.IDS_OF_LEASE, ACK, (1, 4)),
+        Action("ack whole", Effect.SETTLED, Asks.IDS_OF_LEASE, ACK),
         Action("nack part", Effect.HIDDEN, Asks.IDS_OF_LEASE, NACK, (2, 5)),
         Action("nack whole", Effect.HIDDEN, Asks.IDS_OF_LEASE, NACK),
         Action("reject part", Effect.SETTLED, Asks.IDS_OF_LEASE, REJECT, (0, 2)),
@@ -118,7 +107,9 @@ ACTIONS = {
             "select msg_id from pgmq.cancel(%(queue)s, %(ids)s::bigint[]) where outcome = 'cancelled'",
             (0, 3),
         ),
+        Action("ack one", Effect.SETTLED, Asks.IDS_OF_LEASE, ACK, (1, 2)),
         Action("read", Effect.TAKEN, Asks.ANY, "select msg_id from pgmq.read(%(queue)s, 30, 2)"),
+        Action("receive one", Effect.TAKEN, Asks.ANY, "select msg_id from pgmq.receive(%(queue)s)"),
         Action(
             "receive all", Effect.TAKEN, Asks.ANY, "select msg_id from pgmq.receive(%(queue)s, 10, 30, 2)"
         ),

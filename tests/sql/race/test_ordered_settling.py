@@ -80,3 +80,18 @@ def test_who_overslept_settles_nothing_behind_what_another_has(
         race.main.rows("select pgmq.ack('jobs', %s, %s)", rows[0][1], [each for each, _ in rows])
     assert seen == ids[2:], "and each of them is delivered once more, in order"
     assert race.main.value("select count(*) from spanmq.done") == 0
+
+
+@pytest.mark.parametrize(("fate", "outcome"), [("commit", "stale"), ("rollback", "acked")])
+def test_ack_under_a_lease_that_ran_out_meets_an_open_claim(race: Race, fate: str, outcome: str) -> None:
+    one, two, _, _ = leased(race)
+    race.main.rows("select pgmq.purge_queue('jobs')")
+    ids = [each for _ in range(4) for each in race.main.column("select pgmq.send('jobs', '1')")]
+    overslept = race.main.value("select max(lease_id) from pgmq.receive('jobs', 4, -1, 4)")
+    one.begin()
+    assert one.column("select msg_id from pgmq.receive('jobs', 1)") == ids[:1]
+    # Not one after the other: each is looked for, and then locked, by itself.
+    later = two.later("select outcome from pgmq.ack('jobs', %s, %s)", overslept, [ids[1], ids[3]])
+    assert later.waits()
+    one.end(fate)
+    assert later.rows() == [(outcome,)] * 2

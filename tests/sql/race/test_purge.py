@@ -89,3 +89,19 @@ def test_purge_takes_what_another_moved_while_it_waited(race: Race, state: str, 
     assert purging.waits()
     mover.commit()
     assert (purging.rows(), race.left()) == ([(6,)], [])
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_purge_and_settlements_in_order_do_not_deadlock(race: Race, is_held: bool) -> None:
+    # Two runs: both lock the first one first.
+    ids = race.send(20)
+    if is_held:
+        race.main.rows("select pgmq.set_vt('jobs', %s::bigint[], 0)", ids)
+    one, two = race.open(), race.open()
+    one.begin()
+    one.rows("select pgmq.set_vt('jobs', %s::bigint, 60)", ids[0])
+    purge = two.later("select pgmq.purge_queue('jobs')")
+    assert purge.waits()
+    one.rows("select pgmq.set_vt('jobs', %s::bigint, 60)", ids[-1])
+    one.commit()
+    assert purge.rows() == [(20,)]

@@ -57,6 +57,20 @@ def test_last_two_deletes_together_leave_nothing_behind(race: Race, n: int) -> N
     assert (race.runs(), notes_of(race)) == ([], 0)
 
 
+def test_last_delete_waits_for_nobody_who_looks_at_the_run(race: Race) -> None:
+    ids = race.send(6)
+    race.lease(6)
+    race.main.rows("select pgmq.delete(%s, id) from unnest(%s::bigint[]) id", race.queue, ids[:-1])
+    one, two = race.open(), race.open()
+    one.begin()
+    assert not one.value("select pgmq.delete(%s, %s::bigint)", race.queue, ids[0])
+    later = two.later("select pgmq.delete(%s, %s::bigint)", race.queue, ids[-1])
+    assert not later.waits()
+    assert later.rows() == [(True,)]
+    one.commit()
+    assert race.left() == []
+
+
 def test_messages_that_came_back_are_claimed(race: Race) -> None:
     ids = race.send(6)
     race.lease(6)

@@ -135,7 +135,7 @@ begin
     delete from spanmq.held s using spanmq.queue q
         where q.folded_name = lower(queue_name) and q.has_plain_policy and id between q.log_lo and q.log_hi
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete')
-          and s.queue_id = q.queue_id and s.lo = id and s.n = 1 and s.lease_id = fence and s.lease_id > 0 and s.priority is null
+          and s.queue_id = q.queue_id and s.lo = id and s.n = 1 and s.lease_id = fence and fence > 0 and s.priority is null
           and not exists (select from spanmq.failure f where f.queue_id = q.queue_id and f.lo = id)
           and not exists (select from spanmq.failure f where f.queue_id = q.queue_id and f.lo / 256 = id / 256 and f.n > 1
                             and f.lo <= id and case when f.ids is null then id < f.lo + f.n else f.ids @> id end)

@@ -182,7 +182,8 @@ begin
         delete from spanmq.held h using spanmq.queue q
             where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null)
               and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete')
-              and h.queue_id = q.queue_id and h.lo = msg_ids[1] and h.n = 1 and h.lease_id = ack.lease_id and h.lease_id > 0 and h.lease_id <> spanmq.suspects();
+              and h.queue_id = q.queue_id and h.lo = msg_ids[1] and h.n = 1 and h.lease_id = ack.lease_id and ack.lease_id > 0
+              and ack.lease_id <> spanmq.suspects();
         if found then
             msg_id := msg_ids[1];
             return next;

@@ -108,7 +108,11 @@ def test_each_statement_has_one_index(database: str) -> None:
         empty = used(database)
     for found in (full, empty):
         others = {name: each.keys() ^ never[name].keys() for name, each in found.items()}
-        print([(name, *indexes) for name, indexes in others.items() if indexes], {n: found[n] for n in others if others[n]}, {n: never[n] for n in others if others[n]})
+        print(
+            [(name, *indexes) for name, indexes in others.items() if indexes],
+            {n: found[n] for n in others if others[n]},
+            {n: never[n] for n in others if others[n]},
+        )
     assert [name for name, each in never.items() for index in each if index.startswith("all of")] == []
     for found in (never, full, empty):
         print([(name, each) for name, each in found.items() if sum(each.values()) > MOST])

@@ -87,10 +87,23 @@ def test_message_that_is_due_before_it_is_committed_is_delivered_again(race: Rac
     one, two = race.open(), race.open()
     one.begin()
     one.rows(CLAIMS[act])
-    maintain(two)
     move_due(two)
     one.commit()
     assert sorted(two.column(READ)) == ids
+
+
+def test_message_that_is_made_due_in_the_past(race: Race) -> None:
+    move_due(race.main)
+    for act in (
+        "receive('jobs', 1, -9)",
+        "receive('jobs', 3, -9)",
+        "receive('jobs', 4, -9, 2)",
+        "set_vt('jobs', array(select msg_id from pgmq.q_jobs), -9)",
+    ):
+        race.main.rows("select pgmq.purge_queue('jobs')")
+        ids = race.send(4)
+        race.main.rows(f"select from pgmq.{act}")
+        assert race.main.column(READ) == ids
 
 
 def test_delay_that_is_over_before_the_message_is_written(race: Race) -> None:

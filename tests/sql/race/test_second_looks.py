@@ -11,24 +11,28 @@ SEND = (
 
 
 def make_gate(race: Race) -> None:
-    """Make a function at which sessions with a setting `test.gate` wait for the lock of that number."""
+    """Make a function at which sessions wait for the lock test.gate, having passed it test.passes times."""
     race.main.rows(
         "create function spanmq.pass_gate() returns boolean language plpgsql as $$ begin"
-        " if current_setting('test.gate', true) <> '' then"
+        " if current_setting('test.passes', true) > '0' then"
+        "  perform set_config('test.passes', (current_setting('test.passes')::int - 1)::text, false);"
+        " elsif current_setting('test.gate', true) <> '' then"
         "  perform pg_advisory_xact_lock_shared(current_setting('test.gate')::bigint);"
         " end if;"
         " return true; end $$"
     )
 
 
-@pytest.mark.parametrize("act", ["leases", "buries"])
+@pytest.mark.parametrize("act", ["leases", "buries", "extends", "retries"])
 def test_group_that_another_took_meanwhile_is_left_alone(race: Race, act: str) -> None:
     race.main.rows(
         """select pgmq.set_policy('jobs', '{"ordered": true, "dead_letter_blocks_group": true}')"""
     )
     ids = race.main.column(SEND, 3, 3)
+    # Of a lease that ran out, which gives the group free.
+    late = race.lease(1, -1) if act in ("extends", "retries") else None
     make_gate(race)
-    # In the midst of the look at all groups, as of the moment at which it began.
+    # In the midst of the look at all groups, as of the moment at which it began; or of the second look.
     race.main.rows("alter table spanmq.blocked_group rename to blocked_group_rows")
     race.main.rows(
         "create view spanmq.blocked_group as"
@@ -37,13 +41,19 @@ def test_group_that_another_took_meanwhile_is_left_alone(race: Race, act: str) -
     guard, slow, quick = race.open(), race.open(), race.open()
     guard.rows("select pg_advisory_lock(%s)", GATE)
     slow.rows("select set_config('test.gate', %s, false)", str(GATE))
-    # Its look sees the group free, and it has not locked it yet.
+    slow.rows("select set_config('test.passes', %s, false)", str(int(late is not None)))
+    # Its look sees the group free.
     later = slow.later("select msg_id from pgmq.receive('jobs', 1)")
     assert later.waits()
-    ((lease, first),) = quick.rows("select lease_id, msg_id from pgmq.receive('jobs', 1)")
-    assert first == ids[0]
-    if act == "buries":
-        quick.rows("select pgmq.reject('jobs', %s, %s)", lease, [first])
+    if act == "extends":
+        assert quick.value("select pgmq.extend('jobs', %s, 60)", late) == 1
+    elif act == "retries":
+        quick.rows("select pgmq.nack('jobs', %s, %s, retry_in => 60)", late, ids[:1])
+    else:
+        ((lease, first),) = quick.rows("select lease_id, msg_id from pgmq.receive('jobs', 1)")
+        assert first == ids[0]
+        if act == "buries":
+            quick.rows("select pgmq.reject('jobs', %s, %s)", lease, [first])
     guard.rows("select pg_advisory_unlock(%s)", GATE)
     assert later.rows() == []
 

@@ -360,7 +360,8 @@ class CategoryRule:
 class Schedule:
     """A recurring message: when it comes, and what; `next_at` is None where no time is planned.
 
-    All its times up to `planned_until` are known to the database; who keeps house plans more.
+    All its times up to `planned_until` are known to the database; who keeps house plans more. Maintenance
+    pauses it, with a `pause_reason`, when the role `made_by` may no longer send into the queue.
     """
 
     name: str
@@ -375,6 +376,8 @@ class Schedule:
     last_at: datetime | None
     last_message_id: int | None
     planned_until: datetime
+    made_by: str
+    pause_reason: str | None
 
 
 @dataclass(frozen=True, slots=True)

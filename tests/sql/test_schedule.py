@@ -241,3 +241,52 @@ def test_changed_schedule_is_passed_over_until_the_change_is_committed(race: Rac
     assert fire(race.main.connection) == [("sent scheduled", "jobs", "other")]
     one.rollback()
     assert fire(race.main.connection) == [("sent scheduled", "jobs", "tick")]
+
+
+# On behalf of the role that made it.
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "revoke insert on pgmq.q_jobs from spanmq_test_maker",
+        "drop owned by spanmq_test_maker; drop role spanmq_test_maker",
+    ],
+)
+def test_schedule_is_paused_when_its_role_may_no_longer_send(jobs: Connection[Any], loss: str) -> None:
+    jobs.execute(
+        "create role spanmq_test_maker; grant usage on schema pgmq to spanmq_test_maker;"
+        " grant insert on pgmq.q_jobs to spanmq_test_maker; set role spanmq_test_maker"
+    )
+    schedule(jobs)
+    jobs.execute("reset role")
+    plan(jobs, -1)
+    assert fire(jobs) == [("sent scheduled", "jobs", "tick")]
+    schedule(jobs, name="other")
+    for name in ("tick", "other"):
+        plan(jobs, -1, name=name)
+    jobs.execute(loss.encode())
+    assert fire(jobs) == []
+    assert fire(jobs) == [("sent scheduled", "jobs", "other")]
+    listed = "select name, is_paused, made_by <> current_user, pause_reason from pgmq.list_schedules()"
+    reason = "role spanmq_test_maker may not send into queue jobs"
+    assert jobs.execute(listed.encode()).fetchall() == [
+        ("other", False, False, None),
+        ("tick", True, True, reason),
+    ]
+    # A role that may send takes it over.
+    schedule(jobs)
+    jobs.execute("select pgmq.resume_schedule('tick')")
+    plan(jobs, -1)
+    assert fire(jobs) == [("sent scheduled", "jobs", "tick")]
+    assert ("tick", False, False, None) in jobs.execute(listed.encode()).fetchall()
+
+
+def test_message_that_cannot_be_sent_stops_no_other_schedule(jobs: Connection[Any]) -> None:
+    jobs.execute("select pgmq.create('broken')")
+    jobs.execute("select pgmq.schedule('a', 'broken', '* * * * *', '1')")
+    schedule(jobs)
+    for name in ("a", "tick"):
+        plan(jobs, -1, name=name)
+    jobs.execute("select setval('pgmq.q_broken_msg_id_seq', 9223372036854775807)")
+    assert fire(jobs) == [("sent scheduled", "jobs", "tick")]

@@ -3,7 +3,7 @@
 -- time deleted in one transaction, so each time fires once, or, after a crash in the midst, is still there.
 
 -- Makes a schedule, or changes the one of that name: every message of it is as given here from now on. The times that are planned
--- are kept if cron and time_zone stay as they were. Raises MQ002 for what is no name, time zone or header, 42P01 and 42501 as send() does.
+-- are kept if cron and time_zone stay as they were. It is sent on behalf of the caller from now on. Raises MQ002 for what is no name, time zone or header, 42P01 and 42501 as send() does.
 create or replace function pgmq.schedule(
     name text, queue text, cron text, body jsonb, time_zone text default 'UTC', headers jsonb default null, catch_up boolean default false
 ) returns void
@@ -29,14 +29,14 @@ begin
     perform pg_advisory_xact_lock(hashtextextended('spanmq.schedule.' || name, 0));
     before := spanmq.find_schedule(name, false);
     if before.schedule_id is null then
-        insert into spanmq.schedule (name, queue_id, cron, time_zone, message, headers, catch_up)
+        insert into spanmq.schedule (name, queue_id, cron, time_zone, message, headers, catch_up, made_by)
             values (schedule.name, this.queue_id, schedule.cron, schedule.time_zone, body,
-                    case when jsonb_typeof(schedule.headers) = 'object' then schedule.headers end, schedule.catch_up);
+                    case when jsonb_typeof(schedule.headers) = 'object' then schedule.headers end, schedule.catch_up, spanmq.caller());
         return;
     end if;
     update spanmq.schedule s
         set queue_id = this.queue_id, message = body, headers = case when jsonb_typeof(schedule.headers) = 'object' then schedule.headers end,
-            catch_up = schedule.catch_up
+            catch_up = schedule.catch_up, made_by = spanmq.caller()
         where s.schedule_id = before.schedule_id;
     if (before.cron, before.time_zone) <> (cron, time_zone) then
         delete from spanmq.schedule_time t where t.schedule_id = before.schedule_id;
@@ -81,7 +81,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq.schedule := spanmq.find_schedule(name, true);
 begin
-    update spanmq.schedule s set is_paused = true where s.schedule_id = this.schedule_id;
+    update spanmq.schedule s set is_paused = true, pause_reason = null where s.schedule_id = this.schedule_id;
 end $$;
 
 -- Fires again from now on; what fell into the pause is not made up for, whatever catch_up says.
@@ -93,7 +93,8 @@ declare
 begin
     if this.is_paused then
         delete from spanmq.schedule_time t where t.schedule_id = this.schedule_id and t.due_at <= at_;
-        update spanmq.schedule s set is_paused = false, planned_until = greatest(s.planned_until, at_) where s.schedule_id = this.schedule_id;
+        update spanmq.schedule s set is_paused = false, pause_reason = null, planned_until = greatest(s.planned_until, at_)
+            where s.schedule_id = this.schedule_id;
     end if;
 end $$;
 
@@ -101,12 +102,12 @@ end $$;
 create or replace function pgmq.list_schedules()
 returns table (
     name text, queue text, cron text, time_zone text, message jsonb, headers jsonb, catch_up boolean, is_paused boolean,
-    next_at timestamptz, last_at timestamptz, last_msg_id bigint, planned_until timestamptz
+    next_at timestamptz, last_at timestamptz, last_msg_id bigint, planned_until timestamptz, made_by name, pause_reason text
 )
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select s.name, q.name, s.cron, s.time_zone, s.message, s.headers, s.catch_up, s.is_paused,
            (select min(t.due_at) from spanmq.schedule_time t where t.schedule_id = s.schedule_id),
-           s.last_at, s.last_msg_id, s.planned_until
+           s.last_at, s.last_msg_id, s.planned_until, s.made_by, s.pause_reason
     from spanmq.schedule s join spanmq.queue q on q.queue_id = s.queue_id
     where has_table_privilege(spanmq.caller(), q.queue_view, 'select')
     order by s.name
@@ -156,6 +157,7 @@ end $$;
 
 -- Sends what is due, a row a schedule: up to 100 messages of one that catches up, else one for all its times that have passed.
 -- Locks the schedule, and looks for its times under the lock: any number of callers send each once, and nobody waits.
+-- A schedule whose role may not send into the queue is paused.
 create or replace function spanmq.fire_schedules(budget int) returns table (action text, queue text, detail text)
 language plpgsql as $$
 declare
@@ -176,6 +178,17 @@ begin
             select * into this from spanmq.schedule s where s.schedule_id = candidate and not s.is_paused for no key update skip locked;
             continue when not found;
             select * into of_queue from spanmq.queue q where q.queue_id = this.queue_id;
+            if not exists (select from pg_catalog.pg_roles r
+                           where r.rolname = this.made_by and has_table_privilege(r.oid, of_queue.queue_view, 'insert')) then
+                this.pause_reason := format('role %I may not send into queue %s', this.made_by, of_queue.name);
+                update spanmq.schedule s set is_paused = true, pause_reason = this.pause_reason where s.schedule_id = candidate;
+                action := 'paused schedule';
+                queue := of_queue.name;
+                detail := format('%s: %s', this.name, this.pause_reason);
+                return next;
+                n := n + 1;
+                continue;
+            end if;
             with due as (
                 delete from spanmq.schedule_time t
                     where t.schedule_id = candidate
@@ -202,9 +215,14 @@ begin
             queue := of_queue.name;
             return next;
             n := n + 1;
-        exception when lock_not_available or sqlstate 'MQ062' then
-            -- A sender makes a segment, somebody drops the queue, or it is full: the next call will see.
-            continue;
+        exception
+            when lock_not_available or sqlstate 'MQ062' then
+                -- A sender makes a segment, somebody drops the queue, or it is full: the next call will see.
+                continue;
+            when others then
+                -- A message that cannot be sent keeps no other schedule, and no queue, from maintenance.
+                raise warning 'maintain() can''t send the message of schedule "%": %', this.name, sqlerrm;
+                continue;
         end;
     end loop;
 end $$;

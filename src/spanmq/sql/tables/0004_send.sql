@@ -28,6 +28,8 @@ create table spanmq.schedule (
     headers jsonb check (jsonb_typeof(headers) = 'object'),
     catch_up boolean not null,             -- whether each of the times missed gets its message; else all together get one
     is_paused boolean not null default false,
+    made_by name not null,                 -- it fires while this role may send into the queue
+    pause_reason text,                     -- why maintain() paused it; null where a caller did
     created_at timestamptz not null default clock_timestamp(),
     planned_until timestamptz not null default clock_timestamp(),      -- up to here the times are known
     last_at timestamptz,                   -- the time that last fired, and its message

@@ -163,3 +163,29 @@ def test_what_can_t_be_granted_is_refused(roles: Connection[Any], arguments: str
         roles.execute(f"select pgmq.grant_queue({arguments})".encode())
     assert raised.value.sqlstate == sqlstate
     assert grants(roles) == []
+
+
+# Topics.
+
+
+def test_topic_reaches_the_queues_into_which_its_sender_may_send(roles: Connection[Any]) -> None:
+    roles.execute("select pgmq.create('hidden')")
+    roles.execute("select pgmq.bind_topic('a.*', 'hidden'), pgmq.bind_topic('a.*', 'jobs')")
+    roles.execute("select pgmq.grant_queue(%s, 'jobs', 'send')", [ROLE])
+    assert as_role(roles, "select pgmq.send_topic('a.b', '1'), pgmq.send_topic('a.b', '1', 0)") == [(1, 1)]
+    batch = "select queue_name from pgmq.send_batch_topic('a.b', array['1', '2']::jsonb[])"
+    assert as_role(roles, batch) == [("jobs",), ("jobs",)]
+    assert roles.execute("select pgmq.send_topic('a.b', '1')").fetchone() == (2,)
+
+
+def test_binding_needs_the_queue_and_the_right_to_bind(roles: Connection[Any]) -> None:
+    bind = "bind_topic('#', 'jobs')"
+    roles.execute("select pgmq.grant_queue(%s, 'jobs', 'manage')", [ROLE])
+    assert outcome(roles, bind) == "42501"
+    roles.execute(f"grant execute on function pgmq.bind_topic to {ROLE}".encode())
+    assert outcome(roles, bind) == "ok"
+    roles.execute(f"revoke insert on pgmq.q_jobs from {ROLE}".encode())
+    assert outcome(roles, bind) == "42501"
+    change = f"grant insert on pgmq.q_jobs to {ROLE}; revoke trigger on pgmq.q_jobs from {ROLE}"
+    roles.execute(change.encode())
+    assert outcome(roles, bind) == "42501"

@@ -1,5 +1,5 @@
 -- Topics: a message sent with a routing key goes to every queue with a pattern that matches. `*` is one word, `#` any text:
--- as in PGMQ, logs.# does not match logs.
+-- as in PGMQ, logs.# does not match logs. Of these queues the sender reaches those into which it may send.
 
 create or replace function pgmq.validate_routing_key(routing_key text) returns boolean
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
@@ -54,6 +54,7 @@ begin
     end if;
 end $$;
 
+-- Only roles with EXECUTE may call it (see zz_rights.sql): a binding copies what other roles send.
 create or replace function pgmq.bind_topic(pattern text, queue_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 declare
@@ -69,9 +70,7 @@ begin
             using errcode = '42P01', hint = 'pgmq.list_queues() shows what there is.';
     end if;
     this := spanmq.find_queue(queue_name, 'trigger');
-    if this.is_subscription then
-        perform spanmq.raise_not_found(queue_name, 'insert');
-    end if;
+    perform spanmq.find_queue(queue_name, 'insert');
     perform from spanmq.queue q where q.queue_id = this.queue_id for key share;
     if not found then
         perform spanmq.raise_not_found(queue_name, 'select');
@@ -125,7 +124,7 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
         where lower(b.queue_name) = lower(list_topic_bindings.queue_name) and spanmq.may_see_queue(b.queue_name) order by b.bound_at desc, b.pattern
 $$;
 
--- The queues that a routing key reaches, each once, by name. Of patterns that begin with a literal word only those are matched
+-- The queues that a routing key reaches and into which the caller may send, each once, by name. Of patterns that begin with a literal word only those are matched
 -- that begin with this key's.
 create or replace function spanmq.routed_queues(routing_key text) returns setof text
 language plpgsql stable rows 5 as $$
@@ -137,7 +136,8 @@ begin
                   = any (array[split_part(routing_key, '.', 1), '*'])
             -- A fence: to the planner the regex looks cheaper than the look-up, and it would come first.
             offset 0) b
-        where routing_key ~ b.compiled_regex
+        join spanmq.queue q on q.name = b.queue_name
+        where routing_key ~ b.compiled_regex and has_table_privilege(spanmq.caller(), q.queue_view, 'insert')
         order by b.queue_name;
 end $$;
 

@@ -2,6 +2,8 @@
 --
 -- Rights. Whoever has USAGE on schema pgmq may call its functions; each looks at the caller's privileges on the view of the
 -- queue: insert to send, update to receive, delete to settle, select to look, truncate to purge.
+-- Topics belong to no queue: the owner of the schema grants the right to bind them.
+revoke execute on function pgmq.bind_topic(text, text) from public;
 revoke all on schema spanmq from public;
 revoke all on all functions in schema spanmq from public;
 -- Functions that a view calls are called by who reads the view.

@@ -236,10 +236,11 @@ language plpgsql as $$
 declare
     this record;
     n bigint := 0;
+    fresh_from bigint := (spanmq.bound_of(this_queue)).fresh_from;
 begin
     for this in
         select u.lo, u.n from (
-            (select f.lo, f.n from spanmq.fresh f where f.queue_id = this_queue and f.lo >= first_id / 256 * 256
+            (select f.lo, f.n from spanmq.fresh f where f.queue_id = this_queue and f.lo >= greatest(first_id / 256 * 256, fresh_from)
              order by f.queue_id, f.lo limit quantity + 256)
             union all
             (select h.lo, h.n from spanmq.held h where h.queue_id = this_queue and h.lo >= first_id / 256 * 256

@@ -243,8 +243,6 @@ declare
     cancelled int8multirange;
     others bigint[];
     known bigint[];
-    -- Its name, as long as it is there: else an error says so.
-    view_name text := this.queue_view;
 begin
     -- Fence 0: only from runs that no lease holds.
     runs := spanmq.remove(this, msg_ids, 0);
@@ -253,9 +251,7 @@ begin
     perform spanmq.note_failure(this.queue_id, runs, clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq.reason);
     -- To find out where a message is costs more than to take it: only for those that were not to be had.
     others := array(select id from unnest(msg_ids) id where not id <@ cancelled);
-    if others <> '{}' then
-        execute format('select array_agg(q.msg_id) from %s q where q.msg_id = any ($1)', view_name) into known using others;
-    end if;
+    known := array(select id from unnest(others) id where exists (select from spanmq.find_run(this.queue_id, id)));
     return query
         select distinct id, case when id <@ cancelled then 'cancelled' when id = any (known) then 'processing' else 'unknown' end
         from unnest(msg_ids) id where id is not null order by id;

@@ -136,16 +136,13 @@ create or replace function spanmq.view_text(view_name text, queue_id int) return
 language sql immutable as $$
     select format($view$
         create view pgmq.%1$I as
-        select l.msg_id, 0 as read_ct, l.enqueued_at, null::timestamptz as last_read_at, l.enqueued_at as vt, l.message, l.headers
-        from spanmq.fresh f
-        join spanmq.log_%2$s l on l.msg_id >= f.lo and l.msg_id < f.lo + f.n and f.lo > l.msg_id - 10 and f.lo <= l.msg_id
-        where f.queue_id = %2$s
-        union all
-        select l.msg_id, h.attempts, l.enqueued_at, h.last_read_at, h.vt, l.message, l.headers
-        from spanmq.held h
-        join spanmq.log_%2$s l on l.msg_id >= h.lo and l.msg_id < h.lo + h.n and h.lo >= l.msg_id - l.msg_id %% 256 and h.lo <= l.msg_id
-        where h.queue_id = %2$s
-          and (h.n = 1 or h.lease_id = 0 or not exists (select from spanmq.done d where d.queue_id = %2$s and d.msg_id = l.msg_id))
+        select l.msg_id, s.attempts as read_ct, l.enqueued_at, s.last_read_at, coalesce(s.vt, l.enqueued_at) as vt, l.message, l.headers
+        from (select queue_id, lo, n, 0::bigint as lease_id, 0 as attempts, null::timestamptz as last_read_at, null::timestamptz as vt from spanmq.fresh
+              union all
+              select queue_id, lo, n, lease_id, attempts, last_read_at, vt from spanmq.held) s
+        join spanmq.log_%2$s l on l.msg_id >= s.lo and l.msg_id < s.lo + s.n and s.lo >= l.msg_id - l.msg_id %% 256 and s.lo <= l.msg_id
+        where s.queue_id = %2$s
+          and (s.n = 1 or s.lease_id = 0 or not exists (select from spanmq.done d where d.queue_id = %2$s and d.msg_id = l.msg_id))
         $view$, view_name, queue_id)
 $$;
 

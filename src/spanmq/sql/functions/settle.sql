@@ -86,8 +86,12 @@ begin
             end if;
             -- Where a run holds only what is done already, nobody was first: it was found for nothing.
             found_any := found_any or took is null or took <> '{}';
-            if took <> '{}' then
-                took_all := took_all || took;
+            took_all := took_all || took;
+            if cardinality(took_all) > 100 then
+                -- Each append copies all that is there.
+                runs := runs || took_all;
+                asked := asked - spanmq.ids_of_runs(took_all);
+                took_all := '{}';
             end if;
         end loop;
         exit when not found_any;

@@ -102,6 +102,16 @@ begin
     end if;
 end $$;
 
+-- For those who are about to write rows of held: where the clock was set back to before the bound, the bound goes back first. The next step
+-- might come when the clock has passed the mark again, and not see it.
+create or replace function spanmq.heed_clock(this_queue int) returns void
+language plpgsql as $$
+begin
+    if (spanmq.bound_of(this_queue)).due_from > clock_timestamp() then
+        perform spanmq.move_bound(q.queue_id, q.ids) from spanmq.queue q where q.queue_id = this_queue;
+    end if;
+end $$;
+
 -- Deletes bounds that others have taken the place of: of two steps side by side each leaves one.
 create or replace function spanmq.forget_bounds(this_queue int) returns void
 language plpgsql as $$

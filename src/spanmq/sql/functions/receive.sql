@@ -32,7 +32,7 @@ begin
         from spanmq.queue q
         cross join lateral (
             select b.fresh_from, b.due_from from spanmq.bound b where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
-        where q.folded_name = lower(queue_name) and q.is_plain
+        where q.folded_name = lower(queue_name) and q.is_plain and b.due_from <= at_
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
     if not found then
         return null;
@@ -81,7 +81,7 @@ begin
         from spanmq.queue q
         cross join lateral (
             select b.fresh_from, b.due_from from spanmq.bound b where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
-        where q.folded_name = lower(queue_name) and q.is_plain and quantity > 0
+        where q.folded_name = lower(queue_name) and q.is_plain and b.due_from <= at_ and quantity > 0
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
     if not found then
         return null;

@@ -274,6 +274,7 @@ $$;
 create or replace function spanmq.give_back(this_queue int, runs spanmq.run[]) returns void
 language plpgsql as $$
 begin
+    perform spanmq.heed_clock(this_queue);
     insert into spanmq.held (queue_id, lo, n, attempts, vt, last_read_at, priority, group_hash, group_key)
         select this_queue, t.lo, t.n, r.attempts, greatest(r.vt, clock_timestamp()), r.last_read_at, r.priority, r.group_hash, r.group_key
         from unnest(runs) r

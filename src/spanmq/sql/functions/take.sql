@@ -235,6 +235,7 @@ end $$;
 create or replace function spanmq.hold(this_queue int, runs spanmq.run[], lease bigint, until timestamptz, at_ timestamptz) returns void
 language plpgsql as $$
 begin
+    perform spanmq.heed_clock(this_queue);
     insert into spanmq.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
         select this_queue, r.lo, r.n, lease, r.attempts + 1, greatest(until, clock_timestamp()), at_, r.priority, r.group_hash, r.group_key
         from unnest(runs) r;

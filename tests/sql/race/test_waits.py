@@ -147,3 +147,27 @@ def test_overlapping_settles_do_not_deadlock(race: Race, held: str, first: str, 
     guard.commit()
     for each in waiting:
         each.rows()
+
+
+def test_settles_of_a_run_that_moved_do_not_deadlock(race: Race) -> None:
+    ids = race.send(20, new_block=False)
+    hide = "select from pgmq.set_vt('jobs', %s::bigint[], 0)"
+    # Two runs of ten.
+    race.main.rows(hide, ids)
+    mover, guard, one, two = (race.open() for _ in range(4))
+    mover.begin()
+    mover.rows(hide, ids[:3])
+    guard.begin()
+    guard.rows("select from spanmq.held order by lo desc limit 1 for update")
+    waiting = [one.later(hide, [ids[4], ids[14]])]
+    assert waiting[0].waits()
+    mover.commit()
+    # It comes to the first run again, in its new place, before it goes on to the second.
+    blocker = "select pg_blocking_pids(%s) = array[%s]"
+    while not race.main.value(blocker, one.pid, guard.pid):
+        pass
+    waiting.append(two.later(hide, [ids[5], ids[15]]))
+    assert waiting[1].waits()
+    guard.commit()
+    for each in waiting:
+        each.rows()

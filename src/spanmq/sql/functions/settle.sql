@@ -86,6 +86,8 @@ begin
             end if;
             -- Where a run holds only what is done already, nobody was first: it was found for nothing.
             found_any := found_any or took is null or took <> '{}';
+            -- What was in a run that is gone now may be in another that is before the next one.
+            exit when took is null;
             took_all := took_all || took;
             if cardinality(took_all) > 100 then
                 -- Each append copies all that is there.

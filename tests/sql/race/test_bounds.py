@@ -1,4 +1,4 @@
-"""maintain() moves the bounds of a queue over nothing that is there, or that an open transaction may still bring."""
+"""maintain() moves no bound over what is there, or what an open transaction may still bring."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,8 @@ SENDS = {
     "in a group": "pgmq.send('jobs', '1', '{\"x-pgmq-group\": \"a\"}'::jsonb)",
     "a batch": "pgmq.send_batch('jobs', array_fill('1'::jsonb, array[2]))",
     "a large batch": "pgmq.send_batch('jobs', array_fill('1'::jsonb, array[30]))",
-    "with a dedup_id": "pgmq.send_messages('jobs', array['1'::jsonb], dedup_ids => array[gen_random_uuid()::text])",
+    "with a dedup_id": "pgmq.send_messages('jobs', array['1'::jsonb],"
+    " dedup_ids => array[gen_random_uuid()::text])",
     "later": "pgmq.send('jobs', '1', clock_timestamp())",
 }
 # Each brings rows of held that are visible at once, or have been so for long.

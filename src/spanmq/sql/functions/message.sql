@@ -251,6 +251,10 @@ begin
     perform spanmq.note_failure(this.queue_id, runs, clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq.reason);
     -- To find out where a message is costs more than to take it: only for those that were not to be had.
     others := array(select id from unnest(msg_ids) id where not id <@ cancelled);
+    if others <> '{}' then
+        -- Raises if the queue was dropped meanwhile.
+        this := spanmq.find_queue(queue, 'delete');
+    end if;
     known := array(select id from unnest(others) id where exists (select from spanmq.find_run(this.queue_id, id)));
     return query
         select distinct id, case when id <@ cancelled then 'cancelled' when id = any (known) then 'processing' else 'unknown' end

@@ -46,6 +46,15 @@ def test_of_two_attempts_of_a_task_one_is_seen(client: Client, options: Options,
         assert connection.execute("select count(*) from spanmq.bulk_block").fetchone() == (0,)
 
 
+def test_write_across_segments_keeps_each_row(client: Client, database: str) -> None:
+    client.create_queue("small", partition_interval=256)
+    with psycopg.connect(database) as connection:
+        connection.execute("select setval('pgmq.q_small_msg_id_seq', 16350)")
+    options = read_options({"dsn": database, "queue": "small"})
+    assert publish(options, "write:1", 0, [write_rows(options, "write:1", 0, batches())]) == 100
+    assert [message.body for message in client.receive("small", 1000)] == list(range(100))
+
+
 def test_tasks_without_rows_hinder_nobody(client: Client, options: Options) -> None:
     without = write_rows(options, "write:1", 0, iter([]))
     with_rows = write_rows(options, "write:1", 0, batches())

@@ -90,3 +90,12 @@ def test_messages_in_flight_are_counted_again_where_claims_go_side_by_side(race:
     assert sum(len(race.main.rows("select msg_id from pgmq.receive('jobs', 1)")) for _ in range(70)) == 64
     guard.rows("select pg_advisory_unlock(%s)", GATE)
     assert later.rows() == []
+
+
+def test_visible_run_that_another_leased_meanwhile_is_left_alone(race: Race) -> None:
+    ids = race.send(3)
+    race.lease(3)
+    # What a claim does with a run that was visible in its statement before.
+    take = "select spanmq.take_held(%s, array[%s]::bigint[], clock_timestamp())::text"
+    assert race.main.value(take, race.queue_id, ids[0]) == "{}"
+    assert race.left() == ids

@@ -52,7 +52,7 @@ begin
     end if;
     before := spanmq.bound_of(this_queue);
     -- The mark before the transactions: who draws an id up to the mark, or writes a time before it, later on, is among them.
-    drawn := coalesce(pg_sequence_last_value(ids), 0);
+    drawn := spanmq.drawn_from(ids);
     at_ := clock_timestamp();
     writers := spanmq.writers();
     next := before;

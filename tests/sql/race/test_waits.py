@@ -163,7 +163,7 @@ def test_settles_of_a_run_that_moved_do_not_deadlock(race: Race) -> None:
     assert waiting[0].waits()
     mover.commit()
     # It comes to the first run again, in its new place, before it goes on to the second.
-    blocker = "select pg_blocking_pids(%s) = array[%s]"
+    blocker = "select pg_blocking_pids(%s) = array[%s::int]"
     while not race.main.value(blocker, one.pid, guard.pid):
         pass
     waiting.append(two.later(hide, [ids[5], ids[15]]))

@@ -112,9 +112,11 @@ begin
     while missing > 0 and mode in ('fair', 'free', 'rr') and full_hashes <> '{}' loop
         tried := full_hashes;
         full_hashes := '{}';
+        most := greatest(missing / cardinality(tried), 1);
         foreach hash in array tried loop
+            exit when missing = 0;
             -- What this claim has of the group is not in flight yet.
-            share := least((missing - 1) / cardinality(tried) + 1, missing);
+            share := least(most, missing);
             took := spanmq.take_group(this_queue, hash, share, mode, bound, at_, most_in_flight
                 - (select coalesce(sum(r.n), 0) from unnest(runs) r where r.group_hash is not distinct from hash)::int);
             missing := missing - spanmq.count_runs(took);

@@ -83,7 +83,7 @@ def consume(
     else:
         ids = call("select msg_id from pgmq.read('jobs', %s, %s)", int(seconds), n)
     if is_apart := choose.random() < 0.5:
-        # What was taken first, and one settlement by itself: two of one transaction may wait for two of another.
+        # What was taken first, and one settlement by itself: two of one may wait for two of another.
         call("commit")
         call("begin")
     settled: list[int] = []

@@ -22,6 +22,9 @@ language plpgsql stable as $$
 declare
     drawn bigint;
 begin
+    if not exists (select from pg_class c where c.oid = ids) then
+        raise exception 'relation with OID % does not exist', ids::oid using errcode = '42P01';
+    end if;
     execute format('select case when is_called then last_value else 0 end from %s', ids) into drawn;
     return drawn;
 end $$;

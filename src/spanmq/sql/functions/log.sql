@@ -23,7 +23,8 @@ declare
     drawn bigint;
 begin
     if not exists (select from pg_class c where c.oid = ids) then
-        raise exception 'relation with OID % does not exist', ids::oid using errcode = '42P01';
+        raise exception 'relation with OID % does not exist', ids::oid
+            using errcode = '42P01', hint = 'The queue, or its sequence of ids, was dropped.';
     end if;
     execute format('select case when is_called then last_value else 0 end from %s', ids) into drawn;
     return drawn;

@@ -13,7 +13,7 @@ from spanmq.cli.line_writer import LineWriter
 class OneLine(logging.Formatter):
     """Writes a record as one line: time, level, logger, the name of an event, and its fields.
 
-    What other packages log is no event: it becomes the field `message`. A traceback is a field, too.
+    A record of another package becomes the field `message`, and a traceback the field `traceback`.
     """
 
     def format(self, record: logging.LogRecord) -> str:

@@ -13,13 +13,13 @@ SEND_SOON = "select pgmq.send('jobs', '1', clock_timestamp() + interval '0.1 s')
 
 
 def maintain(session: Session) -> None:
-    """Keep house often enough for bounds to move: one call notes a mark, the next moves up to it."""
+    """Call maintain() often enough for bounds to move: one call notes a mark, the next moves up to it."""
     for _ in range(3):
         session.rows(MAINTAIN)
 
 
 def move_due(session: Session) -> None:
-    """Keep house when what is due now could be before the bound, which is a second behind the clock."""
+    """Call maintain() a second later, so that a wrong bound would be past what is due now."""
     now = session.value("select clock_timestamp()")
     while not session.value("select clock_timestamp() > %s::timestamptz + interval '1.2 s'", now):
         pass

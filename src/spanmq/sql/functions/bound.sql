@@ -44,6 +44,10 @@ declare
     at_ timestamptz;
     writers record;
     next spanmq.bound;
+    senders_ended boolean;         -- null where there is no mark yet
+    holders_ended boolean;
+    is_sequence_back boolean;
+    is_clock_back boolean;
     first_block bigint;
     first_lo bigint;
 begin
@@ -56,7 +60,14 @@ begin
     at_ := clock_timestamp();
     writers := spanmq.writers();
     next := before;
-    if spanmq.have_ended(before.senders, writers.senders) then
+    senders_ended := spanmq.have_ended(before.senders, writers.senders);
+    holders_ended := spanmq.have_ended(before.holders, writers.holders);
+    is_sequence_back := drawn < before.mark_id or drawn + 1 < before.fresh_from;
+    is_clock_back := at_ < before.mark_at;
+    if is_sequence_back then
+        -- Somebody has set the sequence back: ids come again.
+        next.fresh_from := 0;
+    elsif senders_ended then
         -- Ids that were drawn by a transaction which has ended, and are published by another. In this order, a statement each: what is
         -- published is a block first, and then a row.
         first_block := (
@@ -64,30 +75,22 @@ begin
             where b.queue_id = coalesce((select s.log_id from spanmq.subscription s where s.queue_id = this_queue), this_queue));
         first_lo := (select f.lo from spanmq.fresh f where f.queue_id = this_queue and f.lo >= before.fresh_from order by f.queue_id, f.lo limit 1);
         next.fresh_from := greatest(before.fresh_from, least(before.mark_id + 1, first_lo, first_block));
-        next.mark_id := drawn;
-        next.senders := writers.senders;
-    elsif before.senders is null then
+    end if;
+    if before.senders is null or senders_ended or is_sequence_back then
         next.mark_id := drawn;
         next.senders := writers.senders;
     end if;
-    if drawn < before.mark_id or drawn + 1 < before.fresh_from then
-        -- Somebody has set the sequence back: ids come again.
-        next.fresh_from := 0;
-        next.mark_id := drawn;
-        next.senders := writers.senders;
-    end if;
-    if at_ < before.mark_at then
+    if is_clock_back then
         -- The clock was set back: what is written now may be due before the bound.
         next.due_from := '-infinity';
-        next.mark_at := at_;
-        next.holders := writers.holders;
-    elsif before.holders is null or spanmq.have_ended(before.holders, writers.holders) then
+    elsif holders_ended then
         -- Earlier than the mark by the time since then: a clock that was set back by less is not seen to be so.
         next.due_from := greatest(before.due_from, least(
             before.mark_at - (at_ - before.mark_at),
             (select h.vt from spanmq.held h
              where h.queue_id + 0 = this_queue and h.vt >= before.due_from order by h.queue_id + 0, h.vt limit 1)));
-        next.due_from := case when before.mark_at is null then before.due_from else next.due_from end;
+    end if;
+    if before.holders is null or holders_ended or is_clock_back then
         next.mark_at := at_;
         next.holders := writers.holders;
     end if;

@@ -93,9 +93,9 @@ declare
     ids bigint[];
 begin
     loop
-        select min(lease_id), array_agg(msg_id) into lease, ids from pgmq.receive(queue, at_once, 600);
+        select min(lease_id), array_agg(msg_id) into lease, ids from spanmq.receive(queue, at_once, 600);
         exit when ids is null;
-        perform pgmq.nack(queue, lease, ids, error => 'connection refused', category => 'DEPENDENCY', retry_in => 86400);
+        perform spanmq.nack(queue, lease, ids, error => 'connection refused', category => 'DEPENDENCY', retry_in => 86400);
         commit;
     end loop;
 end $$;
@@ -117,5 +117,5 @@ end $$;
 
 create procedure bench.set_policy(queue text, settings jsonb) language plpgsql as $$
 begin
-    perform pgmq.set_policy(queue, settings);
+    perform spanmq.set_policy(queue, settings);
 end $$;

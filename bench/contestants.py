@@ -39,19 +39,19 @@ class Contestant:
             # As the client does: a claim need not wait for the disk, since a lease id that a crash forgets
             # never comes again. Without such a token this would be unsafe, so the others do wait.
             relaxed = "pg_catalog.set_config('synchronous_commit', 'off', true) relaxed"
-            return f"pgmq.receive('{QUEUE}', {quantity}, {LEASE_SECONDS}, 1), {relaxed}"
+            return f"spanmq.receive('{QUEUE}', {quantity}, {LEASE_SECONDS}, 1), {relaxed}"
         return f"pgmq.read('{QUEUE}', {LEASE_SECONDS}, {quantity})"
 
     def settle_one(self) -> str:
         """Give the statement that settles the message in :msg_id."""
         if self.name == NATIVE:
-            return f"select * from pgmq.ack('{QUEUE}', :lease_id::bigint, array[:msg_id::bigint])"
+            return f"select * from spanmq.ack('{QUEUE}', :lease_id::bigint, array[:msg_id::bigint])"
         return f"select * from pgmq.delete('{QUEUE}', :msg_id::bigint)"
 
     def settle_many(self) -> str:
         """Give the statement that settles the messages in :ids."""
         if self.name == NATIVE:
-            return f"select * from pgmq.ack('{QUEUE}', :lease_id::bigint, :ids::bigint[])"
+            return f"select * from spanmq.ack('{QUEUE}', :lease_id::bigint, :ids::bigint[])"
         return f"select * from pgmq.delete('{QUEUE}', :ids::bigint[])"
 
 

@@ -157,7 +157,7 @@ def part(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
     """Make a run of each message, of all queues at once."""
     found = connection.execute(
         "select indexrelid::regclass::text, pg_get_indexdef(indexrelid) from pg_index "
-        "where indrelid = 'spanmq.fresh'::regclass and not indisprimary"
+        "where indrelid = 'spanmq_core.fresh'::regclass and not indisprimary"
     )
     indexes: list[tuple[str, str]] = [(name, text) for name, text in found.fetchall()]
     connection.execute("set maintenance_work_mem = '256MB'")
@@ -166,8 +166,8 @@ def part(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
             connection.execute(sql.SQL("drop index {}").format(sql.Identifier(*name.split("."))))
         connection.execute(
             """
-            with whole as (delete from spanmq.fresh f where f.n > 1 returning f.queue_id, f.lo, f.n)
-            insert into spanmq.fresh (queue_id, lo, n, group_hash, group_key)
+            with whole as (delete from spanmq_core.fresh f where f.n > 1 returning f.queue_id, f.lo, f.n)
+            insert into spanmq_core.fresh (queue_id, lo, n, group_hash, group_key)
             select w.queue_id, id, 1, hashtextextended(g.name, 0), g.name
             from whole w cross join lateral generate_series(w.lo, w.lo + w.n - 1) id
             cross join lateral (select 'customer-' || id % 10000 as name) g
@@ -175,24 +175,24 @@ def part(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         )
         for _, text in indexes:
             connection.execute(text.encode())
-    connection.execute("vacuum analyze spanmq.fresh")
+    connection.execute("vacuum analyze spanmq_core.fresh")
 
 
 def hold(connection: psycopg.Connection[object], queue: str) -> None:
     """Let receivers hold a hundred leases, and a hundred messages have failed; as many are dead."""
     # With a number of its own each is a call of its own.
     connection.execute(
-        "select count(*) from generate_series(1, 100) i cross join lateral pgmq.receive(%s, 1, 3600 + i)",
+        "select count(*) from generate_series(1, 100) i cross join lateral spanmq.receive(%s, 1, 3600 + i)",
         [queue],
     )
     connection.execute(
-        "select count(*) from pgmq.receive(%s, 100, 3600) r "
-        "cross join lateral pgmq.nack(%s, r.lease_id, array[r.msg_id], 'a timeout', retry_in => 3600)",
+        "select count(*) from spanmq.receive(%s, 100, 3600) r "
+        "cross join lateral spanmq.nack(%s, r.lease_id, array[r.msg_id], 'a timeout', retry_in => 3600)",
         [queue, queue],
     )
     connection.execute(
-        "select count(*) from pgmq.receive(%s, 100, 3600) r "
-        "cross join lateral pgmq.reject(%s, r.lease_id, array[r.msg_id], 'no such customer ' || r.msg_id)",
+        "select count(*) from spanmq.receive(%s, 100, 3600) r "
+        "cross join lateral spanmq.reject(%s, r.lease_id, array[r.msg_id], 'no such customer ' || r.msg_id)",
         [queue, queue],
     )
 
@@ -201,10 +201,10 @@ def remember(connection: psycopg.Connection[object]) -> None:
     """Write three days of samples, a minute apart."""
     connection.execute(
         """
-        insert into spanmq.statistics
+        insert into spanmq_core.statistics
         select s.queue_id, clock_timestamp() - m * interval '1 minute', 60, 600, 590, 580, 10, 1,
                count(*) over (partition by s.queue_id), 1000, 200, 12.5
-        from spanmq.queue s cross join generate_series(1, 3 * 1440) m
+        from spanmq_core.queue s cross join generate_series(1, 3 * 1440) m
         """
     )
 

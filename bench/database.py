@@ -83,7 +83,7 @@ class Database:
         """Do all the housekeeping there is, and return how many steps it took."""
         with self.connect() as connection:
             for steps in range(_MAINTAIN_CALLS_MAX):
-                if not connection.execute("select * from pgmq.maintain()").fetchall():
+                if not connection.execute("select * from spanmq.maintain()").fetchall():
                     return steps
         raise RuntimeError(f"maintain() still had work after {_MAINTAIN_CALLS_MAX} calls")
 

@@ -63,7 +63,7 @@ def look(databases: dict[str, Database]) -> Environment:
     if PGMQ_DATABASE in databases:
         versions["pgmq (PyPI, upstream SQL)"] = importlib.metadata.version("pgmq")
     if SPANMQ_DATABASE in databases:
-        versions["spanmq"] = str(databases[SPANMQ_DATABASE].execute("select pgmq.spanmq_version()")[0][0])
+        versions["spanmq"] = str(databases[SPANMQ_DATABASE].execute("select spanmq.version()")[0][0])
     return Environment(
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         processor=_processor(),

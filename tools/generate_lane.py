@@ -18,14 +18,14 @@ HEAD = """\
 """  # noqa: E501
 
 COUNT = f"""
-create or replace function spanmq.count_lanes() returns int
+create or replace function spanmq_core.count_lanes() returns int
 language sql immutable as $$ select {LANES} $$;
 """
 
 # Each function, and the statement that it runs for the lane whose number stands in the braces.
 APPEND = """
 -- Returns the id: a call that gives something can stand in an assignment, which costs half of a `perform`.
-create or replace function spanmq.append_by_lane(
+create or replace function spanmq_core.append_by_lane(
     lane int, id bigint, sent_at timestamptz, message jsonb, headers jsonb
 ) returns bigint
 language plpgsql as $$
@@ -34,13 +34,13 @@ begin
 end $$;
 """
 APPEND_STATEMENT = (
-    "insert into spanmq.lane_{} (msg_id, enqueued_at, message, headers)"
+    "insert into spanmq_core.lane_{} (msg_id, enqueued_at, message, headers)"
     " values (id, sent_at, message, headers);"
 )
 
 APPEND_RUN = """
 -- Functions that return sets are streamed in a select list; in a from list they would be copied first.
-create or replace function spanmq.append_run_by_lane(
+create or replace function spanmq_core.append_run_by_lane(
     lane int, first_id bigint, last_id bigint, sent_at timestamptz, messages jsonb[]
 ) returns void
 language plpgsql as $$
@@ -48,22 +48,22 @@ begin
 {}end $$;
 """
 APPEND_RUN_STATEMENT = (
-    "insert into spanmq.lane_{} (msg_id, enqueued_at, message)"
+    "insert into spanmq_core.lane_{} (msg_id, enqueued_at, message)"
     " select generate_series(first_id, last_id), sent_at, unnest(messages);"
 )
 
 FETCH = """
 -- What the log has of a message; null if there is no row.
-create or replace function spanmq.fetch_by_lane(lane int, id bigint) returns spanmq.logged
+create or replace function spanmq_core.fetch_by_lane(lane int, id bigint) returns spanmq_core.logged
 language plpgsql as $$
 declare
-    this spanmq.logged;
+    this spanmq_core.logged;
 begin
 {}    return this;
 end $$;
 """
 FETCH_STATEMENT = (
-    "select l.enqueued_at, l.message, l.headers into this from spanmq.lane_{} l where l.msg_id = id;"
+    "select l.enqueued_at, l.message, l.headers into this from spanmq_core.lane_{} l where l.msg_id = id;"
 )
 
 FILES = {

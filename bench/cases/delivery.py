@@ -27,9 +27,9 @@ _HELD = f"'{QUEUE}', current_setting('bench.lease')::bigint, current_setting('be
 _REASON = "error => 'connection refused', error_class => 'ConnectionError', worker => 'bench'"
 # A category is named, as a worker names it; the rules are looked at only without one.
 CALLS = {
-    "ack": f"select count(*) from pgmq.ack({_HELD})",
-    "nack": f"select count(*) from pgmq.nack({_HELD}, category => 'DEPENDENCY', {_REASON})",
-    "reject": f"select count(*) from pgmq.reject({_HELD}, category => 'PERMANENT', {_REASON})",
+    "ack": f"select count(*) from spanmq.ack({_HELD})",
+    "nack": f"select count(*) from spanmq.nack({_HELD}, category => 'DEPENDENCY', {_REASON})",
+    "reject": f"select count(*) from spanmq.reject({_HELD}, category => 'PERMANENT', {_REASON})",
 }
 
 
@@ -53,7 +53,7 @@ def _settle(batch: int, manner: str, singly: bool, half: bool) -> Experiment:
     take = (
         "select set_config('bench.lease', min(lease_id)::text, false),"
         " set_config('bench.ids', array_agg(msg_id order by random())::text, false)"
-        f" from pgmq.receive('{QUEUE}', {batch}, {LEASE_SECONDS})"
+        f" from spanmq.receive('{QUEUE}', {batch}, {LEASE_SECONDS})"
     )
 
     def run(stage: Stage, _: Sequence[str]) -> None:
@@ -84,7 +84,7 @@ def _receive(manner: str, singly: bool, half: bool) -> Experiment:
     def run(stage: Stage, cases: Sequence[str]) -> None:
         if (database := _ours(stage)) is None:
             return
-        call = f"select count(*) from pgmq.receive('{QUEUE}', 10, {LEASE_SECONDS})"
+        call = f"select count(*) from spanmq.receive('{QUEUE}', 10, {LEASE_SECONDS})"
         for case in names:
             database.create_queue()
             if "backoff" in case:

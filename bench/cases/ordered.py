@@ -23,7 +23,7 @@ MANY_GROUPS = 100_000
 # How the messages came about: what a case's name ends with; whether they were sent singly, and half has gone.
 MANNERS = (("", False, False), ("/singles", True, False), ("/half-settled", False, True))
 _ORDERED = f"set_policy('{QUEUE}', '{{\"ordered\": true}}')"
-_RECEIVE = f"select count(*) from pgmq.receive('{QUEUE}', {{}}, {LEASE_SECONDS})"
+_RECEIVE = f"select count(*) from spanmq.receive('{QUEUE}', {{}}, {LEASE_SECONDS})"
 
 
 def experiments(plan: Plan) -> tuple[Experiment, ...]:

@@ -78,7 +78,7 @@ def _set_up(database: Database, *, is_followed: bool) -> None:
     _tear_down(database)
     database.create_queue()
     if is_followed:
-        database.execute(f"select pgmq.create_subscription('{FOLLOWER}', '{QUEUE}')")
+        database.execute(f"select spanmq.create_subscription('{FOLLOWER}', '{QUEUE}')")
     database.calm()
 
 

@@ -70,10 +70,10 @@ def _somebody_waits(database: Database, wanted: bool) -> Iterator[None]:
 
     def wait() -> None:
         with psycopg.connect(database.dsn, autocommit=True) as connection:
-            channel = connection.execute("select pgmq.await_messages(%s)", [QUEUE]).fetchall()[0][0]
+            channel = connection.execute("select spanmq.await_messages(%s)", [QUEUE]).fetchall()[0][0]
             connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
             while not stop.is_set():
-                connection.execute("select pgmq.await_messages(%s)", [QUEUE])
+                connection.execute("select spanmq.await_messages(%s)", [QUEUE])
                 for _ in connection.notifies(timeout=1):
                     pass
 

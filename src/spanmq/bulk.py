@@ -36,8 +36,8 @@ _BYTES_PER_WRITE: Final = 128 * 1024
 
 # None of it fails where a schema is older, or is not there: that would abort the caller's transaction.
 _PROBE: Final = (
-    "select pg_catalog.to_regprocedure('pgmq.copy_begin(text,integer)') is not null and pg_catalog"
-    ".to_regprocedure('pgmq.copy_publish(text,bigint[],bigint[],timestamp with time zone)') is not null"
+    "select pg_catalog.to_regprocedure('spanmq.copy_begin(text,integer)') is not null and pg_catalog"
+    ".to_regprocedure('spanmq.copy_publish(text,bigint[],bigint[],timestamp with time zone)') is not null"
 )
 _COPY: Final = sql.SQL("copy {} (msg_id, enqueued_at, message, headers) from stdin (format binary)")
 
@@ -161,7 +161,7 @@ def _copy(connection: Connection[Any], runs: list[Run], batch: list[Encoded], ca
     messages = iter(batch)
     try:
         for log_table in dict.fromkeys(run[0] for run in runs):
-            statement = _COPY.format(sql.Identifier("spanmq", log_table))
+            statement = _COPY.format(sql.Identifier("spanmq_core", log_table))
             of_segment = [run for run in runs if run[0] == log_table]
             with Cursor(connection).copy(statement) as copy:
                 for block in _blocks(of_segment, messages):

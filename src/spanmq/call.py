@@ -1,6 +1,6 @@
 """One call of an SQL function: what is sent, as text, and how its rows are read. No I/O here.
 
-Every statement is one `select … from pgmq.function(…)` with named arguments, so that a function may gain
+Every statement is one `select … from schema.function(…)` with named arguments, so that a function may gain
 arguments and columns while clients of another release run. Every parameter is text and is cast in the
 statement: that is the same through psycopg, SQLAlchemy, Django and asyncpg, and an array of a thousand bodies
 as one literal is four times faster than psycopg's own list (4.8 ms against 19 ms, 190-byte bodies).
@@ -80,7 +80,7 @@ class Style(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Result]):
-    """A function of schema `pgmq` with its arguments.
+    """A function of schema `pgmq`, if PGMQ has it too, else of schema `spanmq`, with its arguments.
 
     `native` ones are missing in upstream PGMQ. `volatile` ones lose nothing when a crash of the server
     forgets them, so that they may be committed without waiting for the disk. `idle` ones are made by who has
@@ -107,9 +107,43 @@ class Call(Generic[Result]):
         return {argument.name: argument.value for argument in self.arguments}
 
 
+# The functions of PGMQ 1.13 that the client calls. All others are in schema `spanmq`.
+_PGMQ: Final = frozenset(
+    {
+        "archive",
+        "bind_topic",
+        "create",
+        "create_partitioned",
+        "create_unlogged",
+        "delete",
+        "disable_notify_insert",
+        "drop_queue",
+        "enable_notify_insert",
+        "list_notify_insert_throttles",
+        "list_queues",
+        "list_topic_bindings",
+        "metrics",
+        "metrics_all",
+        "pop",
+        "purge_queue",
+        "read",
+        "read_grouped",
+        "read_grouped_head",
+        "read_grouped_rr",
+        "send",
+        "send_batch",
+        "send_batch_topic",
+        "send_topic",
+        "set_vt",
+        "test_routing",
+        "unbind_topic",
+        "update_notify_insert",
+    }
+)
+
 # Names what is installed; the only statement that asks pg_catalog and not pgmq. Texts, for every driver.
 PROBE: Final = (
-    "select cast(pg_catalog.to_regproc('pgmq.spanmq_version') as pg_catalog.text) as spanmq, "
+    "select cast(pg_catalog.to_regproc('spanmq.version') as pg_catalog.text) as spanmq, "
     "cast(pg_catalog.to_regclass('pgmq.meta') as pg_catalog.text) as pgmq"
 )
 
@@ -138,7 +172,11 @@ def _statement(
     else:
         columns = "cast(pg_catalog.to_jsonb(result) as text) as record"
     # Its parts are constants of calls.py: what a user gives is only ever a parameter.
-    return f"select {columns} from pgmq.{function}({arguments}) as result{_RELAX if relaxed else ''}"
+    return f"select {columns} from {_qualified(function)}({arguments}) as result{_RELAX if relaxed else ''}"
+
+
+def _qualified(function: str) -> str:
+    return f"pgmq.{function}" if function in _PGMQ else f"spanmq.{function}"
 
 
 # What a missing function means.
@@ -147,7 +185,7 @@ def _statement(
 def is_missing_function(error: SpanmqError, call: Call[Any]) -> bool:
     """Tell whether it is the function called that is missing, and not one that it calls."""
     return isinstance(error, SchemaMissingError) or (
-        error.sqlstate == "42883" and f"pgmq.{call.function}(" in error.message
+        error.sqlstate == "42883" and f"{_qualified(call.function)}(" in error.message
     )
 
 
@@ -165,13 +203,15 @@ def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
     # A native call is made only where somebody has seen spanmq.
     if found == "spanmq" or (found is None and call.native):
         return SchemaVersionError(
-            f"the schema in this database has no pgmq.{function} with these arguments",
+            f"the schema in this database has no {_qualified(function)} with these arguments",
             hint="`spanmq upgrade` brings it to this client's release.",
             function=function,
             queue=call.queue,
         )
     return SchemaMissingError(
-        "this database holds neither spanmq nor PGMQ" if found else f"there is no pgmq.{function} here",
+        "this database holds neither spanmq nor PGMQ"
+        if found
+        else f"there is no {_qualified(function)} here",
         hint="spanmq install, or client.install(), puts the schema into this database.",
         function=function,
         queue=call.queue,

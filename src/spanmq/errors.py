@@ -354,7 +354,7 @@ def is_stale_plan(error: BaseException) -> bool:
 
 def lost(*, function: str | None, queue: str | None) -> ConnectionLostError:
     """Say that a connection broke while a call was on its way."""
-    what = f"pgmq.{function}" if function else "the commit"
+    what = f"{function}()" if function else "the commit"
     where = f" on queue {queue!r}" if queue else ""
     return ConnectionLostError(
         f"the connection was lost during {what}{where}: whether it took effect is unknown",

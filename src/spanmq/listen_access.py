@@ -12,7 +12,7 @@ from psycopg import AsyncConnection, sql
 
 logger = logging.getLogger("spanmq")
 
-# Said by pgmq.revoke_token() and its like; it carries nothing.
+# Said by spanmq.revoke_token() and its like; it carries nothing.
 CHANNEL: Final = "spanmq.access"
 RETRY_SECONDS: Final = 1.0
 # Any role may notify: however many do, tokens are looked up again once in this time.

@@ -1,6 +1,6 @@
 # Generated from src/spanmq/maintenance_async.py by tools/generate_sync.py: change that file.
 
-"""Housekeeping by the client's pool: `pgmq.maintain` in the background, a bounded step at a time."""
+"""Housekeeping by the client's pool: `spanmq.maintain` in the background, a bounded step at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("spanmq")
 
 # An idle client, in a database where nothing is to be done, looks this many times less often.
 IDLE_FACTOR: Final = 32
-# What one step may do: pgmq.maintain's own default.
+# What one step may do: spanmq.maintain's own default.
 BUDGET: Final = 10
 # Failures in a row, at one a second, of which one is logged.
 LOG_EVERY: Final = 60
@@ -29,7 +29,7 @@ STEPS_MAX: Final = 20
 
 
 class Maintenance:
-    """A job that calls `pgmq.maintain` about every `interval` seconds, for as long as the link exists.
+    """A job that calls `spanmq.maintain` about every `interval` seconds, for as long as the link exists.
 
     An error does not end it: another try may succeed. The first of a series is logged, and each of another
     class, and then every LOG_EVERY-th with its number.

@@ -76,7 +76,7 @@ def statements(release: Release, pending: Sequence[Migration]) -> list[Statement
     for migration in pending:
         result.append(Statement(f"tables/{migration.name}", migration.text))
         values = ", ".join(map(literal, (migration.name, migration.checksum, release.version)))
-        text = f"insert into spanmq.migration (name, checksum, version) values ({values});\n"
+        text = f"insert into spanmq_core.migration (name, checksum, version) values ({values});\n"
         result.append(Statement(f"tables/{migration.name} (record)", text))
     result += release.functions
     checksum = literal(release.functions_checksum)

@@ -33,8 +33,10 @@ OLDEST_SERVER = 140000
 BEGIN = manager("begin")
 END = manager("end")
 STATE_QUERY = manager("state")
-MIGRATIONS_QUERY = Statement("migrations", "select name, checksum from spanmq.migration order by name")
-RELEASES_QUERY = Statement("releases", "select version, functions_checksum from spanmq.release order by id")
+MIGRATIONS_QUERY = Statement("migrations", "select name, checksum from spanmq_core.migration order by name")
+RELEASES_QUERY = Statement(
+    "releases", "select version, functions_checksum from spanmq_core.release order by id"
+)
 
 Connection = psycopg.Connection[Any]
 Row = Mapping[str, Any]

@@ -236,6 +236,6 @@ def test_upstream_pgmq_says_what_it_lacks(upstream_database: str) -> None:
     done = spanmq("receive", "orders", dsn=upstream_database)
     assert done.code == 1
     assert done.err.startswith(
-        "spanmq: not in PGMQ: this database holds upstream PGMQ, which has no pgmq.receive"
+        "spanmq: not in PGMQ: this database holds upstream PGMQ, which has no spanmq.receive"
     )
     assert "hint: spanmq adopt" in done.err

@@ -9,8 +9,8 @@ def kill(orders: str, n: int) -> None:
     do(
         orders,
         f"select pgmq.send('orders', to_jsonb(i)) from generate_series(1, {n}) i",
-        "select pgmq.reject('orders', lease_id, array_agg(msg_id), 'Read timeout', error_class => 'Slow')"
-        f" from pgmq.receive('orders', {n}) group by lease_id",
+        "select spanmq.reject('orders', lease_id, array_agg(msg_id), 'Read timeout', error_class => 'Slow')"
+        f" from spanmq.receive('orders', {n}) group by lease_id",
     )
 
 

@@ -58,7 +58,7 @@ def test_bad_words_are_refused(filled: str) -> None:
 def test_pause_and_resume(filled: str) -> None:
     assert "state" not in spanmq("list-queues", dsn=filled).out.lower()
     assert records("pause", "orders", dsn=filled) == [{"queue": "orders", "is_paused": True}]
-    do(filled, "select pgmq.report_breaker('orders', 'worker-7', 600)")
+    do(filled, "select spanmq.report_breaker('orders', 'worker-7', 600)")
     for command in (["list-queues"], ["health"], ["metrics"], ["metrics", "orders"], ["glance"]):
         assert "  paused, breaker open  " in spanmq(*command, dsn=filled).out.splitlines()[1], command
     for name in ("list-queues", "health", "metrics", "glance", "latest-statistics"):
@@ -68,4 +68,4 @@ def test_pause_and_resume(filled: str) -> None:
     assert spanmq("read", "orders", dsn=filled).out == "no messages: the queue is paused\n"
     assert spanmq("resume", "orders", dsn=filled).out == "receivers get messages of orders again\n"
     assert len(records("receive", "orders", dsn=filled)) == 1
-    assert ask(filled, "select (pgmq.get_policy('orders')->>'paused')::boolean") is False
+    assert ask(filled, "select (spanmq.get_policy('orders')->>'paused')::boolean") is False

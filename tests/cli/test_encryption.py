@@ -82,5 +82,5 @@ def test_service_stores_no_plain_hash_of_a_body_and_opens_what_its_environment_t
     digest = hashlib.sha256(SECRET.encode()).hexdigest()
     assert received["Body"] == SECRET
     assert received["Attributes"]["MessageDeduplicationId"] != digest
-    assert ask(database, f"select count(*) from spanmq.deduplication where dedup_id ~ '{digest}'") == 0
-    assert ask(database, "select count(distinct fingerprint) from spanmq.deduplication") == 2
+    assert ask(database, f"select count(*) from spanmq_core.deduplication where dedup_id ~ '{digest}'") == 0
+    assert ask(database, "select count(distinct fingerprint) from spanmq_core.deduplication") == 2

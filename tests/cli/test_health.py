@@ -6,7 +6,7 @@ from tests.cli.program import do, records, spanmq
 
 
 def test_health_is_told(orders: str) -> None:
-    do(orders, "select pgmq.send_batch('orders', array['1', '2']::jsonb[]), pgmq.receive('orders', 1, 600)")
+    do(orders, "select pgmq.send_batch('orders', array['1', '2']::jsonb[]), spanmq.receive('orders', 1, 600)")
     [told] = records("health", dsn=orders)
     expected = {"queue": "orders", "backlog": 2, "visible": 1, "in_flight": 1, "is_paused": False}
     assert {name: told[name] for name in expected} == expected
@@ -25,9 +25,9 @@ def test_statistics_are_told(orders: str) -> None:
     do(
         orders,
         "select pgmq.send('orders', '1')",
-        "select * from pgmq.maintain()",
-        "update spanmq.sample set sampled_at = sampled_at - interval '61 s', drawn = 0, backlog = 0",
-        "select * from pgmq.maintain()",
+        "select * from spanmq.maintain()",
+        "update spanmq_core.sample set sampled_at = sampled_at - interval '61 s', drawn = 0, backlog = 0",
+        "select * from spanmq.maintain()",
     )
     [told] = records("statistics", "orders", "--seconds", 60, dsn=orders)
     assert (told["sent"], told["backlog"], told["settled"]) == (1, 1, 0)

@@ -15,8 +15,8 @@ COUNT_COPIES = """
 create sequence public.copies minvalue 0;
 create sequence public.copied_messages minvalue 0;
 grant all on sequence public.copies, public.copied_messages to public;
-alter function pgmq.copy_begin rename to copy_begin_before;
-create function pgmq.copy_begin(queue text, n int)
+alter function spanmq.copy_begin rename to copy_begin_before;
+create function spanmq.copy_begin(queue text, n int)
 returns table (log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
 language plpgsql as $$ begin
     return query select * from pgmq.copy_begin_before(queue, n);
@@ -74,7 +74,7 @@ def reused_database(module_database: str) -> Iterator[str]:
     """The DSN of a database without queues: four times cheaper than a new one."""
     yield module_database
     with psycopg.connect(module_database) as connection:
-        connection.execute("select pgmq.drop_queue(subscription) from pgmq.list_subscriptions()")
+        connection.execute("select pgmq.drop_queue(subscription) from spanmq.list_subscriptions()")
         connection.execute(DROP_QUEUES)
 
 

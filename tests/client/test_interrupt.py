@@ -52,10 +52,10 @@ BLOCKED = (
 STATE = (
     "select jsonb_build_array("
     " (select jsonb_agg(to_jsonb(q) order by q.msg_id) from pgmq.q_orders q),"
-    " (select count(*) from pgmq.a_orders), (select count(*) from pgmq.dead_letters('orders')),"
-    " (select jsonb_agg(to_jsonb(s) order by s.lo) from spanmq.fresh s),"
-    " (select jsonb_agg(to_jsonb(s) order by s.lo) from spanmq.held s),"
-    " (select count(*) from spanmq.done), (select count(*) from spanmq.bulk_block))"
+    " (select count(*) from pgmq.a_orders), (select count(*) from spanmq.dead_letters('orders')),"
+    " (select jsonb_agg(to_jsonb(s) order by s.lo) from spanmq_core.fresh s),"
+    " (select jsonb_agg(to_jsonb(s) order by s.lo) from spanmq_core.held s),"
+    " (select count(*) from spanmq_core.done), (select count(*) from spanmq_core.bulk_block))"
 )
 PROGRAM = """
 import sys
@@ -125,7 +125,7 @@ def orders(database: str) -> str:
 def spans_locked(dsn: str) -> Iterator[psycopg.Connection[Any]]:
     """Make everybody who sends, takes or settles wait; the connection itself may look."""
     with psycopg.connect(dsn) as blocker:
-        blocker.execute("lock table spanmq.fresh, spanmq.held in access exclusive mode")
+        blocker.execute("lock table spanmq_core.fresh, spanmq_core.held in access exclusive mode")
         yield blocker
         blocker.rollback()
 
@@ -182,7 +182,7 @@ async def test_cancelled_call_changes_nothing_and_the_client_goes_on(orders: str
 async def test_cancelled_wait_takes_nothing(client: Client, database: str) -> None:
     listening = (
         "select count(*) from pg_stat_activity where datname = current_database()"
-        " and query like '%pgmq.await_messages%' and pid <> pg_backend_pid()"
+        " and query like '%spanmq.await_messages%' and pid <> pg_backend_pid()"
     )
     async with AsyncClient(database, maintain_interval=None) as waiter:
         wait = asyncio.create_task(waiter.receive("orders", wait=60))
@@ -228,5 +228,5 @@ def test_command_on_a_connection_that_breaks_says_that_it_does_not_know(
             done = finish(process)
         assert state(blocker) == before
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith("spanmq: connection lost: the connection was lost during pgmq.")
+    assert done.err.startswith("spanmq: connection lost: the connection was lost during ")
     assert "is unknown\nhint: Look before you repeat a send" in done.err

@@ -28,7 +28,7 @@ NOTHING_RAISED = "nothing was raised"
 WITH_SQL = 'x"); drop table pgmq.a_orders; --'
 TABLES = (
     "select c.oid::regclass::text from pg_class c where c.relkind in ('r', 'v', 'p')"
-    " and c.relnamespace in ('pgmq'::regnamespace, 'spanmq'::regnamespace) order by 1"
+    " and c.relnamespace in ('pgmq'::regnamespace, 'spanmq'::regnamespace, 'spanmq_core'::regnamespace) order by 1"
 )
 
 
@@ -76,7 +76,7 @@ MISUSES = {
     ),
     "unknown queue, received from": Misuse(
         errors.QueueNotFoundError,
-        "select pgmq.receive('nope')",
+        "select spanmq.receive('nope')",
         lambda client: client.receive("nope"),
         ("receive", "nope"),
     ),
@@ -106,7 +106,7 @@ MISUSES = {
     ),
     "fewer dedup ids than bodies": Misuse(
         errors.InvalidArgumentError,
-        "select pgmq.send_messages('orders', array['1', '2']::jsonb[], dedup_ids => array['a'])",
+        "select spanmq.send_messages('orders', array['1', '2']::jsonb[], dedup_ids => array['a'])",
         lambda client: client.send_batch("orders", [1, 2], dedup_ids=["a"]),
     ),
     "negative quantity, read": Misuse(
@@ -117,7 +117,7 @@ MISUSES = {
     ),
     "negative quantity, received": Misuse(
         errors.InvalidArgumentError,
-        "select pgmq.receive('orders', -1)",
+        "select spanmq.receive('orders', -1)",
         lambda client: client.receive("orders", -1),
         ("receive", "orders", "-n", "-1"),
     ),
@@ -129,30 +129,30 @@ MISUSES = {
     ),
     "quantity of 2³¹": Misuse(
         errors.InvalidArgumentError,
-        "select pgmq.receive('orders', (2::bigint ^ 31)::bigint::int)",
+        "select spanmq.receive('orders', (2::bigint ^ 31)::bigint::int)",
         lambda client: client.receive("orders", 2**31),
         ("receive", "orders", "-n", str(2**31)),
     ),
     "no quantity": Misuse(
         errors.InvalidArgumentError,
-        "select pgmq.receive('orders', null)",
+        "select spanmq.receive('orders', null)",
         lambda client: client.receive("orders", None),
     ),
     "no slots": Misuse(
         errors.InvalidArgumentError,
-        "select pgmq.receive('orders', 1, 30, 0)",
+        "select spanmq.receive('orders', 1, 30, 0)",
         lambda client: client.receive("orders", slots=0),
         ("receive", "orders", "--slots", "0"),
     ),
     "endless lease": Misuse(
         errors.InvalidArgumentError,
-        "select pgmq.receive('orders', 1, 'infinity')",
+        "select spanmq.receive('orders', 1, 'infinity')",
         lambda client: client.receive("orders", lease=math.inf),
         ("receive", "orders", "--lease", "inf"),
     ),
     "lease that is no number": Misuse(
         errors.InvalidArgumentError,
-        "select pgmq.receive('orders', 2, 'nan')",
+        "select spanmq.receive('orders', 2, 'nan')",
         lambda client: client.receive("orders", lease=math.nan),
         ("receive", "orders", "--lease", "nan"),
     ),
@@ -187,7 +187,7 @@ MISUSES = {
     ),
     "priority of 1000": Misuse(
         errors.InvalidArgumentError,
-        "select pgmq.send_messages('orders', array['1']::jsonb[], priority => 1000)",
+        "select spanmq.send_messages('orders', array['1']::jsonb[], priority => 1000)",
         lambda client: client.send("orders", 1, priority=1000),
         ("send", "orders", "1", "--priority", "1000"),
     ),
@@ -221,7 +221,7 @@ MISUSES = {
     ),
     "lease of no id": Misuse(
         errors.InvalidArgumentError,
-        "select pgmq.ack('orders', 0, array[1])",
+        "select spanmq.ack('orders', 0, array[1])",
         lambda client: client.ack_lease("orders", 0, [1]),
         ("ack-lease", "orders", "0", "1"),
     ),
@@ -245,7 +245,7 @@ MISUSES = {
     ),
     "policy of no such name": Misuse(
         errors.InvalidArgumentError,
-        "select pgmq.set_policy('orders', '{\"nope\": 1}')",
+        "select spanmq.set_policy('orders', '{\"nope\": 1}')",
         lambda client: client.set_policy("orders", {"nope": 1}),
         ("set-policy", "orders", "nope=1"),
     ),
@@ -265,7 +265,7 @@ ORDINARY = {
     ),
     "received": Misuse(
         errors.SpanmqError,
-        "select pgmq.receive('orders', 1)",
+        "select spanmq.receive('orders', 1)",
         lambda client: client.receive("orders"),
         ("receive", "orders"),
     ),

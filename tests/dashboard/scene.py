@@ -42,11 +42,11 @@ def history(connection: psycopg.Connection[object], queue: str, backlog: int, ra
     """Write samples a minute apart, as maintain() would have."""
     connection.execute(
         """
-        insert into spanmq.statistics
+        insert into spanmq_core.statistics
         select q.queue_id, clock_timestamp() - m * interval '1 minute', 60,
                s.sent, s.sent * 0.98, s.sent * 0.97, s.sent * 0.01, s.sent * 0.002,
                s.backlog, s.backlog * 0.9, s.backlog * 0.1, s.backlog / 200.0
-        from spanmq.queue q
+        from spanmq_core.queue q
         cross join generate_series(0, 360) m
         cross join lateral (
             select %s * 60 * (1 + 0.5 * sin(m / 20.0)) as sent, %s * (1 + 0.6 * cos(m / 35.0)) as backlog) s

@@ -7,16 +7,16 @@ from tests.dashboard.conftest import FORM_TOKEN, Person, rows
 
 from spanmq.dashboard.app import PAGES
 
-STATE = "select (pgmq.metrics('orders')).total_messages, pgmq.get_policy('orders')::text"
+STATE = "select (pgmq.metrics('orders')).total_messages, spanmq.get_policy('orders')::text"
 
 
 def test_queue_is_paused_and_resumed(keeper: Person, filled: str) -> None:
     done = keeper.post("/queue/pause?queue=orders", "/queue?queue=orders")
     assert done.headers["location"] == "/queue?queue=orders&done=paused"
     assert "receivers get nothing" in keeper.get(done.headers["location"]).text
-    assert rows(filled, "select count(*) from pgmq.receive('orders', 10)") == [(0,)]
+    assert rows(filled, "select count(*) from spanmq.receive('orders', 10)") == [(0,)]
     assert keeper.post("/queue/resume?queue=orders", "/queue?queue=orders").status_code == 303
-    assert rows(filled, "select count(*) > 0 from pgmq.receive('orders', 10)") == [(True,)]
+    assert rows(filled, "select count(*) > 0 from spanmq.receive('orders', 10)") == [(True,)]
 
 
 @pytest.mark.parametrize("typed", ["", "Orders", "orders2", "invoices"])

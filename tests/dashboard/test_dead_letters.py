@@ -9,7 +9,7 @@ from tests.dashboard.conftest import Person, rows
 from spanmq.client import Client
 from spanmq.dashboard.cause import causes_of, pattern_of
 
-WAITING = "select count(*) from pgmq.dead_letters('mail')"
+WAITING = "select count(*) from spanmq.dead_letters('mail')"
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_overview_shows_what_the_token_may_look_at(
 def test_letters_are_paged(keeper: Person, many: str) -> None:
     first = keeper.get("/queue/dead-letters", queue="mail").text
     assert first.count("/message?queue=mail&amp;id=") == 25
-    letters = rows(many, "select dead_letter_id from pgmq.dead_letters('mail', qty => 25) order by 1")
+    letters = rows(many, "select dead_letter_id from spanmq.dead_letters('mail', qty => 25) order by 1")
     letter = letters[-1]
     assert f"after={letter[0]}" in first
     second = keeper.get("/queue/dead-letters", queue="mail", after=letter[0]).text
@@ -95,7 +95,7 @@ def test_filter_that_means_nothing_is_told(
         address = response.request.url.raw_path.decode()
         refused = keeper_once.post(address, "/queue/send?queue=orders", confirmation="orders")
         assert refused.status_code == 422
-    assert rows(keeper_database, "select count(*) from pgmq.dead_letters('orders')") == [(1,)]
+    assert rows(keeper_database, "select count(*) from spanmq.dead_letters('orders')") == [(1,)]
 
 
 def test_causes_leave_out_what_differs_and_lead_to_their_letters(keeper: Person, many: str) -> None:
@@ -134,7 +134,7 @@ def test_redrive_is_previewed_and_then_done(keeper: Person, many: str) -> None:
     assert done.headers["location"] == "/queue/dead-letters?queue=mail&done=redriven&n=20"
     assert "20 dead letters are messages again" in keeper.get(done.headers["location"]).text
     assert rows(many, WAITING) == [(40,)]
-    assert rows(many, "select count(*) from pgmq.receive('mail', 100)") == [(20,)]
+    assert rows(many, "select count(*) from spanmq.receive('mail', 100)") == [(20,)]
 
 
 def test_redrive_puts_back_no_more_than_was_asked_for(keeper: Person, many: str) -> None:
@@ -152,7 +152,7 @@ def test_what_dies_after_the_preview_is_left(keeper: Person, many: str) -> None:
         client.reject(client.receive("mail"), "late")
     path = "/queue/dead-letters/redrive?" + action.replace("&amp;", "&")
     assert keeper.post(path).headers["location"].endswith("n=60")
-    assert rows(many, "select message->>'to' from pgmq.dead_letters('mail')") == [("late",)]
+    assert rows(many, "select message->>'to' from spanmq.dead_letters('mail')") == [("late",)]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_pace_that_means_nothing_is_told(
     refused = keeper_once.post(path, "/queue/send?queue=orders", **pace)
     assert refused.status_code == 422
     assert 'role="alert"' in refused.text
-    assert rows(keeper_database, "select count(*) from pgmq.dead_letters('orders')") == [(1,)]
+    assert rows(keeper_database, "select count(*) from spanmq.dead_letters('orders')") == [(1,)]
 
 
 def test_discard_wants_the_name_of_the_queue(keeper: Person, many: str) -> None:

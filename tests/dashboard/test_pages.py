@@ -141,12 +141,15 @@ def test_time_before_a_queue_existed_is_drawn_as_a_gap(keeper: Person, filled: s
         return keeper.get("/chart", of="levels", queue="empty").text.count('class="line')
 
     assert lines() == 0
-    do(filled, "update spanmq.queue set created_at = created_at - interval '30 minutes' where name = 'empty'")
+    do(
+        filled,
+        "update spanmq_core.queue set created_at = created_at - interval '30 minutes' where name = 'empty'",
+    )
     assert lines() == 2
 
 
 def test_open_breaker_and_pause_are_shown(keeper: Person, filled: str) -> None:
-    do(filled, "select pgmq.report_breaker('empty', 'w', 600)", "select pgmq.pause('empty')")
+    do(filled, "select spanmq.report_breaker('empty', 'w', 600)", "select spanmq.pause('empty')")
     for path, query in (("/", {}), ("/queue", {"queue": "empty"})):
         shown = re.findall(r'class="badge warn"[^>]*>([^<]*)<', keeper.get(path, **query).text)
         assert shown[:2] == ["paused", "breaker open"], path
@@ -222,7 +225,7 @@ def test_queue_is_counted_exactly_while_it_is_small(keeper: Person, filled: str)
     assert cells("empty")[0] == "0"
     do(filled, "select pgmq.send_batch('empty', array_fill('1'::jsonb, array[7]))")
     assert cells("empty")[:2] == ["7", "0"]
-    do(filled, "select pgmq.receive('empty', 3, 600)")
+    do(filled, "select spanmq.receive('empty', 3, 600)")
     assert cells("empty")[:2] == ["7", "3"]
     # More than two hundred runs: as it was sampled last, which is two thirds of an hour's wave above 40,000.
     assert cells("orders")[0].startswith("≈ 6")
@@ -257,7 +260,7 @@ def test_body_is_shown_to_the_last_digit(keeper: Person, filled: str) -> None:
 
 
 def test_page_says_when_the_database_is_away(keeper: Person, filled: str) -> None:
-    do(filled, "alter function pgmq.latest_statistics() rename to gone")
+    do(filled, "alter function spanmq.latest_statistics() rename to gone")
     response = keeper.get("/")
     assert response.status_code >= 500
     assert "<h1>" in response.text

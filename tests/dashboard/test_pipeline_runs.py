@@ -23,7 +23,7 @@ def worked(filled: str) -> str:
         failed = client.begin_pipeline_run("backfill", scene.HOSTILE_QUEUE, target=scene.HOSTILE)
         client.end_pipeline_run(failed, error=scene.HOSTILE)
         client.begin_pipeline_run("dead_letters", target="redrive")
-    old = "update spanmq.pipeline_run set seen_at = seen_at - interval '1 hour' where run_id = 1 returning 1"
+    old = "update spanmq_core.pipeline_run set seen_at = seen_at - interval '1 hour' where run_id = 1 returning 1"
     rows(filled, old)
     return filled
 
@@ -40,8 +40,8 @@ def test_runs_are_shown_the_newest_first(keeper: Person, worked: str) -> None:
 def test_older_runs_are_on_further_pages(keeper: Person, worked: str) -> None:
     rows(
         worked,
-        "insert into spanmq.pipeline_run (job, queue_id, begun_by) select 'export', queue_id, current_user "
-        "from spanmq.queue, generate_series(1, 60) where name = 'orders' returning 1",
+        "insert into spanmq_core.pipeline_run (job, queue_id, begun_by) select 'export', queue_id, current_user "
+        "from spanmq_core.queue, generate_series(1, 60) where name = 'orders' returning 1",
     )
     first = keeper.get("/pipeline-runs").text
     found = re.findall(r'rowheader">(\d+)<', first)

@@ -7,7 +7,7 @@ from tests.dashboard.conftest import Person, rows
 
 from spanmq.dashboard.policies import WORDS
 
-POLICY = "select pgmq.get_policy('{}')::text"
+POLICY = "select spanmq.get_policy('{}')::text"
 
 
 def test_list_finds_queues_by_a_part_of_their_names(keeper_once: Person) -> None:
@@ -25,12 +25,12 @@ def test_list_shows_what_the_token_may_look_at(visitor: Person, tokens: dict[tup
 
 
 def test_every_setting_has_words(keeper_database: str) -> None:
-    [(policy,)] = rows(keeper_database, "select pgmq.get_policy('orders')")
+    [(policy,)] = rows(keeper_database, "select spanmq.get_policy('orders')")
     assert set(policy) == set(WORDS)
 
 
 def test_settings_are_changed_and_the_others_stay(keeper: Person, filled: str) -> None:
-    [(before,)] = rows(filled, "select pgmq.get_policy('orders')")
+    [(before,)] = rows(filled, "select spanmq.get_policy('orders')")
     done = keeper.post(
         "/queue/policy?queue=orders",
         **{
@@ -44,7 +44,7 @@ def test_settings_are_changed_and_the_others_stay(keeper: Person, filled: str) -
     )
     assert done.headers["location"] == "/queue/policy?queue=orders&done=changed&n=2"
     assert "Changed: 2 settings." in keeper.get(done.headers["location"]).text
-    [(after,)] = rows(filled, "select pgmq.get_policy('orders')")
+    [(after,)] = rows(filled, "select spanmq.get_policy('orders')")
     assert after == {**before, "max_attempts": 7, "ordered": False}
 
 
@@ -62,7 +62,7 @@ def test_form_as_it_is_shown_changes_nothing(keeper_once: Person, keeper_databas
 
 
 def test_what_another_changed_meanwhile_stays(keeper: Person, filled: str) -> None:
-    rows(filled, """select pgmq.set_policy('orders', '{"max_attempts": 9}')""")
+    rows(filled, """select spanmq.set_policy('orders', '{"max_attempts": 9}')""")
     done = keeper.post(
         "/queue/policy?queue=orders",
         **{
@@ -73,13 +73,13 @@ def test_what_another_changed_meanwhile_stays(keeper: Person, filled: str) -> No
         },
     )
     assert done.headers["location"].endswith("n=1")
-    [(policy,)] = rows(filled, "select pgmq.get_policy('orders')")
+    [(policy,)] = rows(filled, "select spanmq.get_policy('orders')")
     assert (policy["max_attempts"], policy["lease"]) == (9, 60)
 
 
 def test_empty_field_gives_the_default_back(keeper: Person, filled: str) -> None:
     keeper.post("/queue/policy?queue=orders", **{"shown-max_attempts": "2", "setting-max_attempts": ""})
-    assert rows(filled, "select pgmq.get_policy('orders')->'max_attempts'") == [(25,)]
+    assert rows(filled, "select spanmq.get_policy('orders')->'max_attempts'") == [(25,)]
 
 
 @pytest.mark.parametrize(

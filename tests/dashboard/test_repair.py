@@ -51,7 +51,7 @@ def test_sealed_body_that_was_not_touched_is_not_sealed_again(filled: str, tmp_p
     with Client(filled, maintain_interval=None, encryption=sealing) as client:
         client.send("empty", {"secret": 1})
         client.reject(client.receive("empty"), "no")
-    [(sealed,)] = rows(filled, "select message::text from pgmq.dead_letters_of('empty', 1)")
+    [(sealed,)] = rows(filled, "select message::text from spanmq.dead_letters_of('empty', 1)")
     assert "spanmq.sealed" in sealed
     page = "/queue/dead-letters/repair?queue=empty&id=1"
     with (
@@ -72,7 +72,7 @@ def test_what_means_nothing_is_told_and_kept(
     assert refused.status_code == 422
     assert 'role="alert"' in refused.text
     assert body_on(refused.text) == fields["body"]
-    assert rows(keeper_database, "select count(*) from pgmq.dead_letters_of('invoices', 1)") == [(1,)]
+    assert rows(keeper_database, "select count(*) from spanmq.dead_letters_of('invoices', 1)") == [(1,)]
 
 
 def test_letter_that_is_not_there_is_told(keeper_once: Person) -> None:
@@ -82,7 +82,7 @@ def test_letter_that_is_not_there_is_told(keeper_once: Person) -> None:
 
 def test_body_that_is_too_long_for_a_form_is_refused(keeper: Person, filled: str) -> None:
     rows(filled, "select pgmq.send('empty', to_jsonb(repeat('x', 200000)))")
-    rows(filled, "select pgmq.reject('empty', lease_id, array[msg_id]) from pgmq.receive('empty')")
+    rows(filled, "select spanmq.reject('empty', lease_id, array[msg_id]) from spanmq.receive('empty')")
     assert keeper.get("/queue/dead-letters/repair?queue=empty&id=1").status_code == 413
 
 

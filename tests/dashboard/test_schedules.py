@@ -44,17 +44,17 @@ def test_schedule_that_means_nothing_is_told(
     refused = keeper_once.post("/schedules/new", **{**FORM, **wrong})
     assert refused.status_code == 422
     assert 'role="alert"' in refused.text
-    assert rows(keeper_database, "select count(*) from pgmq.list_schedules()") == [(0,)]
+    assert rows(keeper_database, "select count(*) from spanmq.list_schedules()") == [(0,)]
 
 
 def test_schedule_is_paused_resumed_and_ended(keeper: Person, nightly: str) -> None:
-    state = "select is_paused from pgmq.list_schedules() where name = 'nightly'"
+    state = "select is_paused from spanmq.list_schedules() where name = 'nightly'"
     for act, is_paused in (("pause", True), ("resume", False)):
         assert keeper.post(f"/schedules/{act}", "/schedules", name="nightly").status_code == 303
         assert rows(nightly, state) == [(is_paused,)]
     assert "End" in keeper.get("/schedules/end", name="nightly").text
     assert keeper.post("/schedules/end?name=nightly", name="nightly").status_code == 303
-    assert rows(nightly, "select name from pgmq.list_schedules()") == [("newsletter",)]
+    assert rows(nightly, "select name from spanmq.list_schedules()") == [("newsletter",)]
 
 
 @pytest.mark.parametrize("act", ["pause", "resume", "end"])
@@ -83,7 +83,7 @@ def test_token_touches_schedules_of_its_queues_only(
         taken = someone.post("/schedules/new", **{**FORM, "name": "newsletter"})
         assert taken.status_code == 403
         assert someone.post("/schedules/new", **{**FORM, "queue": "mail"}).status_code == 403
-    assert rows(nightly, "select name, queue, is_paused from pgmq.list_schedules() order by 1") == [
+    assert rows(nightly, "select name, queue, is_paused from spanmq.list_schedules() order by 1") == [
         ("newsletter", "mail", False),
         ("nightly", "orders", False),
     ]

@@ -24,7 +24,7 @@ def test_session_is_a_key_of_its_own_that_no_script_and_no_other_site_gets(
     assert int(cookie["max-age"]) == 12 * 3600
     assert secret not in str(response.headers)
     assert visitor.get("/").status_code == 200
-    found = rows(scene_database, "select s::text from spanmq.session s")
+    found = rows(scene_database, "select s::text from spanmq_core.session s")
     assert not any(cookie.value in row[0] or secret in row[0] for row in found)
 
 
@@ -75,7 +75,9 @@ def test_session_ends_with_its_token(visitor: Person, scene_database: str) -> No
         client.revoke_token("short")
     # The service asks again every two seconds.
     wait_until(lambda: visitor.get("/").status_code == 303)
-    left = "select from spanmq.session s join spanmq.token t using (token_id) where t.name = 'short'"
+    left = (
+        "select from spanmq_core.session s join spanmq_core.token t using (token_id) where t.name = 'short'"
+    )
     assert rows(scene_database, left) == []
 
 

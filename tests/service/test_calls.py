@@ -77,7 +77,7 @@ def test_nacked_message_comes_again_with_its_error(calls: Calls) -> None:
 def test_nack_without_requeue_makes_a_dead_letter(calls: Calls, service_database: str, queue: str) -> None:
     calls.send(1)
     assert calls.settle("nack", calls.receive(), error="bad", requeue=False) == ["dead"]
-    assert ask(service_database, f"select count(*) from pgmq.dead_letters('{queue}')") == 1
+    assert ask(service_database, f"select count(*) from spanmq.dead_letters('{queue}')") == 1
 
 
 def test_released_message_is_there_at_once_as_the_same_attempt(calls: Calls) -> None:

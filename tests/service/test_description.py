@@ -161,7 +161,7 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
         client.begin_pipeline_run("export", "orders", target="lake")
         ask("GET", "/v1/pipeline-runs")
         ask("GET", "~/pipeline-runs")
-        do(orders, "select pgmq.receiver_open('orders', label => 'lake')")
+        do(orders, "select spanmq.receiver_open('orders', label => 'lake')")
         ask("GET", "/v1/receivers")
         ask("GET", "~/receivers")
         ask("POST", "~/receivers/lake/adopt")
@@ -169,8 +169,8 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
         ask("POST", "~/forget-export?lake=lake")
         do(
             orders,
-            "insert into spanmq.statistics select queue_id, clock_timestamp() - interval '2 minutes', "
-            "60, 3, 6, 12, 18, 24, 2, 1, 1, 7.5 from spanmq.queue where name = 'orders'",
+            "insert into spanmq_core.statistics select queue_id, clock_timestamp() - interval '2 minutes', "
+            "60, 3, 6, 12, 18, 24, 2, 1, 1, 7.5 from spanmq_core.queue where name = 'orders'",
         )
         for path in ("statistics", "metrics"):
             ask("GET", f"/v1/{path}")

@@ -93,7 +93,7 @@ def test_what_falls_due_is_found_by_who_waits_for_long(database: str, is_first: 
 
 
 def test_what_fell_due_and_nobody_may_have_leads_from_no_look_to_the_next(database: str) -> None:
-    do(database, "select pgmq.create('paused'), pgmq.pause('paused')")
+    do(database, "select pgmq.create('paused'), spanmq.pause('paused')")
     count = 100
     due = "clock_timestamp() + (500 + 5 * n) * interval '1 ms'"
     do(database, f"select pgmq.send('paused', '1', {due}) from generate_series(1, {count}) n")

@@ -36,7 +36,7 @@ def test_foreign_page_changes_nothing(
         refused = http.post(path, content=content, headers={**headers, **said})
         assert refused.status_code == 403, path
     assert ask(service_database, f"select count(*) from pgmq.q_{queue}") == 1
-    paused = f"select is_paused from pgmq.latest_statistics() where queue = '{queue}'"
+    paused = f"select is_paused from spanmq.latest_statistics() where queue = '{queue}'"
     assert ask(service_database, paused) is False
 
 

@@ -17,7 +17,7 @@ ANYBODY = {"access_key_id": "ANYBODY", "secret_access_key": "none"}
 @pytest.fixture
 def full(service_database: str, queue: str) -> str:
     """A queue with room for two, in which two are."""
-    do(service_database, f"select pgmq.set_policy('{queue}', '{{\"max_backlog\": 2}}')")
+    do(service_database, f"select spanmq.set_policy('{queue}', '{{\"max_backlog\": 2}}')")
     do(service_database, f"select pgmq.send('{queue}', '1'), pgmq.send('{queue}', '2')")
     return queue
 

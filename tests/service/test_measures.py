@@ -28,8 +28,8 @@ def test_metrics_tell_of_queues_what_the_last_sample_knew(shared: Running, servi
     do(
         service_database,
         "select pgmq.create('measured'), pgmq.send_batch('measured', array['1', '2', '3']::jsonb[])",
-        "insert into spanmq.statistics select queue_id, clock_timestamp(), "
-        "60, 3, 6, 12, 18, 24, 2, 1, 1, 7.5 from spanmq.queue where name = 'measured'",
+        "insert into spanmq_core.statistics select queue_id, clock_timestamp(), "
+        "60, 3, 6, 12, 18, 24, 2, 1, 1, 7.5 from spanmq_core.queue where name = 'measured'",
     )
     found = scraped(shared)
     assert found["spanmq_messages_sent_total"]["measured"] == 3
@@ -39,7 +39,7 @@ def test_metrics_tell_of_queues_what_the_last_sample_knew(shared: Running, servi
     assert rates == [0.1, 0.2, 0.4]
     assert found["spanmq_queue_paused"]["measured"] == 0
     assert found["spanmq_queue_breaker_open"]["measured"] == 0
-    do(service_database, "select pgmq.report_breaker('measured', 'w', 600)")
+    do(service_database, "select spanmq.report_breaker('measured', 'w', 600)")
     assert scraped(shared)["spanmq_queue_breaker_open"]["measured"] == 1
 
 
@@ -47,8 +47,8 @@ def test_old_sample_of_an_idle_queue_has_no_rates(shared: Running, service_datab
     do(
         service_database,
         "select pgmq.create('idle')",
-        "insert into spanmq.statistics select queue_id, clock_timestamp() - interval '1 hour', "
-        "60, 3, 6, 12, 18, 24, 0, 0, 0, null from spanmq.queue where name = 'idle'",
+        "insert into spanmq_core.statistics select queue_id, clock_timestamp() - interval '1 hour', "
+        "60, 3, 6, 12, 18, 24, 0, 0, 0, null from spanmq_core.queue where name = 'idle'",
     )
     assert scraped(shared)["spanmq_queue_settled_per_second"]["idle"] == 0
 
@@ -73,7 +73,7 @@ def test_every_metric_is_on_the_page(shared: Running, service_database: str) -> 
 
 def test_scrape_reads_the_same_whatever_waits(service_database: str) -> None:
     """Blocks read by the function, with one run and with thousands."""
-    query = "explain (analyze, buffers, format json) select * from pgmq.latest_statistics()"
+    query = "explain (analyze, buffers, format json) select * from spanmq.latest_statistics()"
 
     def blocks(connection: psycopg.Connection[tuple[object, ...]]) -> int:
         for _ in range(3):  # the first reads the catalogue
@@ -86,5 +86,5 @@ def test_scrape_reads_the_same_whatever_waits(service_database: str) -> None:
     with psycopg.connect(service_database, autocommit=True) as connection:
         before = blocks(connection)
         connection.execute("select pgmq.send('waited', '1') from generate_series(1, 3000)")
-        connection.execute("vacuum analyze spanmq.fresh")
+        connection.execute("vacuum analyze spanmq_core.fresh")
         assert blocks(connection) <= before + 20

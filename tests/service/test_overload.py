@@ -14,7 +14,7 @@ from tests.service.running import patient, service, token
 from tests.service.test_waiting import ON_THE_SERVICE
 
 # Of a table that nobody looks at but who asks for it, not those either who keep house.
-LOCK = "lock table spanmq.category_rule in access exclusive mode"
+LOCK = "lock table spanmq_core.category_rule in access exclusive mode"
 
 
 def error_of(done: httpx.Response) -> tuple[int, str]:

@@ -55,8 +55,8 @@ def test_headers_of_any_depth_stop_no_receive(http: httpx.Client, queue: str, se
     failed = ask(
         service_database,
         f"select coalesce(jsonb_agg(body), '[]') from (select message as body from pgmq.q_{queue} q"
-        f" where exists (select from pgmq.failures('{queue}', q.msg_id))"
-        f" union all select message from pgmq.dead_letters('{queue}')) b",
+        f" where exists (select from spanmq.failures('{queue}', q.msg_id))"
+        f" union all select message from spanmq.dead_letters('{queue}')) b",
     )
     assert received.isdisjoint(failed)
     assert received | set(failed) == {0, *range(880, 1011)}

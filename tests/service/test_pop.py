@@ -20,7 +20,7 @@ POPPING = (
 def test_client_that_hung_up_before_its_answer_takes_nothing(orders: str, tmp_path: Path) -> None:
     do(orders, "select pgmq.send('orders', '1')")
     with service(patient(orders), tmp_path) as running, psycopg.connect(orders) as other:
-        other.execute("lock table spanmq.queue in access exclusive mode")
+        other.execute("lock table spanmq_core.queue in access exclusive mode")
         place = urlsplit(running.address)
         with socket.create_connection((place.hostname, place.port)) as connection:
             connection.sendall(b"POST /v1/queues/orders/pop HTTP/1.1\r\nHost: localhost\r\n\r\n")

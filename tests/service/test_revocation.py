@@ -119,7 +119,7 @@ def test_what_ended_unheard_is_refused_when_the_service_listens_again(guarded: R
     wait_until(lambda: listeners(orders) == 1)
     with guarded.client(secret) as client, psycopg.connect(orders, autocommit=True) as keeper:
         assert client.get("/v1/queues").status_code == 200
-        keeper.execute("delete from spanmq.token")  # told to nobody
+        keeper.execute("delete from spanmq_core.token")  # told to nobody
         assert client.get("/v1/queues").status_code == 200
         keeper.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity where query = 'listen \"spanmq.access\"'"
@@ -165,7 +165,7 @@ def test_request_whose_token_ends_while_it_waits_gets_no_message(
         wait_until(lambda: listeners(orders) == 1)
         assert watching.get("/v1/queues").status_code == 200
         # Its token was checked, and it does not wait yet: its first look for a message takes long.
-        blocker.execute("lock table spanmq.fresh in access exclusive mode")
+        blocker.execute("lock table spanmq_core.fresh in access exclusive mode")
         if protocol == "http":
             poll = pool.submit(mine.post, "/v1/queues/orders/receive", json={"wait": 3600})
         else:
@@ -176,7 +176,7 @@ def test_request_whose_token_ends_while_it_waits_gets_no_message(
             poll = pool.submit(sqs.receive_message, QueueUrl=url, WaitTimeSeconds=20)
         # Not maintenance, which waits for the same lock.
         stuck = "select count(*) = 1 from pg_stat_activity where datname = current_database()"
-        wait_until(lambda: ask(orders, f"{stuck} and wait_event_type = 'Lock' and query ~ 'pgmq.receive'"))
+        wait_until(lambda: ask(orders, f"{stuck} and wait_event_type = 'Lock' and query ~ 'spanmq.receive'"))
         client.revoke_token("mine")
         if protocol == "sqs":
             client.revoke_access_key(made.access_key_id)
@@ -214,7 +214,7 @@ def test_notifications_by_any_role_end_no_poll(orders: str, tmp_path: Path) -> N
         assert noticing.get("/v1/queues").status_code == 200
         poll = pool.submit(mine.post, "/v1/queues/orders/receive", json={"wait": 3600})
         wait_until(lambda: "spanmq_requests_waiting 1.0" in watching.get("/metrics").text)
-        do(orders, "delete from spanmq.token where name = 'gone'")  # reported to nobody
+        do(orders, "delete from spanmq_core.token where name = 'gone'")  # reported to nobody
         do(orders, 'notify "spanmq.access"')
         # The service has heard of it.
         wait_until(lambda: noticing.get("/v1/queues").status_code == 401)

@@ -179,11 +179,13 @@ def test_stream_may_begin_with_what_comes(client: Client, database: str, archive
 
 def shorten(connection: psycopg.Connection[Any], retention: str = "0.001 s") -> None:
     """Let retention delete from the archive of orders what is older than this, and then nothing more."""
-    connection.execute("select pgmq.set_policy('orders', %s)", [json.dumps({"archive_retention": retention})])
+    connection.execute(
+        "select spanmq.set_policy('orders', %s)", [json.dumps({"archive_retention": retention})]
+    )
     past = "select count(*) from pgmq.a_orders where archived_at < now() - %s::interval"
     while connection.execute(past, [retention]).fetchone() != (0,):
-        connection.execute("select * from pgmq.maintain()")
-    connection.execute("select pgmq.set_policy('orders', '{\"archive_retention\": null}')")
+        connection.execute("select * from spanmq.maintain()")
+    connection.execute("select spanmq.set_policy('orders', '{\"archive_retention\": null}')")
 
 
 def test_retention_faster_than_the_stream_is_told(
@@ -264,7 +266,7 @@ def test_loss_of_what_came_late_and_went_at_once_is_told(
             lake = archive_stream()
             assert lake.news() == Counter(range(6, 10))
         shorten(connection)
-        known = connection.execute("select jsonb_array_length(late) from spanmq.archive_gone").fetchone()
+        known = connection.execute("select jsonb_array_length(late) from spanmq_core.archive_gone").fetchone()
         assert known == (2,)
     with pytest.raises(MessagesLostError, match="retention has deleted"):
         lake.news()

@@ -195,7 +195,7 @@ def test_failed_task_sends_nothing_and_its_retry_sends_once(
     save(load(), {"body": list(map(str, range(50)))}, {"body": list(map(str, range(50, 100)))}, attempts=2)
     assert sorted(message.body for message in client.receive("orders", 1000)) == list(range(100))
     with psycopg.connect(database) as connection:
-        assert connection.execute("select count(*) from spanmq.bulk_block").fetchone() == (0,)
+        assert connection.execute("select count(*) from spanmq_core.bulk_block").fetchone() == (0,)
 
 
 def test_write_with_an_id_is_harmless_to_repeat(client: Client, load: Load) -> None:

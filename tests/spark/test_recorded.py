@@ -79,7 +79,7 @@ def test_run_is_heard_of_while_it_goes_on(
         seen = set()
         with psycopg.connect(database, autocommit=True) as connection:
             while not is_heard.is_set():
-                seen |= set(connection.execute("select seen_at from spanmq.pipeline_run").fetchall())
+                seen |= set(connection.execute("select seen_at from spanmq_core.pipeline_run").fetchall())
                 if len(seen) > 1:
                     is_heard.set()
 

@@ -36,20 +36,20 @@ def segment(client: Client) -> str:
 
 
 def test_rows_that_are_gone_are_named_with_their_segment(client: Client, options: Options) -> None:
-    ids = rows.Range("orders", "spanmq.log_1", 1, 12, attempt=1, expected=12)
+    ids = rows.Range("orders", "spanmq_core.log_1", 1, 12, attempt=1, expected=12)
     told = f"of 12 messages only 10 are left, ids 1 to 12, segment {segment(client)}"
     with pytest.raises(MessagesLostError, match=told):
         read(options, ids)
 
 
 def test_segment_that_is_gone_is_said_to_be(client: Client, options: Options) -> None:
-    ids = rows.Range("orders", "spanmq.log_1", 10**12, 10**12, attempt=1, expected=1)
+    ids = rows.Range("orders", "spanmq_core.log_1", 10**12, 10**12, attempt=1, expected=1)
     with pytest.raises(MessagesLostError, match="whose segment is gone"):
         read(options, ids)
 
 
 def test_what_the_server_says_comes_with_queue_ids_and_segment(client: Client, options: Options) -> None:
-    ids = rows.Range("orders", "spanmq.log_1", 3, 7, where="1 / (t.msg_id - 5) = 0")
+    ids = rows.Range("orders", "spanmq_core.log_1", 3, 7, where="1 / (t.msg_id - 5) = 0")
     told = f"reading queue orders, ids 3 to 7, segment {segment(client)}: .*(division by zero|read_ct)"
     with pytest.raises(ServerError, match=told):
         read(options, ids)
@@ -90,7 +90,7 @@ from spanmq.spark.column import chosen
 from spanmq.spark.options import read_options
 options = read_options({{"dsn": {database!r}, "queue": "orders", "columns": "message_id, body"}})
 schema = pyarrow.schema([("message_id", pyarrow.int64()), ("body", pyarrow.string())])
-ids = rows.Range("orders", "spanmq.log_1", 1, 10, attempt=1, expected=10)
+ids = rows.Range("orders", "spanmq_core.log_1", 1, 10, attempt=1, expected=10)
 print(sum(batch.num_rows for batch in rows.read(options, chosen(options), [ids], schema)))
 print([name for name in ("pandas", "pyarrow.dataset") if name in sys.modules])
 """
@@ -101,4 +101,4 @@ print([name for name in ("pandas", "pyarrow.dataset") if name in sys.modules])
 def test_place_is_ids_alone_where_the_server_does_not_answer(options: Options, database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("select pgmq.drop_queue('orders')")
-    assert rows.place_of(options, rows.Range("orders", "spanmq.log_1", 1, 2)) == "ids 1 to 2"
+    assert rows.place_of(options, rows.Range("orders", "spanmq_core.log_1", 1, 2)) == "ids 1 to 2"

@@ -219,7 +219,7 @@ def test_loss_of_what_a_stream_holds_stops_it_unless_it_may_lose(
     lake.run(kill="logged" if loss == "noted" else "claimed", maxOffsetsPerTrigger=5)
     if loss == "noted":
         with psycopg.connect(database, autocommit=True) as connection:
-            connection.execute("update spanmq.receiver_batch set state = 'lost' where batch = 2")
+            connection.execute("update spanmq_core.receiver_batch set state = 'lost' where batch = 2")
     else:
         client.purge("orders")
     with pytest.raises(MessagesLostError, match="messages of batch 2 of queue orders are gone"):

@@ -43,7 +43,7 @@ def test_of_two_attempts_of_a_task_one_is_seen(client: Client, options: Options,
     close(options, "write:1", 0)
     assert client.metrics("orders").length == 100
     with psycopg.connect(database) as connection:
-        assert connection.execute("select count(*) from spanmq.bulk_block").fetchone() == (0,)
+        assert connection.execute("select count(*) from spanmq_core.bulk_block").fetchone() == (0,)
 
 
 def test_write_across_segments_keeps_each_row(client: Client, database: str) -> None:
@@ -81,7 +81,7 @@ def test_stream_that_is_not_told_its_epoch_writes_nothing(
     with pytest.raises(PipelineError, match="does not tell its tasks which query and epoch"):
         writer.write(batches())
     with psycopg.connect(database) as connection:
-        assert connection.execute("select count(*) from spanmq.bulk_write").fetchone() == (0,)
+        assert connection.execute("select count(*) from spanmq_core.bulk_write").fetchone() == (0,)
 
 
 def test_role_that_may_only_send_writes(client: Client, database: str) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.schemas import qualified
 
 Connection = psycopg.Connection[Any]
 
@@ -43,8 +44,8 @@ def kill(
 ) -> None:
     """Dead-letter messages, as a reject does."""
     connection.execute(
-        "select spanmq.bury(q, spanmq.take_out(q.queue_id, %s, null), clock_timestamp(),"
-        " (%s, %s, %s, 'Traceback', 'worker 1')::spanmq.reason) from spanmq.queue q where q.name = %s",
+        "select spanmq_core.bury(q, spanmq_core.take_out(q.queue_id, %s, null), clock_timestamp(),"
+        " (%s, %s, %s, 'Traceback', 'worker 1')::spanmq_core.reason) from spanmq_core.queue q where q.name = %s",
         [ids, category, error, error_class, queue],
     )
 
@@ -63,7 +64,7 @@ class Queue:
         return one(self.connection, query, *arguments)
 
     def policy(self, settings: str) -> None:
-        self.rows("select pgmq.set_policy('orders', %s::jsonb)", settings)
+        self.rows("select spanmq.set_policy('orders', %s::jsonb)", settings)
 
     def send(self, n: int, headers: str | None = None) -> list[int]:
         """Send the numbers from 1 to n."""
@@ -78,13 +79,13 @@ class Queue:
 
     def receive(self, n: int = 100, lease: float = 60) -> tuple[int, list[int]]:
         """Return the lease_id, 0 if nothing came, and the ids."""
-        found = self.rows("select lease_id, msg_id from pgmq.receive('orders', %s, %s)", n, lease)
+        found = self.rows("select lease_id, msg_id from spanmq.receive('orders', %s, %s)", n, lease)
         return (found[0][0] if found else 0), [row[1] for row in found]
 
     def settle(self, call: str, lease: int, ids: list[int], *more: Any) -> dict[int, str]:
         """Return the outcome for each id."""
         marks = ", %s" * len(more)
-        found = self.rows(f"select * from pgmq.{call}('orders', %s, %s{marks})", lease, ids, *more)
+        found = self.rows(f"select * from {qualified(call)}('orders', %s, %s{marks})", lease, ids, *more)
         assert [row[0] for row in found] == sorted(set(ids))
         return dict(found)
 
@@ -93,10 +94,10 @@ class Queue:
         self.rows("select pgmq.set_vt('orders', %s::bigint[], 0)", ids)
 
     def statuses(self, ids: list[int]) -> list[str]:
-        return [self.value("select pgmq.status('orders', %s)", each) for each in ids]
+        return [self.value("select spanmq.status('orders', %s)", each) for each in ids]
 
     def left(self) -> list[int]:
         return column(self.connection, "select msg_id from pgmq.q_orders order by msg_id")
 
     def dead(self) -> list[int]:
-        return column(self.connection, "select msg_id from spanmq.dead_letter order by msg_id")
+        return column(self.connection, "select msg_id from spanmq_core.dead_letter order by msg_id")

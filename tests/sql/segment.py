@@ -14,7 +14,7 @@ def make_queue(race: Race, size: int = SIZE) -> None:
     """Make the queue `jobs` anew, with segments of a fixed size; the next id is FIRST_ID."""
     race.main.rows("select pgmq.drop_queue('jobs')")
     race.main.rows("select pgmq.create_partitioned('jobs', %s)", str(size))
-    race.queue_id = race.main.value("select queue_id from spanmq.queue where name = 'jobs'")
+    race.queue_id = race.main.value("select queue_id from spanmq_core.queue where name = 'jobs'")
     # The first segment goes before the test: maintain() takes one step a call, which would be this one's.
     race.main.rows("select setval('pgmq.q_jobs_msg_id_seq', %s)", FIRST_ID)
     for _ in range(100):
@@ -32,7 +32,7 @@ def maintain(race: Race, session: Session | None = None) -> Rows:
     done: Rows = []
     idle = 0
     for _ in range(500):
-        rows = (session or race.main).rows("select action, detail from pgmq.maintain()")
+        rows = (session or race.main).rows("select action, detail from spanmq.maintain()")
         done += rows
         idle = 0 if rows else idle + 1
         if idle == IDLE_CALLS:
@@ -69,7 +69,7 @@ def tables(race: Race) -> list[str]:
 
 def state_of(race: Race, message_id: int) -> str | None:
     value = race.main.value(
-        "select state from spanmq.segment where queue_id = %s and %s between lo and hi",
+        "select state from spanmq_core.segment where queue_id = %s and %s between lo and hi",
         race.queue_id,
         message_id,
     )
@@ -103,7 +103,7 @@ def send_and_settle(race: Race, n: int, *, rejected: int = 0) -> list[int]:
     """Send messages of one group, reject the first ones, delete the rest, run maintenance; return the ids."""
     ids = race.main.column(SEND_GROUP, n)
     race.main.rows(
-        "select pgmq.reject('jobs', lease_id, array[msg_id]) from pgmq.receive('jobs', %s)"
+        "select spanmq.reject('jobs', lease_id, array[msg_id]) from spanmq.receive('jobs', %s)"
         " where msg_id between %s and %s",
         n,
         ids[0],

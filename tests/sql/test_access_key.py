@@ -7,23 +7,25 @@ import pytest
 from psycopg import Connection
 
 KEY = "SPANMQ00000000000001"
-MAKE = f"select (pgmq.create_access_key('{KEY}', repeat('s', 40), array['orders-*'], array['send', 'look']))"
-FIND = f"select * from pgmq.find_access_key('{KEY}')"
+MAKE = (
+    f"select (spanmq.create_access_key('{KEY}', repeat('s', 40), array['orders-*'], array['send', 'look']))"
+)
+FIND = f"select * from spanmq.find_access_key('{KEY}')"
 
 
 def test_a_key_is_found_until_it_is_revoked(connection: Connection[Any]) -> None:
     connection.execute(MAKE.encode())
     assert connection.execute(FIND.encode()).fetchall() == [("s" * 40, ["orders-*"], ["look", "send"])]
-    [listed] = connection.execute("select * from pgmq.list_access_keys()").fetchall()
+    [listed] = connection.execute("select * from spanmq.list_access_keys()").fetchall()
     assert (listed[0], "s" * 40 in listed) == (KEY, False)
-    assert connection.execute("select pgmq.revoke_access_key(%s)", [KEY]).fetchone() == (True,)
-    assert connection.execute("select pgmq.revoke_access_key(%s)", [KEY]).fetchone() == (False,)
+    assert connection.execute("select spanmq.revoke_access_key(%s)", [KEY]).fetchone() == (True,)
+    assert connection.execute("select spanmq.revoke_access_key(%s)", [KEY]).fetchone() == (False,)
     assert connection.execute(FIND.encode()).fetchall() == []
 
 
 def test_an_expired_key_is_not_found(connection: Connection[Any]) -> None:
     connection.execute(MAKE.encode())
-    connection.execute("update spanmq.access_key set expires_at = clock_timestamp()")
+    connection.execute("update spanmq_core.access_key set expires_at = clock_timestamp()")
     assert connection.execute(FIND.encode()).fetchall() == []
 
 
@@ -40,7 +42,7 @@ def test_an_expired_key_is_not_found(connection: Connection[Any]) -> None:
 )
 def test_what_is_no_key_is_refused(connection: Connection[Any], arguments: str) -> None:
     with pytest.raises(psycopg.Error) as raised, connection.transaction():
-        connection.execute(f"select pgmq.create_access_key({arguments})".encode())
+        connection.execute(f"select spanmq.create_access_key({arguments})".encode())
     assert raised.value.sqlstate == "MQ002"
     assert "s" * 40 not in str(raised.value)
 
@@ -50,7 +52,7 @@ def test_only_who_may_touch_the_table_handles_keys(connection: Connection[Any]) 
     calls = {
         "insert": MAKE,
         "select": FIND,
-        "delete": f"select pgmq.revoke_access_key('{KEY}')",
+        "delete": f"select spanmq.revoke_access_key('{KEY}')",
     }
 
     def attempt(call: str) -> None:
@@ -62,18 +64,18 @@ def test_only_who_may_touch_the_table_handles_keys(connection: Connection[Any]) 
     for right, call in calls.items():
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             attempt(call)
-        connection.execute(f"grant {right} on spanmq.access_key to spanmq_test_keys".encode())
+        connection.execute(f"grant {right} on spanmq_core.access_key to spanmq_test_keys".encode())
         attempt(call)
 
 
 def test_what_sqs_knows_of_a_queue_goes_with_it(connection: Connection[Any]) -> None:
     connection.execute("select pgmq.create('jobs'), pgmq.create('others')")
-    connection.execute('select pgmq.set_sqs_queue(\'jobs\', \'{"DelaySeconds": "5"}\', \'{"a": "1"}\')')
-    connection.execute('select pgmq.set_sqs_queue(\'jobs\', tags => \'{"a": null, "b": "2"}\')')
-    known = "select queue_name, attributes, tags from pgmq.list_sqs_queues()"
+    connection.execute('select spanmq.set_sqs_queue(\'jobs\', \'{"DelaySeconds": "5"}\', \'{"a": "1"}\')')
+    connection.execute('select spanmq.set_sqs_queue(\'jobs\', tags => \'{"a": null, "b": "2"}\')')
+    known = "select queue_name, attributes, tags from spanmq.list_sqs_queues()"
     assert connection.execute(known.encode()).fetchall() == [
         ("jobs", {"DelaySeconds": "5"}, {"b": "2"}),
         ("others", {}, {}),
     ]
     connection.execute("select pgmq.drop_queue('jobs')")
-    assert connection.execute("select count(*) from spanmq.sqs_queue").fetchone() == (0,)
+    assert connection.execute("select count(*) from spanmq_core.sqs_queue").fetchone() == (0,)

@@ -14,9 +14,9 @@ def prepare(connection: Connection[Any]) -> None:
         "select count(*) from pgmq.send_batch("
         "'orders', array(select to_jsonb(i) from generate_series(1, 300) i))"
     )
-    row = connection.execute("select 'log_' || queue_id from spanmq.queue").fetchone()
+    row = connection.execute("select 'log_' || queue_id from spanmq_core.queue").fetchone()
     assert row is not None
-    log = sql.Identifier("spanmq", row[0])
+    log = sql.Identifier("spanmq_core", row[0])
     for message_id, seconds in SECONDS.items():
         connection.execute(
             sql.SQL("update {} set enqueued_at = now() - make_interval(secs => %s) where msg_id = %s").format(

@@ -30,7 +30,7 @@ def stranger(archived: Connection) -> Connection:
 
 
 def ids(connection: Connection, *arguments: object) -> list[int]:
-    call = sql.SQL("select msg_id from pgmq.peek_archive({})").format(
+    call = sql.SQL("select msg_id from spanmq.peek_archive({})").format(
         sql.SQL(", ").join(sql.Literal(each) for each in arguments)
     )
     return [msg_id for (msg_id,) in connection.execute(call)]
@@ -41,7 +41,7 @@ def test_archive_is_walked_through_in_order(archived: Connection) -> None:
     assert ids(archived, "ORDERS", 1) == [2]
     assert ids(archived, "orders", 10, 2) == [4]
     assert ids(archived, "orders", 0) == []
-    row = archived.execute("select * from pgmq.peek_archive('orders', 1)").fetchone()
+    row = archived.execute("select * from spanmq.peek_archive('orders', 1)").fetchone()
     assert (
         row
         == archived.execute(
@@ -77,12 +77,12 @@ def test_right_to_look_is_that_on_the_archive(stranger: Connection) -> None:
     stranger.execute("set local role stranger")
     assert ids(stranger, "orders") == [2, 4]
     with pytest.raises(errors.InsufficientPrivilege):
-        stranger.execute("select pgmq.storage('orders')")
+        stranger.execute("select spanmq.storage('orders')")
 
 
 def test_storage_counts_what_is_there(archived: Connection) -> None:
     def stored(queue: str) -> dict[str, int]:
-        cursor = archived.execute("select * from pgmq.storage(%s)", [queue])
+        cursor = archived.execute("select * from spanmq.storage(%s)", [queue])
         names = [column.name for column in cursor.description or ()]
         return dict(zip(names, cursor.fetchone() or (), strict=True))
 

@@ -8,8 +8,8 @@ from psycopg import Connection
 from psycopg.errors import Error
 
 CALLS = {
-    "archive_piece": "select * from pgmq.archive_piece('orders', {base}, {here}, 0, 10)",
-    "archive_ranges": "select * from pgmq.archive_ranges('orders', {base}, {here}, 0, 100, 10)",
+    "archive_piece": "select * from spanmq.archive_piece('orders', {base}, {here}, 0, 10)",
+    "archive_ranges": "select * from spanmq.archive_ranges('orders', {base}, {here}, 0, 100, 10)",
 }
 # What of them says when something happened, as archive_position() gives it.
 POSITION = {"seen": "10:12:10", "since": "2020-01-01", "at": "2020-01-02", "starts": [], "prepared": []}

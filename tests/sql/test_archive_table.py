@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from psycopg import Connection
+from tests.schemas import qualified
 from tests.sql.queue import one, sqlstate_of
 
 MAKER = "spanmq_test_maker"
@@ -33,7 +34,7 @@ def test_who_makes_a_queue_puts_no_trigger_on_its_archive(maker: Connection[Any]
 
 def test_who_manages_a_queue_puts_no_trigger_on_its_archive(connection: Connection[Any]) -> None:
     connection.execute(f"create role {MAKER}; select pgmq.create('jobs')".encode())
-    connection.execute("select pgmq.grant_queue(%s, 'jobs', 'manage')", [MAKER])
+    connection.execute("select spanmq.grant_queue(%s, 'jobs', 'manage')", [MAKER])
     connection.execute(f"set local role {MAKER}".encode())
     assert sqlstate_of(connection, TRIGGER) == "42501"
     connection.execute("update pgmq.a_jobs set message = '2'; delete from pgmq.a_jobs; truncate pgmq.a_jobs")
@@ -62,11 +63,11 @@ def test_without_an_archive_all_else_goes_on(connection: Connection[Any]) -> Non
     connection.execute("drop table pgmq.a_jobs")
     assert one(connection, "select pgmq.send('jobs', '2')") == 2
     assert sqlstate_of(connection, "select pgmq.archive('jobs', 2)") == "42P01"
-    assert sqlstate_of(connection, "select pgmq.peek_archive('jobs')") == "42P01"
+    assert sqlstate_of(connection, "select spanmq.peek_archive('jobs')") == "42P01"
     for call in ("maintain()", "health()", "storage('jobs')", "list_queues()", "status('jobs', 1)"):
-        connection.execute(f"select pgmq.{call}".encode())
-    connection.execute("select pgmq.grant_queue('pg_monitor', 'jobs', 'manage')")
-    connection.execute("select pgmq.revoke_queue('pg_monitor', 'jobs', 'manage')")
+        connection.execute(f"select {qualified(call)}".encode())
+    connection.execute("select spanmq.grant_queue('pg_monitor', 'jobs', 'manage')")
+    connection.execute("select spanmq.revoke_queue('pg_monitor', 'jobs', 'manage')")
     assert one(connection, "select pgmq.drop_queue('jobs')") is True
 
 
@@ -76,9 +77,9 @@ def test_renamed_archive_is_not_pruned(connection: Connection[Any]) -> None:
     connection.execute("select pgmq.archive('jobs', 1)")
     connection.execute("select pgmq.convert_archive_partitioned('jobs', retention_interval => '1')")
     connection.execute("alter table pgmq.a_jobs rename to a_kept")
-    connection.execute("select pgmq.maintain()")
+    connection.execute("select spanmq.maintain()")
     assert one(connection, "select count(*) from pgmq.a_kept") == 1
     connection.execute("create table pgmq.a_jobs (like pgmq.a_kept including all)")
     connection.execute("select pgmq.archive('jobs', 3)")
-    assert one(connection, "select array_agg(msg_id) from pgmq.peek_archive('jobs')") == [3]
-    assert one(connection, "select pgmq.status('jobs', 3)") == "completed"
+    assert one(connection, "select array_agg(msg_id) from spanmq.peek_archive('jobs')") == [3]
+    assert one(connection, "select spanmq.status('jobs', 3)") == "completed"

@@ -43,7 +43,7 @@ def test_batch_is_stored_whole(queue: Connection[Any], shape: str, has_headers: 
 def test_deduplication_goes_by_the_place_in_the_list(queue: Connection[Any], shape: str) -> None:
     def send() -> list[int]:
         rows = queue.execute(
-            "select pgmq.send_messages('jobs', %s::jsonb[], dedup_ids => %s::text[])",
+            "select spanmq.send_messages('jobs', %s::jsonb[], dedup_ids => %s::text[])",
             [shaped(shape, [str(n) for n in NUMBERS]), shaped(shape, [f"d{n}" for n in NUMBERS])],
         )
         return [row[0] for row in rows]
@@ -52,5 +52,5 @@ def test_deduplication_goes_by_the_place_in_the_list(queue: Connection[Any], sha
     found = queue.execute("select message from pgmq.q_jobs order by msg_id").fetchall()
     assert found == [(n,) for n in NUMBERS]
     assert send() == first
-    again = "select pgmq.send_messages('jobs', array['1']::jsonb[], dedup_ids => array['d3'])"
+    again = "select spanmq.send_messages('jobs', array['1']::jsonb[], dedup_ids => array['d3'])"
     assert queue.execute(again.encode()).fetchone() == (first[3],)

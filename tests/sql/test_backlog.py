@@ -6,6 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import Connection
+from tests.schemas import qualified
 from tests.sql.queue import Queue
 from tests.sql.race.sessions import Race
 
@@ -30,13 +31,13 @@ def limit(orders: Queue, n: int | None) -> None:
 
 def refused(orders: Queue, call: str) -> psycopg.Error:
     with pytest.raises(psycopg.Error) as raised, orders.connection.transaction():
-        orders.rows(f"select * from pgmq.{call}")
+        orders.rows(f"select * from {qualified(call)}")
     assert raised.value.sqlstate == "MQ062", raised.value
     return raised.value
 
 
 def forget_that_it_was_full(orders: Queue) -> None:
-    orders.rows("select setval(room, 0) from spanmq.queue where pg_sequence_last_value(room) < 0")
+    orders.rows("select setval(room, 0) from spanmq_core.queue where pg_sequence_last_value(room) < 0")
 
 
 @pytest.mark.parametrize("call", SENDS)
@@ -52,10 +53,10 @@ def test_full_queue_takes_no_more_whatever_the_way(orders: Queue, call: str) -> 
 def test_ids_are_not_drawn_for_what_is_refused(orders: Queue) -> None:
     limit(orders, 2)
     orders.send(2)
-    before = orders.value("select pg_sequence_last_value(ids) from spanmq.queue")
+    before = orders.value("select pg_sequence_last_value(ids) from spanmq_core.queue")
     for call in SENDS[:6]:
         refused(orders, call)
-    assert orders.value("select pg_sequence_last_value(ids) from spanmq.queue") == before
+    assert orders.value("select pg_sequence_last_value(ids) from spanmq_core.queue") == before
 
 
 def test_batch_is_refused_as_a_whole_and_smaller_ones_still_go(orders: Queue) -> None:
@@ -80,9 +81,9 @@ def test_what_is_settled_makes_room(orders: Queue) -> None:
 def test_message_that_left_its_lease_by_itself_is_not_counted(orders: Queue) -> None:
     limit(orders, 40)
     orders.send(40)
-    orders.rows("select * from pgmq.receive('orders', 40)")
+    orders.rows("select * from spanmq.receive('orders', 40)")
     orders.rows("select pgmq.delete('orders', 3::bigint), pgmq.delete('orders', 9::bigint)")
-    assert orders.value("select spanmq.count_backlog(q.queue_id) from spanmq.queue q") == 38
+    assert orders.value("select spanmq_core.count_backlog(q.queue_id) from spanmq_core.queue q") == 38
     orders.send(2)
     refused(orders, ONE)
 
@@ -93,13 +94,13 @@ def test_queue_that_was_full_is_believed_so_for_a_moment_only(orders: Queue) -> 
     clock = "select (extract(epoch from clock_timestamp()) * 1000)::float8"
     before = orders.value(clock)
     refused(orders, ONE)
-    until = orders.value("select -pg_sequence_last_value(room) from spanmq.queue")
+    until = orders.value("select -pg_sequence_last_value(room) from spanmq_core.queue")
     assert before < until < orders.value(clock) + 5001
     orders.rows("select pgmq.delete('orders', %s::bigint)", only)
-    orders.rows("select setval(room, -1) from spanmq.queue")  # long ago
+    orders.rows("select setval(room, -1) from spanmq_core.queue")  # long ago
     orders.send(1)
     # A clock that was set back: what is said of a far future is not believed.
-    orders.rows("select setval(room, -99999999999999) from spanmq.queue")
+    orders.rows("select setval(room, -99999999999999) from spanmq_core.queue")
     orders.rows("select pgmq.purge_queue('orders')")
     orders.send(1)
 
@@ -107,7 +108,7 @@ def test_queue_that_was_full_is_believed_so_for_a_moment_only(orders: Queue) -> 
 def test_counting_is_seldom(orders: Queue) -> None:
     limit(orders, 128_000)
     orders.send(100)
-    last = "select pg_sequence_last_value({}) from spanmq.queue"
+    last = "select pg_sequence_last_value({}) from spanmq_core.queue"
     room = orders.value(last.format("room"))
     assert room == 128_000
     for _ in range(30):
@@ -155,31 +156,31 @@ def test_what_comes_back_is_not_refused(orders: Queue) -> None:
     forget_that_it_was_full(orders)
     orders.send(1)
     refused(orders, ONE)
-    assert len(orders.rows("select * from pgmq.redrive('orders')")) == 1
+    assert len(orders.rows("select * from spanmq.redrive('orders')")) == 1
     assert len(orders.left()) == 4
 
 
 def test_schedule_waits_for_room(orders: Queue) -> None:
     limit(orders, 1)
     (only,) = orders.send(1)
-    orders.rows("select pgmq.schedule('tick', 'orders', '* * * * *', '{}')")
+    orders.rows("select spanmq.schedule('tick', 'orders', '* * * * *', '{}')")
     orders.rows(
-        "insert into spanmq.schedule_time (schedule_id, due_at)"
-        " select schedule_id, clock_timestamp() - interval '1 s' from spanmq.schedule"
+        "insert into spanmq_core.schedule_time (schedule_id, due_at)"
+        " select schedule_id, clock_timestamp() - interval '1 s' from spanmq_core.schedule"
     )
-    orders.rows("select * from spanmq.fire_schedules(10)")
+    orders.rows("select * from spanmq_core.fire_schedules(10)")
     assert orders.left() == [only]
     orders.rows("select pgmq.delete('orders', %s::bigint)", only)
     forget_that_it_was_full(orders)
-    orders.rows("select * from spanmq.fire_schedules(10)")
+    orders.rows("select * from spanmq_core.fire_schedules(10)")
     assert len(orders.left()) == 1
 
 
 def test_subscription_has_no_limit(connection: Connection[Any]) -> None:
     orders = Queue(connection)
-    orders.rows("select pgmq.create_subscription('audit', 'orders')")
+    orders.rows("select spanmq.create_subscription('audit', 'orders')")
     with pytest.raises(psycopg.Error) as raised, connection.transaction():
-        orders.rows("select pgmq.set_policy('audit', '{\"max_backlog\": 5}')")
+        orders.rows("select spanmq.set_policy('audit', '{\"max_backlog\": 5}')")
     assert raised.value.sqlstate == "MQ060"
     limit(orders, 5)
     orders.send(5)
@@ -190,13 +191,13 @@ def test_subscription_has_no_limit(connection: Connection[Any]) -> None:
 def test_limit_that_is_none_is_refused(connection: Connection[Any], value: str) -> None:
     orders = Queue(connection)
     with pytest.raises(psycopg.Error) as raised:
-        orders.rows(f"select pgmq.set_policy('orders', '{{\"max_backlog\": {value}}}')")
+        orders.rows(f"select spanmq.set_policy('orders', '{{\"max_backlog\": {value}}}')")
     assert raised.value.sqlstate == "MQ008"
 
 
 def test_senders_wait_for_nobody_and_go_beyond_by_what_is_under_way_only(database: str) -> None:
     with Race(database) as race:
-        race.main.rows("select pgmq.set_policy(%s, '{\"max_backlog\": 3}')", race.queue)
+        race.main.rows("select spanmq.set_policy(%s, '{\"max_backlog\": 3}')", race.queue)
         one, two = race.open(), race.open()
         one.begin()
         one.rows("select pgmq.send_batch(%s, array['1', '2']::jsonb[])", race.queue)

@@ -21,16 +21,18 @@ def blocked(connection: Connection[Any]) -> list[int]:
 
 @pytest.fixture
 def blocking(jobs: Connection[Any]) -> Connection[Any]:
-    jobs.execute("select pgmq.set_policy('jobs', '{\"ordered\": true, \"dead_letter_blocks_group\": true}')")
+    jobs.execute(
+        "select spanmq.set_policy('jobs', '{\"ordered\": true, \"dead_letter_blocks_group\": true}')"
+    )
     return jobs
 
 
 def received(connection: Connection[Any]) -> list[int]:
-    return sorted(column(connection, "select msg_id from pgmq.receive('jobs', 100)"))
+    return sorted(column(connection, "select msg_id from spanmq.receive('jobs', 100)"))
 
 
 def test_dead_letter_frees_its_group(jobs: Connection[Any]) -> None:
-    jobs.execute("select pgmq.set_policy('jobs', '{\"ordered\": true}')")
+    jobs.execute("select spanmq.set_policy('jobs', '{\"ordered\": true}')")
     ids = blocked(jobs)
     assert received(jobs) == ids[1:]
 
@@ -38,30 +40,30 @@ def test_dead_letter_frees_its_group(jobs: Connection[Any]) -> None:
 def test_group_waits_for_its_dead_letter_which_is_first_again(blocking: Connection[Any]) -> None:
     ids = blocked(blocking)
     assert received(blocking) == ids[3:]
-    assert column(blocking, "select msg_id from pgmq.redrive('jobs', delay => 60)") == ids[:1]
+    assert column(blocking, "select msg_id from spanmq.redrive('jobs', delay => 60)") == ids[:1]
     assert received(blocking) == [], "the group waits through the delay"
     one(blocking, "select pgmq.set_vt('jobs', %s, 0)", ids[0])
     assert received(blocking) == ids[:3]
-    assert column(blocking, "select * from spanmq.blocked_group") == []
+    assert column(blocking, "select * from spanmq_core.blocked_group") == []
 
 
 def test_group_goes_on_when_its_dead_letter_is_discarded(blocking: Connection[Any]) -> None:
     ids = blocked(blocking)
-    assert one(blocking, "select pgmq.purge_dead_letters('jobs')") == 1
+    assert one(blocking, "select spanmq.purge_dead_letters('jobs')") == 1
     assert received(blocking) == ids[1:]
 
 
 def test_group_goes_on_when_its_dead_letter_is_past_its_retention(blocking: Connection[Any]) -> None:
     ids = blocked(blocking)
-    blocking.execute("update spanmq.dead_letter set dead_at = dead_at - interval '2 days'")
-    blocking.execute("select pgmq.set_policy('jobs', '{\"dead_letter_retention\": \"1 day\"}')")
-    blocking.execute("select * from pgmq.maintain()")
+    blocking.execute("update spanmq_core.dead_letter set dead_at = dead_at - interval '2 days'")
+    blocking.execute("select spanmq.set_policy('jobs', '{\"dead_letter_retention\": \"1 day\"}')")
+    blocking.execute("select * from spanmq.maintain()")
     assert received(blocking) == ids[1:]
 
 
 def test_groups_go_on_when_the_policy_is_taken_back(blocking: Connection[Any]) -> None:
     ids = blocked(blocking)
-    blocking.execute("select pgmq.set_policy('jobs', '{\"dead_letter_blocks_group\": false}')")
+    blocking.execute("select spanmq.set_policy('jobs', '{\"dead_letter_blocks_group\": false}')")
     assert received(blocking) == ids[1:]
 
 
@@ -69,7 +71,7 @@ def test_group_waits_for_the_last_of_its_dead_letters(blocking: Connection[Any])
     ids = blocked(blocking)
     assert received(blocking) == ids[3:]
     kill(blocking, ids[1:2], queue="jobs")
-    one(blocking, "select pgmq.redrive_message('jobs', %s, delay => 0)", ids[0])
+    one(blocking, "select spanmq.redrive_message('jobs', %s, delay => 0)", ids[0])
     assert received(blocking) == []
-    one(blocking, "select pgmq.redrive_message('jobs', %s, delay => 0)", ids[1])
+    one(blocking, "select spanmq.redrive_message('jobs', %s, delay => 0)", ids[1])
     assert received(blocking) == ids[:3]

@@ -33,11 +33,13 @@ def observer(database: str) -> Iterator[Connection]:
 
 
 def begin(connection: Connection, queue: str, n: int) -> list[tuple[str, int, int, datetime]]:
-    return connection.execute("select * from pgmq.copy_begin(%s, %s)", [queue, n]).fetchall()
+    return connection.execute("select * from spanmq.copy_begin(%s, %s)", [queue, n]).fetchall()
 
 
 def write(connection: Connection, log_table: str, first: int, last: int) -> None:
-    statement = sql.SQL("insert into spanmq.{} select id, now(), '1' from generate_series(%s::bigint, %s) id")
+    statement = sql.SQL(
+        "insert into spanmq_core.{} select id, now(), '1' from generate_series(%s::bigint, %s) id"
+    )
     connection.execute(statement.format(sql.Identifier(log_table)), [first, last])
 
 
@@ -47,7 +49,7 @@ def publish(
     firsts = [first] if isinstance(first, int) else first
     lasts = [last] if isinstance(last, int) else last
     rows = connection.execute(
-        "select * from pgmq.copy_publish(%s, %s::bigint[], %s::bigint[])", [queue, firsts, lasts]
+        "select * from spanmq.copy_publish(%s, %s::bigint[], %s::bigint[])", [queue, firsts, lasts]
     )
     return [row[0] for row in rows]
 
@@ -110,7 +112,7 @@ def test_second_publish_is_refused(client: Client, observer: Connection) -> None
         write(observer, log_table, first, last)
         publish(observer, first, last)
         if leased:
-            observer.execute("select from pgmq.receive('orders', 600)")
+            observer.execute("select from spanmq.receive('orders', 600)")
         publish(observer, first + again_first, first + again_last)
 
     for leased in (False, True):
@@ -179,7 +181,7 @@ def test_segment_is_locked_before_the_first_row(client: Client, observer: Connec
     with observer.transaction():
         [(log_table, *_)] = begin(observer, "orders", 1)
         mode = "select mode from pg_locks where pid = pg_backend_pid() and relation = %s::regclass"
-        assert one(observer, mode, f"spanmq.{log_table}") == "RowExclusiveLock"
+        assert one(observer, mode, f"spanmq_core.{log_table}") == "RowExclusiveLock"
 
 
 def test_segment_outlives_a_sender_that_is_still_copying(

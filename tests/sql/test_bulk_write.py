@@ -28,22 +28,22 @@ def write(
 ) -> tuple[int | None, list[int]]:
     """Do what a task does; returns the write and its blocks."""
     blocks = connection.execute(
-        "select * from pgmq.bulk_reserve('orders', 'w', %s, %s)", [epoch, n]
+        "select * from spanmq.bulk_reserve('orders', 'w', %s, %s)", [epoch, n]
     ).fetchall()
     for _, _, log_table, first, last, at in blocks:
         statement = sql.SQL(
-            "insert into spanmq.{} select id, %s, to_jsonb(id), cast(%s as jsonb)"
+            "insert into spanmq_core.{} select id, %s, to_jsonb(id), cast(%s as jsonb)"
             " from generate_series(%s::bigint, %s) id"
         )
         connection.execute(statement.format(sql.Identifier(log_table)), [at, headers, first + skip, last])
     ids = [block[1] for block in blocks]
-    assert one(connection, "select pgmq.bulk_seal('orders', %s)", ids) == (n - skip if blocks else 0)
+    assert one(connection, "select spanmq.bulk_seal('orders', %s)", ids) == (n - skip if blocks else 0)
     return (blocks[0][0] if blocks else None), ids
 
 
 def publish(connection: Connection, write_id: int | None, blocks: list[int], epoch: int = 0) -> int:
     return int(
-        one(connection, "select pgmq.bulk_publish('orders', 'w', %s, %s, %s)", epoch, write_id, blocks)
+        one(connection, "select spanmq.bulk_publish('orders', 'w', %s, %s, %s)", epoch, write_id, blocks)
     )
 
 
@@ -57,7 +57,7 @@ def test_nothing_is_seen_before_it_is_published(client: Client, connection: Conn
 
 def test_sealing_again_changes_nothing(client: Client, connection: Connection) -> None:
     write_id, blocks = write(connection, 10, headers='{"x-pgmq-group": "g"}')
-    assert one(connection, "select pgmq.bulk_seal('orders', %s)", blocks) == 10
+    assert one(connection, "select spanmq.bulk_seal('orders', %s)", blocks) == 10
     assert publish(connection, write_id, blocks) == 10
     assert client.metrics("orders").length == 10
 
@@ -82,7 +82,7 @@ def test_epoch_is_published_once_however_it_is_cut(client: Client, connection: C
 
 def test_closed_write_is_not_published(client: Client, connection: Connection) -> None:
     write_id, blocks = write(connection, 10)
-    assert one(connection, "select pgmq.bulk_close('orders', 'w', 0)") is None
+    assert one(connection, "select spanmq.bulk_close('orders', 'w', 0)") is None
     assert sqlstate_of(connection, lambda: publish(connection, write_id, blocks)) == "MQ050"
     # The epoch runs again, under another write: the late publish of the first still fails.
     again, more = write(connection, 4)
@@ -93,7 +93,7 @@ def test_closed_write_is_not_published(client: Client, connection: Connection) -
 def test_abort_of_what_is_published_changes_nothing(client: Client, connection: Connection) -> None:
     write_id, blocks = write(connection, 10)
     assert publish(connection, write_id, blocks) == 10
-    assert one(connection, "select pgmq.bulk_close('orders', 'w', 0)") == 10
+    assert one(connection, "select spanmq.bulk_close('orders', 'w', 0)") == 10
     assert client.metrics("orders").length == 10
 
 
@@ -120,12 +120,12 @@ def test_abandoned_write_is_swept(database: str) -> None:
         write_id, blocks = write(own, 10)
         while client.maintain():
             pass
-        assert one(own, "select count(*) from spanmq.bulk_block") == 1
-        own.execute("update spanmq.bulk_write set opened_at = now() - interval '2 days'")
-        own.execute("update spanmq.bulk_block set reserved_at = now() - interval '2 days'")
+        assert one(own, "select count(*) from spanmq_core.bulk_block") == 1
+        own.execute("update spanmq_core.bulk_write set opened_at = now() - interval '2 days'")
+        own.execute("update spanmq_core.bulk_block set reserved_at = now() - interval '2 days'")
         while client.maintain():
             pass
-        assert one(own, "select count(*) from spanmq.bulk_block") == 0
+        assert one(own, "select count(*) from spanmq_core.bulk_block") == 0
         assert sqlstate_of(own, lambda: publish(own, write_id, blocks)) == "MQ050"
 
 

@@ -17,7 +17,7 @@ def classify(
     connection: Connection[Any], error: str | None, error_class: str | None = None, queue: str | None = None
 ) -> Any:
     row = connection.execute(
-        "select pgmq.classify(error => %s, error_class => %s, queue => %s)", [error, error_class, queue]
+        "select spanmq.classify(error => %s, error_class => %s, queue => %s)", [error, error_class, queue]
     ).fetchone()
     return None if row is None else row[0]
 
@@ -25,11 +25,11 @@ def classify(
 def set_rule(connection: Connection[Any], name: str, category: str, **more: Any) -> None:
     arguments = {"name": name, "category": category} | more
     call = ", ".join(f"{key} => %({key})s" for key in arguments)
-    connection.execute(f"select pgmq.set_category_rule({call})".encode(), arguments)
+    connection.execute(f"select spanmq.set_category_rule({call})".encode(), arguments)
 
 
 def rules(connection: Connection[Any], queue: str | None = None) -> list[tuple[Any, ...]]:
-    return connection.execute("select * from pgmq.list_category_rules(%s)", [queue]).fetchall()
+    return connection.execute("select * from spanmq.list_category_rules(%s)", [queue]).fetchall()
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_shipped_rules_may_be_changed_and_dropped(orders: Connection[Any]) -> No
     set_rule(orders, "timeout", "DEPENDENCY", error="timeout", place=10)
     assert classify(orders, "timeout") == "DEPENDENCY"
     dropped = orders.execute(
-        "select pgmq.drop_category_rule('timeout'), pgmq.drop_category_rule('timeout'),"
-        " pgmq.drop_category_rule('invalid', 'orders')"
+        "select spanmq.drop_category_rule('timeout'), spanmq.drop_category_rule('timeout'),"
+        " spanmq.drop_category_rule('invalid', 'orders')"
     ).fetchone()
     assert dropped == (True, False, False)
     assert classify(orders, "timeout") == "UNKNOWN"
@@ -181,6 +181,6 @@ def test_who_may_change_rules(orders: Connection[Any]) -> None:
         with pytest.raises(psycopg.errors.InsufficientPrivilege), orders.transaction():
             set_rule(orders, "mine", "BUSINESS", error="a", queue=queue)
         with pytest.raises(psycopg.errors.InsufficientPrivilege), orders.transaction():
-            orders.execute("select pgmq.drop_category_rule('timeout', %s)", [queue])
+            orders.execute("select spanmq.drop_category_rule('timeout', %s)", [queue])
     with pytest.raises(psycopg.errors.UndefinedTable), orders.transaction():
         classify(orders, "timeout", queue="other")

@@ -18,10 +18,10 @@ LARGE = (
     f" from generate_series(1, {SIZE // 32}) n)"
 )
 LOOKS = {
-    "peek": "select * from pgmq.peek('jobs', 10, 0{})",
-    "archive": "select * from pgmq.peek_archive('jobs', 10, 0{})",
-    "dead letters": "select * from pgmq.dead_letters('jobs'{})",
-    "dead letters of one": "select * from pgmq.dead_letters_of('jobs', 2{})",
+    "peek": "select * from spanmq.peek('jobs', 10, 0{})",
+    "archive": "select * from spanmq.peek_archive('jobs', 10, 0{})",
+    "dead letters": "select * from spanmq.dead_letters('jobs'{})",
+    "dead letters of one": "select * from spanmq.dead_letters_of('jobs', 2{})",
 }
 
 
@@ -34,7 +34,7 @@ def fill(connection: Connection[Any], what: str) -> None:
         connection.execute("select pgmq.archive('jobs', array[1, 2])")
     elif what != "peek":
         connection.execute(
-            "select pgmq.reject('jobs', min(lease_id), array[1, 2]) from pgmq.receive('jobs', 2)"
+            "select spanmq.reject('jobs', min(lease_id), array[1, 2]) from spanmq.receive('jobs', 2)"
         )
 
 

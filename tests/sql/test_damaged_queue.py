@@ -11,8 +11,8 @@ from tests.patience import WAIT_SECONDS
 # Each is done to queue `damaged`, all whose messages are settled.
 DAMAGES = {
     "a table of its log is gone": (
-        "select format('drop table spanmq.%I', s.log_name) from spanmq.segment s"
-        " join spanmq.queue q using (queue_id) where q.name = 'damaged' order by s.lo limit 1"
+        "select format('drop table spanmq_core.%I', s.log_name) from spanmq_core.segment s"
+        " join spanmq_core.queue q using (queue_id) where q.name = 'damaged' order by s.lo limit 1"
     ),
     "its sequence is gone": "select 'drop sequence pgmq.q_damaged_msg_id_seq cascade'",
     "its ids are at their end": "select 'select setval(''pgmq.q_damaged_msg_id_seq'', 9223372036854775807)'",
@@ -43,13 +43,13 @@ def test_damaged_queue_keeps_no_other_from_its_housekeeping(database: str, damag
         # A settled segment stays as long as another test's snapshot may see it.
         while not told:
             assert time.monotonic() < deadline
-            connection.execute("select * from pgmq.maintain()")
+            connection.execute("select * from spanmq.maintain()")
         for statement in FILL:
             connection.execute(statement.format("whole").encode())
         for _ in range(20):
             made += [
                 queue
-                for action, queue, _ in connection.execute("select * from pgmq.maintain()")
+                for action, queue, _ in connection.execute("select * from spanmq.maintain()")
                 if action == "made segment"
             ]
     assert set(made) == {"whole"}

@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import Connection
+from tests.schemas import qualified
 from tests.sql.queue import kill
 
 
@@ -29,20 +30,22 @@ def send(
 def found(connection: Connection[Any], **filters: Any) -> list[int]:
     arguments: dict[str, Any] = {"queue": "orders"} | filters
     call = ", ".join(f"{key} => %({key})s" for key in arguments)
-    rows = connection.execute(f"select msg_id from pgmq.dead_letters({call})".encode(), arguments).fetchall()
+    rows = connection.execute(
+        f"select msg_id from spanmq.dead_letters({call})".encode(), arguments
+    ).fetchall()
     return [row[0] for row in rows]
 
 
 def purge(connection: Connection[Any], **filters: Any) -> int:
     arguments: dict[str, Any] = {"queue": "orders"} | filters
     call = ", ".join(f"{key} => %({key})s" for key in arguments)
-    row = connection.execute(f"select pgmq.purge_dead_letters({call})".encode(), arguments).fetchone()
+    row = connection.execute(f"select spanmq.purge_dead_letters({call})".encode(), arguments).fetchone()
     assert row is not None
     return int(row[0])
 
 
 def counts(connection: Connection[Any], queue: str | None = "orders") -> dict[str, int]:
-    rows = connection.execute("select * from pgmq.count_dead_letters(%s)", [queue]).fetchall()
+    rows = connection.execute("select * from spanmq.count_dead_letters(%s)", [queue]).fetchall()
     return {category: n for _, category, n in rows}
 
 
@@ -52,7 +55,7 @@ def test_dead_letter_is_in_no_queue_and_keeps_all_of_the_message(orders: Connect
     orders.execute("select * from pgmq.read('orders', 30, 1)")
     kill(orders, [id_], "BUSINESS", "not allowed", "shop.Refused")
     assert orders.execute("select * from pgmq.q_orders").fetchall() == []
-    cursor = orders.execute("select * from pgmq.dead_letters('orders')")
+    cursor = orders.execute("select * from spanmq.dead_letters('orders')")
     assert cursor.description is not None
     row = cursor.fetchone()
     assert row is not None
@@ -91,7 +94,7 @@ def test_times_of_death_choose(orders: Connection[Any]) -> None:
     ids = send(orders, [1, 2, 3])
     for id_ in ids:
         kill(orders, [id_])
-    rows = orders.execute("select dead_at from pgmq.dead_letters('orders')").fetchall()
+    rows = orders.execute("select dead_at from spanmq.dead_letters('orders')").fetchall()
     [second] = rows[1]
     assert found(orders, since=second) == ids[1:]
     assert found(orders, until=second) == ids[:1]
@@ -105,7 +108,7 @@ def test_pages_follow_each_other(orders: Connection[Any]) -> None:
     seen, after = [], 0
     for _ in range(4):
         page = orders.execute(
-            "select dead_letter_id, msg_id from pgmq.dead_letters('orders', after => %s, qty => 3)", [after]
+            "select dead_letter_id, msg_id from spanmq.dead_letters('orders', after => %s, qty => 3)", [after]
         ).fetchall()
         seen += [id_ for _, id_ in page]
         after = page[-1][0]
@@ -119,10 +122,10 @@ def test_without_a_queue_all_are_shown_that_the_caller_may_see(orders: Connectio
     kill(orders, send(orders, [1]))
     kill(orders, send(orders, [2], queue="other"), queue="other")
     kill(orders, send(orders, [3]), "BUSINESS")
-    every = "select queue_name, message from pgmq.dead_letters(qty => %s)"
+    every = "select queue_name, message from spanmq.dead_letters(qty => %s)"
     assert orders.execute(every, [9]).fetchall() == [("orders", 1), ("other", 2), ("orders", 3)]
     assert orders.execute(every, [2]).fetchall() == [("orders", 1), ("other", 2)]
-    assert orders.execute("select * from pgmq.count_dead_letters()").fetchall() == [
+    assert orders.execute("select * from spanmq.count_dead_letters()").fetchall() == [
         ("orders", "BUSINESS", 1),
         ("orders", "PERMANENT", 1),
         ("other", "PERMANENT", 1),
@@ -131,13 +134,15 @@ def test_without_a_queue_all_are_shown_that_the_caller_may_see(orders: Connectio
     orders.execute("grant select on pgmq.q_other to clerk")
     orders.execute("set local role clerk")
     assert orders.execute(every, [9]).fetchall() == [("other", 2)]
-    assert orders.execute("select * from pgmq.count_dead_letters()").fetchall() == [("other", "PERMANENT", 1)]
+    assert orders.execute("select * from spanmq.count_dead_letters()").fetchall() == [
+        ("other", "PERMANENT", 1)
+    ]
     for call in ("dead_letters('orders')", "count_dead_letters('orders')"):
         with pytest.raises(psycopg.errors.UndefinedTable), orders.transaction():
-            orders.execute(f"select * from pgmq.{call}".encode())
+            orders.execute(f"select * from {qualified(call)}".encode())
     for call in ("purge_dead_letters('other')", "redrive('other')", "redrive_message('other', 1)"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege), orders.transaction():
-            orders.execute(f"select * from pgmq.{call}".encode())
+            orders.execute(f"select * from {qualified(call)}".encode())
 
 
 def test_counts_need_no_look_at_the_dead_letters(orders: Connection[Any]) -> None:
@@ -147,7 +152,7 @@ def test_counts_need_no_look_at_the_dead_letters(orders: Connection[Any]) -> Non
     kill(orders, ids[150:])
     assert counts(orders) == {"TRANSIENT": 150, "PERMANENT": 150}
     # Whatever else they hold, the counters alone are asked.
-    orders.execute("alter table spanmq.dead_letter rename to elsewhere")
+    orders.execute("alter table spanmq_core.dead_letter rename to elsewhere")
     assert counts(orders) == {"TRANSIENT": 150, "PERMANENT": 150}
 
 
@@ -169,7 +174,7 @@ def test_purge_deletes_what_fits_and_counts_on(orders: Connection[Any]) -> None:
 def test_history_of_what_was_put_back_is_purged_apart(orders: Connection[Any]) -> None:
     ids = send(orders, [1, 2, 3])
     kill(orders, ids)
-    orders.execute("select * from pgmq.redrive('orders', qty => 2)")
+    orders.execute("select * from spanmq.redrive('orders', qty => 2)")
     assert found(orders) == ids[2:]
     assert found(orders, redriven=True) == ids[:2]
     assert found(orders, redriven=None) == ids
@@ -212,25 +217,25 @@ def test_what_can_mean_nothing_is_refused_and_changes_nothing(
     orders: Connection[Any], call: str, sqlstate: str
 ) -> None:
     kill(orders, send(orders, [1], {"x-pgmq-group": "g"}))
-    before = orders.execute("select * from spanmq.dead_letter").fetchall()
+    before = orders.execute("select * from spanmq_core.dead_letter").fetchall()
     with pytest.raises(psycopg.errors.Error) as error, orders.transaction():
-        orders.execute(f"select * from pgmq.{call}".encode())
+        orders.execute(f"select * from {qualified(call)}".encode())
     assert error.value.sqlstate == sqlstate
-    assert orders.execute("select * from spanmq.dead_letter").fetchall() == before
+    assert orders.execute("select * from spanmq_core.dead_letter").fetchall() == before
 
 
 def test_maintain_keeps_dead_letters_to_their_retention(orders: Connection[Any]) -> None:
     ids = send(orders, list(range(4)))
     kill(orders, ids)
-    orders.execute("select * from pgmq.redrive('orders', qty => 1)")
+    orders.execute("select * from spanmq.redrive('orders', qty => 1)")
     orders.execute(
-        "update spanmq.dead_letter set dead_at = dead_at - interval '2 days' where msg_id = any (%s)",
+        "update spanmq_core.dead_letter set dead_at = dead_at - interval '2 days' where msg_id = any (%s)",
         [ids[:3]],
     )
-    orders.execute("select * from pgmq.maintain()")
+    orders.execute("select * from spanmq.maintain()")
     assert found(orders, redriven=None) == ids
-    orders.execute("select pgmq.set_policy('orders', '{\"dead_letter_retention\": \"1 day\"}')")
-    steps = orders.execute("select action, detail from pgmq.maintain()").fetchall()
+    orders.execute("select spanmq.set_policy('orders', '{\"dead_letter_retention\": \"1 day\"}')")
+    steps = orders.execute("select action, detail from spanmq.maintain()").fetchall()
     assert ("deleted dead letters", "3") in steps
     assert found(orders, redriven=None) == ids[3:]
     assert counts(orders) == {"PERMANENT": 1}
@@ -241,4 +246,4 @@ def test_dead_letters_go_with_their_queue(orders: Connection[Any]) -> None:
     orders.execute("select pgmq.drop_queue('orders'), pgmq.create('orders')")
     assert found(orders) == []
     assert counts(orders) == {}
-    assert orders.execute("select * from spanmq.dead_letter").fetchall() == []
+    assert orders.execute("select * from spanmq_core.dead_letter").fetchall() == []

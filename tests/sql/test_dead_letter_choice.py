@@ -15,43 +15,43 @@ def dead(connection: Connection[Any]) -> Connection[Any]:
     for queue in ("jobs", "others"):
         connection.execute("select pgmq.send_batch(%s, array['1','2','3','4']::jsonb[])", [queue])
         connection.execute(
-            "select count(*) from (select lease_id, array_agg(msg_id) as ids from pgmq.receive(%(q)s, 4)"
+            "select count(*) from (select lease_id, array_agg(msg_id) as ids from spanmq.receive(%(q)s, 4)"
             " group by 1) r,"
-            " pgmq.reject(queue => %(q)s, lease_id => r.lease_id, msg_ids => r.ids, error => 'bad') x",
+            " spanmq.reject(queue => %(q)s, lease_id => r.lease_id, msg_ids => r.ids, error => 'bad') x",
             {"q": queue},
         )
     return connection
 
 
 def ids(connection: Connection[Any], queue: str) -> list[int]:
-    found = connection.execute("select dead_letter_id from pgmq.dead_letters(%s)", [queue])
+    found = connection.execute("select dead_letter_id from spanmq.dead_letters(%s)", [queue])
     return [row[0] for row in found.fetchall()]
 
 
 def test_chosen_are_put_back_once_and_only_of_their_queue(dead: Connection[Any]) -> None:
     mine, others = ids(dead, "jobs"), ids(dead, "others")
-    redrive = "select pgmq.redrive_chosen('jobs', %s, delay => 0)"
+    redrive = "select spanmq.redrive_chosen('jobs', %s, delay => 0)"
     assert one(dead, redrive, [mine[2], mine[0], others[0], 10**9]) == 2
     assert one(dead, redrive, mine[:3]) == 1
     assert one(dead, redrive, []) == 0
     assert ids(dead, "jobs") == [mine[3]]
     assert ids(dead, "others") == others
-    received = dead.execute("select msg_id from pgmq.receive('jobs', 10)").fetchall()
+    received = dead.execute("select msg_id from spanmq.receive('jobs', 10)").fetchall()
     assert received == [(1,), (2,), (3,)]
-    assert one(dead, "select n from pgmq.count_dead_letters('jobs')") == 1
+    assert one(dead, "select n from spanmq.count_dead_letters('jobs')") == 1
 
 
 def test_chosen_are_discarded_and_what_was_put_back_stays(dead: Connection[Any]) -> None:
     mine = ids(dead, "jobs")
-    one(dead, "select pgmq.redrive_chosen('jobs', %s)", mine[:1])
-    assert one(dead, "select pgmq.discard_chosen('jobs', %s)", mine[:3]) == 2
+    one(dead, "select spanmq.redrive_chosen('jobs', %s)", mine[:1])
+    assert one(dead, "select spanmq.discard_chosen('jobs', %s)", mine[:3]) == 2
     assert ids(dead, "jobs") == mine[3:]
-    assert one(dead, "select count(*) from pgmq.dead_letters('jobs', redriven => true)") == 1
-    assert one(dead, "select pgmq.status('jobs', 2)") == "unknown"
+    assert one(dead, "select count(*) from spanmq.dead_letters('jobs', redriven => true)") == 1
+    assert one(dead, "select spanmq.status('jobs', 2)") == "unknown"
 
 
 def test_too_many_and_without_rights_are_refused(dead: Connection[Any]) -> None:
-    many = "select pgmq.{}('jobs', array(select generate_series(1::bigint, 10001)))"
+    many = "select spanmq.{}('jobs', array(select generate_series(1::bigint, 10001)))"
     for name in ("redrive_chosen", "discard_chosen"):
         with pytest.raises(psycopg.Error) as caught, dead.transaction():
             dead.execute(many.format(name).encode())
@@ -61,4 +61,4 @@ def test_too_many_and_without_rights_are_refused(dead: Connection[Any]) -> None:
     dead.execute("set local role spanmq_looker")
     for name in ("redrive_chosen", "discard_chosen"):
         with pytest.raises(InsufficientPrivilege), dead.transaction():
-            dead.execute(f"select pgmq.{name}('jobs', array[1]::bigint[])".encode())
+            dead.execute(f"select spanmq.{name}('jobs', array[1]::bigint[])".encode())

@@ -5,16 +5,17 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import Connection
+from tests.schemas import qualified
 from tests.sql.queue import column, one
 
 
 def settle(connection: Connection[Any], verb: str, **more: Any) -> str:
     """Receive the one message and settle it."""
-    receive = "select lease_id, msg_id from pgmq.receive('jobs', 1)"
+    receive = "select lease_id, msg_id from spanmq.receive('jobs', 1)"
     lease, id_ = connection.execute(receive.encode()).fetchone() or (0, 0)
     arguments = {"queue": "jobs", "lease_id": lease, "msg_ids": [id_]} | more
     call = ", ".join(f"{name} => %({name})s" for name in arguments)
-    row = connection.execute(f"select outcome from pgmq.{verb}({call})".encode(), arguments).fetchone()
+    row = connection.execute(f"select outcome from {qualified(verb)}({call})".encode(), arguments).fetchone()
     return "" if row is None else str(row[0])
 
 
@@ -22,48 +23,48 @@ def test_story_is_told_over_all_deaths(jobs: Connection[Any]) -> None:
     id_ = one(jobs, "select pgmq.send('jobs', '1')")
     assert settle(jobs, "nack", error="one", category="UNKNOWN", retry_in=0.0) == "retrying"
     assert settle(jobs, "reject", error="two", category="BUSINESS") == "dead"
-    assert one(jobs, "select pgmq.status('jobs', %s)", id_) == "dead"
-    assert column(jobs, "select msg_id from pgmq.redrive('jobs', delay => 60)") == [id_]
-    assert one(jobs, "select pgmq.status('jobs', %s)", id_) == "delayed"
+    assert one(jobs, "select spanmq.status('jobs', %s)", id_) == "dead"
+    assert column(jobs, "select msg_id from spanmq.redrive('jobs', delay => 60)") == [id_]
+    assert one(jobs, "select spanmq.status('jobs', %s)", id_) == "delayed"
     one(jobs, "select pgmq.set_vt('jobs', %s, 0)", id_)
-    assert one(jobs, "select pgmq.status('jobs', %s)", id_) == "pending"
+    assert one(jobs, "select spanmq.status('jobs', %s)", id_) == "pending"
     assert settle(jobs, "nack", error="three", category="UNKNOWN", retry_in=0.0) == "retrying"
-    story = "select outcome, attempt, error from pgmq.failures('jobs', %s)"
+    story = "select outcome, attempt, error from spanmq.failures('jobs', %s)"
     so_far = [("retrying", 1, "one"), ("dead", 2, "two"), ("retrying", 1, "three")]
     assert jobs.execute(story, [id_]).fetchall() == so_far
     assert settle(jobs, "reject", error="four") == "dead"
     assert jobs.execute(story, [id_]).fetchall() == [*so_far, ("dead", 2, "four")]
     letters = jobs.execute(
         "select attempts, error, redriven_at is null, jsonb_array_length(history)"
-        " from pgmq.dead_letters('jobs', redriven => null)"
+        " from spanmq.dead_letters('jobs', redriven => null)"
     ).fetchall()
     assert [letter[:3] for letter in letters] == [(2, "two", False), (2, "four", True)]
-    column(jobs, "select msg_id from pgmq.redrive('jobs', delay => 0)")
-    assert jobs.execute("select outcome from pgmq.failures('jobs', %s)", [id_]).fetchall()[-1] == ("dead",)
+    column(jobs, "select msg_id from spanmq.redrive('jobs', delay => 0)")
+    assert jobs.execute("select outcome from spanmq.failures('jobs', %s)", [id_]).fetchall()[-1] == ("dead",)
     assert settle(jobs, "ack") == "acked"
-    assert one(jobs, "select pgmq.status('jobs', %s)", id_) == "completed"
+    assert one(jobs, "select spanmq.status('jobs', %s)", id_) == "completed"
 
 
 def test_purged_dead_letter_is_unknown(jobs: Connection[Any]) -> None:
     id_ = one(jobs, "select pgmq.send('jobs', '1')")
     settle(jobs, "reject", error="no")
-    assert one(jobs, "select pgmq.purge_dead_letters('jobs')") == 1
-    assert one(jobs, "select pgmq.status('jobs', %s)", id_) == "unknown"
+    assert one(jobs, "select spanmq.purge_dead_letters('jobs')") == 1
+    assert one(jobs, "select spanmq.status('jobs', %s)", id_) == "unknown"
 
 
 def test_rules_and_category_policies_decide_what_a_nack_does(jobs: Connection[Any]) -> None:
     jobs.execute("select pgmq.send_batch('jobs', array['1', '2', '3', '4']::jsonb[])")
     assert settle(jobs, "nack", error="invalid date") == "dead"
-    jobs.execute("select pgmq.set_category_policy('jobs', 'PERMANENT', '{\"retries\": true}')")
+    jobs.execute("select spanmq.set_category_policy('jobs', 'PERMANENT', '{\"retries\": true}')")
     assert settle(jobs, "nack", error="invalid date", retry_in=60.0) == "retrying"
-    jobs.execute("select pgmq.set_category_rule('mine', 'BUSINESS', error => 'boom', queue => 'jobs')")
+    jobs.execute("select spanmq.set_category_rule('mine', 'BUSINESS', error => 'boom', queue => 'jobs')")
     assert settle(jobs, "nack", error="boom") == "dead"
-    jobs.execute("select pgmq.set_category_policy('jobs', 'TRANSIENT', '{\"max_attempts\": 1}')")
+    jobs.execute("select spanmq.set_category_policy('jobs', 'TRANSIENT', '{\"max_attempts\": 1}')")
     assert settle(jobs, "nack", error="timeout") == "dead"
 
 
 def policies(connection: Connection[Any], queue: str | None = None) -> dict[str, tuple[Any, ...]]:
-    rows = connection.execute("select * from pgmq.list_category_policies(%s)", [queue]).fetchall()
+    rows = connection.execute("select * from spanmq.list_category_policies(%s)", [queue]).fetchall()
     return {row[0]: row[1:] for row in rows}
 
 
@@ -77,7 +78,7 @@ def test_category_policy_of_a_queue_goes_before_the_general_one(jobs: Connection
         ("UNKNOWN", True),
     ]
     assert policies(jobs, "jobs") == general
-    set_ = "select pgmq.set_category_policy(%s, %s, %s::jsonb)"
+    set_ = "select spanmq.set_category_policy(%s, %s, %s::jsonb)"
     changed = one(jobs, set_, "jobs", "DEPENDENCY", '{"backoff_base": 5, "max_attempts": 9}')
     assert changed == {
         "category": "DEPENDENCY",
@@ -106,7 +107,7 @@ def test_refusal_names_the_setting_of_a_category_its_range_and_the_value(jobs: C
         ('{"backoff_max": "long"}', 'backoff_max must be a number of seconds, 0 or more, got: "long"'),
     ):
         with pytest.raises(psycopg.errors.Error) as error, jobs.transaction():
-            jobs.execute("select pgmq.set_category_policy('jobs', 'TRANSIENT', %s::jsonb)", [settings])
+            jobs.execute("select spanmq.set_category_policy('jobs', 'TRANSIENT', %s::jsonb)", [settings])
         assert error.value.diag.message_primary == said
 
 
@@ -133,11 +134,11 @@ def test_what_is_no_category_policy_is_refused_and_changes_nothing(
     before = policies(jobs, "jobs")
     for queue in ("jobs", None):
         with pytest.raises(psycopg.errors.Error) as error, jobs.transaction():
-            jobs.execute("select pgmq.set_category_policy(%s, %s, %s::jsonb)", [queue, category, settings])
+            jobs.execute("select spanmq.set_category_policy(%s, %s, %s::jsonb)", [queue, category, settings])
         assert error.value.sqlstate == ("MQ008" if category == "TRANSIENT" else "MQ002")
         assert "constraint" not in str(error.value)
     with pytest.raises(psycopg.errors.Error) as error, jobs.transaction():
-        jobs.execute("select pgmq.set_category_policy(null, 'TRANSIENT', null)")
+        jobs.execute("select spanmq.set_category_policy(null, 'TRANSIENT', null)")
     assert error.value.sqlstate == "MQ008"
     assert policies(jobs, "jobs") == before
 
@@ -149,7 +150,7 @@ def touched(connection: Connection[Any], query: str) -> int:
     """Count the rows of dead letters that a query reads."""
     count = (
         "select coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)"
-        " from pg_stat_xact_user_tables where relid = 'spanmq.dead_letter'::regclass"
+        " from pg_stat_xact_user_tables where relid = 'spanmq_core.dead_letter'::regclass"
     )
     before = int(one(connection, count))
     connection.execute(query.encode())
@@ -158,15 +159,15 @@ def touched(connection: Connection[Any], query: str) -> int:
 
 def test_what_is_found_costs_what_is_shown(jobs: Connection[Any]) -> None:
     jobs.execute(
-        "insert into spanmq.dead_letter (queue_id, msg_id, message, attempts, enqueued_at, first_failed_at,"
+        "insert into spanmq_core.dead_letter (queue_id, msg_id, message, attempts, enqueued_at, first_failed_at,"
         " last_failed_at, dead_at, category, error, error_class, redriven_at)"
         " select q.queue_id, i, jsonb_build_object('n', i), 1, now(), now(), now(),"
         "  '2030-01-01'::timestamptz + i * interval '1 second',"
         "  case i when 29000 then 'BUSINESS' else 'PERMANENT' end,"
         "  'boom', case i when 29001 then 'Rare' else 'Frequent' end, case when i <= 10000 then now() end"
-        " from spanmq.queue q, generate_series(1, 30000) i"
+        " from spanmq_core.queue q, generate_series(1, 30000) i"
     )
-    jobs.execute("analyze spanmq.dead_letter")
+    jobs.execute("analyze spanmq_core.dead_letter")
     queries = {
         "": 20,
         "after => 29000": 20,
@@ -177,9 +178,9 @@ def test_what_is_found_costs_what_is_shown(jobs: Connection[Any]) -> None:
         "until => '2030-01-01'": 0,
     }
     for more, n in queries.items():
-        call = f"pgmq.dead_letters(queue => 'jobs', qty => 20{more and ', ' + more})"
+        call = f"spanmq.dead_letters(queue => 'jobs', qty => 20{more and ', ' + more})"
         assert one(jobs, f"select count(*) from {call}") == n, more
         assert touched(jobs, f"select * from {call}") <= 700, more
-    assert touched(jobs, "select * from pgmq.redrive('jobs', qty => 20, dry_run => true)") <= 100
-    assert touched(jobs, "select * from pgmq.redrive('jobs', qty => 20)") <= 200
-    assert touched(jobs, "select * from pgmq.count_dead_letters('jobs')") == 0
+    assert touched(jobs, "select * from spanmq.redrive('jobs', qty => 20, dry_run => true)") <= 100
+    assert touched(jobs, "select * from spanmq.redrive('jobs', qty => 20)") <= 200
+    assert touched(jobs, "select * from spanmq.count_dead_letters('jobs')") == 0

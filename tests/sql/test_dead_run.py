@@ -3,23 +3,24 @@
 from typing import Any
 
 import pytest
+from tests.schemas import qualified
 from tests.sql.race.sessions import Race, Session
 
-REJECT = "select * from pgmq.reject('jobs', %s, %s, 'boom', 'BUSINESS', 'Boom', worker => 'w1')"
+REJECT = "select * from spanmq.reject('jobs', %s, %s, 'boom', 'BUSINESS', 'Boom', worker => 'w1')"
 LETTERS = (
     "select dead_letter_id, msg_id, message, headers, group_key, attempts, enqueued_at, first_failed_at,"
     " last_failed_at, dead_at, category, error, error_class, traceback, worker, history"
-    " from pgmq.dead_letters('jobs', qty => 10000)"
+    " from spanmq.dead_letters('jobs', qty => 10000)"
 )
 
 BETWEEN = (
-    "select f.* from pgmq.failure_extent('jobs') e,"
-    " pgmq.failures_between('jobs', e.first_id, e.last_id) f order by 1"
+    "select f.* from spanmq.failure_extent('jobs') e,"
+    " spanmq.failures_between('jobs', e.first_id, e.last_id) f order by 1"
 )
 
 IN_BULK = (
-    "select d.* from pgmq.dead_letter_extent('jobs') e,"
-    " pgmq.dead_letters_between('jobs', e.first_id, e.last_id) d order by dead_letter_id"
+    "select d.* from spanmq.dead_letter_extent('jobs') e,"
+    " spanmq.dead_letters_between('jobs', e.first_id, e.last_id) d order by dead_letter_id"
 )
 
 
@@ -33,7 +34,7 @@ def send(race: Race, n: int) -> list[int]:
 
 
 def receive(race: Race, qty: int = 10000) -> tuple[int, list[int]]:
-    rows = race.main.rows("select lease_id, msg_id from pgmq.receive('jobs', %s)", qty)
+    rows = race.main.rows("select lease_id, msg_id from spanmq.receive('jobs', %s)", qty)
     return rows[0][0], [id_ for _, id_ in rows]
 
 
@@ -46,30 +47,30 @@ def kill(race: Race, n: int = 600) -> list[int]:
 
 
 def together(race: Race) -> int:
-    return int(race.main.value("select coalesce(sum(n), 0) from spanmq.dead_run"))
+    return int(race.main.value("select coalesce(sum(n), 0) from spanmq_core.dead_run"))
 
 
 def write_all(race: Race) -> None:
     for _ in range(100):
         if together(race) == 0:
             return
-        race.main.rows("select * from pgmq.maintain()")
+        race.main.rows("select * from spanmq.maintain()")
     raise AssertionError("maintain() leaves some together")
 
 
 def test_a_thousand_cost_a_row_a_block(race: Race) -> None:
     kill(race, 1000)
-    assert race.main.rows("select count(*), sum(n) from spanmq.dead_run") == [(4, 1000)]
-    assert race.main.value("select count(*) from spanmq.dead_letter") == 0
-    assert race.main.rows("select category, n from pgmq.count_dead_letters('jobs')") == [("BUSINESS", 1000)]
+    assert race.main.rows("select count(*), sum(n) from spanmq_core.dead_run") == [(4, 1000)]
+    assert race.main.value("select count(*) from spanmq_core.dead_letter") == 0
+    assert race.main.rows("select category, n from spanmq.count_dead_letters('jobs')") == [("BUSINESS", 1000)]
 
 
 def test_they_look_the_same_before_and_after_maintain(race: Race) -> None:
     ids = kill(race)
     looked = race.main.rows(LETTERS)
-    story = "select f.* from unnest(%s::bigint[]) id, pgmq.failures('jobs', id) f"
+    story = "select f.* from unnest(%s::bigint[]) id, spanmq.failures('jobs', id) f"
     stories = race.main.rows(story, ids[::97])
-    dead = race.main.value("select dead_per_minute from pgmq.health()")
+    dead = race.main.value("select dead_per_minute from spanmq.health()")
     between = race.main.rows(BETWEEN)
     in_bulk = race.main.rows(IN_BULK)
     assert [row[1] for row in looked] == ids
@@ -81,7 +82,7 @@ def test_they_look_the_same_before_and_after_maintain(race: Race) -> None:
     assert race.main.rows(IN_BULK) == in_bulk
     assert [row[2] for row in in_bulk] == ids
     assert race.main.rows(story, ids[::97]) == stories
-    assert race.main.value("select dead_per_minute from pgmq.health()") == dead == 600
+    assert race.main.value("select dead_per_minute from spanmq.health()") == dead == 600
     assert [outcome for _, _, outcome, *_ in stories] == ["dead"] * len(ids[::97])
 
 
@@ -89,12 +90,12 @@ def test_they_look_the_same_before_and_after_maintain(race: Race) -> None:
 def test_pieces_of_the_bulk_read_have_each_once(race: Race, width: int) -> None:
     ids = [*kill(race, 300), *kill(race, 3), *kill(race, 40)]
     redrive(race.main, "qty => 1, delay => 0")
-    ((first, last),) = race.main.rows("select * from pgmq.dead_letter_extent('jobs')")
+    ((first, last),) = race.main.rows("select * from spanmq.dead_letter_extent('jobs')")
     found = [
         id_
         for low in range(first, last + 1, width)
         for id_ in race.main.column(
-            "select msg_id from pgmq.dead_letters_between('jobs', %s, %s) order by dead_letter_id",
+            "select msg_id from spanmq.dead_letters_between('jobs', %s, %s) order by dead_letter_id",
             low,
             min(low + width - 1, last),
         )
@@ -103,16 +104,16 @@ def test_pieces_of_the_bulk_read_have_each_once(race: Race, width: int) -> None:
 
 
 def test_bulk_read_of_nothing(race: Race) -> None:
-    assert race.main.rows("select * from pgmq.dead_letter_extent('jobs')") == [(None, None)]
+    assert race.main.rows("select * from spanmq.dead_letter_extent('jobs')") == [(None, None)]
     assert race.main.rows(IN_BULK) == []
 
 
 def test_status_is_dead(race: Race) -> None:
     ids = kill(race, 40)
     (other,) = send(race, 1)
-    states = race.main.column("select pgmq.status('jobs', id) from unnest(%s::bigint[]) id", ids)
+    states = race.main.column("select spanmq.status('jobs', id) from unnest(%s::bigint[]) id", ids)
     assert set(states) == {"dead"}
-    assert race.main.value("select pgmq.status('jobs', %s)", other) == "pending"
+    assert race.main.value("select spanmq.status('jobs', %s)", other) == "pending"
 
 
 @pytest.mark.parametrize("qty", [1, 7, 256, 599])
@@ -122,7 +123,7 @@ def test_pages_have_all_of_them_in_order(race: Race, qty: int) -> None:
     seen: list[Any] = []
     after = 0
     while page := race.main.rows(
-        "select dead_letter_id, msg_id from pgmq.dead_letters('jobs', after => %s, qty => %s)", after, qty
+        "select dead_letter_id, msg_id from spanmq.dead_letters('jobs', after => %s, qty => %s)", after, qty
     ):
         assert len(page) <= qty
         seen += page
@@ -149,16 +150,16 @@ def test_pages_have_all_of_them_in_order(race: Race, qty: int) -> None:
 )
 def test_filters_find_and_purge_them(race: Race, filters: str, n: int) -> None:
     ids = kill(race)
-    found = race.main.column(f"select msg_id from pgmq.dead_letters('jobs', qty => 1000, {filters})")
+    found = race.main.column(f"select msg_id from spanmq.dead_letters('jobs', qty => 1000, {filters})")
     assert found == (ids if n == 600 else ids[16:17] if n else [])
-    assert race.main.value(f"select pgmq.purge_dead_letters('jobs', dry_run => true, {filters})") == n
-    assert race.main.value(f"select pgmq.purge_dead_letters('jobs', {filters})") == n
-    left = race.main.column("select msg_id from pgmq.dead_letters('jobs', qty => 1000)")
+    assert race.main.value(f"select spanmq.purge_dead_letters('jobs', dry_run => true, {filters})") == n
+    assert race.main.value(f"select spanmq.purge_dead_letters('jobs', {filters})") == n
+    left = race.main.column("select msg_id from spanmq.dead_letters('jobs', qty => 1000)")
     assert left == [id_ for id_ in ids if id_ not in found]
 
 
 def redrive(session: Session, more: str = "delay => 0") -> list[int]:
-    return session.column(f"select msg_id from pgmq.redrive('jobs', {more})")
+    return session.column(f"select msg_id from spanmq.redrive('jobs', {more})")
 
 
 def test_redrive_takes_the_lowest_ids(race: Race) -> None:
@@ -173,24 +174,26 @@ def test_redrive_takes_the_lowest_ids(race: Race) -> None:
     assert together(race) > 0
     assert redrive(race.main, "payload => '17', delay => 0") == ids[16:17]
     assert redrive(race.main) == [*ids[10:16], *ids[17:]]
-    assert race.main.rows("select attempt, count(*) from pgmq.receive('jobs', 1000) group by 1") == [(1, 600)]
+    assert race.main.rows("select attempt, count(*) from spanmq.receive('jobs', 1000) group by 1") == [
+        (1, 600)
+    ]
 
 
 def test_one_of_them_is_redriven_alone(race: Race) -> None:
     ids = kill(race, 300)
-    assert race.main.value("select pgmq.redrive_message('jobs', %s, delay => 0)", ids[100]) == ids[100]
+    assert race.main.value("select spanmq.redrive_message('jobs', %s, delay => 0)", ids[100]) == ids[100]
     assert receive(race)[1] == [ids[100]]
-    left = race.main.column("select msg_id from pgmq.dead_letters('jobs', qty => 1000)")
+    left = race.main.column("select msg_id from spanmq.dead_letters('jobs', qty => 1000)")
     assert left == ids[:100] + ids[101:]
 
 
 def test_chosen_ones_are_put_back_or_discarded(race: Race) -> None:
     ids = kill(race, 300)
-    numbers = race.main.column("select dead_letter_id from pgmq.dead_letters('jobs', qty => 1000)")
-    assert race.main.value("select pgmq.redrive_chosen('jobs', %s, delay => 0)", numbers[10:290:70]) == 4
+    numbers = race.main.column("select dead_letter_id from spanmq.dead_letters('jobs', qty => 1000)")
+    assert race.main.value("select spanmq.redrive_chosen('jobs', %s, delay => 0)", numbers[10:290:70]) == 4
     assert receive(race)[1] == ids[10:290:70]
-    assert race.main.value("select pgmq.discard_chosen('jobs', %s)", numbers[11:13]) == 2
-    left = race.main.column("select msg_id from pgmq.dead_letters('jobs', qty => 1000)")
+    assert race.main.value("select spanmq.discard_chosen('jobs', %s)", numbers[11:13]) == 2
+    left = race.main.column("select msg_id from spanmq.dead_letters('jobs', qty => 1000)")
     assert left == [id_ for id_ in ids if id_ not in {*ids[10:290:70], *ids[11:13]}]
 
 
@@ -203,7 +206,7 @@ def test_two_at_once_put_each_back_once(race: Race) -> None:
     block = [id_ for id_ in ids if id_ // 256 == ids[0] // 256]
     others = [id_ for id_ in ids if id_ not in block]
     assert redrive(second, "qty => 10") == others[:10]
-    second.rows("select * from pgmq.maintain()")
+    second.rows("select * from spanmq.maintain()")
     first.commit()
     assert redrive(second) == block[10:] + others[10:]
     assert race.left() == ids
@@ -211,25 +214,25 @@ def test_two_at_once_put_each_back_once(race: Race) -> None:
 
 def be_patient(race: Race, timeout: str) -> None:
     """Let who is at dead letters wait so long for who keeps house, and not three seconds."""
-    race.main.rows(f"alter function spanmq.await_maintain() set lock_timeout = '{timeout}'")
+    race.main.rows(f"alter function spanmq_core.await_maintain() set lock_timeout = '{timeout}'")
 
 
 @pytest.mark.parametrize("call", ["redrive", "redrive_chosen", "purge_dead_letters", "discard_chosen"])
 def test_what_maintain_writes_meanwhile_is_not_skipped(race: Race, call: str) -> None:
     ids = kill(race)
-    numbers = race.main.column("select dead_letter_id from pgmq.dead_letters('jobs', qty => 1000)")
+    numbers = race.main.column("select dead_letter_id from spanmq.dead_letters('jobs', qty => 1000)")
     be_patient(race, "60s")
     keeper, operator = race.open(), race.open()
     keeper.begin()
-    assert "wrote dead letters" in keeper.column("select action from pgmq.maintain()")
+    assert "wrote dead letters" in keeper.column("select action from spanmq.maintain()")
     if call.endswith("chosen"):
-        acting = operator.later(f"select pgmq.{call}('jobs', %s)", numbers)
+        acting = operator.later(f"select {qualified(call)}('jobs', %s)", numbers)
     else:
-        acting = operator.later(f"select pgmq.{call}('jobs', qty => 1000)")
+        acting = operator.later(f"select {qualified(call)}('jobs', qty => 1000)")
     assert acting.waits()
     keeper.commit()
     acting.rows()
-    assert race.main.column("select msg_id from pgmq.dead_letters('jobs', redriven => false)") == []
+    assert race.main.column("select msg_id from spanmq.dead_letters('jobs', redriven => false)") == []
     assert race.left() == (ids if call.startswith("redrive") else [])
 
 
@@ -238,24 +241,24 @@ def test_who_keeps_house_without_an_end_holds_nobody_up(race: Race) -> None:
     be_patient(race, "50ms")
     keeper = race.open()
     keeper.begin()
-    assert "wrote dead letters" in keeper.column("select action from pgmq.maintain()")
+    assert "wrote dead letters" in keeper.column("select action from spanmq.maintain()")
     assert redrive(race.main) == []
     keeper.commit()
 
 
 def test_their_segment_stays_until_they_have_rows_of_their_own(race: Race) -> None:
     ids = kill(race)
-    race.main.value("select setval(ids, 40000) from spanmq.queue")
+    race.main.value("select setval(ids, 40000) from spanmq_core.queue")
     race.main.value("select pgmq.send('jobs', '1')")
-    kept = "select spanmq.is_needed_by(q, 1, 1023) from spanmq.queue q"
+    kept = "select spanmq_core.is_needed_by(q, 1, 1023) from spanmq_core.queue q"
     assert race.main.value(kept)
     write_all(race)
     assert not race.main.value(kept)
     actions: list[str] = []
     while "dropped segment" not in actions:
-        actions = race.main.column("select action from pgmq.maintain()")
+        actions = race.main.column("select action from spanmq.maintain()")
     assert [row[1] for row in race.main.rows(LETTERS)] == ids
-    assert race.main.value("select count(*) from spanmq.log_1 where msg_id = any (%s)", ids) == 0
+    assert race.main.value("select count(*) from spanmq_core.log_1 where msg_id = any (%s)", ids) == 0
     assert redrive(race.main) == ids
 
 
@@ -263,9 +266,9 @@ def test_a_row_of_a_rewritten_segment_is_not_lost(race: Race) -> None:
     """A message that dies together with others while its segment is rewritten: the rewrite is not made."""
     send(race, 2000)
     lease, ids = receive(race)
-    race.main.rows("select count(*) from pgmq.ack('jobs', %s, %s)", lease, ids[100:])
+    race.main.rows("select count(*) from spanmq.ack('jobs', %s, %s)", lease, ids[100:])
     made = (
-        "select spanmq.copy_segment(q, s) from spanmq.queue q join spanmq.segment s using (queue_id)"
+        "select spanmq_core.copy_segment(q, s) from spanmq_core.queue q join spanmq_core.segment s using (queue_id)"
         " order by s.lo limit 1"
     )
     race.main.begin()
@@ -281,23 +284,23 @@ def test_shared_failures_are_their_history(race: Race) -> None:
     send(race, 300)
     for _ in range(2):
         lease, ids = receive(race)
-        race.main.rows("select * from pgmq.nack('jobs', %s, %s, 'no', 'TRANSIENT', 0)", lease, ids)
+        race.main.rows("select * from spanmq.nack('jobs', %s, %s, 'no', 'TRANSIENT', 0)", lease, ids)
     lease, ids = receive(race)
     race.main.rows(REJECT, lease, ids)
     assert together(race) == 300
     histories = race.main.column(
-        "select jsonb_path_query_array(history, '$[*].error') from pgmq.dead_letters('jobs', qty => 300)"
+        "select jsonb_path_query_array(history, '$[*].error') from spanmq.dead_letters('jobs', qty => 300)"
     )
     assert histories == [["no", "no"]] * 300
-    outcomes = race.main.column("select outcome from pgmq.failures('jobs', %s)", ids[17])
+    outcomes = race.main.column("select outcome from spanmq.failures('jobs', %s)", ids[17])
     assert outcomes == ["retrying", "retrying", "dead"]
 
 
 def test_those_with_a_story_of_their_own_have_rows_of_their_own(race: Race) -> None:
     send(race, 200)
     lease, ids = receive(race)
-    race.main.rows("select * from pgmq.nack('jobs', %s, %s, 'no', 'TRANSIENT', 0)", lease, ids[:30])
-    race.main.rows("select * from pgmq.nack('jobs', %s, %s, 'never', 'TRANSIENT', 0)", lease, ids[30:60])
+    race.main.rows("select * from spanmq.nack('jobs', %s, %s, 'no', 'TRANSIENT', 0)", lease, ids[:30])
+    race.main.rows("select * from spanmq.nack('jobs', %s, %s, 'never', 'TRANSIENT', 0)", lease, ids[30:60])
     again, some = receive(race)
     assert some == ids[:60]
     race.main.rows(REJECT, again, some)
@@ -306,7 +309,7 @@ def test_those_with_a_story_of_their_own_have_rows_of_their_own(race: Race) -> N
     assert together(race) == 140
     found = race.main.rows(
         "select msg_id, jsonb_path_query_array(history, '$[*].error')"
-        " from pgmq.dead_letters('jobs', qty => 300) order by 1"
+        " from spanmq.dead_letters('jobs', qty => 300) order by 1"
     )
     expected = [["no"]] * 30 + [["never"]] * 30 + [[]] * 140
     assert found == list(zip(ids, expected, strict=True))
@@ -327,10 +330,10 @@ def test_a_purge_of_the_queue_keeps_them(race: Race) -> None:
 
 def test_their_groups_wait_for_them_where_the_policy_says_so(race: Race) -> None:
     settings = '{"ordered": true, "dead_letter_blocks_group": true}'
-    race.main.value("select pgmq.set_policy('jobs', %s)", settings)
+    race.main.value("select spanmq.set_policy('jobs', %s)", settings)
     send(race, 300)
     dead: list[int] = []
-    while ids := race.main.rows("select lease_id, msg_id from pgmq.receive('jobs', 100)"):
+    while ids := race.main.rows("select lease_id, msg_id from spanmq.receive('jobs', 100)"):
         if len(dead) == 0:
             race.main.rows(REJECT, ids[0][0], [id_ for _, id_ in ids])
             dead = [id_ for _, id_ in ids]

@@ -24,14 +24,14 @@ def column(connection: Connection[Any], query: str, *arguments: object) -> list[
 
 def fail(jobs: Connection[Any]) -> str:
     """Receive the one message, fail it, and return the outcome."""
-    query = """select outcome from pgmq.receive('jobs') m,
-               pgmq.nack('jobs', m.lease_id, array[m.msg_id], 'it failed', retry_in => 0)"""
+    query = """select outcome from spanmq.receive('jobs') m,
+               spanmq.nack('jobs', m.lease_id, array[m.msg_id], 'it failed', retry_in => 0)"""
     [outcome] = column(jobs, query)
     return str(outcome)
 
 
 def dead(jobs: Connection[Any]) -> list[tuple[Any, ...]]:
-    return jobs.execute("select msg_id, attempts, error_class from pgmq.dead_letters('jobs')").fetchall()
+    return jobs.execute("select msg_id, attempts, error_class from spanmq.dead_letters('jobs')").fetchall()
 
 
 def test_message_that_fails_25_times_is_a_dead_letter(jobs: Connection[Any]) -> None:
@@ -43,25 +43,25 @@ def test_message_that_fails_25_times_is_a_dead_letter(jobs: Connection[Any]) -> 
 def test_message_whose_lease_runs_out_25_times_is_a_dead_letter(jobs: Connection[Any]) -> None:
     ids = send(jobs, 1)
     for attempt in range(ATTEMPTS):
-        assert column(jobs, "select attempt from pgmq.receive('jobs', 10, 0)") == [attempt + 1]
-    assert column(jobs, "select msg_id from pgmq.receive('jobs', 10, 0)") == []
+        assert column(jobs, "select attempt from spanmq.receive('jobs', 10, 0)") == [attempt + 1]
+    assert column(jobs, "select msg_id from spanmq.receive('jobs', 10, 0)") == []
     assert dead(jobs) == [(ids[0], ATTEMPTS, "LeaseExpired")]
 
 
 @pytest.mark.parametrize("policy", ["{}", '{"ordered": true}', '{"lease": 60}'])
 def test_message_that_kills_its_worker_takes_no_other_along(jobs: Connection[Any], policy: str) -> None:
-    jobs.execute("select pgmq.set_policy('jobs', %s)", [policy])
+    jobs.execute("select spanmq.set_policy('jobs', %s)", [policy])
     headers = ["""'{"x-pgmq-group": "a"}'::jsonb""", """'{"x-pgmq-group": "b"}'::jsonb"""]
     ids = column(
         jobs, f"select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[2]), array[{', '.join(headers)}])"
     )
     acked = []
     for _ in range(ATTEMPTS + 5):
-        received = jobs.execute("select msg_id, lease_id from pgmq.receive('jobs', 10, 0)").fetchall()
+        received = jobs.execute("select msg_id, lease_id from spanmq.receive('jobs', 10, 0)").fetchall()
         if received and ids[0] not in [row[0] for row in received]:
             acked += column(
                 jobs,
-                "select msg_id from pgmq.ack('jobs', %s, %s)",
+                "select msg_id from spanmq.ack('jobs', %s, %s)",
                 received[0][1],
                 [row[0] for row in received],
             )
@@ -73,33 +73,33 @@ def test_pgmq_reads_without_a_limit(jobs: Connection[Any]) -> None:
     ids = send(jobs, 2)
     for attempt in range(ATTEMPTS + 5):
         assert column(jobs, "select read_ct from pgmq.read('jobs', 0, 2)") == [attempt + 1] * 2
-        jobs.execute("select pgmq.maintain()")
+        jobs.execute("select spanmq.maintain()")
     assert dead(jobs) == []
     assert column(jobs, "select msg_id from pgmq.pop('jobs', 2)") == ids
 
 
 def test_policy_can_set_no_limit(jobs: Connection[Any]) -> None:
-    jobs.execute("""select pgmq.set_policy('jobs', '{"max_attempts": 0}')""")
-    assert column(jobs, "select pgmq.get_policy('jobs')->'max_attempts'") == [0]
+    jobs.execute("""select spanmq.set_policy('jobs', '{"max_attempts": 0}')""")
+    assert column(jobs, "select spanmq.get_policy('jobs')->'max_attempts'") == [0]
     ids = send(jobs, 1)
     assert {fail(jobs) for _ in range(ATTEMPTS + 2)} == {"retrying"}
     for _ in range(3):
-        assert column(jobs, "select msg_id from pgmq.receive('jobs', 10, 0)") == ids
+        assert column(jobs, "select msg_id from spanmq.receive('jobs', 10, 0)") == ids
     assert dead(jobs) == []
 
 
 def test_25_attempts_take_40_days_at_most(jobs: Connection[Any]) -> None:
     # With jitter, a random part of each pause: 20 days in the mean.
-    jobs.execute("""select pgmq.set_policy('jobs', '{"jitter": false}')""")
+    jobs.execute("""select spanmq.set_policy('jobs', '{"jitter": false}')""")
     ids = send(jobs, 1)
     for _ in range(ATTEMPTS - 1):
         jobs.execute(
-            "select pgmq.nack('jobs', m.lease_id, array[m.msg_id], 'it failed') from pgmq.receive('jobs') m"
+            "select spanmq.nack('jobs', m.lease_id, array[m.msg_id], 'it failed') from spanmq.receive('jobs') m"
         )
         jobs.execute("select pgmq.set_vt('jobs', %s::bigint, 0)", ids)
     [days] = column(
         jobs,
-        "select extract(epoch from sum(retry_at - failed_at))::float / 86400 from pgmq.failures('jobs', %s)",
+        "select extract(epoch from sum(retry_at - failed_at))::float / 86400 from spanmq.failures('jobs', %s)",
         *ids,
     )
     assert 40 < days < 40.5

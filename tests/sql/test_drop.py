@@ -9,38 +9,38 @@ from tests.sql.queue import column
 KINDS = ("create", "create_unlogged", "create_partitioned")
 # Whatever makes something to be kept for a queue.
 LIFE = (
-    'select pgmq.set_policy(\'orders\', \'{"max_backlog": 1000, "rate_limit": 1000, "max_attempts": 3}\')',
+    'select spanmq.set_policy(\'orders\', \'{"max_backlog": 1000, "rate_limit": 1000, "max_attempts": 3}\')',
     "select pgmq.enable_notify_insert('orders')",
     "select pgmq.bind_topic('a.*', 'orders')",
-    "select pgmq.schedule('daily', 'orders', '0 0 * * *', '1')",
-    "select pgmq.set_category_rule('mine', 'BUSINESS', error => 'boom', queue => 'orders')",
-    "select pgmq.set_category_policy('orders', 'DEPENDENCY', '{\"max_attempts\": 2}')",
-    "select pgmq.await_messages('orders')",
-    "select pgmq.send_messages('orders', array['1']::jsonb[], priority => 7, dedup_ids => array['a'])",
+    "select spanmq.schedule('daily', 'orders', '0 0 * * *', '1')",
+    "select spanmq.set_category_rule('mine', 'BUSINESS', error => 'boom', queue => 'orders')",
+    "select spanmq.set_category_policy('orders', 'DEPENDENCY', '{\"max_attempts\": 2}')",
+    "select spanmq.await_messages('orders')",
+    "select spanmq.send_messages('orders', array['1']::jsonb[], priority => 7, dedup_ids => array['a'])",
     (
         "select pgmq.send_batch('orders', array_fill('1'::jsonb, array[40]),"
         ' array_fill(\'{"x-pgmq-group": "a"}\'::jsonb, array[40]))'
     ),
-    "select pgmq.nack('orders', lease_id, array[msg_id], 'timeout') from pgmq.receive('orders', 3)",
-    "select pgmq.reject('orders', lease_id, array[msg_id], 'boom') from pgmq.receive('orders', 3)",
-    "select pgmq.delete('orders', min(msg_id)) from pgmq.receive('orders', 9)",
+    "select spanmq.nack('orders', lease_id, array[msg_id], 'timeout') from spanmq.receive('orders', 3)",
+    "select spanmq.reject('orders', lease_id, array[msg_id], 'boom') from spanmq.receive('orders', 3)",
+    "select pgmq.delete('orders', min(msg_id)) from spanmq.receive('orders', 9)",
     "select pgmq.archive('orders', max(msg_id)) from pgmq.q_orders",
     "select pgmq.read_grouped('orders', 30, 3)",
-    "select pgmq.receiver_open('orders', label => 'lake')",
-    "select pgmq.note_export('orders', 'lake', '{[1,2)}')",
-    "select pgmq.bulk_reserve('orders', 'w', 0, 5)",
-    "select pgmq.begin_pipeline_run('export', 'orders')",
-    "select * from pgmq.maintain()",
+    "select spanmq.receiver_open('orders', label => 'lake')",
+    "select spanmq.note_export('orders', 'lake', '{[1,2)}')",
+    "select spanmq.bulk_reserve('orders', 'w', 0, 5)",
+    "select spanmq.begin_pipeline_run('export', 'orders')",
+    "select * from spanmq.maintain()",
 )
 # Tables whose rows are of a queue, and those of them in which this one has any.
 OF_QUEUES = """
 select a.attrelid::regclass::text, a.attname from pg_attribute a join pg_class c on c.oid = a.attrelid
-where c.relnamespace = 'spanmq'::regnamespace and c.relkind = 'r' and a.attname in ('queue_id', 'log_id')
+where c.relnamespace = 'spanmq_core'::regnamespace and c.relkind = 'r' and a.attname in ('queue_id', 'log_id')
     and a.atttypid = 'int'::regtype
 """
 RELATIONS = (
     "select oid::regclass::text from pg_class"
-    " where relnamespace in ('spanmq'::regnamespace, 'pgmq'::regnamespace)"
+    " where relnamespace in ('spanmq_core'::regnamespace, 'pgmq'::regnamespace)"
 )
 
 
@@ -50,7 +50,7 @@ def test_dropped_queue_leaves_nothing(connection: Connection[Any], kind: str) ->
     connection.execute(f"select pgmq.{kind}('orders')".encode())
     for statement in LIFE:
         connection.execute(statement.encode())
-    (queue_id,) = column(connection, "select queue_id from spanmq.queue where name = 'orders'")
+    (queue_id,) = column(connection, "select queue_id from spanmq_core.queue where name = 'orders'")
 
     def kept() -> dict[str, int]:
         tables = connection.execute(OF_QUEUES.encode()).fetchall()
@@ -66,4 +66,4 @@ def test_dropped_queue_leaves_nothing(connection: Connection[Any], kind: str) ->
     assert kept() == {}
     assert set(column(connection, RELATIONS)) - before == set()
     assert column(connection, "select count(*) from pgmq.list_topic_bindings()") == [0]
-    assert column(connection, "select count(*) from pgmq.list_schedules()") == [0]
+    assert column(connection, "select count(*) from spanmq.list_schedules()") == [0]

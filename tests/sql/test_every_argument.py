@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.schemas import qualified
 
 from spanmq.errors import ServerError, from_server
 
@@ -15,7 +16,7 @@ FUNCTIONS = """
 select p.proname, coalesce(p.proargnames[1:p.pronargs], '{}'),
        array(select format_type(t, null) from unnest(p.proargtypes) with ordinality u (t, i) order by i)
 from pg_proc p
-where p.pronamespace = 'pgmq'::regnamespace and p.prorettype <> 'trigger'::regtype
+where p.pronamespace in ('pgmq'::regnamespace, 'spanmq'::regnamespace) and p.prorettype <> 'trigger'::regtype
 order by p.oid::regprocedure::text
 """
 HOSTILE = """'x"''); drop table pgmq.a_orders; --'"""
@@ -49,11 +50,11 @@ RIGHT_NAMED = {
     "category": "'BUSINESS'",
     "table_name": "'orders'",
     "of_table": "'archive'",
-    "here": "(select here from pgmq.archive_position('orders'))",
-    "base": "(select here from pgmq.archive_position('orders'))",
+    "here": "(select here from spanmq.archive_position('orders'))",
+    "base": "(select here from spanmq.archive_position('orders'))",
     "verb": "'send'",
     "role": "current_user::text",
-    "lease_id": "(select max(lease_id) from spanmq.held)",
+    "lease_id": "(select max(lease_id) from spanmq_core.held)",
 }
 # So that workers can share the four thousand calls out.
 PARTS = 12
@@ -84,7 +85,7 @@ def calls(function: str, names: list[str], kinds: list[str]) -> list[str]:
         for wrong in wrong_values(name, kind):
             values = [wrong if i == place else right_value(*each) for i, each in enumerate(given)]
             typed = ", ".join(f"({value})::{kind}" for value, kind in zip(values, kinds, strict=True))
-            every.append(f"select * from pgmq.{function}({typed})")
+            every.append(f"select * from {qualified(function)}({typed})")
     return every
 
 
@@ -96,7 +97,7 @@ def orders(database: str) -> Any:
             "select pgmq.send_batch('orders', array_fill('1'::jsonb, array[9]),"
             ' array_fill(\'{"x-pgmq-group": "a"}\'::jsonb, array[9]))'
         )
-        connection.execute("select pgmq.receive('orders', 3, 600), pgmq.archive('orders', 9)")
+        connection.execute("select spanmq.receive('orders', 3, 600), pgmq.archive('orders', 9)")
         connection.execute("set statement_timeout = '20s'")
         yield connection
 

@@ -7,9 +7,9 @@ import pytest
 from psycopg import Connection
 
 SETTLE = (
-    "select count(*) from (select lease_id, array_agg(msg_id) as ids from pgmq.receive('jobs', %s)"
+    "select count(*) from (select lease_id, array_agg(msg_id) as ids from spanmq.receive('jobs', %s)"
     " where msg_id %% 3 <> 1 group by lease_id) r,"
-    " pgmq.{}(queue => 'jobs', lease_id => r.lease_id, msg_ids => r.ids, error => %s{}) x"
+    " spanmq.{}(queue => 'jobs', lease_id => r.lease_id, msg_ids => r.ids, error => %s{}) x"
 )
 STORY = "attempt, failed_at, outcome, category, error, error_class, traceback, worker, retry_at"
 
@@ -26,11 +26,11 @@ def test_failures_of_a_range_are_those_of_its_messages(jobs: Connection[Any]) ->
     for i in range(30):
         verb, more = chance.choice([("nack", ", retry_in => 0"), ("nack", ", retry_in => 0"), ("reject", "")])
         jobs.execute(SETTLE.format(verb, more).encode(), [chance.randrange(1, 200), f"error {i}"])
-        jobs.execute("select pgmq.set_vt('jobs', msg_id, 0) from pgmq.peek('jobs', qty => 600)")
+        jobs.execute("select pgmq.set_vt('jobs', msg_id, 0) from spanmq.peek('jobs', qty => 600)")
         if i % 7 == 6:
-            jobs.execute("select pgmq.redrive('jobs', qty => 50, delay => 0)")
-    together = f"select msg_id, {STORY} from pgmq.failures_between('jobs', %s, %s)"
-    told = f"select i, f.* from generate_series(%s::bigint, %s) i, pgmq.failures('jobs', i) f ({STORY})"
+            jobs.execute("select spanmq.redrive('jobs', qty => 50, delay => 0)")
+    together = f"select msg_id, {STORY} from spanmq.failures_between('jobs', %s, %s)"
+    told = f"select i, f.* from generate_series(%s::bigint, %s) i, spanmq.failures('jobs', i) f ({STORY})"
     for first, last in [(1, 600), (1, 77), (78, 300), (256, 256), (301, 10_000)]:
         difference = f"select count(*) from (({together}) except all ({told})) x"
         other = f"select count(*) from (({told}) except all ({together})) x"
@@ -42,16 +42,16 @@ def test_failures_of_a_range_are_those_of_its_messages(jobs: Connection[Any]) ->
 
 
 def test_extent_holds_all_failures(jobs: Connection[Any]) -> None:
-    extent = "select first_id, last_id from pgmq.failure_extent('jobs')"
+    extent = "select first_id, last_id from spanmq.failure_extent('jobs')"
     assert jobs.execute(extent).fetchone() == (None, None)
     jobs.execute(SETTLE.format("nack", ", retry_in => 60").encode(), [100, "bad"])
     first, last = jobs.execute(extent).fetchone() or (0, 0)
-    found = "select min(msg_id), max(msg_id) from pgmq.failures_between('jobs', 1, 600)"
+    found = "select min(msg_id), max(msg_id) from spanmq.failures_between('jobs', 1, 600)"
     assert jobs.execute(found).fetchone() == (2, 99)
     assert first <= 2
     assert 99 <= last < 512
     jobs.execute(SETTLE.format("reject", "").encode(), [600, "bad"])
-    jobs.execute("delete from spanmq.failure")
+    jobs.execute("delete from spanmq_core.failure")
     assert jobs.execute(extent).fetchone() == (101, 600)
-    jobs.execute("select pgmq.redrive('jobs')")
+    jobs.execute("select spanmq.redrive('jobs')")
     assert jobs.execute(extent).fetchone() == (101, 600)

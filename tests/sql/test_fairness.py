@@ -17,7 +17,7 @@ PAGES = 3000
 @pytest.fixture
 def orders(connection: Connection[Any]) -> Connection[Any]:
     connection.execute("select pgmq.create('orders')")
-    connection.execute("select pgmq.set_policy('orders', '{\"ordered\": true}')")
+    connection.execute("select spanmq.set_policy('orders', '{\"ordered\": true}')")
     return connection
 
 
@@ -38,7 +38,7 @@ def test_no_group_waits_because_another_has_a_long_backlog(orders: Connection[An
     claims = 0
     while len(seen) < FREE:
         rows = orders.execute(
-            "select msg_id, group_key from pgmq.receive('orders', %s, 30)", [quantity]
+            "select msg_id, group_key from spanmq.receive('orders', %s, 30)", [quantity]
         ).fetchall()
         column(orders, "select pgmq.delete('orders', %s::bigint[])", [row[0] for row in rows])
         seen |= {row[1] for row in rows} - {"long"}
@@ -52,7 +52,7 @@ def test_the_oldest_group_is_served_too(orders: Connection[Any]) -> None:
     send(orders, 20, "'old'")
     send(orders, 1000, "'g' || i")
     for _ in range(20):
-        got = column(orders, "select msg_id from pgmq.receive('orders', 2, 30)")
+        got = column(orders, "select msg_id from spanmq.receive('orders', 2, 30)")
         column(orders, "select pgmq.delete('orders', %s::bigint[])", got)
         assert len(got) == 2
     assert column(
@@ -63,10 +63,10 @@ def test_the_oldest_group_is_served_too(orders: Connection[Any]) -> None:
 def test_what_stands_behind_a_blocked_group_costs_nothing(orders: Connection[Any]) -> None:
     def cost(backlog: int) -> int:
         send(orders, 1, "'blocked'")
-        assert len(column(orders, "select msg_id from pgmq.receive('orders', 1, 3600)")) == 1
+        assert len(column(orders, "select msg_id from spanmq.receive('orders', 1, 3600)")) == 1
         send(orders, backlog, "'blocked'")
         send(orders, 10, "'g' || i")
-        return pages(orders, "select * from pgmq.receive('orders', 5, 30)")
+        return pages(orders, "select * from spanmq.receive('orders', 5, 30)")
 
     few = cost(300)
     column(orders, "select pgmq.purge_queue('orders')")
@@ -88,11 +88,11 @@ def test_with_99_of_100_groups_in_backoff_a_claim_is_bounded_and_finds_some(
     orders.execute("select count(*) from pgmq.set_vt('orders', %s::bigint[], 3600)", [blocked])
     free = [each for each in heads if each % 100 == 0]
     orders.execute("select count(*) from pgmq.set_vt('orders', %s::bigint[], 0)", [free])
-    assert pages(orders, "select * from pgmq.receive('orders', 5, 30)") < 12000
+    assert pages(orders, "select * from spanmq.receive('orders', 5, 30)") < 12000
     seen: set[int] = set()
     claims = 0
     while not seen >= set(free):
-        got = column(orders, "select msg_id from pgmq.receive('orders', 5, 3600)")
+        got = column(orders, "select msg_id from spanmq.receive('orders', 5, 3600)")
         assert got, "a claim finds something as long as there is something"
         seen |= set(got)
         claims += 1
@@ -102,6 +102,6 @@ def test_with_99_of_100_groups_in_backoff_a_claim_is_bounded_and_finds_some(
 
 def test_100_000_groups_cost_a_claim_no_more_than_1000(orders: Connection[Any]) -> None:
     send(orders, 1000, "'g' || i")
-    few = pages(orders, "select * from pgmq.receive('orders', 10, 30)")
+    few = pages(orders, "select * from spanmq.receive('orders', 10, 30)")
     send(orders, 99_000, "'h' || i")
-    assert pages(orders, "select * from pgmq.receive('orders', 10, 30)") < 2 * few
+    assert pages(orders, "select * from spanmq.receive('orders', 10, 30)") < 2 * few

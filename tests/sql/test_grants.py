@@ -5,6 +5,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import Connection
+from tests.schemas import qualified
 
 ROLE = "spanmq_test_granted"
 OTHER = "spanmq_test_other"
@@ -44,7 +45,7 @@ def outcome(connection: Connection[Any], call: str, role: str = ROLE) -> str:
     try:
         with connection.transaction(force_rollback=True):
             connection.execute(f"set local role {role}".encode())
-            connection.execute(f"select * from pgmq.{call}".encode())
+            connection.execute(f"select * from {qualified(call)}".encode())
     except psycopg.Error as error:
         return error.sqlstate or "unknown"
     return "ok"
@@ -61,27 +62,27 @@ def as_role(connection: Connection[Any], query: str, role: str = ROLE) -> list[A
 
 
 def grants(connection: Connection[Any]) -> list[tuple[str, str, str]]:
-    return connection.execute("select * from pgmq.list_grants('jobs')").fetchall()
+    return connection.execute("select * from spanmq.list_grants('jobs')").fetchall()
 
 
 @pytest.mark.parametrize("verb", ["send", "receive"])
 def test_a_verb_lets_a_role_do_its_part_and_no_more(roles: Connection[Any], verb: str) -> None:
-    roles.execute("select pgmq.grant_queue(%s, 'jobs', %s)", [ROLE, verb])
+    roles.execute("select spanmq.grant_queue(%s, 'jobs', %s)", [ROLE, verb])
     for each in CALLS:
         assert outcomes(roles, each) == ({"ok"} if each == verb else {"42501"}), each
     assert grants(roles) == [("jobs", ROLE, verb)]
-    assert roles.execute("select pgmq.revoke_queue(%s, 'jobs', %s)", [ROLE, verb]).fetchone() == (True,)
+    assert roles.execute("select spanmq.revoke_queue(%s, 'jobs', %s)", [ROLE, verb]).fetchone() == (True,)
     for each in CALLS:
         assert outcomes(roles, each) == {"42P01"}, each
     assert grants(roles) == []
 
 
 def test_who_manages_may_do_everything_and_grant_it(roles: Connection[Any]) -> None:
-    roles.execute("select pgmq.grant_queue(%s, 'jobs', 'manage')", [ROLE])
+    roles.execute("select spanmq.grant_queue(%s, 'jobs', 'manage')", [ROLE])
     assert {name: outcomes(roles, name) for name in CALLS} == {name: {"ok"} for name in CALLS}
     assert grants(roles) == [("jobs", ROLE, verb) for verb in ("send", "receive", "manage")]
     roles.execute(f"set local role {ROLE}".encode())
-    roles.execute("select pgmq.grant_queue(%s, 'jobs', 'manage')", [OTHER])
+    roles.execute("select spanmq.grant_queue(%s, 'jobs', 'manage')", [OTHER])
     roles.execute("reset role")
     assert outcomes(roles, "manage", OTHER) == {"ok"}
     assert as_role(roles, "select pgmq.drop_queue('jobs')", OTHER) == [(True,)]
@@ -89,29 +90,29 @@ def test_who_manages_may_do_everything_and_grant_it(roles: Connection[Any]) -> N
 
 
 def test_a_grant_of_the_role_s_own_goes_with_it(roles: Connection[Any]) -> None:
-    roles.execute("select pgmq.grant_queue(%s, 'jobs', 'manage')", [ROLE])
+    roles.execute("select spanmq.grant_queue(%s, 'jobs', 'manage')", [ROLE])
     roles.execute(f"set local role {ROLE}".encode())
     roles.execute(f"grant insert on pgmq.q_jobs to {OTHER}".encode())
     roles.execute("reset role")
     roles.execute(f"grant usage on schema pgmq to {OTHER}".encode())
     assert outcome(roles, "send('jobs', '1')", OTHER) == "ok"
-    assert roles.execute("select pgmq.revoke_queue(%s, 'jobs', 'manage')", [ROLE]).fetchone() == (True,)
+    assert roles.execute("select spanmq.revoke_queue(%s, 'jobs', 'manage')", [ROLE]).fetchone() == (True,)
     assert outcome(roles, "send('jobs', '1')", OTHER) == "42P01"
 
 
 @pytest.mark.parametrize("verb", ["send", "receive"])
 def test_only_who_manages_may_grant(roles: Connection[Any], verb: str) -> None:
-    roles.execute("select pgmq.grant_queue(%s, 'jobs', %s)", [ROLE, verb])
+    roles.execute("select spanmq.grant_queue(%s, 'jobs', %s)", [ROLE, verb])
     for call in (f"grant_queue('{OTHER}', 'jobs', '{verb}')", f"revoke_queue('{ROLE}', 'jobs', '{verb}')"):
         assert outcome(roles, call) == "42501"
     assert outcome(roles, "list_grants('jobs')") == "42501"
-    assert as_role(roles, "select * from pgmq.list_grants()") == []
+    assert as_role(roles, "select * from spanmq.list_grants()") == []
 
 
 def test_a_right_by_another_way_stays_and_is_told(roles: Connection[Any]) -> None:
     for role in (ROLE, "public"):
-        roles.execute("select pgmq.grant_queue(%s, 'jobs', 'send')", [role])
-    assert roles.execute("select pgmq.revoke_queue(%s, 'jobs', 'send')", [ROLE]).fetchone() == (False,)
+        roles.execute("select spanmq.grant_queue(%s, 'jobs', 'send')", [role])
+    assert roles.execute("select spanmq.revoke_queue(%s, 'jobs', 'send')", [ROLE]).fetchone() == (False,)
     assert outcomes(roles, "send") == {"ok"}
     assert grants(roles) == [("jobs", "public", "send")]
 
@@ -120,11 +121,11 @@ def test_a_queue_is_not_there_for_who_has_no_right_on_it(roles: Connection[Any])
     roles.execute(
         "select pgmq.create('others'), pgmq.bind_topic('a.b', 'jobs'), pgmq.enable_notify_insert('jobs')"
     )
-    roles.execute("select pgmq.grant_queue(%s, 'others', 'receive')", [ROLE])
+    roles.execute("select spanmq.grant_queue(%s, 'others', 'receive')", [ROLE])
     for query in (
         "select queue_name from pgmq.list_queues() where queue_name <> 'others'",
         "select queue_name from pgmq.metrics_all() where queue_name <> 'others'",
-        "select queue from pgmq.health() where queue <> 'others'",
+        "select queue from spanmq.health() where queue <> 'others'",
         "select queue_name from pgmq.list_topic_bindings()",
         "select queue_name from pgmq.list_topic_bindings('jobs')",
         "select queue_name from pgmq.test_routing('a.b')",
@@ -155,12 +156,12 @@ def test_a_queue_is_not_there_for_who_has_no_right_on_it(roles: Connection[Any])
         ("'spanmq_test_other', 'jobs', null", "MQ002"),
         ("'public', 'jobs', 'manage'", "MQ002"),
         ("'spanmq_test_other', 'nojobs', 'send'", "42P01"),
-        ("'x; drop table spanmq.held', 'jobs', 'send'", "MQ002"),
+        ("'x; drop table spanmq_core.held', 'jobs', 'send'", "MQ002"),
     ],
 )
 def test_what_can_t_be_granted_is_refused(roles: Connection[Any], arguments: str, sqlstate: str) -> None:
     with pytest.raises(psycopg.Error) as raised, roles.transaction():
-        roles.execute(f"select pgmq.grant_queue({arguments})".encode())
+        roles.execute(f"select spanmq.grant_queue({arguments})".encode())
     assert raised.value.sqlstate == sqlstate
     assert grants(roles) == []
 
@@ -171,7 +172,7 @@ def test_what_can_t_be_granted_is_refused(roles: Connection[Any], arguments: str
 def test_topic_reaches_the_queues_into_which_its_sender_may_send(roles: Connection[Any]) -> None:
     roles.execute("select pgmq.create('hidden')")
     roles.execute("select pgmq.bind_topic('a.*', 'hidden'), pgmq.bind_topic('a.*', 'jobs')")
-    roles.execute("select pgmq.grant_queue(%s, 'jobs', 'send')", [ROLE])
+    roles.execute("select spanmq.grant_queue(%s, 'jobs', 'send')", [ROLE])
     assert as_role(roles, "select pgmq.send_topic('a.b', '1'), pgmq.send_topic('a.b', '1', 0)") == [(1, 1)]
     batch = "select queue_name from pgmq.send_batch_topic('a.b', array['1', '2']::jsonb[])"
     assert as_role(roles, batch) == [("jobs",), ("jobs",)]
@@ -180,7 +181,7 @@ def test_topic_reaches_the_queues_into_which_its_sender_may_send(roles: Connecti
 
 def test_binding_needs_the_queue_and_the_right_to_bind(roles: Connection[Any]) -> None:
     bind = "bind_topic('#', 'jobs')"
-    roles.execute("select pgmq.grant_queue(%s, 'jobs', 'manage')", [ROLE])
+    roles.execute("select spanmq.grant_queue(%s, 'jobs', 'manage')", [ROLE])
     assert outcome(roles, bind) == "42501"
     roles.execute(f"grant execute on function pgmq.bind_topic to {ROLE}".encode())
     assert outcome(roles, bind) == "ok"

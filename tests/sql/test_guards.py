@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from psycopg import Connection
+from tests.schemas import qualified
 
 
 @pytest.mark.parametrize(
@@ -14,7 +15,7 @@ def test_what_left_a_lease_does_not_come_back_when_it_ends(connection: Connectio
     connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[6]))")
     connection.execute("select pgmq.read('jobs', 0, 6)")
     connection.execute("select pgmq.delete('jobs', 2), pgmq.delete('jobs', 5)")
-    left = [row[0] for row in connection.execute(f"select msg_id from pgmq.{take}".encode()).fetchall()]
+    left = [row[0] for row in connection.execute(f"select msg_id from {qualified(take)}".encode()).fetchall()]
     assert left == [1, 3, 4, 6]
 
 
@@ -24,7 +25,7 @@ def test_what_left_a_lease_does_not_count_as_taken(connection: Connection[Any], 
     connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[6]))")
     connection.execute("select pgmq.read('jobs', 0, 6)")
     connection.execute("select pgmq.delete('jobs', 2), pgmq.delete('jobs', 5)")
-    rows = connection.execute(f"select msg_id from pgmq.{take}".encode()).fetchall()
+    rows = connection.execute(f"select msg_id from {qualified(take)}".encode()).fetchall()
     assert [row[0] for row in rows] == [1, 3, 4]
 
 
@@ -44,11 +45,11 @@ def test_claims_in_small_bites_give_every_message_once(connection: Connection[An
 def test_messages_that_came_back_come_in_order(jobs: Connection[Any]) -> None:
     jobs.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[60]))")
     # Every third message comes back by itself.
-    jobs.execute("create temp table lease as select max(lease_id) as id from pgmq.receive('jobs', 60)")
+    jobs.execute("create temp table lease as select max(lease_id) as id from spanmq.receive('jobs', 60)")
     jobs.execute(
-        "select pgmq.nack('jobs', id, array(select generate_series(r, 60, 3)), retry_in => 0)"
+        "select spanmq.nack('jobs', id, array(select generate_series(r, 60, 3)), retry_in => 0)"
         " from generate_series(1, 3) r, lease"
     )
     for first, quantity in ((1, 1), (2, 7), (9, 52)):
-        taken = jobs.execute("select msg_id from pgmq.receive('jobs', %s)", [quantity]).fetchall()
+        taken = jobs.execute("select msg_id from spanmq.receive('jobs', %s)", [quantity]).fetchall()
         assert taken == [(first + place,) for place in range(quantity)]

@@ -12,7 +12,7 @@ from tests.sql.race.sessions import Race
 
 
 def health(connection: Connection[Any], queue: str = "jobs") -> dict[str, Any]:
-    cursor = connection.execute("select * from pgmq.health() where queue = %s", [queue])
+    cursor = connection.execute("select * from spanmq.health() where queue = %s", [queue])
     names = [column.name for column in cursor.description or ()]
     (row,) = cursor.fetchall()
     return dict(zip(names, row, strict=True))
@@ -20,7 +20,7 @@ def health(connection: Connection[Any], queue: str = "jobs") -> dict[str, Any]:
 
 def finding(connection: Connection[Any], check: str, arguments: str = "") -> tuple[str, str]:
     row = connection.execute(
-        f"select level, finding from pgmq.doctor({arguments}) where check_name = %s".encode(), [check]
+        f"select level, finding from spanmq.doctor({arguments}) where check_name = %s".encode(), [check]
     ).fetchone()
     assert row is not None
     return row[0], row[1]
@@ -33,9 +33,9 @@ def test_messages_are_counted_by_state(connection: Connection[Any]) -> None:
     connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[100]))")
     connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[7]), 3600)")
     # 30 leased in two leases, of which 3 left one by one; 5 whose lease ran out; 4 hidden after a delivery.
-    connection.execute("select pgmq.receive('jobs', 5, 0)")
-    expired = connection.execute("select count(*) from pgmq.receive('jobs', 20, 600)").fetchone()
-    connection.execute("select pgmq.receive('jobs', 10, 600)")
+    connection.execute("select spanmq.receive('jobs', 5, 0)")
+    expired = connection.execute("select count(*) from spanmq.receive('jobs', 20, 600)").fetchone()
+    connection.execute("select spanmq.receive('jobs', 10, 600)")
     assert expired == (20,)
     connection.execute("select pgmq.delete('jobs', array[7, 9, 11])")
     connection.execute("select pgmq.set_vt('jobs', array[25, 26, 27, 28], 3600)")
@@ -50,8 +50,8 @@ def test_messages_are_counted_by_state(connection: Connection[Any]) -> None:
 
 def test_lease_that_ran_out_is_visible_since_then(connection: Connection[Any]) -> None:
     connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
-    connection.execute("select pgmq.receive('jobs', 1, 600)")
-    connection.execute("update spanmq.held set vt = now() - interval '100 s'")
+    connection.execute("select spanmq.receive('jobs', 1, 600)")
+    connection.execute("update spanmq_core.held set vt = now() - interval '100 s'")
     found = health(connection)
     assert (found["visible"], found["in_flight"], found["receivers"]) == (1, 0, 0)
     assert 99 < found["oldest_ready_seconds"] < 700
@@ -60,11 +60,15 @@ def test_lease_that_ran_out_is_visible_since_then(connection: Connection[Any]) -
 def test_dead_letters_are_counted(connection: Connection[Any]) -> None:
     connection.execute("select pgmq.create('jobs'), pgmq.create('others')")
     connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[10]))")
-    leases = connection.execute("select msg_id, lease_id from pgmq.receive('jobs', 10)").fetchall()
+    leases = connection.execute("select msg_id, lease_id from spanmq.receive('jobs', 10)").fetchall()
     ids = [row[0] for row in leases]
-    connection.execute("select pgmq.reject('jobs', %s, %s::bigint[])", [leases[0][1], ids[:4]])
-    connection.execute("select pgmq.nack('jobs', %s, %s::bigint[], retry_in => 60)", [leases[0][1], ids[4:6]])
-    connection.execute("update spanmq.dead_letter set dead_at = now() - interval '1 hour' where msg_id = 1")
+    connection.execute("select spanmq.reject('jobs', %s, %s::bigint[])", [leases[0][1], ids[:4]])
+    connection.execute(
+        "select spanmq.nack('jobs', %s, %s::bigint[], retry_in => 60)", [leases[0][1], ids[4:6]]
+    )
+    connection.execute(
+        "update spanmq_core.dead_letter set dead_at = now() - interval '1 hour' where msg_id = 1"
+    )
     found = health(connection)
     names = ("backlog", "dead", "dead_per_minute", "failed", "in_flight")
     assert [found[name] for name in names] == [6, 4, 3, 2, 4]
@@ -77,19 +81,19 @@ def test_only_queues_that_one_may_see_are_told(connection: Connection[Any]) -> N
     connection.execute("grant usage on schema pgmq to spanmq_test_looker")
     connection.execute("grant select on pgmq.q_jobs to spanmq_test_looker")
     connection.execute("set local role spanmq_test_looker")
-    assert connection.execute("select queue from pgmq.health()").fetchall() == [("jobs",)]
+    assert connection.execute("select queue from spanmq.health()").fetchall() == [("jobs",)]
     with pytest.raises(psycopg.errors.UndefinedTable), connection.transaction():
-        connection.execute("select pgmq.statistics('others')")
+        connection.execute("select spanmq.statistics('others')")
     with pytest.raises(psycopg.errors.InsufficientPrivilege), connection.transaction():
-        connection.execute("select pgmq.doctor()")
+        connection.execute("select spanmq.doctor()")
 
 
 def test_health_costs_the_same_whatever_waits(connection: Connection[Any]) -> None:
     connection.execute("select pgmq.create('jobs')")
     connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[300]))")
-    few = pages_touched(connection, "select * from pgmq.health()")
+    few = pages_touched(connection, "select * from spanmq.health()")
     connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[25600]))")
-    many = pages_touched(connection, "select * from pgmq.health()")
+    many = pages_touched(connection, "select * from spanmq.health()")
     # 2,560 runs more, and not the hundred pages of their messages.
     assert 0 < logs(many) < logs(few) + 10, (few, many)
     assert sum(many.values()) < sum(few.values()) + 100, (few, many)
@@ -100,7 +104,7 @@ def pages_touched(connection: Connection[Any], query: LiteralString) -> dict[str
     """Give how many pages of each relation of ours a query looks at: those of catalogues depend on others."""
     pages = """
         select c.relname, pg_stat_get_xact_blocks_fetched(c.oid) from pg_class c
-        where c.relnamespace in ('spanmq'::regnamespace, 'pgmq'::regnamespace)
+        where c.relnamespace in ('spanmq_core'::regnamespace, 'pgmq'::regnamespace)
     """
     before = dict(connection.execute(pages).fetchall())
     connection.execute(query)
@@ -141,51 +145,51 @@ def test_waiting_sessions_and_old_snapshots_are_seen(database: str) -> None:
 
 def sample(connection: Connection[Any], queue: str = "jobs") -> list[Any]:
     """Let a minute be over since the last sample, and take one; give all samples."""
-    connection.execute("update spanmq.sample set sampled_at = sampled_at - interval '61 s'")
-    connection.execute("select * from pgmq.maintain(100)")
+    connection.execute("update spanmq_core.sample set sampled_at = sampled_at - interval '61 s'")
+    connection.execute("select * from spanmq.maintain(100)")
     return connection.execute(
-        "select sent, received, settled, failed, dead, backlog, in_flight from pgmq.statistics(%s)", [queue]
+        "select sent, received, settled, failed, dead, backlog, in_flight from spanmq.statistics(%s)", [queue]
     ).fetchall()
 
 
 def test_maintain_keeps_statistics(connection: Connection[Any]) -> None:
     connection.execute("select pgmq.create('jobs'), pgmq.create('idle')")
-    connection.execute("select * from pgmq.maintain(100)")
+    connection.execute("select * from spanmq.maintain(100)")
     assert sample(connection) == []
     connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[10]))")
     assert sample(connection) == [(10, 0, 0, 0, 0, 10, 0)]
-    leases = connection.execute("select msg_id, lease_id from pgmq.receive('jobs', 6)").fetchall()
+    leases = connection.execute("select msg_id, lease_id from spanmq.receive('jobs', 6)").fetchall()
     ids, lease = [row[0] for row in leases], leases[0][1]
-    connection.execute("select pgmq.ack('jobs', %s, %s::bigint[])", [lease, ids[:3]])
-    connection.execute("select pgmq.reject('jobs', %s, %s::bigint[])", [lease, ids[3:4]])
-    connection.execute("select pgmq.nack('jobs', %s, %s::bigint[], retry_in => 60)", [lease, ids[4:5]])
+    connection.execute("select spanmq.ack('jobs', %s, %s::bigint[])", [lease, ids[:3]])
+    connection.execute("select spanmq.reject('jobs', %s, %s::bigint[])", [lease, ids[3:4]])
+    connection.execute("select spanmq.nack('jobs', %s, %s::bigint[], retry_in => 60)", [lease, ids[4:5]])
     # In this one transaction now() stands still, and the failures are older than the sample before.
-    connection.execute("update spanmq.sample set sampled_at = sampled_at - interval '1 s'")
+    connection.execute("update spanmq_core.sample set sampled_at = sampled_at - interval '1 s'")
     assert sample(connection)[1:] == [(0, 6, 3, 2, 1, 6, 1)]
     # Within a minute nothing is sampled; an empty, idle queue has no rows.
-    connection.execute("select * from pgmq.maintain(100)")
+    connection.execute("select * from spanmq.maintain(100)")
     assert len(sample(connection)) == 3
-    assert connection.execute("select * from pgmq.statistics('idle')").fetchall() == []
-    assert connection.execute("select * from pgmq.statistics('jobs', 1e-6)").fetchall() == []
+    assert connection.execute("select * from spanmq.statistics('idle')").fetchall() == []
+    assert connection.execute("select * from spanmq.statistics('jobs', 1e-6)").fetchall() == []
 
 
 def test_a_second_maintain_within_the_minute_takes_no_sample(connection: Connection[Any]) -> None:
     connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
     for _ in range(3):
-        connection.execute("select * from pgmq.maintain(100)")
-    assert connection.execute("select * from pgmq.statistics('jobs')").fetchall() == []
+        connection.execute("select * from spanmq.maintain(100)")
+    assert connection.execute("select * from spanmq.statistics('jobs')").fetchall() == []
 
 
 def test_statistics_are_kept_for_three_days(connection: Connection[Any]) -> None:
     connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
-    connection.execute("select * from pgmq.maintain(100)")
+    connection.execute("select * from spanmq.maintain(100)")
     connection.execute(
-        "insert into spanmq.statistics"
+        "insert into spanmq_core.statistics"
         " select q.queue_id, now() - h * interval '1 hour', 60, 0, 0, 0, 0, 0, 0, 0, 0"
-        " from spanmq.queue q, generate_series(1, 1100) h"
+        " from spanmq_core.queue q, generate_series(1, 1100) h"
     )
     sample(connection)
-    kept = "select count(*), max(now() - sampled_at) < interval '3 days' from spanmq.statistics"
+    kept = "select count(*), max(now() - sampled_at) < interval '3 days' from spanmq_core.statistics"
     assert connection.execute(kept).fetchone() == (1101 - 1000, False)
     sample(connection)
     assert connection.execute(kept).fetchone() == (71 + 2, True)
@@ -193,26 +197,26 @@ def test_statistics_are_kept_for_three_days(connection: Connection[Any]) -> None
 
 def test_clock_that_was_set_back_does_not_end_the_statistics(connection: Connection[Any]) -> None:
     connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
-    connection.execute("select * from pgmq.maintain(100)")
-    connection.execute("update spanmq.sample set sampled_at = sampled_at + interval '1 day'")
-    connection.execute("select * from pgmq.maintain(100)")
+    connection.execute("select * from spanmq.maintain(100)")
+    connection.execute("update spanmq_core.sample set sampled_at = sampled_at + interval '1 day'")
+    connection.execute("select * from spanmq.maintain(100)")
     assert len(sample(connection)) == 1
 
 
 def test_statistics_go_with_their_queue(connection: Connection[Any]) -> None:
     connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
-    connection.execute("select * from pgmq.maintain(100)")
+    connection.execute("select * from spanmq.maintain(100)")
     sample(connection)
     connection.execute("select pgmq.drop_queue('jobs')")
-    assert connection.execute("select count(*) from spanmq.statistics").fetchone() == (0,)
-    assert connection.execute("select count(*) from spanmq.sample").fetchone() == (0,)
+    assert connection.execute("select count(*) from spanmq_core.statistics").fetchone() == (0,)
+    assert connection.execute("select count(*) from spanmq_core.sample").fetchone() == (0,)
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "'NaN'", "null"])
 def test_seconds_of_statistics_are_positive(connection: Connection[Any], seconds: str) -> None:
     connection.execute("select pgmq.create('jobs')")
     with pytest.raises(psycopg.Error) as raised, connection.transaction():
-        connection.execute(f"select pgmq.statistics('jobs', {seconds})".encode())
+        connection.execute(f"select spanmq.statistics('jobs', {seconds})".encode())
     assert raised.value.sqlstate == "MQ002"
 
 
@@ -220,7 +224,7 @@ def test_seconds_of_statistics_are_positive(connection: Connection[Any], seconds
 
 
 def test_every_finding_has_a_level_and_every_bad_one_an_advice(connection: Connection[Any]) -> None:
-    rows = connection.execute("select * from pgmq.doctor(clock_timestamp(), 1)").fetchall()
+    rows = connection.execute("select * from spanmq.doctor(clock_timestamp(), 1)").fetchall()
     assert len({row[0] for row in rows}) == len(rows) == 14
     assert all(found for _, _, found, _ in rows)
     assert all((advice is None) == (level == "ok") for _, level, _, advice in rows)
@@ -249,7 +253,7 @@ def test_settings_are_looked_at(connection: Connection[Any]) -> None:
         assert finding(connection, "autovacuum")[0] == "problem"
         return
     assert finding(connection, "autovacuum")[0] == "ok"
-    connection.execute("alter table spanmq.held set (autovacuum_enabled = false)")
+    connection.execute("alter table spanmq_core.held set (autovacuum_enabled = false)")
     assert finding(connection, "autovacuum") == ("problem", "it is switched off for the state of messages")
 
 
@@ -257,35 +261,35 @@ def test_missing_maintenance_is_found(connection: Connection[Any]) -> None:
     assert finding(connection, "maintenance")[0] == "ok"
     connection.execute("select pgmq.create('jobs')")
     assert finding(connection, "maintenance") == ("ok", "maintain() has not run yet")
-    connection.execute("update spanmq.queue set created_at = now() - interval '1 hour'")
+    connection.execute("update spanmq_core.queue set created_at = now() - interval '1 hour'")
     assert finding(connection, "maintenance")[0] == "problem"
-    connection.execute("select * from pgmq.maintain()")
+    connection.execute("select * from spanmq.maintain()")
     assert finding(connection, "maintenance")[0] == "ok"
 
 
 def test_stuck_and_abandoned_leases_are_found(connection: Connection[Any]) -> None:
     connection.execute("select pgmq.create('jobs'), pgmq.create('others')")
     connection.execute("select pgmq.send('jobs', '1'), pgmq.send('others', '1')")
-    connection.execute("select pgmq.receive('jobs', 1, 7200)")
-    connection.execute("select pgmq.receive('others', 1, 600)")
+    connection.execute("select spanmq.receive('jobs', 1, 7200)")
+    connection.execute("select spanmq.receive('others', 1, 600)")
     assert finding(connection, "leases")[0] == "ok"
-    connection.execute("update spanmq.held set last_read_at = last_read_at - interval '61 minutes'")
+    connection.execute("update spanmq_core.held set last_read_at = last_read_at - interval '61 minutes'")
     level, found = finding(connection, "leases")
     assert level == "warning"
     assert re.search(r"held for over an hour: jobs \(01:0\d:\d\d", found)
-    connection.execute("update spanmq.held set vt = now() - interval '6 min', last_read_at = now()")
+    connection.execute("update spanmq_core.held set vt = now() - interval '6 min', last_read_at = now()")
     _, found = finding(connection, "leases")
     assert "ran out, and nobody receives: jobs (1 messages), others (1 messages)" in found
 
 
 def test_leaking_functions_and_missing_rows_are_found(connection: Connection[Any]) -> None:
     assert finding(connection, "rights")[0] == "ok"
-    connection.execute("grant execute on function spanmq.purge(int) to public")
-    assert finding(connection, "rights") == ("problem", "everybody may call spanmq.purge(integer)")
+    connection.execute("grant execute on function spanmq_core.purge(int) to public")
+    assert finding(connection, "rights") == ("problem", "everybody may call spanmq_core.purge(integer)")
     connection.execute("select pgmq.create_unlogged('fast'), pgmq.create('safe')")
     for queue, level in (("fast", "ok"), ("safe", "problem")):  # a crash empties the log of an unlogged queue
         connection.execute(
-            "insert into spanmq.missing select queue_id, 1 from spanmq.queue where name = %s",
+            "insert into spanmq_core.missing select queue_id, 1 from spanmq_core.queue where name = %s",
             [queue],
         )
         assert finding(connection, "segments")[0] == level

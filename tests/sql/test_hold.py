@@ -49,9 +49,9 @@ def test_what_was_held_is_still_of_its_lease(orders: Queue) -> None:
     orders.settle("hold", lease, [ids[0]], 6000)
     orders.settle("hold", lease, [ids[3], ids[5]], 3000)
     orders.settle("hold", lease, [ids[1]], 12000)
-    assert orders.rows("select attempt, lease_id from pgmq.receive('orders')") == []
+    assert orders.rows("select attempt, lease_id from spanmq.receive('orders')") == []
     assert orders.settle("ack", lease, ids[:2]) == dict.fromkeys(ids[:2], "acked")
-    assert orders.value("select pgmq.extend('orders', %s, 9000)", lease) == 4
+    assert orders.value("select spanmq.extend('orders', %s, 9000)", lease) == 4
     assert seconds_left(orders) == [9000] * 4
     assert orders.settle("nack", lease, ids[2:4], "x", None, 30) == dict.fromkeys(ids[2:4], "retrying")
     assert orders.settle("hold", lease, ids, 60) == dict.fromkeys(ids[:4], "stale") | dict.fromkeys(
@@ -65,7 +65,7 @@ def test_message_that_was_held_for_less_comes_again_alone(orders: Queue) -> None
     lease, _ = orders.receive(4, 600)
     orders.settle("hold", lease, [ids[2]], 0.001)
     orders.rows("select pg_sleep(0.01)")
-    assert orders.rows("select msg_id, read_ct from pgmq.receive('orders', 10)") == [(ids[2], 2)]
+    assert orders.rows("select msg_id, read_ct from spanmq.receive('orders', 10)") == [(ids[2], 2)]
     assert orders.settle("hold", lease, ids, 60) == {
         each: "stale" if each == ids[2] else "held" for each in ids
     }
@@ -85,7 +85,7 @@ def test_what_left_the_lease_one_by_one_does_not_come_back(orders: Queue) -> Non
 @pytest.mark.parametrize("arguments", ["0, '{1}', 60", "5, null, 60", "5, '{1}', 0", "5, '{1}', 'nan'"])
 def test_what_can_t_be_meant_is_refused(orders: Queue, arguments: str) -> None:
     with pytest.raises(psycopg.Error) as raised:
-        orders.rows(f"select pgmq.hold('orders', {arguments})")
+        orders.rows(f"select spanmq.hold('orders', {arguments})")
     assert raised.value.sqlstate == "MQ002"
 
 
@@ -95,26 +95,26 @@ def test_extend_finds_what_hold_moves_meanwhile(database: str) -> None:
         lease = race.lease(6, 30)
         one, two = race.open(), race.open()
         one.begin()
-        one.rows("select pgmq.hold(%s, %s, %s::bigint[], 60)", race.queue, lease, ids[:2])
-        later = two.later("select pgmq.extend(%s, %s, 600)", race.queue, lease)
+        one.rows("select spanmq.hold(%s, %s, %s::bigint[], 60)", race.queue, lease, ids[:2])
+        later = two.later("select spanmq.extend(%s, %s, 600)", race.queue, lease)
         assert later.waits()
         one.end("commit")
         assert later.rows() == [(6,)]
-        short = "select count(*) from spanmq.held where vt < clock_timestamp() + interval '500 s'"
+        short = "select count(*) from spanmq_core.held where vt < clock_timestamp() + interval '500 s'"
         assert race.main.rows(short) == [(0,)]
 
 
 def test_follower_that_is_held_meanwhile_is_released_behind_what_failed(database: str) -> None:
     with Race(database) as race:
-        race.main.rows("select pgmq.set_policy(%s, '{\"ordered\": true}')", race.queue)
+        race.main.rows("select spanmq.set_policy(%s, '{\"ordered\": true}')", race.queue)
         ids = race.send(6)
         # A run for each, so that only the look for followers meets who holds.
-        lease = race.main.value("select lease_id from pgmq.receive(%s, 6, 30, 6)", race.queue)
+        lease = race.main.value("select lease_id from spanmq.receive(%s, 6, 30, 6)", race.queue)
         one, two = race.open(), race.open()
         one.begin()
-        one.rows("select pgmq.hold(%s, %s, %s::bigint[], 600)", race.queue, lease, ids[3:4])
-        later = two.later("select * from pgmq.nack(%s, %s, %s::bigint[], 'x')", race.queue, lease, ids[:1])
+        one.rows("select spanmq.hold(%s, %s, %s::bigint[], 600)", race.queue, lease, ids[3:4])
+        later = two.later("select * from spanmq.nack(%s, %s, %s::bigint[], 'x')", race.queue, lease, ids[:1])
         assert later.waits()
         one.end("commit")
         assert later.rows() == [(ids[0], "retrying")]
-        assert race.main.rows("select count(*) from spanmq.held where lease_id > 0") == [(0,)]
+        assert race.main.rows("select count(*) from spanmq_core.held where lease_id > 0") == [(0,)]

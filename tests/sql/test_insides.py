@@ -178,10 +178,10 @@ def test_samples_are_added_up_in_even_steps(client: Client, connection: Connecti
     # Two minutes over three steps, a half of the first and of the last; and a minute of another queue.
     connection.execute(
         """
-        insert into spanmq.statistics
+        insert into spanmq_core.statistics
         select q.queue_id, to_timestamp(floor(extract(epoch from clock_timestamp()) / 60) * 60 - s.back),
                s.seconds, s.sent, 0, 0, 0, 0, s.backlog, 0, 0, s.ready
-        from spanmq.queue q
+        from spanmq_core.queue q
         join (values ('jobs', 330, 120, 1200, 50, 7.0), ('others', 420, 60, 60, 8, 9.0))
                  s (name, back, seconds, sent, backlog, ready)
             on s.name = q.name
@@ -248,12 +248,12 @@ def test_nobody_sees_what_he_may_not(client: Client, connection: Connection[Any]
 @pytest.mark.parametrize(
     "query",
     [
-        "select * from pgmq.glance()",
-        "select * from pgmq.list_leases('jobs', 50)",
-        "select * from pgmq.list_groups('jobs', 50)",
-        "select * from pgmq.list_segments('jobs', 50)",
-        "select * from pgmq.dead_letters_of('jobs', 1)",
-        "select * from pgmq.latest_statistics()",
+        "select * from spanmq.glance()",
+        "select * from spanmq.list_leases('jobs', 50)",
+        "select * from spanmq.list_groups('jobs', 50)",
+        "select * from spanmq.list_segments('jobs', 50)",
+        "select * from spanmq.dead_letters_of('jobs', 1)",
+        "select * from spanmq.latest_statistics()",
     ],
 )
 def test_looking_costs_the_same_whatever_waits(connection: Connection[Any], query: str) -> None:
@@ -263,14 +263,14 @@ def test_looking_costs_the_same_whatever_waits(connection: Connection[Any], quer
         connection.execute(
             """
             with held as (
-                insert into spanmq.held
+                insert into spanmq_core.held
                     (queue_id, lo, lease_id, n, attempts, vt, last_read_at, group_hash, group_key)
-                select (select queue_id from spanmq.queue), g, case g %% 20 when 0 then g else 0 end, 1,
+                select (select queue_id from spanmq_core.queue), g, case g %% 20 when 0 then g else 0 end, 1,
                        (g %% 20 = 0)::int, clock_timestamp() + interval '1 hour', now(),
                        hashtextextended('g' || g / 2, 0), 'g' || g / 2
                 from generate_series(%s::bigint, %s::bigint) g where g %% 20 < 2)
-            insert into spanmq.fresh (queue_id, lo, n, group_hash, group_key)
-            select (select queue_id from spanmq.queue), g, 1, hashtextextended('g' || g / 2, 0), 'g' || g / 2
+            insert into spanmq_core.fresh (queue_id, lo, n, group_hash, group_key)
+            select (select queue_id from spanmq_core.queue), g, 1, hashtextextended('g' || g / 2, 0), 'g' || g / 2
             from generate_series(%s::bigint, %s::bigint) g where g %% 20 >= 2
             """,
             [first, last, first, last],

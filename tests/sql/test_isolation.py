@@ -87,7 +87,7 @@ def test_maintain_is_refused(sessions, isolation: str) -> None:  # type: ignore[
     _, old = sessions
     begin(old, isolation)
     with pytest.raises(psycopg.DatabaseError, match="needs READ COMMITTED") as refused:
-        old.execute("select * from pgmq.maintain()")
+        old.execute("select * from spanmq.maintain()")
     assert refused.value.sqlstate == "MQ003"
     old.rollback()
 
@@ -95,7 +95,7 @@ def test_maintain_is_refused(sessions, isolation: str) -> None:  # type: ignore[
 @pytest.mark.parametrize("isolation", OLD)
 def test_limit_of_messages_in_flight_is_not_judged_by_an_old_snapshot(sessions, isolation: str) -> None:  # type: ignore[no-untyped-def]
     now, old = sessions
-    now.execute("""select pgmq.set_policy('jobs', '{"max_in_flight": 1}'), pgmq.send('jobs', '[1]')""")
+    now.execute("""select spanmq.set_policy('jobs', '{"max_in_flight": 1}'), pgmq.send('jobs', '[1]')""")
     begin(old, isolation)
     assert ids(now, "pgmq.read('jobs', 30, 10, '[1]')") == [11]
     with pytest.raises(psycopg.DatabaseError, match="needs READ COMMITTED") as refused:
@@ -110,6 +110,6 @@ def test_read_uncommitted_is_read_committed(sessions) -> None:  # type: ignore[n
     session.execute("select count(*) from pgmq.q_jobs")
     now.execute("select pgmq.delete('jobs', 1)")
     assert ids(session, "pgmq.read_grouped('jobs', 30, 2)") == [2, 3]
-    session.execute("select pgmq.create_subscription('copy', 'jobs')")
-    session.execute("select * from pgmq.maintain()")
+    session.execute("select spanmq.create_subscription('copy', 'jobs')")
+    session.execute("select * from spanmq.maintain()")
     session.commit()

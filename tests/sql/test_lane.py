@@ -35,12 +35,12 @@ def make_queue(race: Race, queue: str) -> None:
 
 
 def maintain(race: Race) -> None:
-    while race.main.rows("select * from pgmq.maintain()"):
+    while race.main.rows("select * from spanmq.maintain()"):
         pass
 
 
 def lane_of(race: Race, queue: str = "jobs") -> int | None:
-    lane: int | None = race.main.value("select lane from spanmq.queue where name = %s", queue)
+    lane: int | None = race.main.value("select lane from spanmq_core.queue where name = %s", queue)
     return lane
 
 
@@ -63,13 +63,13 @@ def leave_segment(race: Race) -> None:
 def test_lane_serves_every_call(race: Race) -> None:
     maintain(race)
     assert shown(race) == {
-        lane_of(race): race.main.value("select log_name from spanmq.queue where name = 'jobs'")
+        lane_of(race): race.main.value("select log_name from spanmq_core.queue where name = 'jobs'")
     }
     first = race.main.value(SEND, 1)
     race.main.rows(SEND_BATCH.format("jobs", 30))
     one = "select msg_id, message->>'i' from {}"
     assert race.main.rows(one.format("pgmq.read('jobs', 30, 1)")) == [(first, "1")]
-    assert race.main.rows(one.format("pgmq.receive('jobs')")) == [(first + 1, "1")]
+    assert race.main.rows(one.format("spanmq.receive('jobs')")) == [(first + 1, "1")]
     assert race.main.rows(one.format("pgmq.read('jobs', 30, 3)")) == [
         (first + 2 + i, str(i + 2)) for i in range(3)
     ]
@@ -82,7 +82,7 @@ def warm_up(race: Race) -> None:
     """Have the statements of a receive planned."""
     race.main.rows(SEND_BATCH.format("jobs", 2))
     for _ in range(3):
-        race.main.rows("select pgmq.receive('jobs', 10, 0)")
+        race.main.rows("select spanmq.receive('jobs', 10, 0)")
     race.main.rows("select pgmq.purge_queue('jobs')")
 
 
@@ -94,14 +94,14 @@ def test_receive_of_many_that_finds_one_gives_all_of_it(race: Race) -> None:
     receive = (
         "select lease_id, msg_id, read_ct, message->>'i', headers->>'x-pgmq-group', slot, attempt, group_key,"
         " last_error, vt - last_read_at = interval '60 s',"
-        " enqueued_at = (select q.enqueued_at from pgmq.q_jobs q) from pgmq.receive('jobs', 10, 60)"
+        " enqueued_at = (select q.enqueued_at from pgmq.q_jobs q) from spanmq.receive('jobs', 10, 60)"
     )
     [(lease, *first)] = race.main.rows(receive)
     assert first == [sent, 1, "7", "a", 1, 1, "a", None, True, True]
-    race.main.rows("select pgmq.nack('jobs', %s, %s, 'boom', retry_in => 0)", lease, [sent])
+    race.main.rows("select spanmq.nack('jobs', %s, %s, 'boom', retry_in => 0)", lease, [sent])
     [(lease, *again)] = race.main.rows(receive)
     assert again == [sent, 2, "7", "a", 1, 2, "a", "boom", True, True]
-    assert race.main.rows("select outcome from pgmq.ack('jobs', %s, %s)", lease, [sent]) == [("acked",)]
+    assert race.main.rows("select outcome from spanmq.ack('jobs', %s, %s)", lease, [sent]) == [("acked",)]
 
 
 def test_receive_of_many_finds_one_of_an_older_segment(race: Race) -> None:
@@ -112,19 +112,19 @@ def test_receive_of_many_finds_one_of_an_older_segment(race: Race) -> None:
     race.main.rows("select pgmq.delete('jobs', array[%s])", SEGMENT + 10)
     maintain(race)
     assert lane_of(race) is not None
-    assert race.main.rows("select msg_id, message->>'i' from pgmq.receive('jobs', 10)") == [(sent, "1")]
+    assert race.main.rows("select msg_id, message->>'i' from spanmq.receive('jobs', 10)") == [(sent, "1")]
 
 
 def test_receive_passes_over_one_message_without_a_row(race: Race) -> None:
     maintain(race)
     warm_up(race)
-    log = race.main.value("select log_name from spanmq.queue where name = 'jobs'")
+    log = race.main.value("select log_name from spanmq_core.queue where name = 'jobs'")
     lost = race.main.value(SEND, 1)
-    race.main.rows(f"delete from spanmq.{log} where msg_id = {lost}")
-    assert race.main.rows("select msg_id from pgmq.receive('jobs', 10)") == []
-    assert race.main.value("select count(*) from spanmq.held") == 0
+    race.main.rows(f"delete from spanmq_core.{log} where msg_id = {lost}")
+    assert race.main.rows("select msg_id from spanmq.receive('jobs', 10)") == []
+    assert race.main.value("select count(*) from spanmq_core.held") == 0
     kept = race.main.value(SEND, 2)
-    assert race.main.rows("select msg_id from pgmq.receive('jobs', 10)") == [(kept,)]
+    assert race.main.rows("select msg_id from spanmq.receive('jobs', 10)") == [(kept,)]
 
 
 def test_queue_of_few_messages_has_no_lane(race: Race) -> None:
@@ -142,10 +142,10 @@ def test_lane_moves_on_with_the_segment(race: Race) -> None:
     maintain(race)
     # Nobody in another database is asked about: its snapshot may have kept the first lane for now.
     assert shown(race)[lane_of(race) or 0] == race.main.value(
-        "select log_name from spanmq.queue where name = 'jobs'"
+        "select log_name from spanmq_core.queue where name = 'jobs'"
     )
     # The first message lies in a segment that no lane shows.
-    one = "select message->>'i' from pgmq.receive('jobs')"
+    one = "select message->>'i' from spanmq.receive('jobs')"
     assert [race.main.value(one), race.main.value(one)] == ["1", "0"]
 
 
@@ -162,7 +162,7 @@ def test_lane_stays_as_long_as_a_snapshot_knows_it(race: Race) -> None:
     assert shown(race)[known or 0] == before[known or 0]
     assert lane_of(race) not in (None, known)
     # It still takes the name of the lane from the queue's old row.
-    assert reader.rows("select msg_id, message->>'i' from pgmq.receive('jobs')") == [(sent, "1")]
+    assert reader.rows("select msg_id, message->>'i' from spanmq.receive('jobs')") == [(sent, "1")]
     reader.commit()
 
 
@@ -189,7 +189,7 @@ def test_without_a_free_lane_everything_goes_on(race: Race) -> None:
     holder.begin("repeatable read")
     holder.rows("select 1")
     race.main.rows(
-        f"insert into spanmq.lane (lane, log_name) select lane, '' from generate_series(1, {LANES}) lane"
+        f"insert into spanmq_core.lane (lane, log_name) select lane, '' from generate_series(1, {LANES}) lane"
     )
     maintain(race)
     assert lane_of(race) is None
@@ -200,9 +200,12 @@ def test_without_a_free_lane_everything_goes_on(race: Race) -> None:
 
 def test_numbers_of_another_server_keep_no_lane(race: Race) -> None:
     # A restore brings transaction ids that are far in the future here.
-    race.main.rows("insert into spanmq.lane values (1, '', '999999999999')")
+    race.main.rows("insert into spanmq_core.lane values (1, '', '999999999999')")
     maintain(race)
-    assert race.main.value("select count(*) from spanmq.lane where free_from_xid > pg_current_xact_id()") == 0
+    assert (
+        race.main.value("select count(*) from spanmq_core.lane where free_from_xid > pg_current_xact_id()")
+        == 0
+    )
 
 
 def test_open_transaction_on_a_lane_holds_nobody_up(race: Race) -> None:

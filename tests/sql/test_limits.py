@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import pytest
+from tests.schemas import qualified
 from tests.sql.queue import Queue
 
 
@@ -10,7 +11,7 @@ def crash(orders: Queue, n: int = 100, poison: int | None = None) -> list[int]:
     """Receive under a lease that runs out at once if the poison is among them; else handle all."""
     lease, ids = orders.receive(n, 60)
     if poison is None or poison in ids:
-        orders.rows("update spanmq.held set vt = clock_timestamp() where lease_id = %s", lease)
+        orders.rows("update spanmq_core.held set vt = clock_timestamp() where lease_id = %s", lease)
     elif ids:
         orders.settle("ack", lease, ids)
     return ids
@@ -34,10 +35,12 @@ def test_claim_that_meets_a_lease_of_the_last_attempt_gives_its_messages_up(orde
     ids = orders.send(3)
     assert crash(orders) == ids
     (later,) = orders.send(1)
-    rows = orders.rows(f"select msg_id from pgmq.{call}")
+    rows = orders.rows(f"select msg_id from {qualified(call)}")
     assert rows == [(later,)]
     assert orders.dead() == ids
-    found = orders.rows("select distinct category, error_class, attempts, history from spanmq.dead_letter")
+    found = orders.rows(
+        "select distinct category, error_class, attempts, history from spanmq_core.dead_letter"
+    )
     assert found == [("UNKNOWN", "LeaseExpired", 1, [])]
     assert orders.rows("select * from pgmq.q_orders where msg_id = any (%s)", ids) == []
 
@@ -47,10 +50,10 @@ def test_maintain_gives_them_up_where_nobody_receives(orders: Queue) -> None:
     ids = orders.send(300)
     crash(orders, 300)
     for _ in range(2):
-        orders.rows("select pgmq.maintain()")
+        orders.rows("select spanmq.maintain()")
     assert orders.dead() == [], "one attempt is left"
     assert crash(orders) == ids[:1], "alone"
-    orders.rows("select pgmq.maintain()")
+    orders.rows("select spanmq.maintain()")
     assert orders.dead() == ids[:1]
     assert orders.left() == ids[1:]
 
@@ -59,8 +62,8 @@ def test_endless_attempts_are_as_in_pgmq(orders: Queue) -> None:
     ids = orders.send(10)
     for _ in range(3):
         assert crash(orders) == ids
-    assert orders.rows("select attempt, last_error from pgmq.receive('orders')") == [(4, None)]
-    assert orders.value("select count(*) from spanmq.failure") == 0
+    assert orders.rows("select attempt, last_error from spanmq.receive('orders')") == [(4, None)]
+    assert orders.value("select count(*) from spanmq_core.failure") == 0
 
 
 @pytest.mark.parametrize("poison_place", [0, 17, 63])
@@ -81,7 +84,7 @@ def test_poison_takes_no_neighbours_along(orders: Queue, poison_place: int) -> N
     assert deaths[0] == 64
     assert deaths[3:] == [1, 1], "the last two attempts alone"
     assert all(after <= (before + 1) // 2 for before, after in pairwise(deaths))
-    story = orders.rows("select attempt, outcome, error_class from pgmq.failures('orders', %s)", poison)
+    story = orders.rows("select attempt, outcome, error_class from spanmq.failures('orders', %s)", poison)
     assert story == [(n, "expired" if n < 5 else "dead", "LeaseExpired") for n in (1, 2, 3, 4, 5)]
 
 
@@ -112,27 +115,29 @@ def test_last_error_comes_with_the_message(orders: Queue) -> None:
     orders.settle("nack", lease, ids[:1], "again")
     orders.show(ids)
     wanted = [(ids[0], 3, "again"), (ids[1], 2, "both"), (ids[2], 2, "TimeoutError"), (ids[3], 1, None)]
-    assert orders.rows("select msg_id, attempt, last_error from pgmq.receive('orders', 4, 60, 2)") == wanted
+    assert orders.rows("select msg_id, attempt, last_error from spanmq.receive('orders', 4, 60, 2)") == wanted
 
 
 def test_lease_of_the_policy_where_none_is_named(orders: Queue) -> None:
     orders.send(2)
     orders.policy('{"lease": 7000}')
     for call in ("receive('orders')", "receive('orders', 1, null, 2)"):
-        assert orders.rows(f"select vt - last_read_at > interval '6999 s' from pgmq.{call}") == [(True,)]
+        assert orders.rows(f"select vt - last_read_at > interval '6999 s' from {qualified(call)}") == [
+            (True,)
+        ]
 
 
-# Expiry. Messages say it in their headers; how the row gets into spanmq.expiry is sending's part.
+# Expiry. Messages say it in their headers; how the row gets into spanmq_core.expiry is sending's part.
 
 
 def expiring(orders: Queue, n: int) -> list[int]:
     """Send messages that have expired since."""
     rows = orders.rows(
-        "select * from pgmq.send_messages('orders', array(select to_jsonb(i) from generate_series(1, %s) i),"
+        "select * from spanmq.send_messages('orders', array(select to_jsonb(i) from generate_series(1, %s) i),"
         " expires_in => 60)",
         n,
     )
-    orders.rows("update spanmq.expiry set expires_at = clock_timestamp() - interval '1 s'")
+    orders.rows("update spanmq_core.expiry set expires_at = clock_timestamp() - interval '1 s'")
     return [message_id for (message_id,) in rows]
 
 
@@ -145,28 +150,28 @@ def test_expired_message_is_never_delivered(orders: Queue, call: str, drops: boo
     orders.policy(f'{{"drop_expired": {str(drops).lower()}}}')
     ids = expiring(orders, 7)
     later = orders.send(2)
-    assert orders.rows(f"select msg_id from pgmq.{call}") == [(each,) for each in later]
+    assert orders.rows(f"select msg_id from {qualified(call)}") == [(each,) for each in later]
     assert orders.dead() == ([] if drops else ids)
     assert orders.statuses(ids[:1]) == ["unknown" if drops else "dead"]
-    assert orders.value("select count(*) from spanmq.expiry") == 0
+    assert orders.value("select count(*) from spanmq_core.expiry") == 0
     if not drops:
-        found = orders.rows("select distinct category, attempts from spanmq.dead_letter")
+        found = orders.rows("select distinct category, attempts from spanmq_core.dead_letter")
         assert found == [("EXPIRED", 0)]
 
 
 def test_maintain_takes_what_expired_but_not_what_is_in_work(orders: Queue) -> None:
     ids = expiring(orders, 1)
-    orders.rows("update spanmq.expiry set expires_at = clock_timestamp() + interval '1 hour'")
+    orders.rows("update spanmq_core.expiry set expires_at = clock_timestamp() + interval '1 hour'")
     lease, held = orders.receive()
     assert held == ids
     delayed = orders.rows(
-        "select * from pgmq.send_messages('orders', array['1', '2']::jsonb[], delay => 600, expires_in => 60)"
+        "select * from spanmq.send_messages('orders', array['1', '2']::jsonb[], delay => 600, expires_in => 60)"
     )
     orders.rows("select pgmq.delete('orders', %s::bigint)", delayed[1][0])
-    orders.rows("update spanmq.expiry set expires_at = clock_timestamp() - interval '1 s'")
-    orders.rows("select pgmq.maintain()")
+    orders.rows("update spanmq_core.expiry set expires_at = clock_timestamp() - interval '1 s'")
+    orders.rows("select spanmq.maintain()")
     assert orders.dead() == [delayed[0][0]]
-    assert orders.rows("select msg_id from spanmq.expiry") == [(ids[0],)], "the deleted one's row went"
+    assert orders.rows("select msg_id from spanmq_core.expiry") == [(ids[0],)], "the deleted one's row went"
     assert orders.settle("nack", lease, ids, "x", None, 0) == {ids[0]: "retrying"}
     assert orders.receive() == (0, [])
     assert orders.dead() == [ids[0], delayed[0][0]]
@@ -174,23 +179,25 @@ def test_maintain_takes_what_expired_but_not_what_is_in_work(orders: Queue) -> N
 
 def test_maintain_takes_what_expired_in_a_lease_that_ran_out(orders: Queue) -> None:
     ids = expiring(orders, 5)
-    orders.rows("update spanmq.expiry set expires_at = clock_timestamp() + interval '1 hour'")
+    orders.rows("update spanmq_core.expiry set expires_at = clock_timestamp() + interval '1 hour'")
     assert crash(orders) == ids
-    orders.rows("update spanmq.expiry set expires_at = clock_timestamp() where msg_id = %s", ids[2])
-    orders.rows("select pgmq.maintain()")
+    orders.rows("update spanmq_core.expiry set expires_at = clock_timestamp() where msg_id = %s", ids[2])
+    orders.rows("select spanmq.maintain()")
     assert orders.dead() == [ids[2]]
     assert orders.receive()[1] == [*ids[:2], *ids[3:]]
 
 
 def test_what_expired_behind_much_that_is_in_work_has_its_turn(orders: Queue) -> None:
     held = expiring(orders, 6)
-    orders.rows("update spanmq.expiry set expires_at = clock_timestamp() + interval '1 hour'")
+    orders.rows("update spanmq_core.expiry set expires_at = clock_timestamp() + interval '1 hour'")
     lease, received = orders.receive()
     assert received == held
     (free,) = expiring(orders, 1)
-    orders.rows("update spanmq.expiry set expires_at = clock_timestamp() - interval '1 hour'")
+    orders.rows("update spanmq_core.expiry set expires_at = clock_timestamp() - interval '1 hour'")
     # Two at a time, and its second is over at once.
-    expire = "select spanmq.expire(q, clock_timestamp() - interval '2 seconds', 2) from spanmq.queue q"
+    expire = (
+        "select spanmq_core.expire(q, clock_timestamp() - interval '2 seconds', 2) from spanmq_core.queue q"
+    )
     assert [orders.value(expire) for _ in range(4)] == [0, 0, 0, 1]
     assert orders.dead() == [free]
     # Round again: what came back meanwhile, at the left.
@@ -206,10 +213,12 @@ def test_maintain_gives_up_what_is_shown_after_its_last_attempt(orders: Queue, l
     assert orders.receive()[1] == ids
     orders.rows("select pgmq.set_vt('orders', %s::bigint, %s)", ids[1], 1 if later else 0)
     if later:
-        orders.rows("update spanmq.held set vt = clock_timestamp() where lease_id = 0")
+        orders.rows("update spanmq_core.held set vt = clock_timestamp() where lease_id = 0")
     orders.send(2)
-    orders.rows("select pgmq.maintain()")
-    assert orders.rows("select msg_id, error_class from spanmq.dead_letter") == [(ids[1], "NoAttemptLeft")]
+    orders.rows("select spanmq.maintain()")
+    assert orders.rows("select msg_id, error_class from spanmq_core.dead_letter") == [
+        (ids[1], "NoAttemptLeft")
+    ]
 
 
 def test_the_look_for_spent_messages_goes_on_where_it_ended(orders: Queue) -> None:
@@ -217,17 +226,17 @@ def test_the_look_for_spent_messages_goes_on_where_it_ended(orders: Queue) -> No
     orders.rows("select pgmq.send('orders', '1') from generate_series(1, 1500)")
     shown = orders.value("select max(msg_id) from pgmq.q_orders")
     orders.rows("select pgmq.set_vt('orders', id, 0) from generate_series(1, 1500) id")
-    orders.rows("update spanmq.held set attempts = 1 where lo = %s", shown)
-    orders.rows("select pgmq.maintain()")
+    orders.rows("update spanmq_core.held set attempts = 1 where lo = %s", shown)
+    orders.rows("select spanmq.maintain()")
     assert orders.dead() == []
-    orders.rows("select pgmq.maintain()")
+    orders.rows("select spanmq.maintain()")
     assert orders.dead() == [shown]
-    assert orders.value("select spent_to from spanmq.upkeep") == 0
+    assert orders.value("select spent_to from spanmq_core.upkeep") == 0
 
 
 def test_messages_with_attempts_of_their_own_are_given_up_by_themselves(orders: Queue) -> None:
     rows = orders.rows(
-        "select * from pgmq.send_messages('orders', array['1', '2']::jsonb[], max_attempts => 1)"
+        "select * from spanmq.send_messages('orders', array['1', '2']::jsonb[], max_attempts => 1)"
     )
     once = [message_id for (message_id,) in rows]
     endless = orders.send(2)
@@ -269,11 +278,11 @@ def test_newer_message_of_a_group_does_not_pass_one_whose_lease_ran_out(orders: 
     (other,) = orders.send(1, '{"x-pgmq-group": "b"}')
     (late,) = orders.send(1, '{"x-pgmq-group": "a"}')
     leases = {ids[0]: lease for lease, ids in (orders.receive(1), orders.receive(1))}
-    orders.rows("update spanmq.held set vt = clock_timestamp() where lease_id = %s", leases[late])
+    orders.rows("update spanmq_core.held set vt = clock_timestamp() where lease_id = %s", leases[late])
     orders.settle("release", leases[other], [other])
     (newer,) = orders.send(1, '{"x-pgmq-group": "a"}')
     # What is from no lease is delivered apart from what is from one, whichever group comes first.
-    found = [each for _ in range(3) for (each,) in orders.rows(f"select msg_id from pgmq.{mode}")]
+    found = [each for _ in range(3) for (each,) in orders.rows(f"select msg_id from {qualified(mode)}")]
     assert sorted(found) == [other, late]
     assert newer in orders.left()
 
@@ -287,7 +296,7 @@ def test_message_that_set_vt_shows_again_has_no_more_attempts_than_others(
     orders: Queue, call: str, own: bool
 ) -> None:
     if own:
-        orders.rows("select pgmq.send_messages('orders', array['1', '2']::jsonb[], max_attempts => 2)")
+        orders.rows("select spanmq.send_messages('orders', array['1', '2']::jsonb[], max_attempts => 2)")
         ids = orders.left()
     else:
         orders.policy('{"max_attempts": 2}')
@@ -296,14 +305,16 @@ def test_message_that_set_vt_shows_again_has_no_more_attempts_than_others(
         assert orders.receive()[1] == ids
         orders.show(ids)
     (later,) = orders.send(1)
-    assert orders.rows(f"select msg_id from pgmq.{call}") == [(later,)]
-    found = orders.rows("select msg_id, category, error_class, attempts from spanmq.dead_letter order by 1")
+    assert orders.rows(f"select msg_id from {qualified(call)}") == [(later,)]
+    found = orders.rows(
+        "select msg_id, category, error_class, attempts from spanmq_core.dead_letter order by 1"
+    )
     assert found == [(each, "UNKNOWN", "NoAttemptLeft", 2) for each in ids]
 
 
 def test_category_with_more_attempts_than_the_queue_keeps_them(orders: Queue) -> None:
     orders.policy('{"max_attempts": 1}')
-    orders.rows("select pgmq.set_category_policy('orders', 'TRANSIENT', '{\"max_attempts\": 3}')")
+    orders.rows("select spanmq.set_category_policy('orders', 'TRANSIENT', '{\"max_attempts\": 3}')")
     ids = orders.send(3)
     lease, held = orders.receive()
     for outcome in ("retrying", "retrying", "dead"):
@@ -324,11 +335,11 @@ def test_claim_that_buries_the_head_of_a_group_gives_nothing_behind_it(
     blue = '{"x-pgmq-group": "blue"}'
     if death == "expired":
         first = orders.value(
-            "select * from pgmq.send_messages('orders', array['1']::jsonb[], array[%s]::jsonb[],"
+            "select * from spanmq.send_messages('orders', array['1']::jsonb[], array[%s]::jsonb[],"
             " expires_in => 60)",
             blue,
         )
-        orders.rows("update spanmq.expiry set expires_at = clock_timestamp() - interval '1 s'")
+        orders.rows("update spanmq_core.expiry set expires_at = clock_timestamp() - interval '1 s'")
     else:
         (first,) = orders.send(1, blue)
         if death == "lost":
@@ -338,13 +349,13 @@ def test_claim_that_buries_the_head_of_a_group_gives_nothing_behind_it(
             orders.show([first])
     behind = orders.send(3, blue)
     other = orders.send(2, '{"x-pgmq-group": "red"}')
-    assert [each for (each,) in orders.rows(f"select msg_id from pgmq.{call}")] == other
+    assert [each for (each,) in orders.rows(f"select msg_id from {qualified(call)}")] == other
     assert orders.dead() == [first]
     assert orders.rows("select msg_id, read_ct from pgmq.q_orders where not msg_id = any (%s)", other) == [
         (each, 0) for each in behind
     ]
     assert orders.receive()[1] == [], "the group waits"
-    orders.rows("select pgmq.purge_dead_letters('orders')")
+    orders.rows("select spanmq.purge_dead_letters('orders')")
     assert orders.receive()[1] == behind
 
 
@@ -356,12 +367,12 @@ def test_what_stands_before_a_dead_letter_of_its_group_goes_on(orders: Queue, dr
     ids = [
         each
         for (each,) in orders.rows(
-            "select * from pgmq.send_messages('orders', array['1', '2', '3', '4', '5']::jsonb[],"
+            "select * from spanmq.send_messages('orders', array['1', '2', '3', '4', '5']::jsonb[],"
             ' array_fill(\'{"x-pgmq-group": "blue"}\'::jsonb, array[5]), expires_in => 60)'
         )
     ]
     orders.rows(
-        "update spanmq.expiry set expires_at = clock_timestamp() - interval '1 s' where msg_id = any (%s)",
+        "update spanmq_core.expiry set expires_at = clock_timestamp() - interval '1 s' where msg_id = any (%s)",
         [ids[1], ids[3]],
     )
     lease, held = orders.receive()
@@ -376,16 +387,18 @@ def test_what_stands_before_a_dead_letter_of_its_group_goes_on(orders: Queue, dr
 
 def test_maintain_goes_on_past_what_is_expired_and_in_work(orders: Queue) -> None:
     ids = expiring(orders, 1100)
-    orders.rows("update spanmq.expiry set expires_at = clock_timestamp() + interval '1 hour'")
+    orders.rows("update spanmq_core.expiry set expires_at = clock_timestamp() + interval '1 hour'")
     _, held = orders.receive(1050, 36_000)
     assert held == ids[:1050]
-    orders.rows("update spanmq.expiry set expires_at = clock_timestamp() - interval '1 s'")
+    orders.rows("update spanmq_core.expiry set expires_at = clock_timestamp() - interval '1 s'")
     # What maintain() does, without an end to its second.
-    expire = "select spanmq.expire(q, clock_timestamp() + interval '1 hour', 1000) from spanmq.queue q"
+    expire = (
+        "select spanmq_core.expire(q, clock_timestamp() + interval '1 hour', 1000) from spanmq_core.queue q"
+    )
     assert orders.value(expire) == 50
-    orders.rows("select pgmq.maintain()")
+    orders.rows("select spanmq.maintain()")
     assert orders.dead() == ids[1050:]
-    assert orders.value("select count(*) from spanmq.expiry") == 1050
+    assert orders.value("select count(*) from spanmq_core.expiry") == 1050
 
 
 @pytest.mark.parametrize("call", ["receive('orders', 10, 30)", "pop('orders', 10)"])
@@ -393,8 +406,8 @@ def test_group_whose_head_died_of_a_lease_that_held_it_all_waits(orders: Queue, 
     orders.policy('{"ordered": true, "dead_letter_blocks_group": true, "max_attempts": 1}')
     ids = orders.send(4, '{"x-pgmq-group": "blue"}')
     assert crash(orders, 10) == ids
-    assert orders.rows(f"select msg_id from pgmq.{call}") == []
+    assert orders.rows(f"select msg_id from {qualified(call)}") == []
     assert orders.dead() == ids[:1]
     assert orders.left() == ids[1:]
-    orders.rows("select pgmq.redrive('orders', delay => 0)")
+    orders.rows("select spanmq.redrive('orders', delay => 0)")
     assert orders.receive()[1] == ids[:1], "the others may kill, too: singly"

@@ -8,7 +8,7 @@ from psycopg import Connection
 
 
 def ahead(connection: Connection[Any]) -> float | None:
-    row = connection.execute("select pgmq.look_ahead('JOBS')").fetchone()
+    row = connection.execute("select spanmq.look_ahead('JOBS')").fetchone()
     assert row is not None
     return None if row[0] is None else float(row[0])
 
@@ -19,7 +19,7 @@ def send(connection: Connection[Any], delay: float = 0) -> None:
 
 
 def receive(connection: Connection[Any], lease: float) -> list[tuple[int, int]]:
-    text = "select msg_id, lease_id from pgmq.receive('jobs', 1, %s)"
+    text = "select msg_id, lease_id from spanmq.receive('jobs', 1, %s)"
     return connection.execute(text.encode(), [lease]).fetchall()
 
 
@@ -35,7 +35,7 @@ def test_the_first_of_delay_backoff_and_lease_is_told(jobs: Connection[Any]) -> 
     assert 800 < (ahead(jobs) or 0) <= 900
     send(jobs, 700)
     assert 600 < (ahead(jobs) or 0) <= 700
-    jobs.execute("select pgmq.nack('jobs', %s, %s, retry_in => 500)", [lease, [message]])
+    jobs.execute("select spanmq.nack('jobs', %s, %s, retry_in => 500)", [lease, [message]])
     assert 400 < (ahead(jobs) or 0) <= 500
 
 
@@ -50,7 +50,7 @@ def test_what_came_back_before_is_passed_over(jobs: Connection[Any]) -> None:
 def test_rate_limit_tells_when_it_lets_the_next_one_through(jobs: Connection[Any]) -> None:
     for _ in range(3):
         send(jobs)
-    jobs.execute("""select pgmq.set_policy('jobs', '{"rate_limit": 0.001, "rate_burst": 2}')""")
+    jobs.execute("""select spanmq.set_policy('jobs', '{"rate_limit": 0.001, "rate_burst": 2}')""")
     assert ahead(jobs) is None
     assert len(receive(jobs, 9000)) == 1
     assert 8900 < (ahead(jobs) or 0) <= 9000
@@ -63,7 +63,7 @@ def test_rate_limit_tells_when_it_lets_the_next_one_through(jobs: Connection[Any
 
 def test_unknown_queue_is_said(jobs: Connection[Any]) -> None:
     with pytest.raises(psycopg.errors.UndefinedTable, match="nothing"):
-        jobs.execute("select pgmq.look_ahead('nothing')")
+        jobs.execute("select spanmq.look_ahead('nothing')")
 
 
 def test_many_are_asked_for_at_once_and_of_what_is_gone_nothing_is_known(jobs: Connection[Any]) -> None:
@@ -72,8 +72,8 @@ def test_many_are_asked_for_at_once_and_of_what_is_gone_nothing_is_known(jobs: C
     jobs.execute("select pgmq.send('others', '1', clock_timestamp() + interval '500 s')")
     jobs.execute("create role looker")
     for queue in ("jobs", "others"):
-        jobs.execute("select pgmq.grant_queue('looker', %s, 'receive')", [queue])
-    text = "select pgmq.look_ahead(array['others', 'nothing', 'JOBS', 'hidden', '', null])"
+        jobs.execute("select spanmq.grant_queue('looker', %s, 'receive')", [queue])
+    text = "select spanmq.look_ahead(array['others', 'nothing', 'JOBS', 'hidden', '', null])"
     jobs.execute("set role looker")
     row = jobs.execute(text.encode()).fetchone()
     jobs.execute("reset role")

@@ -7,8 +7,8 @@ from psycopg import Connection, sql
 
 CLAIMS = {
     "read": "pgmq.read('orders', 60, %s)",
-    "receive": "pgmq.receive('orders', %s, 60)",
-    "receive in slots": "pgmq.receive('orders', %s, 60, 2)",
+    "receive": "spanmq.receive('orders', %s, 60)",
+    "receive in slots": "spanmq.receive('orders', %s, 60, 2)",
     "pop": "pgmq.pop('orders', %s)",
     "read_grouped": "pgmq.read_grouped('orders', 60, %s)",
     "read_grouped_rr": "pgmq.read_grouped_rr('orders', 60, %s)",
@@ -16,8 +16,8 @@ CLAIMS = {
 }
 KINDS = {
     "plain": "select pgmq.create('orders')",
-    "limited": "select pgmq.create('orders'), pgmq.set_policy('orders', '{\"max_attempts\": 3}')",
-    "ordered": "select pgmq.create('orders'), pgmq.set_policy('orders', '{\"ordered\": true}')",
+    "limited": "select pgmq.create('orders'), spanmq.set_policy('orders', '{\"max_attempts\": 3}')",
+    "ordered": "select pgmq.create('orders'), spanmq.set_policy('orders', '{\"ordered\": true}')",
 }
 MANY = 3_000
 
@@ -33,10 +33,12 @@ def send(connection: Connection[Any], n: int) -> None:
 
 def lose(connection: Connection[Any], *ranges: tuple[int, int]) -> None:
     for first, last in ranges:
-        row = connection.execute("select log_name from spanmq.segment order by lo limit 1").fetchone()
+        row = connection.execute("select log_name from spanmq_core.segment order by lo limit 1").fetchone()
         assert row is not None
         connection.execute(
-            sql.SQL("delete from {} where msg_id between %s and %s").format(sql.Identifier("spanmq", row[0])),
+            sql.SQL("delete from {} where msg_id between %s and %s").format(
+                sql.Identifier("spanmq_core", row[0])
+            ),
             [first, last],
         )
 
@@ -47,7 +49,7 @@ def claim(connection: Connection[Any], name: str, n: int) -> list[Any]:
 
 
 def missing(connection: Connection[Any]) -> list[Any]:
-    rows = connection.execute("select msg_id from spanmq.missing order by 1").fetchall()
+    rows = connection.execute("select msg_id from spanmq_core.missing order by 1").fetchall()
     return [message_id for (message_id,) in rows]
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import Connection
+from tests.schemas import qualified
 
 # 47 bytes: the name of the index on its archive is cut.
 LONG = "l" * 47
@@ -17,7 +18,7 @@ PAIRS = (
 )
 RELATIONS = (
     "select relname from pg_class"
-    " where relnamespace in ('spanmq'::regnamespace, 'pgmq'::regnamespace) order by 1"
+    " where relnamespace in ('spanmq_core'::regnamespace, 'pgmq'::regnamespace) order by 1"
 )
 KINDS = (
     "create('{}')",
@@ -35,7 +36,7 @@ def names(connection: Connection[Any]) -> list[Any]:
 def refused(connection: Connection[Any], call: str) -> None:
     before = names(connection)
     with pytest.raises(psycopg.Error, match="can't be made: there is") as raised, connection.transaction():
-        connection.execute(f"select pgmq.{call}".encode())
+        connection.execute(f"select {qualified(call)}".encode())
     assert raised.value.sqlstate == "MQ001"
     assert names(connection) == before
 

@@ -5,6 +5,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import Connection
+from tests.schemas import qualified
 from tests.sql.queue import column, one
 
 
@@ -17,7 +18,7 @@ def orders(connection: Connection[Any]) -> Connection[Any]:
 
 
 def change(connection: Connection[Any], settings: str) -> None:
-    connection.execute("select pgmq.set_policy('orders', %s)", [settings])
+    connection.execute("select spanmq.set_policy('orders', %s)", [settings])
 
 
 def send(connection: Connection[Any], groups: str) -> list[int]:
@@ -32,7 +33,7 @@ def send(connection: Connection[Any], groups: str) -> list[int]:
     return [row[0] for row in rows]
 
 
-RECEIVE = "select msg_id from pgmq.receive('orders', %s, 30)"
+RECEIVE = "select msg_id from spanmq.receive('orders', %s, 30)"
 CLAIMS = [RECEIVE, "select msg_id from pgmq.read('orders', 30, %s)"]
 
 
@@ -74,7 +75,9 @@ def test_what_stands_behind_a_delayed_message_is_made_up_by_the_next_group(
 ) -> None:
     ids = send(orders, "aaabbb")
     column(orders, "select msg_id from pgmq.set_vt('orders', %s, 60)", ids[1])
-    claim = RECEIVE if function == "receive" else f"select msg_id from pgmq.{function}('orders', 30, %s)"
+    claim = (
+        RECEIVE if function == "receive" else f"select msg_id from {qualified(function)}('orders', 30, %s)"
+    )
     assert column(orders, claim, 3) == [ids[0], *ids[3:5]]
 
 
@@ -91,11 +94,11 @@ def test_as_much_comes_as_is_wanted_and_free(orders: Connection[Any], claim: str
 
 def test_what_all_has_left_and_nobody_has_swept_blocks_no_group(orders: Connection[Any]) -> None:
     ids = send(orders, "aaa")
-    (lease,) = set(column(orders, "select lease_id from pgmq.receive('orders', 2, 30)"))
-    column(orders, "select msg_id from pgmq.ack('orders', %s, %s)", lease, ids[:1])
+    (lease,) = set(column(orders, "select lease_id from spanmq.receive('orders', 2, 30)"))
+    column(orders, "select msg_id from spanmq.ack('orders', %s, %s)", lease, ids[:1])
     assert column(orders, RECEIVE, 1) == []
     # As a delete leaves it that met a settlement in its last instant.
-    orders.execute("insert into spanmq.done select queue_id, %s from spanmq.queue", [ids[1]])
+    orders.execute("insert into spanmq_core.done select queue_id, %s from spanmq_core.queue", [ids[1]])
     assert [*column(orders, RECEIVE, 1), *column(orders, RECEIVE, 1)] == ids[2:]
 
 
@@ -106,14 +109,14 @@ def test_what_came_back_is_given_though_a_delayed_message_stands_behind_it(
     ids = send(orders, "aaa")
     orders.execute("select pgmq.set_vt('orders', %s::bigint[], 3600)", [ids[1:]])
     # Its lease has run out.
-    assert column(orders, "select msg_id from pgmq.receive('orders', 1, -1)") == ids[:1]
+    assert column(orders, "select msg_id from spanmq.receive('orders', 1, -1)") == ids[:1]
     assert column(orders, claim, 10) == ids[:1]
     assert column(orders, claim, 10) == []
 
 
 def test_what_a_claim_has_taken_it_does_not_take_again(orders: Connection[Any]) -> None:
     ids = send(orders, "a" + 30 * "b")
-    assert column(orders, "select msg_id from pgmq.receive('orders', 20, 0)") == ids[:20]
+    assert column(orders, "select msg_id from spanmq.receive('orders', 20, 0)") == ids[:20]
 
 
 @pytest.mark.parametrize("most", [3, 7])
@@ -140,7 +143,7 @@ def test_a_conditional_read_of_an_ordered_queue_is_refused(orders: Connection[An
 
 def test_slots_share_an_ordered_claim(orders: Connection[Any]) -> None:
     ids = send(orders, "abcdef")
-    rows = orders.execute("select msg_id, slot from pgmq.receive('orders', 6, 30, 3)").fetchall()
+    rows = orders.execute("select msg_id, slot from spanmq.receive('orders', 6, 30, 3)").fetchall()
     assert sorted(row[0] for row in rows) == ids
     assert sorted(row[1] for row in rows) == [1, 1, 2, 2, 3, 3]
 
@@ -169,13 +172,13 @@ def test_nothing_comes_from_a_paused_queue_but_senders_go_on(orders: Connection[
 def test_message_that_kills_its_worker_is_found_soon(
     orders: Connection[Any], groups: str, place: int
 ) -> None:
-    orders.execute("""select pgmq.set_policy('orders', '{"max_attempts": 3}')""")
+    orders.execute("""select spanmq.set_policy('orders', '{"max_attempts": 3}')""")
     ids = send(orders, groups)
     starts = dict.fromkeys(ids, 0)
     deaths = 0
     for _ in range(100):
         # Of each batch the messages are started in turn; whoever starts that one dies, with all it has done.
-        got = orders.execute("select lease_id, msg_id from pgmq.receive('orders', 16, -1)").fetchall()
+        got = orders.execute("select lease_id, msg_id from spanmq.receive('orders', 16, -1)").fetchall()
         for _, each in got:
             starts[each] += 1
             if each == ids[place]:
@@ -185,9 +188,12 @@ def test_message_that_kills_its_worker_is_found_soon(
             if not got and one(orders, "select count(*) from pgmq.q_orders") == 0:
                 break
             column(
-                orders, "select msg_id from pgmq.ack('orders', %s, %s)", got[0][0], [each for _, each in got]
+                orders,
+                "select msg_id from spanmq.ack('orders', %s, %s)",
+                got[0][0],
+                [each for _, each in got],
             )
-    assert one(orders, "select array_agg(msg_id) from spanmq.dead_letter") == [ids[place]]
+    assert one(orders, "select array_agg(msg_id) from spanmq_core.dead_letter") == [ids[place]]
     assert deaths <= 4
     assert max(count for each, count in starts.items() if each != ids[place]) <= 2
 
@@ -196,12 +202,12 @@ def test_group_that_only_came_back_has_its_turn(orders: Connection[Any]) -> None
     # More runs of one blocked group became visible before it than a claim looks at.
     for group, n in (("a", 2000), ("b", 1)):
         ids = send(orders, group * n)
-        (lease,) = set(column(orders, "select lease_id from pgmq.receive('orders', %s)", n))
-        column(orders, "select msg_id from pgmq.release('orders', %s, %s)", lease, ids[-1:])
+        (lease,) = set(column(orders, "select lease_id from spanmq.receive('orders', %s)", n))
+        column(orders, "select msg_id from spanmq.release('orders', %s, %s)", lease, ids[-1:])
         if n > 1:
             column(orders, "select msg_id from pgmq.set_vt('orders', %s::bigint[], 0)", ids[1:])
     assert (
-        column(orders, "select msg_id from pgmq.receive('orders', 1)")
-        + column(orders, "select msg_id from pgmq.receive('orders', 1)")
+        column(orders, "select msg_id from spanmq.receive('orders', 1)")
+        + column(orders, "select msg_id from spanmq.receive('orders', 1)")
         == ids
     )

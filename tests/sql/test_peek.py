@@ -33,5 +33,7 @@ def test_peek_shows_what_the_view_shows(connection: Connection[Any]) -> None:
     assert ids[0] < 16384 < ids[-1]
     for after in (-1, 0, ids[0] - 1, ids[0], ids[100], ids[200] + 1, ids[-2], ids[-1], 1 << 62):
         for quantity in (0, 1, 7, 300, 100_000):
-            rows = connection.execute("select * from pgmq.peek('jobs', %s, %s)", [quantity, after]).fetchall()
+            rows = connection.execute(
+                "select * from spanmq.peek('jobs', %s, %s)", [quantity, after]
+            ).fetchall()
             assert rows == [row for row in expected if row[0] > after][:quantity]

@@ -51,7 +51,7 @@ def test_failed_run_tells_why(client: Client) -> None:
 
 def test_run_that_is_not_heard_of_is_lost(client: Client, connection: Connection[Any]) -> None:
     run_id = client.begin_pipeline_run("export", "orders")
-    connection.execute("update spanmq.pipeline_run set seen_at = seen_at - interval '3 minutes'")
+    connection.execute("update spanmq_core.pipeline_run set seen_at = seen_at - interval '3 minutes'")
     assert client.list_pipeline_runs()[0].state == "lost"
     # It was only slow.
     client.note_pipeline_run(run_id)
@@ -70,8 +70,8 @@ def test_thousand_runs_of_a_queue_are_kept(client: Client, connection: Connectio
     other = client.begin_pipeline_run("report")
     client.begin_pipeline_run("export", "orders")
     connection.execute(
-        "insert into spanmq.pipeline_run (job, queue_id, begun_by) "
-        "select 'export', queue_id, current_user from spanmq.queue, generate_series(1, 1005)"
+        "insert into spanmq_core.pipeline_run (job, queue_id, begun_by) "
+        "select 'export', queue_id, current_user from spanmq_core.queue, generate_series(1, 1005)"
     )
     newest = client.begin_pipeline_run("export", "orders")
     kept = client.list_pipeline_runs("orders", quantity=5_000)

@@ -37,12 +37,12 @@ def orders(connection: Connection[Any]) -> Connection[Any]:
 
 
 def policy(connection: Connection[Any]) -> Any:
-    row = connection.execute("select pgmq.get_policy('orders')").fetchone()
+    row = connection.execute("select spanmq.get_policy('orders')").fetchone()
     return None if row is None else row[0]
 
 
 def change(connection: Connection[Any], settings: str) -> None:
-    connection.execute("select pgmq.set_policy('orders', %s::jsonb)", [settings])
+    connection.execute("select spanmq.set_policy('orders', %s::jsonb)", [settings])
 
 
 def test_queue_without_a_policy_has_the_defaults(orders: Connection[Any]) -> None:
@@ -133,16 +133,16 @@ def test_refusal_names_the_setting_its_range_and_the_value(
 
 
 def test_each_setting_has_a_range_that_errors_name(orders: Connection[Any]) -> None:
-    ranges = {name: orders.execute("select spanmq.range_of(%s)", [name]).fetchone() for name in DEFAULTS}
+    ranges = {name: orders.execute("select spanmq_core.range_of(%s)", [name]).fetchone() for name in DEFAULTS}
     switches = {name for name, value in DEFAULTS.items() if isinstance(value, bool)}
     assert {name for name, text in ranges.items() if text == ("true or false",)} == switches
 
 
 def test_policy_of_no_queue(connection: Connection[Any]) -> None:
     with pytest.raises(psycopg.errors.UndefinedTable), connection.transaction():
-        connection.execute("select pgmq.get_policy('nothing')")
+        connection.execute("select spanmq.get_policy('nothing')")
     with pytest.raises(psycopg.errors.UndefinedTable), connection.transaction():
-        connection.execute("select pgmq.set_policy('nothing', '{}')")
+        connection.execute("select spanmq.set_policy('nothing', '{}')")
 
 
 def test_policy_goes_with_its_queue(orders: Connection[Any]) -> None:

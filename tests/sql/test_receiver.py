@@ -21,7 +21,7 @@ class Reader:
     def __init__(self, connection: Connection, receiver: str | None = None, label: str | None = None) -> None:
         self.connection = connection
         row = connection.execute(
-            "select receiver_id, incarnation, settled from pgmq.receiver_open('orders', %s, %s)",
+            "select receiver_id, incarnation, settled from spanmq.receiver_open('orders', %s, %s)",
             [receiver, label],
         ).fetchone()
         assert row is not None
@@ -29,7 +29,7 @@ class Reader:
 
     def claim(self, settled: int, quantity: int = 1000, last_id: int | None = None) -> int:
         row = self.connection.execute(
-            "select pgmq.receiver_claim('orders', %s, %s, %s, %s, %s)",
+            "select spanmq.receiver_claim('orders', %s, %s, %s, %s, %s)",
             [self.receiver, self.incarnation, settled, quantity, last_id],
         ).fetchone()
         assert row is not None
@@ -37,7 +37,7 @@ class Reader:
 
     def ranges(self, after: int, batch: int, *, fail: bool = True) -> list[tuple[int, int, int]]:
         return self.connection.execute(
-            "select * from pgmq.receiver_ranges('orders', %s, %s, %s, %s, %s)",
+            "select * from spanmq.receiver_ranges('orders', %s, %s, %s, %s, %s)",
             [self.receiver, self.incarnation, after, batch, fail],
         ).fetchall()
 
@@ -231,7 +231,7 @@ def test_gaps_and_attempts_stay_with_their_messages(client: Client, connection: 
 
 def test_receiver_of_another_queue_is_refused(client: Client, connection: Connection) -> None:
     client.create_queue("others")
-    row = connection.execute("select receiver_id from pgmq.receiver_open('others')").fetchone()
+    row = connection.execute("select receiver_id from spanmq.receiver_open('others')").fetchone()
     assert row is not None
     fails(connection, "MQ051", lambda: Reader(connection, row[0]))
 
@@ -266,7 +266,7 @@ def test_segment_stays_until_a_later_batch_is_settled(database: str) -> None:
         keep_house(race)
         assert first_segments(own) == 1
         assert reader.ranges(0, 1) == [(16101, 16300, 1)]
-        assert own.execute("select count(*) from spanmq.log_2 where msg_id < 16301").fetchone() == (200,)
+        assert own.execute("select count(*) from spanmq_core.log_2 where msg_id < 16301").fetchone() == (200,)
         assert reader.claim(2) == 2
         keep_house(race)
         assert first_segments(own) == 0
@@ -275,7 +275,7 @@ def test_segment_stays_until_a_later_batch_is_settled(database: str) -> None:
 def first_segments(connection: Connection) -> int:
     """Count the first segment of `orders`, if it is there and not truncated."""
     row = connection.execute(
-        "select count(*) from spanmq.segment s join spanmq.queue q using (queue_id)"
+        "select count(*) from spanmq_core.segment s join spanmq_core.queue q using (queue_id)"
         " where q.name = 'orders' and s.lo = 0 and s.state = 'open'"
     ).fetchone()
     assert row is not None
@@ -285,7 +285,7 @@ def first_segments(connection: Connection) -> int:
 def keep_house(race: Race) -> None:
     # A call that only notes something for the next one says nothing.
     for _ in range(40):
-        race.main.rows("select * from pgmq.maintain()")
+        race.main.rows("select * from spanmq.maintain()")
         race.wait_for_other_databases()
 
 

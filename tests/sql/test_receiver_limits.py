@@ -8,7 +8,7 @@ from tests.sql.queue import column
 
 
 def change(connection: Connection[Any], settings: str) -> None:
-    connection.execute("select pgmq.set_policy('jobs', %s)", [settings])
+    connection.execute("select spanmq.set_policy('jobs', %s)", [settings])
 
 
 def send(connection: Connection[Any], n: int, group: str = "null") -> list[int]:
@@ -22,7 +22,7 @@ def send(connection: Connection[Any], n: int, group: str = "null") -> list[int]:
 
 
 def receive(connection: Connection[Any], quantity: int, lease: float = 30) -> list[int]:
-    return column(connection, "select msg_id from pgmq.receive('jobs', %s, %s)", quantity, lease)
+    return column(connection, "select msg_id from spanmq.receive('jobs', %s, %s)", quantity, lease)
 
 
 def delete(connection: Connection[Any], ids: list[int]) -> None:
@@ -71,7 +71,7 @@ def test_no_group_has_more_in_flight_than_its_limit(jobs: Connection[Any]) -> No
 
 def by_age(connection: Connection[Any], wanted: bool) -> None:
     """Let the next claim go by the age of groups alone, or by turn too."""
-    [queue] = column(connection, "select queue_id from spanmq.queue where name = 'jobs'")
+    [queue] = column(connection, "select queue_id from spanmq_core.queue where name = 'jobs'")
     connection.execute("select set_config(%s, %s, false)", [f"spanmq.turn_{queue}", "0" if wanted else "1"])
 
 
@@ -188,9 +188,9 @@ def test_tokens_come_with_time(jobs: Connection[Any]) -> None:
     assert receive(jobs, 10) == ids[:5]
     # The bucket would have been full so much earlier: as if four seconds had passed.
     jobs.execute(
-        "select setval(('spanmq.rate_' || queue_id)::regclass,"
-        " pg_sequence_last_value(('spanmq.rate_' || queue_id)::regclass) - 2000000000)"
-        " from spanmq.queue where name = 'jobs'"
+        "select setval(('spanmq_core.rate_' || queue_id)::regclass,"
+        " pg_sequence_last_value(('spanmq_core.rate_' || queue_id)::regclass) - 2000000000)"
+        " from spanmq_core.queue where name = 'jobs'"
     )
     assert len(receive(jobs, 10)) in (4, 5)
 
@@ -204,7 +204,7 @@ def test_a_queue_with_a_rate_limit_is_dropped_whole(jobs: Connection[Any]) -> No
 def send_with(connection: Connection[Any], priority: int, n: int = 1) -> list[int]:
     return column(
         connection,
-        "select pgmq.send_messages('jobs', array_fill('1'::jsonb, array[%s::int]), priority => %s)",
+        "select spanmq.send_messages('jobs', array_fill('1'::jsonb, array[%s::int]), priority => %s)",
         n,
         priority,
     )
@@ -228,12 +228,12 @@ def test_messages_of_a_call_come_by_priority_and_then_by_id(jobs: Connection[Any
     six = send_with(jobs, 6)
     more = send_with(jobs, 4)
     rows = jobs.execute(
-        "select msg_id, slot, lease_id from pgmq.receive('jobs', 9, 60, %s)", [slots]
+        "select msg_id, slot, lease_id from spanmq.receive('jobs', 9, 60, %s)", [slots]
     ).fetchall()
     assert [row[0] for row in rows] == [*six, *four, *more, *low]
     assert [row[1] for row in rows] == [{1: 1, 2: n // 3 + 1, 7: n + 1}[slots] for n in range(6)]
     outcomes = column(
-        jobs, "select outcome from pgmq.ack('jobs', %s, %s)", rows[0][2], [row[0] for row in rows]
+        jobs, "select outcome from spanmq.ack('jobs', %s, %s)", rows[0][2], [row[0] for row in rows]
     )
     assert outcomes == ["acked"] * 6
 
@@ -247,10 +247,8 @@ def test_order_of_groups_counts_more_than_priority(jobs: Connection[Any]) -> Non
 def test_waiting_weighs_levels(jobs: Connection[Any]) -> None:
     low = send(jobs, 2)
     high = send_with(jobs, 3, 2)
-    queue_id = column(jobs, "select queue_id from spanmq.queue where name = 'jobs'")[0]
-    older = (
-        f"update spanmq.log_{queue_id} set enqueued_at = enqueued_at - %s * interval '1 s' where msg_id <= 2"
-    )
+    queue_id = column(jobs, "select queue_id from spanmq_core.queue where name = 'jobs'")[0]
+    older = f"update spanmq_core.log_{queue_id} set enqueued_at = enqueued_at - %s * interval '1 s' where msg_id <= 2"
     jobs.execute(older.encode(), [150])
     assert receive(jobs, 1) == high[:1]
     jobs.execute(older.encode(), [40])

@@ -2,11 +2,12 @@
 
 import psycopg
 import pytest
+from tests.schemas import qualified
 from tests.sql.race.sessions import Race, Session, side_by_side
 
 BURY = (
-    "select spanmq.bury(q, spanmq.take_out(q.queue_id, %s, null), clock_timestamp(),"
-    " ('PERMANENT', 'boom', null, null, null)::spanmq.reason) from spanmq.queue q where q.name = %s"
+    "select spanmq_core.bury(q, spanmq_core.take_out(q.queue_id, %s, null), clock_timestamp(),"
+    " ('PERMANENT', 'boom', null, null, null)::spanmq_core.reason) from spanmq_core.queue q where q.name = %s"
 )
 
 
@@ -25,18 +26,18 @@ def send(race: Race, groups: list[str | None]) -> list[int]:
 
 
 def redrive(session: Session, more: str = "delay => 0") -> list[int]:
-    return session.column(f"select msg_id from pgmq.redrive('jobs', {more})")
+    return session.column(f"select msg_id from spanmq.redrive('jobs', {more})")
 
 
 def received(race: Race, qty: int = 1000) -> list[int]:
-    return race.main.column("select msg_id from pgmq.receive('jobs', %s)", qty)
+    return race.main.column("select msg_id from spanmq.receive('jobs', %s)", qty)
 
 
 def maintain(race: Race, until: str) -> None:
     """Keep house until this has been done."""
     done: list[str] = []
     for _ in range(50):
-        done += race.main.column("select action from pgmq.maintain()")
+        done += race.main.column("select action from spanmq.maintain()")
         race.wait_for_other_databases()
         if until in done:
             return
@@ -45,7 +46,7 @@ def maintain(race: Race, until: str) -> None:
 
 def pass_segment(race: Race) -> None:
     """Let the ids pass the end of the first segment."""
-    race.main.value("select setval(ids, 40000) from spanmq.queue")
+    race.main.value("select setval(ids, 40000) from spanmq_core.queue")
     race.main.value("select pgmq.send('jobs', '\"late\"')")
 
 
@@ -56,8 +57,8 @@ def test_redriven_message_is_the_same_one_with_its_attempts_anew(race: Race) -> 
     kill(race, [id_])
     assert redrive(race.main) == [id_]
     assert race.main.rows("select msg_id, enqueued_at, message, headers from pgmq.q_jobs") == before
-    assert race.main.rows("select msg_id, attempt from pgmq.receive('jobs', 10)") == [(id_, 1)]
-    marked = race.main.rows("select redriven_at is not null, redriven_as from spanmq.dead_letter")
+    assert race.main.rows("select msg_id, attempt from spanmq.receive('jobs', 10)") == [(id_, 1)]
+    marked = race.main.rows("select redriven_at is not null, redriven_as from spanmq_core.dead_letter")
     assert marked == [(True, id_)]
 
 
@@ -65,16 +66,16 @@ def test_redriven_message_is_the_same_one_with_its_attempts_anew(race: Race) -> 
 def test_redriven_message_can_be_received_at_once(race: Race, call: str) -> None:
     ids = send(race, [None])
     kill(race, ids)
-    race.main.rows(f"select pgmq.{call}")
-    assert race.main.column("select msg_id from pgmq.receive('jobs')") == ids
+    race.main.rows(f"select {qualified(call)}")
+    assert race.main.column("select msg_id from spanmq.receive('jobs')") == ids
 
 
 def test_rate_spreads_them_and_nothing_waits(race: Race) -> None:
     ids = send(race, [None] * 300)
     kill(race, ids)
-    planned = race.main.rows("select * from pgmq.redrive('jobs', rate => 10, delay => 5, dry_run => true)")
+    planned = race.main.rows("select * from spanmq.redrive('jobs', rate => 10, delay => 5, dry_run => true)")
     assert race.left() == []
-    done = race.main.rows("select * from pgmq.redrive('jobs', rate => 10, delay => 5)")
+    done = race.main.rows("select * from spanmq.redrive('jobs', rate => 10, delay => 5)")
     assert [id_ for id_, _ in planned] == [id_ for id_, _ in done] == ids
     seconds = [(at - done[0][1]).total_seconds() for _, at in done]
     assert seconds == pytest.approx([n / 10 for n in range(300)])
@@ -86,7 +87,7 @@ def test_dry_run_changes_nothing(race: Race) -> None:
     kill(race, ids)
     assert redrive(race.main, "dry_run => true, qty => 2") == ids[:2]
     assert race.left() == []
-    assert race.main.value("select n from pgmq.count_dead_letters('jobs')") == 3
+    assert race.main.value("select n from spanmq.count_dead_letters('jobs')") == 3
     assert redrive(race.main) == ids
 
 
@@ -109,7 +110,7 @@ def test_dead_letter_is_put_back_once_by_two_at_once(race: Race) -> None:
     assert redrive(first, "qty => 6") == ids[:6]
     # The second skips what the first is at, and is not held up.
     assert redrive(second) == ids[6:]
-    assert second.value("select pgmq.purge_dead_letters('jobs')") == 0
+    assert second.value("select spanmq.purge_dead_letters('jobs')") == 0
     first.commit()
     assert redrive(second) == []
     assert race.left() == ids
@@ -121,8 +122,8 @@ def test_one_message_is_put_back_by_who_comes_first(race: Race, fate: str) -> No
     kill(race, [id_])
     first, second = race.open(), race.open()
     first.begin()
-    first.value("select pgmq.redrive_message('jobs', %s)", id_)
-    later = second.later("select pgmq.redrive_message('jobs', %s)", id_)
+    first.value("select spanmq.redrive_message('jobs', %s)", id_)
+    later = second.later("select spanmq.redrive_message('jobs', %s)", id_)
     assert later.waits()
     first.end(fate)
     if fate == "commit":
@@ -132,7 +133,7 @@ def test_one_message_is_put_back_by_who_comes_first(race: Race, fate: str) -> No
     else:
         assert later.rows() == [(id_,)]
     assert race.left() == [id_]
-    assert race.main.column("select n from pgmq.count_dead_letters('jobs')") == []
+    assert race.main.column("select n from spanmq.count_dead_letters('jobs')") == []
 
 
 def test_many_at_once_put_each_back_once(race: Race) -> None:
@@ -165,14 +166,14 @@ def test_message_may_die_again_and_be_put_back_again(race: Race) -> None:
     for _ in range(3):
         kill(race, [id_])
         assert redrive(race.main) == [id_]
-    assert race.main.value("select count(*) from spanmq.dead_letter where redriven_as = %s", id_) == 3
+    assert race.main.value("select count(*) from spanmq_core.dead_letter where redriven_as = %s", id_) == 3
     assert received(race) == [id_]
 
 
 def test_repaired_message_has_the_new_body_and_its_place(race: Race) -> None:
     ids = send(race, ["g", "g", "g"])
     kill(race, ids[:2])
-    call = "select pgmq.redrive_message('jobs', %s, %s, %s, 0)"
+    call = "select spanmq.redrive_message('jobs', %s, %s, %s, 0)"
     assert race.main.value(call, ids[0], '{"repaired": 1}', '{"x-pgmq-group": "g", "by": "me"}') == ids[0]
     assert race.main.value(call, ids[1], "null", None) == ids[1]
     assert race.main.rows("select msg_id, message, headers from pgmq.read_grouped('jobs', 30, 9)") == [
@@ -197,12 +198,12 @@ def test_order_within_groups_is_kept(race: Race) -> None:
 def test_redriven_head_of_a_group_waits_for_what_is_in_work_and_all_behind_it_wait(
     race: Race, delay: int
 ) -> None:
-    race.main.rows("""select pgmq.set_policy('jobs', '{"ordered": true}')""")
+    race.main.rows("""select spanmq.set_policy('jobs', '{"ordered": true}')""")
     ids = send(race, ["a"] * 4)
-    receive = "select msg_id from pgmq.receive('jobs', %s)"
+    receive = "select msg_id from spanmq.receive('jobs', %s)"
     kill(race, ids[:1])
     # Its group went on without it.
-    ((lease, second),) = race.main.rows("select lease_id, msg_id from pgmq.receive('jobs', 1)")
+    ((lease, second),) = race.main.rows("select lease_id, msg_id from spanmq.receive('jobs', 1)")
     assert second == ids[1]
     putter = race.open()
     putter.begin()
@@ -210,7 +211,7 @@ def test_redriven_head_of_a_group_waits_for_what_is_in_work_and_all_behind_it_wa
     assert race.main.column(receive, 9) == []
     putter.commit()
     assert race.main.column(receive, 9) == [], "another of its group is in work"
-    race.main.rows("select pgmq.ack('jobs', %s, %s)", lease, [second])
+    race.main.rows("select spanmq.ack('jobs', %s, %s)", lease, [second])
     if delay:
         assert race.main.column(receive, 9) == [], "it stands before them"
         race.main.rows("select pgmq.set_vt('jobs', %s, 0)", ids[0])
@@ -220,17 +221,17 @@ def test_redriven_head_of_a_group_waits_for_what_is_in_work_and_all_behind_it_wa
 
 def test_priority_comes_back(race: Race) -> None:
     low, high = (
-        race.main.value("select pgmq.send_messages('jobs', array['1'::jsonb], priority => %s)", priority)
+        race.main.value("select spanmq.send_messages('jobs', array['1'::jsonb], priority => %s)", priority)
         for priority in (0, 9)
     )
     kill(race, [low, high])
     redrive(race.main)
-    assert race.main.rows("select lo, priority from spanmq.held order by lo") == [(low, None), (high, 9)]
+    assert race.main.rows("select lo, priority from spanmq_core.held order by lo") == [(low, None), (high, 9)]
 
 
 def test_expiry_that_is_past_is_taken_off(race: Race) -> None:
     ids = [
-        race.main.value("select pgmq.send_messages('jobs', array['1'::jsonb], expires_in => %s)", seconds)
+        race.main.value("select spanmq.send_messages('jobs', array['1'::jsonb], expires_in => %s)", seconds)
         for seconds in (1e-6, 1000)
     ]
     kill(race, ids)
@@ -261,19 +262,19 @@ def test_message_comes_back_when_its_segment_has_gone(race: Race) -> None:
 def test_one_segment_is_made_for_all_that_have_gone(race: Race) -> None:
     ids = []
     for n in range(1, 6):
-        race.main.value("select setval(ids, %s) from spanmq.queue", n * 40_000)
+        race.main.value("select setval(ids, %s) from spanmq_core.queue", n * 40_000)
         ids += send(race, [None] * 2)
     kill(race, ids)
-    race.main.value("select setval(ids, 400000) from spanmq.queue")
+    race.main.value("select setval(ids, 400000) from spanmq_core.queue")
     race.main.value("select pgmq.send('jobs', '0')")
     for _ in range(60):
-        if not race.main.value("select count(*) from spanmq.segment where hi < 300000"):
+        if not race.main.value("select count(*) from spanmq_core.segment where hi < 300000"):
             break
         race.wait_for_other_databases()
-        race.main.rows("select * from pgmq.maintain()")
-    before = race.main.value("select count(*) from spanmq.segment")
+        race.main.rows("select * from spanmq.maintain()")
+    before = race.main.value("select count(*) from spanmq_core.segment")
     assert redrive(race.main) == ids
-    assert race.main.value("select count(*) from spanmq.segment") == before + 1
+    assert race.main.value("select count(*) from spanmq_core.segment") == before + 1
     assert received(race)[:10] == ids
 
 
@@ -284,7 +285,7 @@ def test_message_comes_back_when_its_segment_was_truncated(race: Race) -> None:
     maintain(race, "truncated segment")
     assert redrive(race.main) == ids
     for _ in range(10):
-        race.main.rows("select * from pgmq.maintain()")
+        race.main.rows("select * from spanmq.maintain()")
     assert received(race)[:3] == ids
 
 
@@ -298,7 +299,7 @@ def test_message_comes_back_into_the_copy_of_its_segment(race: Race) -> None:
     assert redrive(race.main, "qty => 2, delay => 0") == ids[2:4]
     maintain(race, "dropped old table of segment")
     assert redrive(race.main, "qty => 2, delay => 0") == ids[4:6]
-    assert race.main.rows("select msg_id, message from pgmq.receive('jobs', 7)") == [
+    assert race.main.rows("select msg_id, message from spanmq.receive('jobs', 7)") == [
         (ids[n], n + 1) for n in [*range(6), 1990]
     ]
 
@@ -312,10 +313,10 @@ def test_maintain_lets_a_segment_be_that_a_message_comes_back_into(race: Race) -
     session.begin()
     assert redrive(session) == ids
     for _ in range(5):
-        assert "dropped segment" not in race.main.column("select action from pgmq.maintain()")
+        assert "dropped segment" not in race.main.column("select action from spanmq.maintain()")
     session.commit()
     for _ in range(5):
-        race.main.rows("select * from pgmq.maintain()")
+        race.main.rows("select * from spanmq.maintain()")
     assert received(race)[:3] == ids
 
 
@@ -328,7 +329,7 @@ def test_segment_is_looked_at_again_when_maintain_has_waited_for_it(race: Race) 
     session.begin()
     assert redrive(session) == ids
     # What maintain() does, but patient.
-    later = keeper.later("select r.action from spanmq.queue q, spanmq.retire_segments(q, 40001) r")
+    later = keeper.later("select r.action from spanmq_core.queue q, spanmq_core.retire_segments(q, 40001) r")
     assert later.waits()
     session.commit()
     assert later.rows() == []

@@ -8,7 +8,7 @@ from spanmq.client import Client
 
 WITHOUT_IDENTITY = """
 select c.oid::regclass::text from pg_class c
-where c.relnamespace in ('spanmq'::regnamespace, 'pgmq'::regnamespace) and c.relkind in ('r', 'p')
+where c.relnamespace in ('spanmq_core'::regnamespace, 'pgmq'::regnamespace) and c.relkind in ('r', 'p')
     and c.relpersistence = 'p' and c.relreplident <> 'f'
     -- The parent of a log has no rows: they lie in its segments.
     and not exists (select from pg_inherits i where i.inhparent = c.oid)
@@ -21,7 +21,7 @@ where c.relnamespace in ('spanmq'::regnamespace, 'pgmq'::regnamespace) and c.rel
 def test_each_table_says_which_row_a_change_meant(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("select pgmq.create('jobs'), pgmq.create_partitioned('parts')")
-        connection.execute("select pgmq.set_policy('jobs', '{\"ordered\": true}')")
+        connection.execute("select spanmq.set_policy('jobs', '{\"ordered\": true}')")
         assert connection.execute(WITHOUT_IDENTITY.encode()).fetchall() == []
 
 
@@ -37,12 +37,12 @@ def test_a_whole_life_under_a_publication(database: str) -> None:
             (message,) = client.receive("jobs")
             client.nack([message], error="boom", retry_in=0)
             client.reject(client.receive("jobs"), error="no")
-        rows_of(connection, "select spanmq.fold_dead_letter_counts(queue_id) from spanmq.queue")
+        rows_of(connection, "select spanmq_core.fold_dead_letter_counts(queue_id) from spanmq_core.queue")
         assert client.purge_dead_letters("jobs", quantity=1000) == 120
         client.send("jobs", "y")
         client.nack(client.receive("jobs"), error="boom")
         assert client.purge("jobs") == 1
-        assert rows_of(connection, "select from spanmq.failure where outcome = 'retrying'") == []
+        assert rows_of(connection, "select from spanmq_core.failure where outcome = 'retrying'") == []
         client.unbind_topic("a.*", "jobs")
         client.set_category_policy("DEPENDENCY", None, queue="jobs")
         while client.maintain():

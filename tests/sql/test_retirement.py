@@ -7,6 +7,7 @@ from contextlib import closing
 import psycopg
 import pytest
 from tests.cli.program import wait_until
+from tests.schemas import qualified
 from tests.sql.model.invariants import broken_invariants
 from tests.sql.race.sessions import Race
 from tests.sql.segment import (
@@ -25,12 +26,12 @@ from spanmq import embedded, schema
 # has_run() tells of no message at its first look at these ids, as if one had come between that and the lock.
 SPAN_COMES_BETWEEN = """
 create sequence public.looks;
-create or replace function spanmq.has_run(this_queue int, first_id bigint, last_id bigint) returns boolean
+create or replace function spanmq_core.has_run(this_queue int, first_id bigint, last_id bigint) returns boolean
 language plpgsql as $$
 begin
     if last_id <> {last_id} then
         return exists (
-            select from spanmq.held h where h.queue_id = this_queue and h.lo between first_id and last_id);
+            select from spanmq_core.held h where h.queue_id = this_queue and h.lo between first_id and last_id);
     end if;
     return nextval('public.looks') > 1;
 end $$;
@@ -66,7 +67,7 @@ def test_segment_is_looked_at_again_under_its_lock(race: Race) -> None:
     race.main.rows(SPAN_COMES_BETWEEN.format(last_id=last_id))
     worker, reader = race.open(), race.open()
     worker.begin()
-    worker.rows("select * from pgmq.maintain()")
+    worker.rows("select * from spanmq.maintain()")
     assert race.main.value("select last_value from public.looks") == 2
     assert state_of(race, last_id) == "open"
     # It was locked for that look; nobody waits for the end of maintain()'s transaction.
@@ -98,13 +99,13 @@ def test_late_message_that_came_and_went_is_kept_for_who_saw_it(race: Race, writ
     sender, reader = race.open(), race.open()
     sender.begin()
     # As a sender does that has drawn its id and is not further yet: it holds nothing but its number.
-    sender.rows("insert into spanmq.sending (queue_id, lo, n) select 0, 0, 0 where false")
-    late = sender.value("select nextval(ids) from spanmq.queue where pg_current_xact_id() is not null")
-    log_name = race.main.value("select spanmq.log_of(%s, %s, %s)", race.queue_id, late, late)
+    sender.rows("insert into spanmq_core.sending (queue_id, lo, n) select 0, 0, 0 where false")
+    late = sender.value("select nextval(ids) from spanmq_core.queue where pg_current_xact_id() is not null")
+    log_name = race.main.value("select spanmq_core.log_of(%s, %s, %s)", race.queue_id, late, late)
 
     def write() -> None:
-        sender.rows(f"insert into spanmq.{log_name} values (%s, now(), '1')", late)
-        sender.rows("insert into spanmq.fresh (queue_id, lo, n) values (%s, %s, 1)", race.queue_id, late)
+        sender.rows(f"insert into spanmq_core.{log_name} values (%s, now(), '1')", late)
+        sender.rows("insert into spanmq_core.fresh (queue_id, lo, n) values (%s, %s, 1)", race.queue_id, late)
 
     if writes_before:
         write()
@@ -127,12 +128,12 @@ def test_redriven_message_that_came_and_went_is_kept_for_who_saw_it(race: Race) 
     redriver, reader = race.open(), race.open()
     (dead,) = send_past(race, 1)
     race.main.rows(
-        "select t.* from pgmq.receive('jobs') r, pgmq.reject('jobs', r.lease_id, array[r.msg_id], 'bad') t"
+        "select t.* from spanmq.receive('jobs') r, spanmq.reject('jobs', r.lease_id, array[r.msg_id], 'bad') t"
     )
     ids = send_past(race)
     maintain(race)  # notes that the ids have passed the segment
     redriver.begin()
-    redriver.rows("select * from pgmq.redrive('jobs')")
+    redriver.rows("select * from spanmq.redrive('jobs')")
     delete(race, ids)
     maintain(race)
     redriver.commit()
@@ -156,14 +157,14 @@ def test_sender_has_its_number_before_it_draws_ids(race: Race, call: str) -> Non
     # For maintain(), which sees the ids drawn, must see that there is somebody who may write them.
     (last,) = send_past(race, 1)
     name = race.main.value(
-        "select log_name from spanmq.segment where queue_id = %s and %s between lo and hi",
+        "select log_name from spanmq_core.segment where queue_id = %s and %s between lo and hi",
         race.queue_id,
         last,
     )
     holder, sender = race.open(), race.open()
     holder.begin()
-    holder.rows(f"lock table spanmq.{name} in access exclusive mode")
-    later = sender.later(f"select * from pgmq.{call}")
+    holder.rows(f"lock table spanmq_core.{name} in access exclusive mode")
+    later = sender.later(f"select * from {qualified(call)}")
     assert later.waits()
     assert race.main.value("select last_value from pgmq.q_jobs_msg_id_seq") > last
     number = "select backend_xid is not null from pg_stat_activity where pid = %s"
@@ -182,11 +183,11 @@ def test_table_goes_only_when_nobody_can_have_its_name(race: Race) -> None:
     assert did(maintain(race), "truncated segment") == 1
     assert state_of(race, last_id) == "truncated"
     log_name = reader.value(
-        "select log_name from spanmq.segment where queue_id = %s and %s between lo and hi",
+        "select log_name from spanmq_core.segment where queue_id = %s and %s between lo and hi",
         race.queue_id,
         last_id,
     )
-    assert reader.rows(f"select * from spanmq.{log_name}") == []
+    assert reader.rows(f"select * from spanmq_core.{log_name}") == []
     reader.commit()
     maintain(race)
     assert state_of(race, last_id) is None
@@ -199,19 +200,19 @@ def test_segment_that_the_queue_s_row_names_is_not_swapped(race: Race, is_copied
     stay, others = make_sparse(race)
     delete(race, others)
     while is_copied and not did(
-        race.main.rows("select action, detail from pgmq.maintain()"), "copied segment"
+        race.main.rows("select action, detail from spanmq.maintain()"), "copied segment"
     ):
         pass
     race.main.rows(
-        "update spanmq.queue q set log_lo = s.lo, log_hi = 1 << 30, log_name = s.log_name"
-        " from spanmq.segment s where q.queue_id = s.queue_id and %s between s.lo and s.hi",
+        "update spanmq_core.queue q set log_lo = s.lo, log_hi = 1 << 30, log_name = s.log_name"
+        " from spanmq_core.segment s where q.queue_id = s.queue_id and %s between s.lo and s.hi",
         stay[0],
     )
     maintain(race)
-    got = race.main.column("select msg_id from pgmq.receive('jobs', 1)")
+    got = race.main.column("select msg_id from spanmq.receive('jobs', 1)")
     got += race.main.column("select msg_id from pgmq.read('jobs', 30, 1)")
     assert got == stay[:2]
-    race.main.rows("update spanmq.queue set log_lo = 0, log_hi = -1, log_name = null")
+    race.main.rows("update spanmq_core.queue set log_lo = 0, log_hi = -1, log_name = null")
     assert did(maintain(race), "rewrote segment") == 1
     assert race.main.column("select msg_id from pgmq.read('jobs', 30, 1)") == stay[2:3]
 
@@ -281,9 +282,9 @@ def test_prepared_transaction_holds_the_horizon_back(prepared: Race) -> None:
     number = other.value("select pg_current_xact_id()::text::bigint")
     other.rows("prepare transaction 'other'")
     prepared.main.rows("select pg_current_xact_id()")
-    assert prepared.main.value("select spanmq.horizon()::text::bigint") <= number
+    assert prepared.main.value("select spanmq_core.horizon()::text::bigint") <= number
     prepared.main.rows("commit prepared 'other'")
-    assert prepared.main.value("select spanmq.horizon()::text::bigint") > number
+    assert prepared.main.value("select spanmq_core.horizon()::text::bigint") > number
 
 
 def test_slot_of_a_standby_holds_the_horizon_back(prepared: Race) -> None:
@@ -301,10 +302,10 @@ def test_slot_of_a_standby_holds_the_horizon_back(prepared: Race) -> None:
             wait_until(lambda: prepared.main.value(noted) == number)
         wait_until(lambda: not prepared.main.value("select active from pg_replication_slots"))
         prepared.main.rows("select pg_current_xact_id()")
-        assert prepared.main.value("select spanmq.horizon()::text::bigint") <= number
+        assert prepared.main.value("select spanmq_core.horizon()::text::bigint") <= number
     finally:
         prepared.main.rows("select pg_drop_replication_slot('standby')")
-    assert prepared.main.value("select spanmq.horizon()::text::bigint") > number
+    assert prepared.main.value("select spanmq_core.horizon()::text::bigint") > number
 
 
 def test_queue_of_a_prepared_send_is_not_dropped(prepared: Race) -> None:

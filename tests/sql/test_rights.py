@@ -6,6 +6,7 @@ import psycopg
 import psycopg.types.json
 import pytest
 from psycopg import Connection, sql
+from tests.schemas import qualified
 
 ROLE = "spanmq_test_caller"
 # Functions of schema spanmq that views call with the rights of who looks.
@@ -115,7 +116,7 @@ def calls(connection: Connection[Any]) -> dict[str, list[str]]:
                 *(ARGUMENTS.get(each, f"null::{each}") for each in types[1 : max(required, 1)]),
             ]
             given = [f"{value}::{kind}" for value, kind in zip(given, types[: len(given)], strict=True)]
-            found.setdefault(name, []).append(f"select * from pgmq.{name}({', '.join(given)})")
+            found.setdefault(name, []).append(f"select * from {qualified(name)}({', '.join(given)})")
     return found
 
 
@@ -144,7 +145,8 @@ def allowed(connection: Connection[Any]) -> set[str]:
 def test_functions_with_their_owner_s_rights_have_a_safe_search_path(connection: Connection[Any]) -> None:
     rows = connection.execute(
         "select oid::regprocedure::text from pg_proc"
-        " where pronamespace in ('pgmq'::regnamespace, 'spanmq'::regnamespace) and prosecdef"
+        " where pronamespace in ('pgmq'::regnamespace, 'spanmq'::regnamespace, 'spanmq_core'::regnamespace)"
+        " and prosecdef"
         " and not coalesce('search_path=pg_catalog, pg_temp' = any (proconfig), false)"
     ).fetchall()
     assert rows == []
@@ -152,7 +154,7 @@ def test_functions_with_their_owner_s_rights_have_a_safe_search_path(connection:
 
 def test_functions_of_the_storage_are_nobody_s(connection: Connection[Any]) -> None:
     rows = connection.execute(
-        "select proname from pg_proc where pronamespace = 'spanmq'::regnamespace"
+        "select proname from pg_proc where pronamespace = 'spanmq_core'::regnamespace"
         " and has_function_privilege('public', oid, 'execute')"
     ).fetchall()
     assert {name for (name,) in rows} == PUBLIC_IN_SPANMQ
@@ -163,7 +165,7 @@ def test_functions_of_the_storage_are_nobody_s(connection: Connection[Any]) -> N
 
 def test_tables_of_the_storage_are_nobody_s(connection: Connection[Any]) -> None:
     rows = connection.execute(
-        "select relname from pg_class where relnamespace = 'spanmq'::regnamespace"
+        "select relname from pg_class where relnamespace = 'spanmq_core'::regnamespace"
         " and relkind in ('r', 'p', 'v')"
         " and has_table_privilege('public', oid, 'select, insert, update, delete, truncate')"
     ).fetchall()
@@ -223,7 +225,7 @@ declare
 begin
     -- A temporary table for each of ours, which says that everybody may do everything.
     for it in select relname from pg_class
-              where relnamespace in ('spanmq'::regnamespace, 'pgmq'::regnamespace)
+              where relnamespace in ('spanmq_core'::regnamespace, 'pgmq'::regnamespace)
               and relkind = 'r' and relname !~ '[0-9]' loop
         execute format('create temp table %I as select 1 as queue_id, ''jobs''::text as name', it.relname);
     end loop;
@@ -287,7 +289,7 @@ def test_settings_give_no_rights(caller: Connection[Any], setting: str) -> None:
 
 
 NAMES = ['we"ird', "%s%I%L%1$", "a b", "back\\slash", "ж", ") or true", "x/*", "{}", "null", "select"]
-REFUSED = ["x'; drop table spanmq.held", "x;y", "x--y", "$1", "a'b"]
+REFUSED = ["x'; drop table spanmq_core.held", "x;y", "x--y", "$1", "a'b"]
 
 
 @pytest.mark.parametrize("name", [each.replace("$", "") for each in NAMES])
@@ -296,9 +298,9 @@ def test_odd_names_are_names(connection: Connection[Any], name: str) -> None:
     connection.execute("select pgmq.create(%(name)s), pgmq.enable_notify_insert(%(name)s)", args)
     connection.execute("select pgmq.send_batch(%(name)s, array_fill(%(body)s::jsonb, array[3]))", args)
     connection.execute("select pgmq.bind_topic('a.#', %(name)s), pgmq.send_topic('a.b', '1')", args)
-    assert len(connection.execute("select * from pgmq.peek(%(name)s)", args).fetchall()) == 4
-    leased = connection.execute("select lease_id from pgmq.receive(%(name)s, 2)", args).fetchall()
-    connection.execute("select pgmq.ack(%(name)s, %(lease)s, array[1])", {**args, "lease": leased[0][0]})
+    assert len(connection.execute("select * from spanmq.peek(%(name)s)", args).fetchall()) == 4
+    leased = connection.execute("select lease_id from spanmq.receive(%(name)s, 2)", args).fetchall()
+    connection.execute("select spanmq.ack(%(name)s, %(lease)s, array[1])", {**args, "lease": leased[0][0]})
     for verb in (
         "archive(%(name)s, 2)",
         "metrics(%(name)s)",
@@ -306,7 +308,7 @@ def test_odd_names_are_names(connection: Connection[Any], name: str) -> None:
         "drop_queue(%(name)s)",
     ):
         connection.execute(sql.SQL(one).format(sql.SQL(verb)), args)
-    assert connection.execute("select count(*) from spanmq.queue").fetchone() == (0,)
+    assert connection.execute("select count(*) from spanmq_core.queue").fetchone() == (0,)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -323,7 +325,9 @@ def test_sql_in_names_is_refused_by_every_function(connection: Connection[Any], 
     assert raised.value.sqlstate == "MQ001"
 
 
-@pytest.mark.parametrize("text", ["'; drop table spanmq.held; --", "$1", "%s", '"', "\\", "a' or 'a'='a"])
+@pytest.mark.parametrize(
+    "text", ["'; drop table spanmq_core.held; --", "$1", "%s", '"', "\\", "a' or 'a'='a"]
+)
 def test_sql_in_what_else_is_given_is_text(connection: Connection[Any], text: str) -> None:
     connection.execute("select pgmq.create('jobs')")
     group = psycopg.types.json.Jsonb({"x-pgmq-group": text})
@@ -351,7 +355,7 @@ NEARER = [
 
 def test_functions_of_who_may_make_queues_are_never_the_nearer_ones(caller: Connection[Any]) -> None:
     caller.execute(f"grant create on schema pgmq to {ROLE}".encode())
-    caller.execute(f"select pgmq.grant_queue('{ROLE}', 'jobs', 'manage')".encode())
+    caller.execute(f"select spanmq.grant_queue('{ROLE}', 'jobs', 'manage')".encode())
     ours = {**calls(caller), "create": ["select pgmq.create('others'::text)"]}
     rows = caller.execute(
         "select proname, array(select format_type(t, null)"
@@ -366,7 +370,7 @@ def test_functions_of_who_may_make_queues_are_never_the_nearer_ones(caller: Conn
             if theirs not in taken:
                 taken.add(theirs)
                 caller.execute(
-                    f"create function pgmq.{name}({', '.join(theirs[1])}) returns void language plpgsql"
+                    f"create function {qualified(name)}({', '.join(theirs[1])}) returns void language plpgsql"
                     " as $$ begin raise exception 'theirs' using errcode = 'THEIR'; end $$".encode()
                 )
     caller.execute("reset role")

@@ -6,14 +6,15 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import Connection
+from tests.schemas import qualified
 from tests.sql.race.sessions import Race, Session, together
 
 PLAN = """
-    select pgmq.plan_schedule(
+    select spanmq.plan_schedule(
         %s, planned_until,
         array(select clock_timestamp() + make_interval(secs => s) from unnest(%s::float8[]) s),
         clock_timestamp() + interval '1 year')
-    from spanmq.schedule where name = %s
+    from spanmq_core.schedule where name = %s
 """
 SENT = """
     select message, headers - 'x-spanmq-scheduled-at' from pgmq.q_jobs order by msg_id
@@ -27,7 +28,7 @@ def jobs(connection: Connection[Any]) -> Connection[Any]:
 
 
 def schedule(connection: Connection[Any], more: str = "", name: str = "tick") -> None:
-    text = f"select pgmq.schedule(%s, 'jobs', '* * * * *', '{{\"a\": 1}}'{more})"
+    text = f"select spanmq.schedule(%s, 'jobs', '* * * * *', '{{\"a\": 1}}'{more})"
     connection.execute(text.encode(), [name])
 
 
@@ -38,7 +39,7 @@ def plan(connection: Connection[Any], *seconds: float, name: str = "tick") -> An
 
 
 def fire(connection: Connection[Any]) -> list[Any]:
-    rows = connection.execute("select action, queue, detail from pgmq.maintain(1)").fetchall()
+    rows = connection.execute("select action, queue, detail from spanmq.maintain(1)").fetchall()
     return [row for row in rows if row[0] == "sent scheduled"]
 
 
@@ -47,7 +48,7 @@ def sent(connection: Connection[Any]) -> list[Any]:
 
 
 def left(connection: Connection[Any]) -> Any:
-    return connection.execute("select count(*) from spanmq.schedule_time").fetchall()[0][0]
+    return connection.execute("select count(*) from spanmq_core.schedule_time").fetchall()[0][0]
 
 
 def test_what_is_due_is_sent_once(jobs: Connection[Any]) -> None:
@@ -57,7 +58,7 @@ def test_what_is_due_is_sent_once(jobs: Connection[Any]) -> None:
     assert fire(jobs) == []
     assert sent(jobs) == [({"a": 1}, {"x-pgmq-group": "g", "x-spanmq-schedule": "tick"})]
     assert left(jobs) == 1
-    text = "select last_msg_id, last_at < clock_timestamp(), next_at > last_at from pgmq.list_schedules()"
+    text = "select last_msg_id, last_at < clock_timestamp(), next_at > last_at from spanmq.list_schedules()"
     assert jobs.execute(text.encode()).fetchall() == [(1, True, True)]
 
 
@@ -68,7 +69,7 @@ def test_message_names_the_time_that_it_is_for(jobs: Connection[Any]) -> None:
     row = jobs.execute(
         "select clock_timestamp() - s.last_at between interval '59 minutes' and interval '61 minutes',"
         " (q.headers->>'x-spanmq-scheduled-at')::timestamptz = s.last_at"
-        " from pgmq.q_jobs q, pgmq.list_schedules() s"
+        " from pgmq.q_jobs q, spanmq.list_schedules() s"
     ).fetchone()
     assert row == (True, True)
 
@@ -96,9 +97,9 @@ def test_missed_times_give_one_each_where_asked_for(jobs: Connection[Any]) -> No
 def test_paused_schedule_lets_its_times_pass(jobs: Connection[Any]) -> None:
     schedule(jobs, ", catch_up => true")
     plan(jobs, -5, 3600)
-    jobs.execute("select pgmq.pause_schedule('tick')")
+    jobs.execute("select spanmq.pause_schedule('tick')")
     assert fire(jobs) == []
-    jobs.execute("select pgmq.resume_schedule('tick')")
+    jobs.execute("select spanmq.resume_schedule('tick')")
     assert fire(jobs) == []
     assert left(jobs) == 1
 
@@ -112,12 +113,14 @@ def test_changed_text_forgets_the_times_and_the_same_keeps_them(jobs: Connection
     assert sent(jobs) == [({"a": 1}, {"b": 2, "x-spanmq-schedule": "tick"})]
     schedule(jobs, ", 'Europe/Berlin'")
     assert left(jobs) == 0
-    assert jobs.execute("select count(*) from pgmq.list_schedules()").fetchone() == (1,)
+    assert jobs.execute("select count(*) from spanmq.list_schedules()").fetchone() == (1,)
 
 
 def test_schedules_want_times_until_they_have_enough(jobs: Connection[Any]) -> None:
     def wanting() -> list[Any]:
-        text = "select name, plan_from >= planned_until from pgmq.upcoming_schedules() where name is not null"
+        text = (
+            "select name, plan_from >= planned_until from spanmq.upcoming_schedules() where name is not null"
+        )
         return jobs.execute(text.encode()).fetchall()
 
     schedule(jobs)
@@ -125,17 +128,17 @@ def test_schedules_want_times_until_they_have_enough(jobs: Connection[Any]) -> N
     plan(jobs, 3600)
     assert wanting() == []
     row = jobs.execute(
-        "select due_in between 3500 and 3600 from pgmq.upcoming_schedules() where name is null"
+        "select due_in between 3500 and 3600 from spanmq.upcoming_schedules() where name is null"
     )
     assert row.fetchall() == [(True,)]
 
 
 def test_plan_that_came_too_late_is_ignored(jobs: Connection[Any]) -> None:
     schedule(jobs)
-    [(until,)] = jobs.execute("select planned_until from spanmq.schedule").fetchall()
+    [(until,)] = jobs.execute("select planned_until from spanmq_core.schedule").fetchall()
     plan(jobs, 3600)
     row = jobs.execute(
-        "select pgmq.plan_schedule('tick', %s, array[now()], now() + interval '2 years')", [until]
+        "select spanmq.plan_schedule('tick', %s, array[now()], now() + interval '2 years')", [until]
     ).fetchone()
     assert row == (False,)
     assert left(jobs) == 1
@@ -146,7 +149,7 @@ def test_dropped_queue_takes_its_schedules_along(jobs: Connection[Any]) -> None:
     plan(jobs, -1)
     jobs.execute("select pgmq.drop_queue('jobs')")
     assert fire(jobs) == []
-    assert jobs.execute("select count(*) from spanmq.schedule").fetchone() == (0,)
+    assert jobs.execute("select count(*) from spanmq_core.schedule").fetchone() == (0,)
 
 
 @pytest.mark.parametrize(
@@ -172,15 +175,18 @@ def test_dropped_queue_takes_its_schedules_along(jobs: Connection[Any]) -> None:
 def test_what_means_nothing_is_refused(jobs: Connection[Any], call: str, state: str) -> None:
     schedule(jobs)
     with pytest.raises(psycopg.errors.Error) as error, jobs.transaction():
-        jobs.execute(f"select pgmq.{call}".encode())
+        jobs.execute(f"select {qualified(call)}".encode())
     assert error.value.sqlstate == state
-    assert jobs.execute("select count(*) from spanmq.schedule").fetchone() == (1,)
+    assert jobs.execute("select count(*) from spanmq_core.schedule").fetchone() == (1,)
 
 
 def test_unscheduled_is_gone(jobs: Connection[Any]) -> None:
     schedule(jobs)
     plan(jobs, -1)
-    assert jobs.execute("select pgmq.unschedule('tick'), pgmq.unschedule('tick')").fetchone() == (True, False)
+    assert jobs.execute("select spanmq.unschedule('tick'), spanmq.unschedule('tick')").fetchone() == (
+        True,
+        False,
+    )
     assert fire(jobs) == []
 
 
@@ -199,11 +205,11 @@ def test_many_schedulers_send_each_time_once(race: Race) -> None:
     def keep(session: Session, chance: random.Random) -> None:
         for _ in range(12):
             session.begin()
-            session.rows("select pgmq.maintain(%s)", chance.choice((1, 3)))
+            session.rows("select spanmq.maintain(%s)", chance.choice((1, 3)))
             session.end(chance.choice(("commit", "commit", "rollback")))
 
     together(race, keep)
-    while race.main.rows("select from pgmq.maintain() where action = 'sent scheduled'"):
+    while race.main.rows("select from spanmq.maintain() where action = 'sent scheduled'"):
         pass
     text = "select count(*), count(distinct headers) from pgmq.q_jobs"
     assert race.main.rows(text) == [(480, 480)]
@@ -226,7 +232,7 @@ def test_crash_of_a_scheduler_loses_nothing(race: Race) -> None:
 def test_who_keeps_house_for_long_does_not_hold_schedules_up(race: Race) -> None:
     one = race.open()
     one.begin()
-    one.rows("select pgmq.maintain()")
+    one.rows("select spanmq.maintain()")
     prepare(race, -1)
     assert fire(race.main.connection) == [("sent scheduled", "jobs", "tick")]
     one.commit()
@@ -237,7 +243,7 @@ def test_changed_schedule_is_passed_over_until_the_change_is_committed(race: Rac
     prepare(race, -1, name="other")
     one = race.open()
     one.begin()
-    one.rows("select pgmq.unschedule('tick')")
+    one.rows("select spanmq.unschedule('tick')")
     assert fire(race.main.connection) == [("sent scheduled", "jobs", "other")]
     one.rollback()
     assert fire(race.main.connection) == [("sent scheduled", "jobs", "tick")]
@@ -268,7 +274,7 @@ def test_schedule_is_paused_when_its_role_may_no_longer_send(jobs: Connection[An
     jobs.execute(loss.encode())
     assert fire(jobs) == []
     assert fire(jobs) == [("sent scheduled", "jobs", "other")]
-    listed = "select name, is_paused, made_by <> current_user, pause_reason from pgmq.list_schedules()"
+    listed = "select name, is_paused, made_by <> current_user, pause_reason from spanmq.list_schedules()"
     reason = "role spanmq_test_maker may not send into queue jobs"
     assert jobs.execute(listed.encode()).fetchall() == [
         ("other", False, False, None),
@@ -276,7 +282,7 @@ def test_schedule_is_paused_when_its_role_may_no_longer_send(jobs: Connection[An
     ]
     # A role that may send takes it over.
     schedule(jobs)
-    jobs.execute("select pgmq.resume_schedule('tick')")
+    jobs.execute("select spanmq.resume_schedule('tick')")
     plan(jobs, -1)
     assert fire(jobs) == [("sent scheduled", "jobs", "tick")]
     assert ("tick", False, False, None) in jobs.execute(listed.encode()).fetchall()
@@ -284,7 +290,7 @@ def test_schedule_is_paused_when_its_role_may_no_longer_send(jobs: Connection[An
 
 def test_message_that_cannot_be_sent_stops_no_other_schedule(jobs: Connection[Any]) -> None:
     jobs.execute("select pgmq.create('broken')")
-    jobs.execute("select pgmq.schedule('a', 'broken', '* * * * *', '1')")
+    jobs.execute("select spanmq.schedule('a', 'broken', '* * * * *', '1')")
     schedule(jobs)
     for name in ("a", "tick"):
         plan(jobs, -1, name=name)

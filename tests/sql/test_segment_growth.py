@@ -14,13 +14,13 @@ def race(race: Race) -> Race:
 
 
 def size_of_last(race: Race) -> int:
-    race.main.rows("select * from pgmq.maintain()")
-    return int(race.main.value("select hi + 1 - lo from spanmq.segment order by lo desc limit 1"))
+    race.main.rows("select * from spanmq.maintain()")
+    return int(race.main.value("select hi + 1 - lo from spanmq_core.segment order by lo desc limit 1"))
 
 
 def enter_next(race: Race) -> None:
     """Send into the segment behind that of the newest message; maintain() is never late."""
-    race.main.rows("select setval('pgmq.q_jobs_msg_id_seq', log_hi + 1) from spanmq.queue")
+    race.main.rows("select setval('pgmq.q_jobs_msg_id_seq', log_hi + 1) from spanmq_core.queue")
     race.main.rows("select pgmq.send('jobs', '1')")
 
 
@@ -35,7 +35,7 @@ def test_segments_grow_where_they_fill_within_a_minute(race: Race) -> None:
 def test_segments_stay_as_they_are_where_they_take_longer(race: Race) -> None:
     assert size_of_last(race) == FIRST_SIZE
     for _ in range(3):
-        race.main.rows("update spanmq.segment set created_at = created_at - interval '61 s'")
+        race.main.rows("update spanmq_core.segment set created_at = created_at - interval '61 s'")
         enter_next(race)
         assert size_of_last(race) == FIRST_SIZE
 
@@ -44,9 +44,9 @@ def test_segments_are_made_ahead_while_somebody_is_at_the_row_of_the_queue(race:
     size_of_last(race)
     holder = race.open()
     holder.begin()
-    holder.rows("select from spanmq.queue for no key update")
+    holder.rows("select from spanmq_core.queue for no key update")
     enter_next(race)
-    last = race.main.value("select max(lo) from spanmq.segment")
+    last = race.main.value("select max(lo) from spanmq_core.segment")
     size_of_last(race)
-    assert race.main.value("select max(lo) from spanmq.segment") > last
+    assert race.main.value("select max(lo) from spanmq_core.segment") > last
     holder.rollback()

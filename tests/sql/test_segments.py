@@ -5,6 +5,7 @@ import threading
 
 import psycopg
 import pytest
+from tests.schemas import qualified
 from tests.sql.race.sessions import Race, Rows, side_by_side
 from tests.sql.segment import (
     SIZE,
@@ -34,7 +35,7 @@ def test_settled_segments_are_truncated_and_dropped(race: Race) -> None:
         delete(race, ids)
         maintain(race)
     assert len(tables(race)) <= 5
-    assert race.main.value("select count(*) from spanmq.segment where queue_id = %s", race.queue_id) <= 5
+    assert race.main.value("select count(*) from spanmq_core.segment where queue_id = %s", race.queue_id) <= 5
 
 
 def test_messages_go_on_being_read_from_a_segment_of_which_the_rest_is_settled(race: Race) -> None:
@@ -49,9 +50,9 @@ def test_one_call_takes_from_many_segments(race: Race, call: str) -> None:
     # The queue's row names a later segment than the first of these.
     ids = send_past(race, 3 * SIZE)
     maintain(race)
-    taken = race.main.rows(f"select msg_id, (message->>'i')::int from pgmq.{call}", 2 * SIZE)
+    taken = race.main.rows(f"select msg_id, (message->>'i')::int from {qualified(call)}", 2 * SIZE)
     assert taken == list(zip(ids[: 2 * SIZE], range(1, 2 * SIZE + 1), strict=True))
-    assert len(race.main.rows(f"select msg_id from pgmq.{call}", 2 * SIZE)) == SIZE
+    assert len(race.main.rows(f"select msg_id from {qualified(call)}", 2 * SIZE)) == SIZE
 
 
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
@@ -121,11 +122,11 @@ def test_sender_that_has_drawn_and_not_yet_written_is_waited_for(race: Race) -> 
         " declare id bigint;"
         " begin"
         "  perform pg_current_xact_id();"
-        "  insert into spanmq.sending (queue_id, lo, n) select 0, 0, 0 where false;"
+        "  insert into spanmq_core.sending (queue_id, lo, n) select 0, 0, 0 where false;"
         "  id := nextval('pgmq.q_jobs_msg_id_seq');"
         "  perform pg_advisory_xact_lock(4711);"
-        f"  perform spanmq.append({race.queue_id}, 256, id, null, now(), array['1']::jsonb[], null);"
-        f"  perform spanmq.publish({race.queue_id}, id, id, null, null, null);"
+        f"  perform spanmq_core.append({race.queue_id}, 256, id, null, now(), array['1']::jsonb[], null);"
+        f"  perform spanmq_core.publish({race.queue_id}, id, id, null, null, null);"
         "  return id;"
         " end $$"
     )
@@ -139,7 +140,7 @@ def test_sender_that_has_drawn_and_not_yet_written_is_waited_for(race: Race) -> 
     later = sender.later("select public.send_slowly()")
     assert later.waits()
     delete(race, send_past(race, 3 * SIZE))
-    before.rows("select * from pgmq.maintain()")
+    before.rows("select * from spanmq.maintain()")
     before.commit()
     maintain(race)
     blocker.commit()
@@ -159,9 +160,9 @@ def test_snapshot_taken_after_a_look_at_the_sessions_is_seen(race: Race) -> None
     reader.rows("select 1")
     delete(race, ids)
     for _ in range(3):
-        race.main.rows("select * from pgmq.maintain()")
+        race.main.rows("select * from spanmq.maintain()")
     for _ in range(3):
-        late.rows("select * from pgmq.maintain()")
+        late.rows("select * from spanmq.maintain()")
     late.commit()
     assert len(reader.rows("select * from pgmq.q_jobs where msg_id = any (%s)", ids)) == SIZE
     reader.commit()
@@ -179,7 +180,7 @@ def test_horizon_does_not_depend_on_where_the_transaction_counts_ages_from(race:
     late.rows("select age(backend_xmin) from pg_stat_activity where pid = pg_backend_pid()")
     for _ in range(5):
         race.main.rows("select pg_current_xact_id()")
-    assert late.value("select spanmq.horizon()::text::bigint") <= oldest
+    assert late.value("select spanmq_core.horizon()::text::bigint") <= oldest
     late.rollback()
     reader.rollback()
 
@@ -188,7 +189,7 @@ def test_ids_of_transactions_are_full_across_an_epoch(race: Race) -> None:
     near = (7 << 32) + 5
     for expected in (near, near - 5, near - 6, near - 2_000_000_000, near + 3):
         short = expected & 0xFFFFFFFF
-        assert race.main.value("select spanmq.full_id(%s::text::xid, %s)", short, near) == expected
+        assert race.main.value("select spanmq_core.full_id(%s::text::xid, %s)", short, near) == expected
 
 
 def test_maintain_does_not_wait(race: Race) -> None:
@@ -197,12 +198,12 @@ def test_maintain_does_not_wait(race: Race) -> None:
     other = race.open()
     open_in_others = {
         "a reader": "select count(*) from pgmq.q_jobs",
-        "analyze": f"analyze spanmq.log_{race.queue_id}",
+        "analyze": f"analyze spanmq_core.log_{race.queue_id}",
         "changed notifications": "select pgmq.enable_notify_insert('jobs')",
         "a dropped queue": "select pgmq.drop_queue('jobs')",
         "a locked archive": "lock table pgmq.a_jobs in exclusive mode",
-        "a locked row of the queue": "select from spanmq.queue for update",
-        "a locked row of a segment": "select from spanmq.segment for update",
+        "a locked row of the queue": "select from spanmq_core.queue for update",
+        "a locked row of a segment": "select from spanmq_core.segment for update",
         "a sender that made a segment": f"{FAR_ON}; select pgmq.send('jobs', '1')",
     }
     for what, text in open_in_others.items():
@@ -211,23 +212,23 @@ def test_maintain_does_not_wait(race: Race) -> None:
         for _ in range(3):
             # Ends while the other goes on, which it would else do only when it times out.
             try:
-                race.main.later("select * from pgmq.maintain()").rows()
+                race.main.later("select * from spanmq.maintain()").rows()
             except TimeoutError:
                 pytest.fail(f"maintain() waits for {what}")
         other.rollback()
     maintain(race)
-    patience = "select proconfig from pg_proc where oid = 'pgmq.maintain'::regproc"
+    patience = "select proconfig from pg_proc where oid = 'spanmq.maintain'::regproc"
     assert "lock_timeout=20ms" in race.main.value(patience)
 
 
 def test_maintain_waits_20_ms_for_a_lock_whatever_its_session_says(race: Race) -> None:
     race.main.rows("set lock_timeout = '40s'")
-    race.main.rows("alter function spanmq.lock_log(text, text) rename to lock_log_now")
+    race.main.rows("alter function spanmq_core.lock_log(text, text) rename to lock_log_now")
     race.main.rows("create table public.waits (longest text)")
     race.main.rows(
-        "create function spanmq.lock_log(log_name text, mode text) returns boolean language plpgsql as"
+        "create function spanmq_core.lock_log(log_name text, mode text) returns boolean language plpgsql as"
         " $$ begin insert into public.waits values (current_setting('lock_timeout'));"
-        " return spanmq.lock_log_now(log_name, mode); end $$"
+        " return spanmq_core.lock_log_now(log_name, mode); end $$"
     )
     delete(race, send_past(race, 3 * SIZE))
     maintain(race)
@@ -240,7 +241,7 @@ def test_ten_that_maintain_at_once_do_it_once(race: Race) -> None:
     def work() -> None:
         session = race.open()
         for _ in range(15):
-            session.rows("select * from pgmq.maintain()")
+            session.rows("select * from spanmq.maintain()")
 
     side_by_side(*[work] * 10)
     maintain(race)
@@ -251,14 +252,14 @@ def test_cancelled_maintain_changes_nothing(race: Race) -> None:
     ids = send_past(race, 2 * SIZE)
     send_past(race)
     delete(race, ids)
-    race.main.rows("select * from pgmq.maintain()")
+    race.main.rows("select * from spanmq.maintain()")
     before = tables(race)
     blocker, stuck = race.open(), race.open()
     blocker.begin()
     blocker.rows("select pg_advisory_xact_lock(4711)")
     stuck.begin()
-    stuck.rows("select * from pgmq.maintain()")
-    stuck.rows("select * from pgmq.maintain()")
+    stuck.rows("select * from spanmq.maintain()")
+    stuck.rows("select * from spanmq.maintain()")
     later = stuck.later("select pg_advisory_xact_lock(4711)")
     assert later.waits()
     race.main.rows("select pg_cancel_backend(%s)", stuck.pid)
@@ -296,14 +297,14 @@ def test_message_put_back_while_its_segment_is_looked_at_is_in_the_rewrite(race:
     make_queue(race, 2048)
     ids = send_past(race, 2048)
     send_past(race, 10)
-    race.main.rows("select pgmq.reject('jobs', lease_id, array[msg_id]) from pgmq.receive('jobs', 1)")
+    race.main.rows("select spanmq.reject('jobs', lease_id, array[msg_id]) from spanmq.receive('jobs', 1)")
     delete(race, ids[21:])
     # Notes that the ids have passed. Who puts the message back has a later number and nothing under way:
     # only its lock tells of it.
-    race.main.rows("select * from pgmq.maintain()")
+    race.main.rows("select * from spanmq.maintain()")
     redriver = race.open()
     redriver.begin()
-    assert redriver.column("select msg_id from pgmq.redrive('jobs', delay => 0)") == ids[:1]
+    assert redriver.column("select msg_id from spanmq.redrive('jobs', delay => 0)") == ids[:1]
     redriver.rows("select 1")
     assert did(maintain(race), "copied segment") == 0
     redriver.commit()
@@ -323,7 +324,7 @@ def test_message_committed_during_a_rewrite_is_in_it(race: Race) -> None:
     sender.rows("select 1")  # else the driver's portal keeps a snapshot, which would be seen
     ids = send_past(race, 2048 + 10)
     delete(race, ids[5:2000])
-    before.rows("select * from pgmq.maintain()")
+    before.rows("select * from spanmq.maintain()")
     before.commit()
     maintain(race)
     sender.commit()
@@ -349,13 +350,13 @@ def test_old_snapshot_reads_through_a_rewrite(race: Race) -> None:
 def test_swap_of_a_rewrite_does_not_hold_up_readers(race: Race) -> None:
     # While a sender that made a segment has the parent locked, the swap must not sit on the old table.
     stay, _ = make_sparse(race)
-    while not did(race.main.rows("select action, detail from pgmq.maintain()"), "copied segment"):
+    while not did(race.main.rows("select action, detail from spanmq.maintain()"), "copied segment"):
         pass
     sender, reader, worker = race.open(), race.open(), race.open()
     sender.begin()
     sender.rows(f"{FAR_ON}; select pgmq.send('jobs', '1')")
     for _ in range(3):
-        worker.later("select * from pgmq.maintain()").rows()
+        worker.later("select * from spanmq.maintain()").rows()
     look = reader.later("select * from pgmq.q_jobs where msg_id = any (%s)", stay)
     assert len(look.rows()) == len(stay)
     sender.rollback()
@@ -394,7 +395,7 @@ def test_settles_claims_and_readers_go_on_during_rewrites(race: Race) -> None:
     def keep() -> None:
         session = race.open()
         while not is_over.is_set():
-            done.extend(session.rows("select action, detail from pgmq.maintain()"))
+            done.extend(session.rows("select action, detail from spanmq.maintain()"))
 
     side_by_side(settle, settle, read, keep, finally_do=is_over.set)
     done += maintain(race)
@@ -403,24 +404,24 @@ def test_settles_claims_and_readers_go_on_during_rewrites(race: Race) -> None:
     assert {each for each in race.left() if each in set(ids)} == survivors - set(settled)
 
 
-@pytest.mark.parametrize("call", ["pgmq.read('jobs', 30, 400)", "pgmq.receive('jobs', 400)"])
+@pytest.mark.parametrize("call", ["pgmq.read('jobs', 30, 400)", "spanmq.receive('jobs', 400)"])
 def test_claim_across_two_segments_that_are_not_the_newest_gives_all(race: Race, call: str) -> None:
     ids = [id_ for _ in range(3) for id_ in send_past(race)]
-    assert race.main.value("select log_lo from spanmq.queue where name = 'jobs'") > ids[400]
+    assert race.main.value("select log_lo from spanmq_core.queue where name = 'jobs'") > ids[400]
     assert race.main.column(f"select msg_id from {call}") == ids[:400]
 
 
-@pytest.mark.parametrize("call", ["pgmq.read('jobs', 30, 20)", "pgmq.receive('jobs', 20)"])
+@pytest.mark.parametrize("call", ["pgmq.read('jobs', 30, 20)", "spanmq.receive('jobs', 20)"])
 def test_claim_across_the_end_of_the_segment_that_the_queue_names_gives_all(race: Race, call: str) -> None:
     send_past(race, 1)
-    last = race.main.value("select log_hi from spanmq.queue where name = 'jobs'")
+    last = race.main.value("select log_hi from spanmq_core.queue where name = 'jobs'")
     other = race.open()
     # A sender that can't have the queue's row at once does not note the segment that it has come to.
     other.begin()
-    other.rows("select from spanmq.queue where name = 'jobs' for no key update")
+    other.rows("select from spanmq_core.queue where name = 'jobs' for no key update")
     ids = send_past(race, 2 * SIZE)
     other.commit()
-    assert race.main.value("select log_hi from spanmq.queue where name = 'jobs'") == last
+    assert race.main.value("select log_hi from spanmq_core.queue where name = 'jobs'") == last
     across = list(range(last - 9, last + 11))
     delete(race, [each for each in [ids[0] - 1, *ids] if each not in across])
     assert race.main.column(f"select msg_id from {call}") == across

@@ -14,7 +14,7 @@ def orders(connection: Connection[Any]) -> Connection[Any]:
 
 
 def send(connection: Connection[Any], arguments: str) -> list[int]:
-    text = f"select pgmq.send_messages('orders', {arguments})"
+    text = f"select spanmq.send_messages('orders', {arguments})"
     return [row[0] for row in connection.execute(text.encode()).fetchall()]
 
 
@@ -23,12 +23,14 @@ def bodies(connection: Connection[Any]) -> list[tuple[int, Any]]:
 
 
 def uses(connection: Connection[Any]) -> Any:
-    return connection.execute("select is_plain, uses_priority, uses_limits from spanmq.queue").fetchone()
+    return connection.execute("select is_plain, uses_priority, uses_limits from spanmq_core.queue").fetchone()
 
 
 def later(connection: Connection[Any], seconds: int) -> None:
     """Let so much time pass for what was sent before."""
-    connection.execute("update spanmq.deduplication set until = until - make_interval(secs => %s)", [seconds])
+    connection.execute(
+        "update spanmq_core.deduplication set until = until - make_interval(secs => %s)", [seconds]
+    )
 
 
 def test_plain_messages_are_as_those_of_send(orders: Connection[Any]) -> None:
@@ -36,7 +38,7 @@ def test_plain_messages_are_as_those_of_send(orders: Connection[Any]) -> None:
     orders.execute("select pgmq.send('orders', '40')")
     assert bodies(orders) == [(1, 10), (2, 20), (3, 30), (4, 40)]
     assert uses(orders) == (True, False, False)
-    runs = orders.execute("select n, priority from spanmq.fresh order by lo").fetchall()
+    runs = orders.execute("select n, priority from spanmq_core.fresh order by lo").fetchall()
     assert runs == [(3, None), (1, None)]
 
 
@@ -48,7 +50,7 @@ def test_what_a_message_asks_for_stands_with_it(orders: Connection[Any]) -> None
     )
     [(headers, expires_at, is_delayed)] = orders.execute(
         "select headers, expires_at, q.vt > clock_timestamp() + interval '500 seconds'"
-        " from pgmq.q_orders q join spanmq.expiry e using (msg_id)"
+        " from pgmq.q_orders q join spanmq_core.expiry e using (msg_id)"
     ).fetchall()
     assert message_id == 1
     assert is_delayed
@@ -57,7 +59,7 @@ def test_what_a_message_asks_for_stands_with_it(orders: Connection[Any]) -> None
     ).fetchone()
     assert same_time == (True,)
     assert headers == {"x-pgmq-group": "a", "own": 1, "x-spanmq-max-attempts": 3}
-    assert orders.execute("select priority, group_key from spanmq.held").fetchall() == [(7, "a")]
+    assert orders.execute("select priority, group_key from spanmq_core.held").fetchall() == [(7, "a")]
     assert uses(orders) == (False, True, True)
 
 
@@ -126,14 +128,14 @@ def test_duplicate_is_not_sent_and_gives_the_first_id(connection: Connection[Any
 def test_duplicates_within_one_batch_are_one_message(orders: Connection[Any]) -> None:
     assert send(orders, "'{1,2,3,4,5}', dedup_ids => '{a,null,a,null,a}', expires_in => 9") == [1, 2, 1, 3, 1]
     assert bodies(orders) == [(1, 1), (2, 2), (3, 4)]
-    assert orders.execute("select count(*) from spanmq.expiry").fetchone() == (3,)
+    assert orders.execute("select count(*) from spanmq_core.expiry").fetchone() == (3,)
 
 
 def test_each_of_many_keeps_its_headers(orders: Connection[Any]) -> None:
     send(orders, "'{0}', dedup_ids => '{a2}'")
     orders.execute(
         """
-        select pgmq.send_messages(
+        select spanmq.send_messages(
             'orders', array_agg(to_jsonb(i) order by i), array_agg(jsonb_build_object('n', i) order by i),
             dedup_ids => array_agg('a' || i % 300 order by i))
         from generate_series(1, 600) i
@@ -185,7 +187,7 @@ def test_fingerprint_is_over_with_its_id(orders: Connection[Any]) -> None:
 def test_same_id_in_another_queue_is_no_duplicate(orders: Connection[Any]) -> None:
     orders.execute("select pgmq.create('invoices')")
     send(orders, "'{1}', dedup_ids => '{a}'")
-    orders.execute("select pgmq.send_messages('invoices', '{1}', dedup_ids => '{a}')")
+    orders.execute("select spanmq.send_messages('invoices', '{1}', dedup_ids => '{a}')")
     assert orders.execute("select message from pgmq.q_invoices").fetchall() == [(1,)]
 
 
@@ -193,13 +195,15 @@ def test_dropped_queue_takes_its_ids_along(orders: Connection[Any]) -> None:
     send(orders, "'{1}', dedup_ids => '{a}', expires_in => 60")
     orders.execute("select pgmq.drop_queue('orders')")
     for table in ("deduplication", "expiry"):
-        assert orders.execute(f"select count(*) from spanmq.{table}".encode()).fetchone() == (0,)
+        assert orders.execute(f"select count(*) from spanmq_core.{table}".encode()).fetchone() == (0,)
 
 
 def test_maintain_forgets_ids_after_their_time(connection: Connection[Any]) -> None:
     connection.execute("select pgmq.create('orders')")
     send(connection, "'{1,2,3}', dedup_ids => '{a,b,c}', dedup_for => 60")
-    connection.execute(b"update spanmq.deduplication set until = clock_timestamp() where dedup_id <> 'b'")
-    steps = connection.execute("select action, detail from pgmq.maintain(100)").fetchall()
+    connection.execute(
+        b"update spanmq_core.deduplication set until = clock_timestamp() where dedup_id <> 'b'"
+    )
+    steps = connection.execute("select action, detail from spanmq.maintain(100)").fetchall()
     assert ("forgot deduplication ids", "2") in steps
-    assert connection.execute(b"select dedup_id from spanmq.deduplication").fetchall() == [("b",)]
+    assert connection.execute(b"select dedup_id from spanmq_core.deduplication").fetchall() == [("b",)]

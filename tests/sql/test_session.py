@@ -30,7 +30,7 @@ def test_session_stands_for_its_token(client: Client, connection: Connection[Any
     key = client.open_session(secret)
     assert key is not None
     assert client.check_session(key) == client.check_token(secret)
-    row = connection.execute("select s::text, s.key_hash from spanmq.session s").fetchone()
+    row = connection.execute("select s::text, s.key_hash from spanmq_core.session s").fetchone()
     assert row is not None
     assert secret not in row[0]
     assert key not in row[0]
@@ -42,20 +42,20 @@ def test_session_stands_for_its_token(client: Client, connection: Connection[Any
 
 def test_secret_that_is_not_good_opens_nothing(client: Client, connection: Connection[Any]) -> None:
     secret = client.create_token("shop", queues=["*"], verbs=["look"], expires=60)
-    connection.execute("update spanmq.token set expires_at = clock_timestamp() - interval '1 second'")
+    connection.execute("update spanmq_core.token set expires_at = clock_timestamp() - interval '1 second'")
     assert client.open_session(secret) is None
     assert client.open_session("spanmq_unknown") is None
-    assert connection.execute("select count(*) from spanmq.session").fetchone() == (0,)
+    assert connection.execute("select count(*) from spanmq_core.session").fetchone() == (0,)
 
 
 def test_session_ends_in_time_and_is_swept_by_the_next(client: Client, connection: Connection[Any]) -> None:
     secret = client.create_token("shop", queues=["*"], verbs=["look"])
     key = client.open_session(secret, seconds=60)
     assert good(client, key)
-    connection.execute("update spanmq.session set expires_at = clock_timestamp() - interval '1 second'")
+    connection.execute("update spanmq_core.session set expires_at = clock_timestamp() - interval '1 second'")
     assert not good(client, key)
     later = client.open_session(secret)
-    assert connection.execute("select count(*) from spanmq.session").fetchone() == (1,)
+    assert connection.execute("select count(*) from spanmq_core.session").fetchone() == (1,)
     assert good(client, later)
 
 
@@ -69,20 +69,22 @@ def test_time_that_is_none_is_refused(client: Client, seconds: float) -> None:
 def test_session_ends_with_its_token(client: Client, connection: Connection[Any]) -> None:
     secret = client.create_token("shop", queues=["*"], verbs=["look"])
     key = client.open_session(secret)
-    connection.execute("update spanmq.token set expires_at = clock_timestamp() - interval '1 second'")
+    connection.execute("update spanmq_core.token set expires_at = clock_timestamp() - interval '1 second'")
     assert not good(client, key)
-    connection.execute("update spanmq.token set expires_at = null")
+    connection.execute("update spanmq_core.token set expires_at = null")
     assert good(client, key)
     client.revoke_token("shop")
     assert not good(client, key)
-    assert connection.execute("select count(*) from spanmq.session").fetchone() == (0,)
+    assert connection.execute("select count(*) from spanmq_core.session").fetchone() == (0,)
 
 
 def test_session_ends_with_its_secret_after_the_overlap(client: Client, connection: Connection[Any]) -> None:
     key = client.open_session(client.create_token("shop", queues=["*"], verbs=["look"]))
     client.rotate_token("shop", overlap=60)
     assert good(client, key)
-    connection.execute("update spanmq.token set previous_until = clock_timestamp() - interval '1 second'")
+    connection.execute(
+        "update spanmq_core.token set previous_until = clock_timestamp() - interval '1 second'"
+    )
     assert not good(client, key)
 
 
@@ -97,7 +99,7 @@ def test_closed_session_is_over(client: Client) -> None:
 def test_key_in_place_of_its_hash_is_refused_and_not_repeated(connection: Connection[Any]) -> None:
     for arguments in ("'my secret', repeat('a', 64)", "repeat('a', 64), 'my secret'"):
         with pytest.raises(psycopg.Error) as caught, connection.transaction():
-            connection.execute(f"select pgmq.open_session({arguments})".encode())
+            connection.execute(f"select spanmq.open_session({arguments})".encode())
         assert caught.value.sqlstate == "MQ002"
         assert "my secret" not in str(caught.value)
 
@@ -122,9 +124,9 @@ def test_session_of_a_token_that_is_being_revoked_goes_with_it(database: str) ->
     with closing(Race(database)) as race:
         opener, revoker = race.open(), race.open()
         opener.begin()
-        opener.rows("select pgmq.open_session(%s, repeat('a', 64))", hash_of(secret))
-        revoking = revoker.later("select pgmq.revoke_token('shop')")
+        opener.rows("select spanmq.open_session(%s, repeat('a', 64))", hash_of(secret))
+        revoking = revoker.later("select spanmq.revoke_token('shop')")
         assert revoking.waits()
         opener.commit()
         assert revoking.rows() == [(True,)]
-        assert opener.value("select count(*) from spanmq.session") == 0
+        assert opener.value("select count(*) from spanmq_core.session") == 0

@@ -6,6 +6,7 @@ import psycopg
 import pytest
 from psycopg import Connection
 from psycopg.types.json import Jsonb
+from tests.schemas import qualified
 from tests.sql.queue import Queue
 
 # Unlogged queues have no short ways: so both ways are shown.
@@ -26,13 +27,13 @@ def test_nacked_message_comes_again_with_its_story(orders: Queue) -> None:
     assert orders.receive() == (0, [])
     story = orders.rows(
         "select attempt, outcome, category, error, retry_at - failed_at < interval '61 s'"
-        " from pgmq.failures('orders', %s)",
+        " from spanmq.failures('orders', %s)",
         first,
     )
     assert story == [(1, "retrying", "DEPENDENCY", "refused", True)]
     orders.show([first])
     assert orders.statuses([first]) == ["pending"]
-    rows = orders.rows("select attempt from pgmq.receive('orders')")
+    rows = orders.rows("select attempt from spanmq.receive('orders')")
     assert rows == [(2,)]
 
 
@@ -44,7 +45,7 @@ def test_a_stale_lease_settles_nothing(orders: Queue, n: int) -> None:
     assert held == ids
     for call in ("nack", "reject", "release", "ack"):
         assert orders.settle(call, old, ids) == dict.fromkeys(ids, "stale")
-    assert orders.value("select pgmq.extend('orders', %s, 60)", old) == 0
+    assert orders.value("select spanmq.extend('orders', %s, 60)", old) == 0
     assert orders.settle("ack", new, ids) == dict.fromkeys(ids, "acked")
 
 
@@ -66,9 +67,11 @@ def test_a_thousand_shuffled_ids_cost_a_row_a_block(orders: Queue) -> None:
     shuffled = sorted(ids, key=lambda each: each * 7919 % 1000)
     assert set(orders.settle("nack", lease, shuffled, "x", None, 60).values()) == {"retrying"}
     # Ten messages a row, within four blocks of 256.
-    runs = orders.value("select (select count(*) from spanmq.fresh) + (select count(*) from spanmq.held)")
+    runs = orders.value(
+        "select (select count(*) from spanmq_core.fresh) + (select count(*) from spanmq_core.held)"
+    )
     assert runs <= 104
-    assert orders.value("select count(*) from spanmq.failure") == 4
+    assert orders.value("select count(*) from spanmq_core.failure") == 4
 
 
 @pytest.mark.parametrize("category", ["PERMANENT", "BUSINESS"])
@@ -92,7 +95,7 @@ def test_dead_letter_keeps_everything(orders: Queue) -> None:
     ((row),) = orders.rows(
         "select msg_id, message, headers, group_key, attempts, category, error, error_class, traceback,"
         " worker, history, redriven_at, first_failed_at <= last_failed_at, dead_at = last_failed_at"
-        " from spanmq.dead_letter"
+        " from spanmq_core.dead_letter"
     )
     assert row[:10] == (
         first,
@@ -109,16 +112,18 @@ def test_dead_letter_keeps_everything(orders: Queue) -> None:
     (earlier,) = row[10]
     assert (earlier["attempt"], earlier["error"], earlier["category"]) == (1, "first error", "TRANSIENT")
     assert row[11:] == (None, True, True)
-    story = orders.rows("select attempt, outcome, error from pgmq.failures('orders', %s)", first)
+    story = orders.rows("select attempt, outcome, error from spanmq.failures('orders', %s)", first)
     assert story == [(1, "retrying", "first error"), (2, "dead", "second error")]
-    assert orders.rows("select category, sum(n) from spanmq.dead_letter_count group by 1") == [("UNKNOWN", 1)]
+    assert orders.rows("select category, sum(n) from spanmq_core.dead_letter_count group by 1") == [
+        ("UNKNOWN", 1)
+    ]
 
 
 def test_reject_is_final(orders: Queue) -> None:
     ids = orders.send(3)
     lease, _ = orders.receive()
     assert orders.settle("reject", lease, ids[:2], "bad") == {ids[0]: "dead", ids[1]: "dead"}
-    assert orders.rows("select distinct category from spanmq.dead_letter") == [("PERMANENT",)]
+    assert orders.rows("select distinct category from spanmq_core.dead_letter") == [("PERMANENT",)]
     assert orders.settle("reject", lease, ids) == {ids[0]: "stale", ids[1]: "stale", ids[2]: "dead"}
     assert orders.left() == []
 
@@ -127,7 +132,7 @@ def test_released_message_was_not_tried(orders: Queue) -> None:
     ids = orders.send(300)
     lease, _ = orders.receive(300)
     assert set(orders.settle("release", lease, ids).values()) == {"released"}
-    rows = orders.rows("select msg_id, attempt from pgmq.receive('orders', 300)")
+    rows = orders.rows("select msg_id, attempt from spanmq.receive('orders', 300)")
     assert rows == [(each, 1) for each in ids]
 
 
@@ -136,10 +141,10 @@ def test_extend_holds_all_that_is_left_and_never_less(orders: Queue) -> None:
     lease, _ = orders.receive(300, 30)
     orders.settle("ack", lease, ids[:10])
     orders.rows("select pgmq.delete('orders', %s::bigint)", ids[20])
-    assert orders.value("select pgmq.extend('orders', %s, 600)", lease) == 289
+    assert orders.value("select spanmq.extend('orders', %s, 600)", lease) == 289
     least = "select min(vt) > now() + interval '590 s' from pgmq.q_orders"
     assert orders.value(least)
-    assert orders.value("select pgmq.extend('orders', %s, 1)", lease) == 289
+    assert orders.value("select spanmq.extend('orders', %s, 1)", lease) == 289
     assert orders.value(least), "never shorter"
 
 
@@ -147,7 +152,7 @@ def test_lease_that_ran_out_is_held_again_unless_taken(orders: Queue) -> None:
     ids = orders.send(2)
     lease, _ = orders.receive(lease=-1)
     assert orders.statuses(ids) == ["pending"] * 2
-    assert orders.value("select pgmq.extend('orders', %s, 60)", lease) == 2
+    assert orders.value("select spanmq.extend('orders', %s, 60)", lease) == 2
     assert orders.receive() == (0, [])
     assert orders.settle("ack", lease, ids) == dict.fromkeys(ids, "acked")
 
@@ -169,7 +174,7 @@ def test_status_of_what_has_gone(orders: Queue) -> None:
     (delayed,) = (row[0] for row in orders.rows("select pgmq.send('orders', '1', 60)"))
     lease, _ = orders.receive(2)
     orders.settle("ack", lease, ids[:1])
-    orders.rows("select pgmq.cancel('orders', %s)", [ids[3]])
+    orders.rows("select spanmq.cancel('orders', %s)", [ids[3]])
     wanted = ["completed", "processing", "pending", "unknown", "delayed", "unknown"]
     assert orders.statuses([*ids, delayed, delayed + 1]) == wanted
     orders.rows("select pgmq.purge_queue('orders')")
@@ -183,8 +188,8 @@ def test_category_may_have_attempts_and_a_backoff_of_its_own(orders: Queue) -> N
         '{"max_attempts": 9, "jitter": false, "backoff_base": 7, "backoff_factor": 3, "backoff_max": 50}'
     )
     orders.rows(
-        "insert into spanmq.category_policy (queue_id, category, max_attempts, backoff_base, backoff_factor)"
-        " select queue_id, 'DEPENDENCY', 2, 100, 1 from spanmq.queue"
+        "insert into spanmq_core.category_policy (queue_id, category, max_attempts, backoff_base, backoff_factor)"
+        " select queue_id, 'DEPENDENCY', 2, 100, 1 from spanmq_core.queue"
     )
     (first,) = orders.send(1)
     waits = []
@@ -194,7 +199,7 @@ def test_category_may_have_attempts_and_a_backoff_of_its_own(orders: Queue) -> N
         orders.show([first])
         waits.append(outcome)
     assert waits == ["retrying"] * 3 + ["dead"]
-    (history,) = orders.rows("select history from spanmq.dead_letter")
+    (history,) = orders.rows("select history from spanmq_core.dead_letter")
     seconds = orders.rows(
         "select round(extract(epoch from f.retry_at - f.failed_at)) from jsonb_to_recordset(%s::jsonb)"
         " f (retry_at timestamptz, failed_at timestamptz)",
@@ -205,7 +210,7 @@ def test_category_may_have_attempts_and_a_backoff_of_its_own(orders: Queue) -> N
 
 def test_backoff_is_bounded_and_jitter_is_full(connection: Connection[Any]) -> None:
     rows = connection.execute(
-        "select min(w), max(w), avg(w) from (select spanmq.backoff(3, 10, 2, 3600, true) as w"
+        "select min(w), max(w), avg(w) from (select spanmq_core.backoff(3, 10, 2, 3600, true) as w"
         " from generate_series(1, 2000)) b"
     ).fetchone()
     assert rows is not None
@@ -219,12 +224,12 @@ def test_backoff_is_bounded_and_jitter_is_full(connection: Connection[Any]) -> N
         "2, 1, 1, 60, false": 1,
         "5, 1, 2, 0, false": 0,
     }.items():
-        row = connection.execute(f"select spanmq.backoff({arguments})".encode()).fetchone()
+        row = connection.execute(f"select spanmq_core.backoff({arguments})".encode()).fetchone()
         assert row == (pytest.approx(wanted),), arguments
 
 
 def test_messages_have_their_own_attempts(orders: Queue) -> None:
-    orders.rows("update spanmq.queue set uses_limits = true")
+    orders.rows("update spanmq_core.queue set uses_limits = true")
     (first,) = orders.send(1, '{"x-spanmq-max-attempts": 1}')
     (second,) = orders.send(1, '{"x-spanmq-max-attempts": "many"}')
     lease, _ = orders.receive()
@@ -282,13 +287,13 @@ def test_ordered_queue_gives_back_what_is_behind(orders: Queue) -> None:
 def test_bad_argument_is_refused(connection: Connection[Any], call: str) -> None:
     orders = Queue(connection)
     with pytest.raises(psycopg.errors.Error) as error, connection.transaction():
-        orders.rows(f"select pgmq.{call}")
+        orders.rows(f"select {qualified(call)}")
     assert error.value.sqlstate == "MQ002"
 
 
 def test_empty_and_unknown_ids(orders: Queue) -> None:
     assert orders.settle("nack", 5, []) == {}
-    assert orders.rows("select * from pgmq.release('orders', 5, array[null, 3, -1]::bigint[])") == [
+    assert orders.rows("select * from spanmq.release('orders', 5, array[null, 3, -1]::bigint[])") == [
         (-1, "stale"),
         (3, "stale"),
     ]
@@ -297,7 +302,7 @@ def test_empty_and_unknown_ids(orders: Queue) -> None:
         assert orders.settle(name, 5, ends) == dict.fromkeys(ends, "stale")
     for call in ("nack('no', 1, array[1])", "extend('no', 1, 1)", "status('no', 1)", "pause('no')"):
         with pytest.raises(psycopg.errors.UndefinedTable), orders.connection.transaction():
-            orders.rows(f"select pgmq.{call}")
+            orders.rows(f"select {qualified(call)}")
 
 
 def test_long_texts_are_cut(orders: Queue) -> None:
@@ -306,7 +311,7 @@ def test_long_texts_are_cut(orders: Queue) -> None:
     orders.settle("nack", lease, [first], "e" * 20_000, None, 0, "c" * 1000, "t" * 200_000, "w" * 1000)
     rows = orders.rows(
         "select length(error), length(error_class), length(traceback), length(worker)"
-        " from pgmq.failures('orders', %s)",
+        " from spanmq.failures('orders', %s)",
         first,
     )
     assert rows == [(10_000, 500, 100_000, 500)]
@@ -318,44 +323,44 @@ def test_purge_keeps_dead_letters_and_drop_removes_them(orders: Queue) -> None:
     orders.settle("reject", lease, ids[:1])
     orders.settle("nack", lease, ids[1:2], "x", None, 60)
     assert orders.value("select pgmq.purge_queue('orders')") == 2
-    assert orders.value("select count(*) from spanmq.failure") == 0
+    assert orders.value("select count(*) from spanmq_core.failure") == 0
     assert orders.dead() == ids[:1]
     orders.rows("select pgmq.drop_queue('orders')")
     assert orders.dead() == []
-    assert orders.value("select count(*) from spanmq.dead_letter_count") == 0
+    assert orders.value("select count(*) from spanmq_core.dead_letter_count") == 0
 
 
 def test_pause_and_resume_are_the_policy(orders: Queue) -> None:
-    orders.rows("select pgmq.pause('orders')")
-    assert orders.value("select (pgmq.get_policy('orders')->>'paused')::boolean")
-    orders.rows("select pgmq.resume('orders')")
-    assert not orders.value("select (pgmq.get_policy('orders')->>'paused')::boolean")
+    orders.rows("select spanmq.pause('orders')")
+    assert orders.value("select (spanmq.get_policy('orders')->>'paused')::boolean")
+    orders.rows("select spanmq.resume('orders')")
+    assert not orders.value("select (spanmq.get_policy('orders')->>'paused')::boolean")
 
 
 def test_old_failures_go(orders: Queue) -> None:
     ids = orders.send(600)
     lease, _ = orders.receive(600)
     orders.settle("nack", lease, ids, "x", None, 60)
-    orders.rows("update spanmq.failure set failed_at = failed_at - interval '25 hours'")
-    tidy = "select spanmq.tidy_failures(q) from spanmq.queue q"
+    orders.rows("update spanmq_core.failure set failed_at = failed_at - interval '25 hours'")
+    tidy = "select spanmq_core.tidy_failures(q) from spanmq_core.queue q"
     assert orders.value(tidy) == 0, "their messages are in the queue"
     orders.rows("select pgmq.delete('orders', array(select generate_series(1, 255)::bigint))")
     assert orders.value(tidy) == 0, "looked less than a minute ago"
-    orders.rows("update spanmq.upkeep set failures_at = '-infinity'")
+    orders.rows("update spanmq_core.upkeep set failures_at = '-infinity'")
     assert orders.value(tidy) == 1
-    orders.rows("update spanmq.failure set failed_at = failed_at - interval '30 days'")
-    orders.rows("update spanmq.upkeep set failures_at = '-infinity'")
+    orders.rows("update spanmq_core.failure set failed_at = failed_at - interval '30 days'")
+    orders.rows("update spanmq_core.upkeep set failures_at = '-infinity'")
     assert orders.value(tidy) == 2
 
 
 def test_counts_of_dead_letters_are_folded(orders: Queue) -> None:
     orders.rows(
-        "insert into spanmq.dead_letter_count select queue_id, 'UNKNOWN', i"
-        " from spanmq.queue, generate_series(1, 100) i"
+        "insert into spanmq_core.dead_letter_count select queue_id, 'UNKNOWN', i"
+        " from spanmq_core.queue, generate_series(1, 100) i"
     )
-    assert orders.value("select spanmq.fold_dead_letter_counts(queue_id) from spanmq.queue") == 100
-    assert orders.rows("select category, n from spanmq.dead_letter_count") == [("UNKNOWN", 5050)]
-    assert orders.value("select spanmq.fold_dead_letter_counts(queue_id) from spanmq.queue") == 0
+    assert orders.value("select spanmq_core.fold_dead_letter_counts(queue_id) from spanmq_core.queue") == 100
+    assert orders.rows("select category, n from spanmq_core.dead_letter_count") == [("UNKNOWN", 5050)]
+    assert orders.value("select spanmq_core.fold_dead_letter_counts(queue_id) from spanmq_core.queue") == 0
 
 
 @pytest.mark.parametrize("call", ["ack", "nack", "reject", "release"])

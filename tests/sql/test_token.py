@@ -25,7 +25,7 @@ def good(client: Client, secret: str) -> bool:
 
 def test_secret_is_nowhere_in_the_database(client: Client, connection: Connection[Any]) -> None:
     secret = client.create_token("shop", queues=["orders-*"], verbs=["send", "send"])
-    row = connection.execute("select t::text, t.secret_hash from spanmq.token t").fetchone()
+    row = connection.execute("select t::text, t.secret_hash from spanmq_core.token t").fetchone()
     assert row is not None
     assert secret not in row[0]
     assert row[1] == hash_of(secret)
@@ -39,7 +39,7 @@ def test_secret_is_nowhere_in_the_database(client: Client, connection: Connectio
 def test_expired_token_is_not_good(client: Client, connection: Connection[Any]) -> None:
     secret = client.create_token("shop", queues=["*"], verbs=["send"], expires=60)
     assert good(client, secret)
-    connection.execute("update spanmq.token set expires_at = clock_timestamp() - interval '1 second'")
+    connection.execute("update spanmq_core.token set expires_at = clock_timestamp() - interval '1 second'")
     assert not good(client, secret)
     assert [token.name for token in client.list_tokens()] == ["shop"]
 
@@ -58,7 +58,9 @@ def test_rotated_token_has_its_secret_before_for_the_overlap_only(
     second = client.rotate_token("shop", overlap=60)
     assert good(client, first)
     assert good(client, second)
-    connection.execute("update spanmq.token set previous_until = clock_timestamp() - interval '1 second'")
+    connection.execute(
+        "update spanmq_core.token set previous_until = clock_timestamp() - interval '1 second'"
+    )
     assert not good(client, first)
     third = client.rotate_token("shop")
     assert [good(client, secret) for secret in (first, second, third)] == [False, False, True]
@@ -92,7 +94,7 @@ def test_bad_token_is_refused(client: Client, options: dict[str, Any], words: st
 
 def test_secret_in_place_of_its_hash_is_refused_and_not_repeated(connection: Connection[Any]) -> None:
     with pytest.raises(psycopg.Error) as caught:
-        connection.execute("select pgmq.create_token('a', 'my secret', array['*'], array['send'])")
+        connection.execute("select spanmq.create_token('a', 'my secret', array['*'], array['send'])")
     assert caught.value.sqlstate == "MQ002"
     assert "my secret" not in str(caught.value)
 
@@ -103,7 +105,7 @@ def test_each_privilege_on_the_table_lets_one_do_its_part(
 ) -> None:
     connection.execute("create role spanmq_test_keeper")
     connection.execute("grant usage on schema pgmq to spanmq_test_keeper")
-    connection.execute(f"grant {privilege} on spanmq.token to spanmq_test_keeper".encode())
+    connection.execute(f"grant {privilege} on spanmq_core.token to spanmq_test_keeper".encode())
     connection.execute("set local role spanmq_test_keeper")
     client = Client(connection=connection)
     acts: dict[str, Callable[[Client], object]] = {

@@ -19,7 +19,7 @@ def persistence(race: Race) -> list[str]:
 def test_every_table_of_a_log_is_as_its_queue(database: str, kind: str, expected: str) -> None:
     with Race(database, kind=kind) as race:
         race.send(SENT)
-        assert race.main.column("select action from pgmq.maintain()")[:2] == ["made segment"] * 2
+        assert race.main.column("select action from spanmq.maintain()")[:2] == ["made segment"] * 2
         assert persistence(race) == [expected]
 
 
@@ -29,7 +29,7 @@ def test_copy_of_a_sparse_segment_is_unlogged(database: str) -> None:
         race.main.rows("select pgmq.delete('jobs', %s::bigint[])", ids[20:])
         done: list[str] = []
         for _ in range(30):
-            done += race.main.column("select action from pgmq.maintain()")
+            done += race.main.column("select action from spanmq.maintain()")
             if "rewrote segment" in done:
                 break
             race.wait_for_other_databases()

@@ -5,6 +5,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import Connection
+from tests.schemas import qualified
 
 KINDS = ("create", "create_unlogged", "create_partitioned")
 
@@ -16,7 +17,7 @@ def test_create_makes_a_missing_view(connection: Connection[Any], kind: str) -> 
     connection.execute("drop view pgmq.q_jobs")
     for call in ("send('jobs', '2')", "read('jobs', 30, 1)", "drop_queue('jobs')", "metrics('jobs')"):
         with pytest.raises(psycopg.errors.UndefinedTable, match="create") as raised, connection.transaction():
-            connection.execute(f"select pgmq.{call}".encode())
+            connection.execute(f"select {qualified(call)}".encode())
         assert raised.value.diag.message_primary == 'relation "pgmq.q_jobs" does not exist'
     assert connection.execute("select count(*) from pgmq.metrics_all()").fetchone() == (0,)
     connection.execute("select pgmq.create('jobs')")

@@ -15,9 +15,9 @@ SENDS = {
     "send": "select pgmq.send('MyOrders', '1')",
     "send with headers": "select pgmq.send('MyOrders', '1', '{}'::jsonb)",
     "send_batch": "select pgmq.send_batch('MyOrders', '{1,2}')",
-    "send_messages": "select pgmq.send_messages('MyOrders', '{1,2}', priority => 1)",
+    "send_messages": "select spanmq.send_messages('MyOrders', '{1,2}', priority => 1)",
     "send_topic": "select pgmq.send_topic('a', '1')",
-    "copy": "select pgmq.copy_publish('MyOrders', array[first_id], array[last_id]) from copied",
+    "copy": "select spanmq.copy_publish('MyOrders', array[first_id], array[last_id]) from copied",
 }
 
 Connection = psycopg.Connection[Any]
@@ -38,19 +38,19 @@ def listener(database: str, session: Connection) -> Iterator[Listener]:
 
 def wait(session: Connection, seconds: float = 60) -> Any:
     """Say that somebody waits."""
-    row = session.execute("select pgmq.await_messages('MYORDERS', %s)", [seconds]).fetchone()
+    row = session.execute("select spanmq.await_messages('MYORDERS', %s)", [seconds]).fetchone()
     return None if row is None else row[0]
 
 
 def forget_last(session: Connection) -> None:
     """Let the throttle's time pass."""
-    session.execute("select setval('spanmq.woken_1', pg_sequence_last_value('spanmq.woken_1') - 11)")
+    session.execute("select setval('spanmq_core.woken_1', pg_sequence_last_value('spanmq_core.woken_1') - 11)")
 
 
 def clock(session: Connection, name: str, seconds: float) -> None:
     """Set one of the queue's clocks to so many seconds from now."""
     session.execute(
-        f"select setval('spanmq.{name}_1', (extract(epoch from now()) * 1000)::bigint + %s)".encode(),
+        f"select setval('spanmq_core.{name}_1', (extract(epoch from now()) * 1000)::bigint + %s)".encode(),
         [round(seconds * 1000)],
     )
 
@@ -63,12 +63,12 @@ def test_every_send_wakes_who_waits(session: Connection, listener: Listener, kin
     def send() -> None:
         with session.transaction():
             if kind == "copy":
-                rows = session.execute("select * from pgmq.copy_begin('MyOrders', 3)").fetchall()
+                rows = session.execute("select * from spanmq.copy_begin('MyOrders', 3)").fetchall()
                 [(log, first, last, at)] = rows
                 session.execute("delete from copied")
                 session.execute("insert into copied values (%s, %s)", [first, last])
                 for msg_id in range(first, last + 1):
-                    text = f"insert into spanmq.{log} (msg_id, enqueued_at) values (%s, %s)"
+                    text = f"insert into spanmq_core.{log} (msg_id, enqueued_at) values (%s, %s)"
                     session.execute(text.encode(), [msg_id, at])
             session.execute(SENDS[kind].encode())
 
@@ -91,7 +91,7 @@ def test_message_for_later_wakes_nobody(session: Connection, listener: Listener)
     wait(session)
     session.execute("select pgmq.send('MyOrders', '1', 60)")
     session.execute("select pgmq.send_batch('MyOrders', '{1}', clock_timestamp() + interval '1 minute')")
-    session.execute("select pgmq.send_messages('MyOrders', '{1}', delay => 60)")
+    session.execute("select spanmq.send_messages('MyOrders', '{1}', delay => 60)")
     assert listener.heard(session) == []
     session.execute("select pgmq.send('MyOrders', '1', clock_timestamp() - interval '1 minute')")
     assert listener.heard(session) == [(CHANNEL, "")]
@@ -109,7 +109,7 @@ def test_message_that_is_shown_again_wakes_who_waits(session: Connection, listen
 
 def lease(session: Connection) -> Any:
     """Take the first message; give its lease."""
-    [(lease_id,)] = session.execute("select lease_id from pgmq.receive('MyOrders', 1)").fetchall()
+    [(lease_id,)] = session.execute("select lease_id from spanmq.receive('MyOrders', 1)").fetchall()
     return lease_id
 
 
@@ -123,13 +123,13 @@ def send(session: Connection, *groups: str | None) -> None:
 
 
 def settings(session: Connection, policy: str) -> None:
-    session.execute("select pgmq.set_policy('MyOrders', %s)", [policy])
+    session.execute("select spanmq.set_policy('MyOrders', %s)", [policy])
 
 
 SETTLEMENTS = {
-    "ack": "select pgmq.ack('MyOrders', %s, '{1}')",
-    "reject": "select pgmq.reject('MyOrders', %s, '{1}', 'no')",
-    "nack": "select pgmq.nack('MyOrders', %s, '{1}', 'no', 'PERMANENT')",
+    "ack": "select spanmq.ack('MyOrders', %s, '{1}')",
+    "reject": "select spanmq.reject('MyOrders', %s, '{1}', 'no')",
+    "nack": "select spanmq.nack('MyOrders', %s, '{1}', 'no', 'PERMANENT')",
 }
 
 
@@ -141,11 +141,11 @@ def test_settlement_that_frees_a_group_wakes_who_waits(
     settings(session, '{"ordered": true}')
     send(session, group, group)
     lease_id = lease(session)
-    assert session.execute("select * from pgmq.receive('MyOrders', 1)").fetchall() == []
+    assert session.execute("select * from spanmq.receive('MyOrders', 1)").fetchall() == []
     wait(session)
     session.execute(SETTLEMENTS[kind].encode(), [lease_id])
     assert listener.heard(session) == [(CHANNEL, "")]
-    assert session.execute("select msg_id from pgmq.receive('MyOrders', 1)").fetchall() == [(2,)]
+    assert session.execute("select msg_id from spanmq.receive('MyOrders', 1)").fetchall() == [(2,)]
 
 
 @pytest.mark.parametrize("kind", SETTLEMENTS)
@@ -164,7 +164,7 @@ def test_settlement_that_frees_nothing_wakes_nobody(
     assert len(listener.heard(session)) == 1
     forget_last(session)
     [(lease_id, message_id)] = session.execute(
-        "select lease_id, msg_id from pgmq.receive('MyOrders', 1)"
+        "select lease_id, msg_id from spanmq.receive('MyOrders', 1)"
     ).fetchall()
     session.execute(SETTLEMENTS[kind].replace("{1}", f"{{{message_id}}}").encode(), [lease_id])
     assert session.execute("select count(*) from pgmq.q_myorders").fetchone() == (1,)
@@ -186,11 +186,11 @@ def test_removal_that_frees_a_group_wakes_who_waits(
 ) -> None:
     settings(session, '{"ordered": true}')
     send(session, "a", "a", "b")
-    assert session.execute("select msg_id from pgmq.receive('MyOrders', 2)").fetchall() == [(1,), (3,)]
+    assert session.execute("select msg_id from spanmq.receive('MyOrders', 2)").fetchall() == [(1,), (3,)]
     wait(session)
     session.execute(REMOVALS[kind].encode())
     assert listener.heard(session) == [(CHANNEL, "")]
-    assert session.execute("select msg_id from pgmq.receive('MyOrders', 1)").fetchall() == [(2,)]
+    assert session.execute("select msg_id from spanmq.receive('MyOrders', 1)").fetchall() == [(2,)]
     forget_last(session)
     # Nothing stands behind this one.
     session.execute(REMOVALS[kind].replace("1", "3").encode())
@@ -202,9 +202,9 @@ def test_cancelled_message_for_which_its_group_waited_wakes_who_waits(
 ) -> None:
     settings(session, '{"ordered": true}')
     send(session, "a", "a")
-    session.execute("select pgmq.nack('MyOrders', %s, '{1}', retry_in => 60)", [lease(session)])
+    session.execute("select spanmq.nack('MyOrders', %s, '{1}', retry_in => 60)", [lease(session)])
     wait(session)
-    assert session.execute("select outcome from pgmq.cancel('MyOrders', '{1}')").fetchall() == [
+    assert session.execute("select outcome from spanmq.cancel('MyOrders', '{1}')").fetchall() == [
         ("cancelled",)
     ]
     assert listener.heard(session) == [(CHANNEL, "")]
@@ -215,26 +215,26 @@ def test_message_that_expires_before_its_retry_wakes_for_its_group(
 ) -> None:
     settings(session, '{"ordered": true}')
     session.execute(
-        "select pgmq.send_messages('MyOrders', '{1}',"
+        "select spanmq.send_messages('MyOrders', '{1}',"
         " array[jsonb_build_object('x-pgmq-group', 'a')], expires_in => 60)"
     )
     send(session, "a")
-    session.execute("select pgmq.nack('MyOrders', %s, '{1}', retry_in => 60)", [lease(session)])
-    session.execute("update spanmq.expiry set expires_at = clock_timestamp() - interval '1 second'")
+    session.execute("select spanmq.nack('MyOrders', %s, '{1}', retry_in => 60)", [lease(session)])
+    session.execute("update spanmq_core.expiry set expires_at = clock_timestamp() - interval '1 second'")
     wait(session)
-    session.execute("select pgmq.maintain()")
+    session.execute("select spanmq.maintain()")
     assert listener.heard(session) == [(CHANNEL, "")]
-    assert session.execute("select msg_id from pgmq.receive('MyOrders', 1)").fetchall() == [(2,)]
+    assert session.execute("select msg_id from spanmq.receive('MyOrders', 1)").fetchall() == [(2,)]
 
 
 SOON = {
     "send": "select pgmq.send('MyOrders', '1', 2)",
     "send at a time": "select pgmq.send('MyOrders', '1', clock_timestamp() + interval '2 seconds')",
     "send_batch": "select pgmq.send_batch('MyOrders', '{1}', 2)",
-    "send_messages": "select pgmq.send_messages('MyOrders', '{1}', delay => 2)",
+    "send_messages": "select spanmq.send_messages('MyOrders', '{1}', delay => 2)",
     "set_vt": "select pgmq.set_vt('MyOrders', 1, 2)",
-    "nack": "select pgmq.nack('MyOrders', %s, '{1}', retry_in => 2)",
-    "redrive": "select pgmq.redrive('MyOrders', delay => 2)",
+    "nack": "select spanmq.nack('MyOrders', %s, '{1}', retry_in => 2)",
+    "redrive": "select spanmq.redrive('MyOrders', delay => 2)",
 }
 
 
@@ -250,8 +250,8 @@ def test_message_for_soon_wakes_who_waits_so_that_it_looks_ahead(
     session.execute(SOON[kind].encode(), held if "%s" in SOON[kind] else None)
     assert listener.heard(session) == [(CHANNEL, "")]
     # As if an hour more were to pass: the machine may have stood still since.
-    session.execute("update spanmq.held set vt = vt + interval '1 hour'")
-    row = session.execute("select pgmq.look_ahead('MyOrders')").fetchone()
+    session.execute("update spanmq_core.held set vt = vt + interval '1 hour'")
+    row = session.execute("select spanmq.look_ahead('MyOrders')").fetchone()
     assert row is not None
     assert 3000 < row[0] <= 3602
 
@@ -260,7 +260,7 @@ def test_retry_for_later_wakes_nobody(session: Connection, listener: Listener) -
     session.execute(SENDS["send"].encode())
     held = lease(session)
     wait(session)
-    session.execute("select pgmq.nack('MyOrders', %s, '{1}', retry_in => 60)", [held])
+    session.execute("select spanmq.nack('MyOrders', %s, '{1}', retry_in => 60)", [held])
     assert listener.heard(session) == []
 
 
@@ -271,19 +271,21 @@ def test_run_that_is_settled_as_it_goes_wakes_nobody_before_its_end(
     settings(session, '{"ordered": true}')
     for groups in [["a"] * 4] if is_batch else [["a"]] * 4:
         send(session, *groups)
-    [(lease_id,), *_] = rows = session.execute("select lease_id from pgmq.receive('MyOrders', 3)").fetchall()
+    [(lease_id,), *_] = rows = session.execute(
+        "select lease_id from spanmq.receive('MyOrders', 3)"
+    ).fetchall()
     assert len(rows) == 3
     wait(session)
     for message, woken in ((1, []), (2, []), (3, [(CHANNEL, "")])):
-        session.execute("select pgmq.ack('MyOrders', %s, %s)", [lease_id, [message]])
+        session.execute("select spanmq.ack('MyOrders', %s, %s)", [lease_id, [message]])
         assert listener.heard(session) == woken
-    assert session.execute("select msg_id from pgmq.receive('MyOrders', 1)").fetchall() == [(4,)]
+    assert session.execute("select msg_id from spanmq.receive('MyOrders', 1)").fetchall() == [(4,)]
 
 
 def test_place_in_a_limited_group_wakes_who_waits(session: Connection, listener: Listener) -> None:
     settings(session, '{"max_in_flight_per_group": 2}')
     send(session, "a", "a", "a")
-    [(lease_id,), _] = session.execute("select lease_id from pgmq.receive('MyOrders', 2)").fetchall()
+    [(lease_id,), _] = session.execute("select lease_id from spanmq.receive('MyOrders', 2)").fetchall()
     wait(session)
     session.execute(SETTLEMENTS["ack"].encode(), [lease_id])
     assert listener.heard(session) == [(CHANNEL, "")]
@@ -303,7 +305,7 @@ def test_redrive_without_delay_wakes_who_waits(session: Connection, listener: Li
     session.execute(SENDS["send"].encode())
     session.execute(SETTLEMENTS["reject"].encode(), [lease(session)])
     wait(session)
-    session.execute("select pgmq.redrive('MyOrders', delay => %s)", [delay])
+    session.execute("select spanmq.redrive('MyOrders', delay => %s)", [delay])
     assert listener.heard(session) == ([] if delay else [(CHANNEL, "")])
 
 
@@ -312,9 +314,9 @@ def test_dead_letter_that_is_discarded_wakes_for_its_group(session: Connection, 
     send(session, "a", "a")
     session.execute(SETTLEMENTS["reject"].encode(), [lease(session)])
     wait(session)
-    session.execute("select pgmq.purge_dead_letters('MyOrders')")
+    session.execute("select spanmq.purge_dead_letters('MyOrders')")
     assert listener.heard(session) == [(CHANNEL, "")]
-    assert session.execute("select msg_id from pgmq.receive('MyOrders', 1)").fetchall() == [(2,)]
+    assert session.execute("select msg_id from spanmq.receive('MyOrders', 1)").fetchall() == [(2,)]
 
 
 def test_short_wait_does_not_end_a_longer_one(session: Connection, listener: Listener) -> None:
@@ -332,9 +334,9 @@ def test_short_wait_does_not_end_a_longer_one(session: Connection, listener: Lis
 
 
 def test_duplicate_wakes_nobody(session: Connection, listener: Listener) -> None:
-    session.execute("select pgmq.send_messages('MyOrders', '{1}', dedup_ids => '{a}')")
+    session.execute("select spanmq.send_messages('MyOrders', '{1}', dedup_ids => '{a}')")
     wait(session)
-    session.execute("select pgmq.send_messages('MyOrders', '{1}', dedup_ids => '{a}')")
+    session.execute("select spanmq.send_messages('MyOrders', '{1}', dedup_ids => '{a}')")
     assert listener.heard(session) == []
 
 
@@ -390,7 +392,7 @@ def test_senders_do_not_wait_for_each_other(session: Connection, database: str) 
         with session.transaction():
             session.execute(SENDS["send"].encode())
             other.execute(SENDS["send"].encode())
-            other.execute("select pgmq.await_messages('MyOrders')")
+            other.execute("select spanmq.await_messages('MyOrders')")
 
 
 def test_who_says_it_in_a_transaction_is_heard_at_once(
@@ -398,7 +400,7 @@ def test_who_says_it_in_a_transaction_is_heard_at_once(
 ) -> None:
     wait(session, 0.001)
     with psycopg.connect(database) as other:
-        other.execute("select pgmq.await_messages('MyOrders', 60)")
+        other.execute("select spanmq.await_messages('MyOrders', 60)")
         session.execute(SENDS["send"].encode())
         assert listener.heard(session) == [(CHANNEL, "")]
         other.rollback()
@@ -407,14 +409,14 @@ def test_who_says_it_in_a_transaction_is_heard_at_once(
 @pytest.mark.parametrize("seconds", ["0", "-1", "61", "'NaN'", "null"])
 def test_seconds_out_of_range_are_refused(session: Connection, seconds: str) -> None:
     with pytest.raises(psycopg.errors.Error) as error:
-        session.execute(f"select pgmq.await_messages('MyOrders', {seconds})".encode())
+        session.execute(f"select spanmq.await_messages('MyOrders', {seconds})".encode())
     assert error.value.sqlstate == "MQ002"
-    assert session.execute("select waiting from spanmq.queue").fetchone() == (None,)
+    assert session.execute("select waiting from spanmq_core.queue").fetchone() == (None,)
 
 
 def test_unknown_queue_is_said(session: Connection) -> None:
     with pytest.raises(psycopg.errors.UndefinedTable):
-        session.execute("select pgmq.await_messages('nothing')")
+        session.execute("select spanmq.await_messages('nothing')")
 
 
 def test_dropped_queue_leaves_no_sequences(session: Connection) -> None:
@@ -429,8 +431,8 @@ def test_dropped_queue_leaves_no_sequences(session: Connection) -> None:
 def test_two_who_are_the_first_to_wait_may_come_at_once(race: Race) -> None:
     one, two = race.open(), race.open()
     one.begin()
-    one.value("select pgmq.await_messages(%s)", race.queue)
-    later = two.later("select pgmq.await_messages(%s)", race.queue)
+    one.value("select spanmq.await_messages(%s)", race.queue)
+    later = two.later("select spanmq.await_messages(%s)", race.queue)
     assert later.waits()
     one.commit()
     assert later.rows() == [("spanmq.q_jobs",)]

@@ -260,9 +260,9 @@ def test_python_holds_no_sql_but_calls() -> None:
     places = [f"{name_of(p)}.{top}" for p in MODULES for top, _ in statements_of(p.read_text("utf-8"))]
     assert [each for each in SQL_EXEMPT if not any(fits(place, (each,)) for place in places)] == []
     for statement in (
-        "select * from spanmq.held",
+        "select * from spanmq_core.held",
         "select pg_sleep(1)",
-        "update spanmq.held set n = 1",
+        "update spanmq_core.held set n = 1",
         "INSERT INTO t VALUES (1)",
         "  delete from pgmq.q_orders",
         "create table {} (id int)",

@@ -25,7 +25,7 @@ from spanmq.simulate.record import Recorder
 
 BLOCKED = (
     "select count(*) > 0 from pg_stat_activity where datname = current_database()"
-    " and wait_event_type = 'Lock' and query ~ 'pgmq.ack'"
+    " and wait_event_type = 'Lock' and query ~ 'spanmq.ack'"
 )
 
 # Nested too deeply for Python's reader of JSON.
@@ -184,7 +184,7 @@ def test_next_messages_are_taken_before_the_last_acks_are_through(place: Place, 
     taken = worker.take()
     place.send(*"cdef")
     with psycopg.connect(database) as blocker:
-        blocker.execute("select from spanmq.held where lease_id > 0 for update")
+        blocker.execute("select from spanmq_core.held where lease_id > 0 for update")
         for each in taken:
             worker.done(each)
         assert sorted(ids(worker.take())) == [5, 6, 7, 8]  # nobody is idle

@@ -34,14 +34,14 @@ def test_new_database_is_a_copy_that_goes_when_it_is_no_longer_needed(spanmq_ser
 
 def test_database_has_spanmq(database: str) -> None:
     with psycopg.connect(database) as connection:
-        row = connection.execute("select to_regproc('pgmq.spanmq_version') is not null").fetchone()
+        row = connection.execute("select to_regproc('spanmq.version') is not null").fetchone()
     assert row == (True,)
 
 
 def test_upstream_database_has_pgmq_and_not_spanmq(upstream_database: str) -> None:
     with psycopg.connect(upstream_database) as connection:
         connection.execute("select pgmq.create('orders')")
-        row = connection.execute("select to_regproc('pgmq.spanmq_version') is null").fetchone()
+        row = connection.execute("select to_regproc('spanmq.version') is null").fetchone()
     assert row == (True,)
 
 

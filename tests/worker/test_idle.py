@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 from tests.patience import WAIT_SECONDS
+from tests.schemas import qualified
 from tests.worker.running import working
 
 from spanmq import Client
@@ -39,7 +40,7 @@ class Queries:
         monkeypatch.setattr(psycopg.AsyncCursor, "execute", note)
 
     def of(self, function: str) -> list[tuple[int, str]]:
-        return [each for each in self.all if f"pgmq.{function}(" in each[1]]
+        return [each for each in self.all if f"{qualified(function)}(" in each[1]]
 
     def wait(self, function: str, count: int) -> None:
         with self._changed:
@@ -68,11 +69,11 @@ def test_new_session_makes_its_first_calls_before_a_message_waits_for_it(
     sessions: dict[int, list[str]] = {}
     for session, text in queries.all:
         sessions.setdefault(session, []).append(text)
-    receiving = [texts for texts in sessions.values() if any("pgmq.receive(" in text for text in texts)]
+    receiving = [texts for texts in sessions.values() if any("spanmq.receive(" in text for text in texts)]
     assert receiving
     for texts in receiving:  # the first looks what the database holds
-        assert "pgmq.receive(" in texts[1], texts[:4]
-        assert "pgmq.ack(" in texts[2], texts[:4]
+        assert "spanmq.receive(" in texts[1], texts[:4]
+        assert "spanmq.ack(" in texts[2], texts[:4]
 
 
 def test_session_that_can_not_be_made_ready_serves_all_the_same(client: Client, database: str) -> None:

@@ -38,10 +38,10 @@ class SpanmqStage:
         # Without limits: sessions of killed workers may hold locks for a while.
         self._client = Client(site.dsn, pool_size=2, listen=False, timeouts=None)
         self.tables = (
-            "spanmq.fresh",
-            "spanmq.held",
-            "spanmq.done",
-            *(f"spanmq.log_{queue}" for queue in self._queues),
+            "spanmq_core.fresh",
+            "spanmq_core.held",
+            "spanmq_core.done",
+            *(f"spanmq_core.log_{queue}" for queue in self._queues),
             *(f"pgmq.a_{queue}" for queue in self._queues),
         )
         self.places = tuple(self._queues)

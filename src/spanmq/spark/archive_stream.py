@@ -91,7 +91,7 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         size = max(1, min(rows.ROWS_PER_PARTITION, -(-end["rows"] // self._options.min_partitions)))
         with self._server() as server:
             found = server.execute(
-                "select first_id, end_id, n, condition from pgmq.archive_ranges(queue => %s, base => %s,"
+                "select first_id, end_id, n, condition from spanmq.archive_ranges(queue => %s, base => %s,"
                 " here => %s, after => %s, last_id => %s, size => %s)",
                 [
                     self._options.queue,
@@ -171,7 +171,7 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> tuple[int, int, int]:
         with self._server() as server:
             row = server.execute(
-                "select last_id, n, rest from pgmq.archive_piece(queue => %s, base => %s, here => %s,"
+                "select last_id, n, rest from spanmq.archive_piece(queue => %s, base => %s, here => %s,"
                 " after => %s, qty => %s)",
                 [self._options.queue, _json(base), _json(position), after, quantity],
             ).fetchone()
@@ -181,7 +181,7 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _position(self, start: Position | None) -> tuple[Position, bool, str]:
         with self._server() as server:
             row = server.execute(
-                "select here, is_gone, identity from pgmq.archive_position(queue => %s, from_position => %s)",
+                "select here, is_gone, identity from spanmq.archive_position(queue => %s, from_position => %s)",
                 [self._options.queue, _json(start)],
             ).fetchone()
         assert row is not None

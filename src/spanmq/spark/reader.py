@@ -171,13 +171,13 @@ def extent_of(connection: psycopg.Connection[Any], queue: str, table: str) -> tu
         name = rows.view(connection, queue, "a")
         return (rows.Range(queue, name, 1, 0), *rows.bounds(connection, name))
     if table == "dead_letters":
-        extent = rows.Range(queue, "pgmq.dead_letters_between", 1, 0, key="t.dead_letter_id", is_call=True)
+        extent = rows.Range(queue, "spanmq.dead_letters_between", 1, 0, key="t.dead_letter_id", is_call=True)
         return (extent, *rows.dead_letters(connection, queue))
     if table == "failures":
-        extent = rows.Range(queue, "pgmq.failures_between", 1, 0, is_call=True)
+        extent = rows.Range(queue, "spanmq.failures_between", 1, 0, is_call=True)
         return (extent, *rows.failures(connection, queue))
     row = connection.execute(
-        "select first_id, last_id from pgmq.receiver_log(queue => %s)", [queue]
+        "select first_id, last_id from spanmq.receiver_log(queue => %s)", [queue]
     ).fetchone()
     assert row is not None
     return rows.Range(queue, rows.view(connection, queue), 1, 0), row[0], row[1]

@@ -112,7 +112,7 @@ def bounds(connection: psycopg.Connection[Any], table: str) -> tuple[int, int]:
 def dead_letters(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int]:
     """Give the lowest and the highest id of a queue's dead letters; an empty range if it has none."""
     row = connection.execute(
-        "select first_id, last_id from pgmq.dead_letter_extent(queue => %s)", [queue]
+        "select first_id, last_id from spanmq.dead_letter_extent(queue => %s)", [queue]
     ).fetchone()
     return (1, 0) if row is None or row[0] is None else (row[0], row[1])
 
@@ -120,7 +120,7 @@ def dead_letters(connection: psycopg.Connection[Any], queue: str) -> tuple[int, 
 def failures(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int]:
     """Give the lowest and the highest id of a message that failed; an empty range if none did."""
     row = connection.execute(
-        "select first_id, last_id from pgmq.failure_extent(queue => %s)", [queue]
+        "select first_id, last_id from spanmq.failure_extent(queue => %s)", [queue]
     ).fetchone()
     return (1, 0) if row is None or row[0] is None else (row[0], row[1])
 
@@ -136,7 +136,7 @@ def waiting(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int]:
 
 def count_dead_letters(connection: psycopg.Connection[Any], queue: str) -> int:
     """Count the dead letters of a queue that wait."""
-    counted = connection.execute("select n from pgmq.count_dead_letters(queue => %s)", [queue])
+    counted = connection.execute("select n from spanmq.count_dead_letters(queue => %s)", [queue])
     return sum(row[0] for row in counted)
 
 
@@ -145,7 +145,7 @@ def classify(
 ) -> str:
     """Give the category of an error by the rules of a queue."""
     row = connection.execute(
-        "select category from pgmq.classify(error_class => %s, error => %s, queue => %s) as category",
+        "select category from spanmq.classify(error_class => %s, error => %s, queue => %s) as category",
         [error_class, error, queue],
     ).fetchone()
     assert row is not None
@@ -157,7 +157,7 @@ def redrive_chosen(
 ) -> int:
     """Put dead letters back by their ids, and give how many that were."""
     row = connection.execute(
-        "select n from pgmq.redrive_chosen(queue => %s, dead_letter_ids => %s, rate => %s, delay => %s) as n",
+        "select n from spanmq.redrive_chosen(queue => %s, dead_letter_ids => %s, rate => %s, delay => %s) as n",
         [queue, list(ids), rate, delay],
     ).fetchone()
     return row[0] if row else 0
@@ -166,7 +166,7 @@ def redrive_chosen(
 def discard_chosen(connection: psycopg.Connection[Any], queue: str, ids: Sequence[int]) -> int:
     """Delete dead letters by their ids, and give how many that were."""
     row = connection.execute(
-        "select n from pgmq.discard_chosen(queue => %s, dead_letter_ids => %s) as n", [queue, list(ids)]
+        "select n from spanmq.discard_chosen(queue => %s, dead_letter_ids => %s) as n", [queue, list(ids)]
     ).fetchone()
     return row[0] if row else 0
 
@@ -197,7 +197,7 @@ def tally(dsn: str, extent: Range, ids: Sequence[tuple[int, int]]) -> tuple[int,
 def published(connection: psycopg.Connection[Any], queue: str, writer: str) -> int | None:
     """Give how many messages a writer has published as its only epoch; None if it hasn't."""
     row = connection.execute(
-        "select result from pgmq.bulk_published(queue => %s, writer => %s, epoch => 0) as result",
+        "select result from spanmq.bulk_published(queue => %s, writer => %s, epoch => 0) as result",
         [queue, writer],
     ).fetchone()
     return None if row is None else row[0]
@@ -208,7 +208,7 @@ def note_export(dsn: str, queue: str, lake: str, ids: Sequence[tuple[int, int]],
     pieces = "{" + ",".join(f"[{first},{last}]" for first, last in ids) + "}"
     with connected(dsn) as connection:
         connection.execute(
-            "select from pgmq.note_export("
+            "select from spanmq.note_export("
             "queue => %s, lake => %s, ids => %s::int8multirange, of_table => %s)",
             [queue, lake, pieces, table],
         )
@@ -252,7 +252,7 @@ def place_of(options: Options, ids: Range) -> str:
     try:
         with connected(options.dsn) as connection:
             found = connection.execute(
-                "select segment from pgmq.list_segments(queue => %s, qty => %s) "
+                "select segment from spanmq.list_segments(queue => %s, qty => %s) "
                 "where first_id <= %s and last_id >= %s order by first_id",
                 [ids.queue, SEGMENTS_MAX, ids.last, ids.first],
             ).fetchall()

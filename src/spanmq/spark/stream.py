@@ -81,7 +81,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with self._server() as server:
             # The first call of such a run: it says which name was meant.
             queue = queue_named(server, self._options.queue)
-            row = server.execute("select last_id from pgmq.receiver_log(queue => %s)", [queue]).fetchone()
+            row = server.execute("select last_id from spanmq.receiver_log(queue => %s)", [queue]).fetchone()
         assert row is not None
         self._last_id = row[0]
 
@@ -105,7 +105,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._open(end)
         with self._server() as server:
             found = server.execute(
-                "select first_id, last_id, attempt from pgmq.receiver_ranges(queue => %s, receiver => %s, "
+                "select first_id, last_id, attempt from spanmq.receiver_ranges(queue => %s, receiver => %s, "
                 "incarnation => %s, after => %s, batch => %s, fail_on_loss => %s)",
                 [
                     self._options.queue,
@@ -117,10 +117,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ],
             ).fetchall()
             log = server.execute(
-                "select log_table from pgmq.receiver_log(queue => %s)", [self._options.queue]
+                "select log_table from spanmq.receiver_log(queue => %s)", [self._options.queue]
             ).fetchone()
             # Without the right to read the log: the view, which has what is not settled yet.
-            table = f"spanmq.{log[0]}" if log and log[0] else rows.view(server, self._options.queue)
+            table = f"spanmq_core.{log[0]}" if log and log[0] else rows.view(server, self._options.queue)
         # As the queue's name is written, which the option's need not be.
         return pack(found, replace(self._options, queue=end["queue"]), table)
 
@@ -144,7 +144,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             queue = queue_named(server, self._options.queue)
             row = server.execute(
                 "select receiver_id::text, incarnation, settled, system_id "
-                "from pgmq.receiver_open(queue => %s, label => %s)",
+                "from spanmq.receiver_open(queue => %s, label => %s)",
                 [queue, self._options.receiver],
             ).fetchone()
         assert row is not None
@@ -169,7 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         with self._server() as server:
             row = server.execute(
-                "select incarnation, system_id from pgmq.receiver_open(queue => %s, receiver => %s)",
+                "select incarnation, system_id from spanmq.receiver_open(queue => %s, receiver => %s)",
                 [self._options.queue, offset["receiver"]],
             ).fetchone()
         assert row is not None
@@ -184,7 +184,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _claim(self, start: Offset, quantity: int) -> int:
         with self._server() as server:
             row = server.execute(
-                "select result from pgmq.receiver_claim(queue => %s, receiver => %s, incarnation => %s, "
+                "select result from spanmq.receiver_claim(queue => %s, receiver => %s, incarnation => %s, "
                 "settled => %s, qty => %s, last_id => %s) as result",
                 [
                     self._options.queue,

@@ -157,7 +157,7 @@ def write_rows(options: Options, writer: str, epoch: int, batches: Iterator[pyar
             table = as_messages(chunk, options)
             blocks = server.execute(
                 "select write_id, block_id, log_table, first_id, last_id, enqueued_at from "
-                "pgmq.bulk_reserve(queue => %s, writer => %s, epoch => %s, n => %s)",
+                "spanmq.bulk_reserve(queue => %s, writer => %s, epoch => %s, n => %s)",
                 [options.queue, writer, epoch, table.num_rows],
             ).fetchall()
             if not blocks:
@@ -169,7 +169,7 @@ def write_rows(options: Options, writer: str, epoch: int, batches: Iterator[pyar
                 offset += last - first + 1
             sealed = [block[1] for block in blocks]
             server.execute(
-                "select result from pgmq.bulk_seal(queue => %s, block_ids => %s) as result",
+                "select result from spanmq.bulk_seal(queue => %s, block_ids => %s) as result",
                 [options.queue, sealed],
             )
             block_ids += sealed
@@ -243,7 +243,7 @@ def copy(
         {"msg_id": ids, "enqueued_at": times, "message": table.column(0), "headers": table.column(1)}
     )
     try:
-        connection.append("spanmq", log_table, whole)
+        connection.append("spanmq_core", log_table, whole)
     except StatementError as error:
         kind = errors.InvalidBodyError if "json" in str(error).lower() else errors.ServerError
         what = f"writing {count} messages into queue {options.queue}, segment {log_table}: {error}"
@@ -258,7 +258,7 @@ def publish(options: Options, writer: str, epoch: int, messages: Sequence[Writte
     blocks = [block for each in known for block in each.block_ids]
     with rows.connected(options.dsn) as server:
         row = server.execute(
-            "select result from pgmq.bulk_publish(queue => %s, writer => %s, epoch => %s, write_id => %s, "
+            "select result from spanmq.bulk_publish(queue => %s, writer => %s, epoch => %s, write_id => %s, "
             "block_ids => %s) as result",
             [options.queue, writer, epoch, known[0].write_id, blocks],
         ).fetchone()
@@ -270,7 +270,7 @@ def close(options: Options, writer: str, epoch: int) -> None:
     try:
         with rows.connected(options.dsn) as server:
             server.execute(
-                "select result from pgmq.bulk_close(queue => %s, writer => %s, epoch => %s) as result",
+                "select result from spanmq.bulk_close(queue => %s, writer => %s, epoch => %s) as result",
                 [options.queue, writer, epoch],
             )
     except (errors.SpanmqError, psycopg.Error):

@@ -95,13 +95,15 @@ async def test_copy_and_calls_send_the_same(
     assert copied() == (0, 0)
     await client.send_batch("copies", range(LARGE), headers=headers, group=groups)
     assert copied() == (1, LARGE)
-    log = "select array_agg((l.msg_id, l.message, l.headers) order by l.msg_id)::text from spanmq.log_{} l"
+    log = (
+        "select array_agg((l.msg_id, l.message, l.headers) order by l.msg_id)::text from spanmq_core.log_{} l"
+    )
     runs = (
         "select array_agg((id, f.group_hash, f.group_key) order by id)::text"
-        " from spanmq.fresh f, generate_series(f.lo, f.lo + f.n - 1) id where f.queue_id = %s"
+        " from spanmq_core.fresh f, generate_series(f.lo, f.lo + f.n - 1) id where f.queue_id = %s"
     )
     queues = [
-        one(observer, "select queue_id from spanmq.queue where name = %s", name)
+        one(observer, "select queue_id from spanmq_core.queue where name = %s", name)
         for name in ("calls", "copies")
     ]
     for query in (log, runs):
@@ -164,7 +166,7 @@ async def test_batch_crosses_segments(client: AsyncClient, observer: Connection,
     observer.execute("select setval('pgmq.q_small_msg_id_seq', 16200)")
     message_ids = await client.send_batch("small", range(LARGE))
     assert copied() == (1, LARGE)
-    used = "select count(distinct tableoid) from spanmq.log_2"
+    used = "select count(distinct tableoid) from spanmq_core.log_2"
     assert one(observer, used) >= LARGE // 256
     assert [message.body for message in await client.receive("small", 9_999)] == list(range(LARGE))
     assert message_ids == list(range(16_201, 16_201 + LARGE))
@@ -275,7 +277,7 @@ async def test_connection_killed_in_mid_copy_leaves_nothing(
         "create function public.stop() returns trigger language plpgsql as"
         " $$ begin perform pg_advisory_xact_lock(1); return new; end $$"
     )
-    segment = sql.Identifier("spanmq", one(observer, "select log_name from spanmq.segment"))
+    segment = sql.Identifier("spanmq_core", one(observer, "select log_name from spanmq_core.segment"))
     observer.execute(
         sql.SQL(
             "create trigger stop before insert on {} for each row when (new.msg_id = 1000)"
@@ -295,7 +297,7 @@ async def test_connection_killed_in_mid_copy_leaves_nothing(
             await sending()
     observer.execute("select pg_advisory_unlock(1)")
     assert (await client.metrics("orders")).length == 1
-    assert one(observer, "select count(*) from spanmq.log_1") == 1
+    assert one(observer, "select count(*) from spanmq_core.log_1") == 1
     assert len(await client.send_batch("orders", range(LARGE))) == LARGE
 
 
@@ -335,10 +337,12 @@ async def test_role_needs_schema_and_segment(
     role = role_of(producer)
     observer.execute(sql.SQL("grant insert on pgmq.q_orders to {}").format(role))
     await client.send("orders", 0)
-    log_table = one(observer, "select log_name from spanmq.segment order by lo desc limit 1")
+    log_table = one(observer, "select log_name from spanmq_core.segment order by lo desc limit 1")
     async with await psycopg.AsyncConnection.connect(producer, autocommit=True) as connection:
         own = AsyncClient(connection=connection)
-        observer.execute(sql.SQL("grant insert on spanmq.{} to {}").format(sql.Identifier(log_table), role))
+        observer.execute(
+            sql.SQL("grant insert on spanmq_core.{} to {}").format(sql.Identifier(log_table), role)
+        )
         assert len(await own.send_batch("orders", range(LARGE))) == LARGE
         assert copied() == (0, 0)
         observer.execute(sql.SQL("grant usage on schema spanmq to {}").format(role))
@@ -351,7 +355,7 @@ async def test_role_needs_schema_and_segment(
             await own.send_batch("orders", range(LARGE))
         assert caught.value.function == "send_batch"
         with pytest.raises(InsufficientPrivilege):
-            await connection.execute("select pgmq.copy_publish('orders', array[1], array[1])")
+            await connection.execute("select spanmq.copy_publish('orders', array[1], array[1])")
     assert (await client.metrics("orders")).length == 1 + 2 * LARGE
 
 
@@ -361,14 +365,14 @@ async def test_rest_goes_in_calls_where_a_segment_is_closed_to_the_role(
     role = role_of(producer)
     grant = (
         "grant insert on pgmq.q_orders to {0}; grant usage on schema spanmq to {0};"
-        " grant insert on spanmq.{1} to {0}"
+        " grant insert on spanmq_core.{1} to {0}"
     )
     await client.send("orders", 0)
     [(newest, first)] = observer.execute(
-        "select log_name, lo from spanmq.segment order by lo desc limit 1"
+        "select log_name, lo from spanmq_core.segment order by lo desc limit 1"
     ).fetchall()
     observer.execute(sql.SQL(grant).format(role, sql.Identifier(newest)))
-    size = one(observer, "select segment_size from spanmq.queue")
+    size = one(observer, "select segment_size from spanmq_core.queue")
     await client.send_batch("orders", range(first + size - 12_000 - 2))
     before = copied()
     async with AsyncClient(producer, maintain_interval=None) as other:
@@ -381,7 +385,7 @@ async def test_rest_goes_in_calls_where_a_segment_is_closed_to_the_role(
 async def test_schema_without_copy_gets_calls(
     client: AsyncClient, observer: Connection, copied: Counts, database: str
 ) -> None:
-    observer.execute("drop function pgmq.copy_publish(text, bigint[], bigint[], timestamptz)")
+    observer.execute("drop function spanmq.copy_publish(text, bigint[], bigint[], timestamptz)")
     assert len(await client.send_batch("orders", range(LARGE))) == LARGE
     async with await psycopg.AsyncConnection.connect(database) as connection:
         assert len(await AsyncClient(connection=connection).send_batch("orders", range(LARGE))) == LARGE

@@ -62,7 +62,7 @@ async def test_large_batch_and_schedule_and_redriven_body_are_sealed(
     await orders.reject(message)
     assert [each.body for each in await orders.dead_letters("orders")] == [SECRET]
     await orders.redrive_message("orders", message.message_id, body=SECRET * 2)
-    texts = [*stored(database), ask(database, "select message::text from spanmq.schedule")]
+    texts = [*stored(database), ask(database, "select message::text from spanmq_core.schedule")]
     assert len(texts) == 3001
     assert not any("nobody" in each for each in texts)
 
@@ -164,4 +164,4 @@ async def test_fingerprint_is_stored_as_a_keyed_hash(orders: AsyncClient, databa
     with pytest.raises(DedupIdReusedError):
         await orders.send("orders", 1, dedup_id="a", fingerprint="PIN 4712")
     expected = Encryption({"old": OLD}).fingerprint("PIN 4711", "orders")
-    assert ask(database, "select fingerprint from spanmq.deduplication") == expected
+    assert ask(database, "select fingerprint from spanmq_core.deduplication") == expected

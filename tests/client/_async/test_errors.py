@@ -247,7 +247,7 @@ async def test_timeout_of_the_server_is_a_cancelled_statement(
         async with AsyncClient(
             with_settings(database, **{setting: "50ms"}), maintain_interval=None
         ) as hurried:
-            blocker.execute("lock table spanmq.queue in access exclusive mode")
+            blocker.execute("lock table spanmq_core.queue in access exclusive mode")
             with pytest.raises(errors.StatementCancelledError):
                 await hurried.send("orders", 1)
     assert (await client.metrics("orders")).length == 0
@@ -268,7 +268,7 @@ async def test_deadlock_is_a_conflict(client: AsyncClient, observer: psycopg.Con
     async with AsyncTasks() as tasks, client.transaction() as winner:
         # Only the other one looks for deadlocks in time.
         await winner.connection.execute("set local deadlock_timeout = '1h'")
-        await winner.connection.execute("lock table spanmq.queue in access exclusive mode")
+        await winner.connection.execute("lock table spanmq_core.queue in access exclusive mode")
         losing = tasks.start(lose, winner.connection.info.backend_pid)
         assert await ready.wait(WAIT_SECONDS)
         await winner.connection.execute("select pg_advisory_xact_lock(2)")
@@ -297,7 +297,7 @@ async def test_every_sqlstate_of_ours_has_its_error(client: AsyncClient, databas
     }
     with psycopg.connect(database, autocommit=True) as owner:
         owner.execute(
-            "create or replace function pgmq.spanmq_version() returns text language plpgsql as $$ begin "
+            "create or replace function spanmq.version() returns text language plpgsql as $$ begin "
             "raise exception 'something is %', 'wrong' using errcode = current_setting('test.errcode'), "
             "hint = 'do this', detail = 'because of that'; end $$"
         )

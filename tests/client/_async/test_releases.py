@@ -26,9 +26,9 @@ async def test_columns_of_a_newer_schema_may_stand_anywhere(
     client: AsyncClient, observer: psycopg.Connection[Any]
 ) -> None:
     before = await client.peek("orders")
-    observer.execute("alter function pgmq.peek rename to peek_before")
+    observer.execute("alter function spanmq.peek rename to peek_before")
     observer.execute(
-        "create function pgmq.peek(queue text, qty int default 10, after bigint default 0) returns table ("
+        "create function spanmq.peek(queue text, qty int default 10, after bigint default 0) returns table ("
         " priority int, headers jsonb, vt timestamptz, message jsonb, msg_id bigint, deadline timestamptz,"
         " last_read_at timestamptz, enqueued_at timestamptz, read_ct int) language sql as $$"
         " select 7, headers, vt, message, msg_id, now(), last_read_at, enqueued_at, read_ct"
@@ -38,8 +38,8 @@ async def test_columns_of_a_newer_schema_may_stand_anywhere(
 
 
 WIDER_PEEK = (
-    "alter function pgmq.peek rename to peek_before",
-    """create function pgmq.peek(queue text, qty int default 10, after bigint default 0) returns table (
+    "alter function spanmq.peek rename to peek_before",
+    """create function spanmq.peek(queue text, qty int default 10, after bigint default 0) returns table (
         msg_id bigint, read_ct int, enqueued_at timestamptz, last_read_at timestamptz, vt timestamptz,
         message jsonb, headers jsonb, deadline timestamptz) language sql as $$
         select p.*, now() from pgmq.peek_before(queue, qty, after) p $$""",
@@ -73,10 +73,10 @@ async def test_connections_that_have_prepared_their_statements_go_on_after_an_up
 async def test_arguments_of_a_newer_schema_may_stand_anywhere(
     client: AsyncClient, observer: psycopg.Connection[Any]
 ) -> None:
-    observer.execute("alter function pgmq.receive rename to receive_before")
+    observer.execute("alter function spanmq.receive rename to receive_before")
     observer.execute(
-        "create function pgmq.receive(queue text, worker text default 'nobody', slots int default 1,"
-        " lease double precision default 30, qty int default 1) returns setof pgmq.leased_message"
+        "create function spanmq.receive(queue text, worker text default 'nobody', slots int default 1,"
+        " lease double precision default 30, qty int default 1) returns setof spanmq.leased_message"
         " language sql as $$ select * from pgmq.receive_before(queue, qty, lease, slots) $$"
     )
     [message] = await client.receive("orders", 5, slots=2)
@@ -90,9 +90,9 @@ async def test_arguments_of_a_newer_schema_may_stand_anywhere(
 async def test_columns_that_an_older_schema_lacks_are_none(
     client: AsyncClient, observer: psycopg.Connection[Any]
 ) -> None:
-    observer.execute("alter function pgmq.receive rename to receive_after")
+    observer.execute("alter function spanmq.receive rename to receive_after")
     observer.execute(
-        "create function pgmq.receive(queue text, qty int, slots int, lease double precision default 30)"
+        "create function spanmq.receive(queue text, qty int, slots int, lease double precision default 30)"
         " returns setof pgmq.message_record language sql as $$"
         " select msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers"
         " from pgmq.receive_after(queue, qty, lease, slots) $$"
@@ -103,10 +103,10 @@ async def test_columns_that_an_older_schema_lacks_are_none(
 
 
 async def test_attempt_is_the_schema_s_word(client: AsyncClient, observer: psycopg.Connection[Any]) -> None:
-    observer.execute("alter function pgmq.receive rename to receive_before")
+    observer.execute("alter function spanmq.receive rename to receive_before")
     observer.execute(
-        "create function pgmq.receive(queue text, qty int, slots int, lease double precision default 30)"
-        " returns setof pgmq.leased_message language plpgsql as $$ declare result pgmq.leased_message; begin"
+        "create function spanmq.receive(queue text, qty int, slots int, lease double precision default 30)"
+        " returns setof spanmq.leased_message language plpgsql as $$ declare result spanmq.leased_message; begin"
         " for result in select * from pgmq.receive_before(queue, qty, lease, slots) loop"
         " result.attempt := 5; result.last_error := 'timeout'; return next result; end loop; end $$"
     )
@@ -117,7 +117,7 @@ async def test_attempt_is_the_schema_s_word(client: AsyncClient, observer: psyco
 async def test_function_that_an_older_schema_lacks_is_named(
     client: AsyncClient, observer: psycopg.Connection[Any]
 ) -> None:
-    observer.execute("drop function pgmq.cancel")
+    observer.execute("drop function spanmq.cancel")
     with pytest.raises(errors.SchemaVersionError, match=r"no pgmq\.cancel .*\n.*spanmq upgrade") as caught:
         await client.cancel("orders", 1)
     assert caught.value.function == "cancel"
@@ -141,8 +141,8 @@ async def test_function_missing_further_down_is_not_taken_for_the_one_called(
     client: AsyncClient, observer: psycopg.Connection[Any]
 ) -> None:
     observer.execute(
-        "create or replace function pgmq.spanmq_version() returns text language plpgsql as"
-        " $$ begin return pgmq.cancel('nothing'); end $$"
+        "create or replace function spanmq.version() returns text language plpgsql as"
+        " $$ begin return spanmq.cancel('nothing'); end $$"
     )
     with pytest.raises(errors.ServerError, match=r"function pgmq\.cancel"):
         await client.version()
@@ -211,7 +211,7 @@ async def test_upstream_that_is_adopted_meanwhile_is_noticed(
     with pytest.raises(errors.NotSupportedByUpstreamError):
         await upstream.version()
     with psycopg.connect(upstream_database) as owner:
-        owner.execute("create function pgmq.spanmq_version() returns text language sql as $$ select '9.9' $$")
+        owner.execute("create function spanmq.version() returns text language sql as $$ select '9.9' $$")
     assert await upstream.version() == "9.9"
 
 

@@ -21,7 +21,7 @@ async def let_pass(client: AsyncClient, hours: int) -> None:
     async with client.transaction() as transaction:
         move = "set {0} = {0} - make_interval(hours => %s)"
         for table, column in (("schedule_time", "due_at"), ("schedule", "planned_until")):
-            await transaction.connection.execute(f"update spanmq.{table} {move.format(column)}", [hours])
+            await transaction.connection.execute(f"update spanmq_core.{table} {move.format(column)}", [hours])
 
 
 async def test_schedule_plans_its_times(client: AsyncClient) -> None:

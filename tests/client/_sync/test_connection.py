@@ -302,7 +302,7 @@ def test_call_on_a_broken_connection_is_of_unknown_outcome(
 ) -> None:
     with psycopg.connect(database) as blocker:
         with Tasks() as tasks:
-            blocker.execute("lock table spanmq.queue in access exclusive mode")
+            blocker.execute("lock table spanmq_core.queue in access exclusive mode")
             call = tasks.start(client.send, "orders", 1)
             until(observer, SOMEBODY_WAITS)
             observer.execute(f"{TERMINATE} and wait_event_type = 'Lock'")

@@ -60,7 +60,7 @@ def test_large_batch_and_schedule_and_redriven_body_are_sealed(orders: Client, d
     orders.reject(message)
     assert [each.body for each in orders.dead_letters("orders")] == [SECRET]
     orders.redrive_message("orders", message.message_id, body=SECRET * 2)
-    texts = [*stored(database), ask(database, "select message::text from spanmq.schedule")]
+    texts = [*stored(database), ask(database, "select message::text from spanmq_core.schedule")]
     assert len(texts) == 3001
     assert not any("nobody" in each for each in texts)
 
@@ -162,4 +162,4 @@ def test_fingerprint_is_stored_as_a_keyed_hash(orders: Client, database: str) ->
     with pytest.raises(DedupIdReusedError):
         orders.send("orders", 1, dedup_id="a", fingerprint="PIN 4712")
     expected = Encryption({"old": OLD}).fingerprint("PIN 4711", "orders")
-    assert ask(database, "select fingerprint from spanmq.deduplication") == expected
+    assert ask(database, "select fingerprint from spanmq_core.deduplication") == expected

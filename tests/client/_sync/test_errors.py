@@ -243,7 +243,7 @@ def test_read_only_server_is_named(client: Client, database: str) -> None:
 def test_timeout_of_the_server_is_a_cancelled_statement(client: Client, database: str, setting: str) -> None:
     with psycopg.connect(database) as blocker:
         with Client(with_settings(database, **{setting: "50ms"}), maintain_interval=None) as hurried:
-            blocker.execute("lock table spanmq.queue in access exclusive mode")
+            blocker.execute("lock table spanmq_core.queue in access exclusive mode")
             with pytest.raises(errors.StatementCancelledError):
                 hurried.send("orders", 1)
     assert (client.metrics("orders")).length == 0
@@ -264,7 +264,7 @@ def test_deadlock_is_a_conflict(client: Client, observer: psycopg.Connection[Any
     with Tasks() as tasks, client.transaction() as winner:
         # Only the other one looks for deadlocks in time.
         winner.connection.execute("set local deadlock_timeout = '1h'")
-        winner.connection.execute("lock table spanmq.queue in access exclusive mode")
+        winner.connection.execute("lock table spanmq_core.queue in access exclusive mode")
         losing = tasks.start(lose, winner.connection.info.backend_pid)
         assert ready.wait(WAIT_SECONDS)
         winner.connection.execute("select pg_advisory_xact_lock(2)")
@@ -293,7 +293,7 @@ def test_every_sqlstate_of_ours_has_its_error(client: Client, database: str) -> 
     }
     with psycopg.connect(database, autocommit=True) as owner:
         owner.execute(
-            "create or replace function pgmq.spanmq_version() returns text language plpgsql as $$ begin "
+            "create or replace function spanmq.version() returns text language plpgsql as $$ begin "
             "raise exception 'something is %', 'wrong' using errcode = current_setting('test.errcode'), "
             "hint = 'do this', detail = 'because of that'; end $$"
         )

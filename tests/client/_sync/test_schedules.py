@@ -23,7 +23,7 @@ def let_pass(client: Client, hours: int) -> None:
     with client.transaction() as transaction:
         move = "set {0} = {0} - make_interval(hours => %s)"
         for table, column in (("schedule_time", "due_at"), ("schedule", "planned_until")):
-            transaction.connection.execute(f"update spanmq.{table} {move.format(column)}", [hours])
+            transaction.connection.execute(f"update spanmq_core.{table} {move.format(column)}", [hours])
 
 
 def test_schedule_plans_its_times(client: Client) -> None:

@@ -28,7 +28,7 @@ Connection = psycopg.Connection[Any]
 # A connection that begins to listen says so, listens, and says so again.
 LISTENERS = (
     "from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
-    " and (query like '%pgmq.await_messages%' or query like 'listen %')"
+    " and (query like '%spanmq.await_messages%' or query like 'listen %')"
 )
 SOMEBODY_LISTENS = f"select count(*) > 0 {LISTENERS}"
 
@@ -174,7 +174,7 @@ def test_message_ends_a_wait_without_anything_switched_on(
             Tasks() as tasks,
         ):
             waiting = tasks.start(waiter.receive, queue, wait=60)
-            until(observer, f"select waiting is not null from spanmq.queue where name = '{queue}'")
+            until(observer, f"select waiting is not null from spanmq_core.queue where name = '{queue}'")
             until(
                 observer,
                 "select count(*) > 0 from pg_stat_activity where state = 'idle'"
@@ -256,9 +256,9 @@ def test_listener_that_never_connects_is_logged_once(
 def maintenance_calls(observer: Connection) -> None:
     """Count the calls of `maintain` from now on in a sequence, which needs no commit."""
     observer.execute("create sequence maintained")
-    observer.execute("alter function pgmq.maintain rename to maintain_before")
+    observer.execute("alter function spanmq.maintain rename to maintain_before")
     observer.execute(
-        "create function pgmq.maintain(budget int default 10)"
+        "create function spanmq.maintain(budget int default 10)"
         " returns table (action text, queue text, detail text) language plpgsql as"
         " $$ begin perform nextval('public.maintained');"
         " return query select * from pgmq.maintain_before(budget); end $$"
@@ -267,10 +267,10 @@ def maintenance_calls(observer: Connection) -> None:
 
 def test_client_with_a_dsn_keeps_house(database: str, client: Client, observer: Connection) -> None:
     maintenance_calls(observer)
-    before = observer.execute("select count(*) from spanmq.segment").fetchone()
+    before = observer.execute("select count(*) from spanmq_core.segment").fetchone()
     assert before is not None
     with Client(database, maintain_interval=0.01):
-        until(observer, f"select count(*) > {before[0]} from spanmq.segment")
+        until(observer, f"select count(*) > {before[0]} from spanmq_core.segment")
         until(observer, "select last_value > 5 from maintained")
 
 
@@ -284,7 +284,7 @@ def test_failing_maintenance_is_logged_with_its_number_and_disturbs_nobody(
     monkeypatch.setattr("spanmq.maintenance.LOG_EVERY", 3)
     observer.execute("create sequence failures")
     observer.execute(
-        "create or replace function pgmq.maintain(budget int default 10)"
+        "create or replace function spanmq.maintain(budget int default 10)"
         " returns table (action text, queue text, detail text) language plpgsql as $$ begin"
         " perform nextval('public.failures'); raise exception E'broken\\n\"in two\"'; end $$"
     )
@@ -309,7 +309,7 @@ def test_closing_a_client_in_the_middle_of_its_housekeeping_is_no_failure(
     database: str, client: Client, observer: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     observer.execute(
-        "create or replace function pgmq.maintain(budget int default 10)"
+        "create or replace function spanmq.maintain(budget int default 10)"
         " returns table (action text, queue text, detail text) language plpgsql as $$ begin"
         " perform pg_advisory_xact_lock(1); end $$"
     )

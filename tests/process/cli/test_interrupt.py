@@ -33,7 +33,7 @@ FINISHING = "spanmq: finishing what is on its way (Ctrl-C again: don't wait)\n"
 def senders_blocked(dsn: str) -> Iterator[psycopg.Connection[Any]]:
     """Make everybody who sends wait until the connection is rolled back."""
     with psycopg.connect(dsn) as connection:
-        connection.execute("lock table spanmq.fresh in access exclusive mode")
+        connection.execute("lock table spanmq_core.fresh in access exclusive mode")
         yield connection
 
 
@@ -123,7 +123,7 @@ def test_second_interrupt_does_not_wait_and_says_that_it_does_not_know(orders: s
 def test_interrupted_purge_changes_nothing(orders: str, number: signal.Signals) -> None:
     ask(orders, "select count(*) from pgmq.send_batch('orders', array['1', '2']::jsonb[])")
     with psycopg.connect(orders) as connection:
-        connection.execute("select from spanmq.fresh for update")
+        connection.execute("select from spanmq_core.fresh for update")
         with started("purge", "orders", "--yes", dsn=orders) as process:
             wait_for_a_blocked_session(orders)
             process.send_signal(number)
@@ -134,7 +134,7 @@ def test_interrupted_purge_changes_nothing(orders: str, number: signal.Signals) 
 
 @pytest.mark.parametrize("command", [["upgrade"], ["uninstall", "--yes"]])
 def test_interrupted_change_of_the_schema_changes_nothing(orders: str, command: list[str]) -> None:
-    looks = "select string_agg(version || applied_at, ' ' order by id) from spanmq.release"
+    looks = "select string_agg(version || applied_at, ' ' order by id) from spanmq_core.release"
     before = ask(orders, looks)
     with psycopg.connect(orders) as other:
         # Who creates or drops anything waits for this one.
@@ -219,7 +219,7 @@ def test_service_and_worker_end_with_the_same_codes(orders: str) -> None:
 
 
 def test_maintain_for_ever_outlives_an_error(orders: str) -> None:
-    healthy = ask(orders, "select pg_get_functiondef('pgmq.maintain'::regproc)")
+    healthy = ask(orders, "select pg_get_functiondef('spanmq.maintain'::regproc)")
     with started("maintain", "--every", "0.05", dsn=orders) as process:
         assert process.stdout is not None
         assert process.stderr is not None

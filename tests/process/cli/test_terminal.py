@@ -35,7 +35,7 @@ def test_long_sends_show_their_progress_on_a_terminal(orders: str) -> None:
 
 
 def test_top_is_a_live_table_on_a_terminal(orders: str) -> None:
-    do(orders, "select pgmq.send('orders', '1'), pgmq.pause('orders')")
+    do(orders, "select pgmq.send('orders', '1'), spanmq.pause('orders')")
     done = on_terminal("top", "--every", "0.1", "--times", 2, dsn=orders)
     assert done.code == 0
     assert "orders (paused)" in done.out

@@ -18,24 +18,24 @@ TAKEN = 150  # and each consumer of calls that gave it something: there is more 
 PRODUCERS, CONSUMERS = 2, 3
 # How messages leave the queue; each call says which did.
 LEAVE = {
-    "ack": "select msg_id from pgmq.ack('jobs', {lease}, {ids}) where outcome = 'acked'",
-    "reject": "select msg_id from pgmq.reject('jobs', {lease}, {ids}, 'no') where outcome = 'dead'",
+    "ack": "select msg_id from spanmq.ack('jobs', {lease}, {ids}) where outcome = 'acked'",
+    "reject": "select msg_id from spanmq.reject('jobs', {lease}, {ids}, 'no') where outcome = 'dead'",
     "archive": "select * from pgmq.archive('jobs', {ids})",
     # One by one out of a lease of many.
     "delete": "select id from unnest({ids}) id where pgmq.delete('jobs', id)",
 }
 # Those that died together are one row for a while.
 DEAD = (
-    "(select msg_id from spanmq.dead_letter union all"
-    " select l.msg_id from spanmq.dead_run d cross join lateral spanmq.letters_of(d) l) dead"
+    "(select msg_id from spanmq_core.dead_letter union all"
+    " select l.msg_id from spanmq_core.dead_run d cross join lateral spanmq_core.letters_of(d) l) dead"
 )
 WRITERS = (
     "select pid from pg_stat_activity"
     " where backend_type in ('walwriter', 'background writer', 'checkpointer', 'autovacuum launcher')"
 )
 STAY = {
-    "nack": "select msg_id from pgmq.nack('jobs', {lease}, {ids}, 'boom', retry_in => 0)",
-    "release": "select msg_id from pgmq.release('jobs', {lease}, {ids})",
+    "nack": "select msg_id from spanmq.nack('jobs', {lease}, {ids}, 'boom', retry_in => 0)",
+    "release": "select msg_id from spanmq.release('jobs', {lease}, {ids})",
 }
 
 
@@ -70,7 +70,7 @@ def consume(dsn: str, queue: str, records: Records, busy: threading.Barrier) -> 
     with psycopg.connect(dsn, autocommit=True) as connection:
         for _ in range(10**9):
             rows = connection.execute(
-                "select msg_id, lease_id from pgmq.receive(%s, %s, 600)", (queue, 1 + number % 30)
+                "select msg_id, lease_id from spanmq.receive(%s, %s, 600)", (queue, 1 + number % 30)
             ).fetchall()
             if not rows:
                 continue
@@ -118,7 +118,7 @@ def test_acknowledged_work_survives_a_crash_under_load() -> None:
     with embedded.temporary() as server:
         with psycopg.connect(server.dsn) as connection:
             schema.install(connection)
-            connection.execute("select pgmq.create('jobs'), pgmq.create_subscription('lake', 'jobs')")
+            connection.execute("select pgmq.create('jobs'), spanmq.create_subscription('lake', 'jobs')")
         records = run_until_killed(server, "jobs")
         server.restart()
         with psycopg.connect(server.dsn, autocommit=True) as connection:
@@ -154,7 +154,7 @@ def test_lease_that_a_crash_undid_has_a_number_that_does_not_come_again() -> Non
             client.send_batch("jobs", range(10))
         server.restart()
         with psycopg.connect(server.dsn, autocommit=True) as connection:
-            receive = b"select lease_id from pgmq.receive('jobs')"
+            receive = b"select lease_id from spanmq.receive('jobs')"
             # Nobody else is to write what a commit left for later.
             for (writer,) in connection.execute(WRITERS).fetchall():
                 os.kill(writer, signal.SIGSTOP)
@@ -172,7 +172,7 @@ def test_unlogged_queue_is_empty_after_a_crash_and_goes_on() -> None:
         with psycopg.connect(server.dsn) as connection:
             schema.install(connection)
             connection.execute(
-                "select pgmq.create_unlogged('jobs'), pgmq.create_subscription('lake', 'jobs')"
+                "select pgmq.create_unlogged('jobs'), spanmq.create_subscription('lake', 'jobs')"
             )
         records = run_until_killed(server, "jobs")
         server.restart()

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.errors import SerializationFailure
+from tests.schemas import qualified
 from tests.sql.model.invariants import broken_invariants
 from tests.sql.race.sessions import side_by_side
 from tests.sql.seeds import IS_DEEP
@@ -78,7 +79,7 @@ def consume(
     lease = None
     if choose.random() < 0.6:
         slots = choose.choice([1, 1, 3])
-        ids = call("select msg_id, lease_id from pgmq.receive('jobs', %s, %s, %s)", n, seconds, slots)
+        ids = call("select msg_id, lease_id from spanmq.receive('jobs', %s, %s, %s)", n, seconds, slots)
         lease, ids = (ids[0][1], [row[0] for row in ids]) if ids else (None, [])  # type: ignore[index]
     else:
         ids = call("select msg_id from pgmq.read('jobs', %s, %s)", int(seconds), n)
@@ -105,13 +106,13 @@ def consume(
                 lease, some = choose.choice(known)
             if lease is not None and choose.random() < 0.7:
                 settled = call(
-                    "select msg_id from pgmq.ack('jobs', %s, %s) where outcome = 'acked'", lease, some
+                    "select msg_id from spanmq.ack('jobs', %s, %s) where outcome = 'acked'", lease, some
                 )
             elif lease is not None:
                 act = choose.choice(["nack('jobs', %s, %s, retry_in => 0)", "release('jobs', %s, %s)"])
-                call(f"select msg_id from pgmq.{act}", lease, some)
+                call(f"select msg_id from {qualified(act)}", lease, some)
             elif is_apart:
-                call("select pgmq.extend('jobs', %s, 1)", choose.choice(known)[0] or 1)
+                call("select spanmq.extend('jobs', %s, 1)", choose.choice(known)[0] or 1)
     if choose.random() < 0.2:
         call("rollback")
     else:
@@ -153,9 +154,9 @@ def test_nothing_is_lost_or_settled_twice_in_mixed_load(database: str, seed: int
             while log.are_sending > 0:
                 # A snapshot that is held meanwhile, now and then.
                 holder.execute("begin isolation level repeatable read")
-                holder.execute("select count(*) from spanmq.fresh")
+                holder.execute("select count(*) from spanmq_core.fresh")
                 for _ in range(choose.randrange(60)):
-                    connection.execute("select * from pgmq.maintain()")
+                    connection.execute("select * from spanmq.maintain()")
                 holder.execute("commit")
 
     with psycopg.connect(database, autocommit=True) as connection:

@@ -137,5 +137,5 @@ def test_ended_session_leads_to_signing_in(chromium: Browser, filled: str, tmp_p
         chromium.open("/queue?queue=empty")
         chromium.find("#token").send_keys(secret)
         chromium.click("form.narrow button")
-        rows(filled, "delete from spanmq.session returning 1")
+        rows(filled, "delete from spanmq_core.session returning 1")
         chromium.wait(lambda: chromium.text("h1") == "Sign in")

@@ -55,7 +55,7 @@ def test_dead_letters_are_found_repaired_put_back_and_discarded(at_work: Browser
     at_work.find("#confirmation").send_keys("orders")
     at_work.click("form.narrow button.danger")
     assert "1 dead letters are gone" in at_work.text(".notice")
-    assert rows(filled, "select count(*) from pgmq.dead_letters('orders')") == [(0,)]
+    assert rows(filled, "select count(*) from spanmq.dead_letters('orders')") == [(0,)]
 
 
 def test_policy_is_found_and_changed(at_work: Browser, filled: str) -> None:
@@ -66,7 +66,7 @@ def test_policy_is_found_and_changed(at_work: Browser, filled: str) -> None:
     setting.send_keys("9")
     at_work.click("form.narrow button.main")
     assert "Changed: 1 settings." in at_work.text(".notice")
-    assert rows(filled, "select pgmq.get_policy('orders')->'max_attempts'") == [(9,)]
+    assert rows(filled, "select spanmq.get_policy('orders')->'max_attempts'") == [(9,)]
 
 
 def test_schedule_is_made_paused_resumed_and_ended(at_work: Browser, filled: str) -> None:
@@ -78,10 +78,10 @@ def test_schedule_is_made_paused_resumed_and_ended(at_work: Browser, filled: str
     assert "hourly" in at_work.text(ROW)
     at_work.click(f"{ROW} form[action='/schedules/pause'] button")
     assert "paused" in at_work.text(ROW)
-    assert rows(filled, "select is_paused from pgmq.list_schedules()") == [(True,)]
+    assert rows(filled, "select is_paused from spanmq.list_schedules()") == [(True,)]
     at_work.click(f"{ROW} form[action='/schedules/resume'] button")
-    assert rows(filled, "select is_paused from pgmq.list_schedules()") == [(False,)]
+    assert rows(filled, "select is_paused from spanmq.list_schedules()") == [(False,)]
     at_work.click(f"{ROW} a.danger")
     at_work.click("form.narrow button.danger")
     assert "No message recurs." in at_work.text(ROW)
-    assert rows(filled, "select count(*) from pgmq.list_schedules()") == [(0,)]
+    assert rows(filled, "select count(*) from spanmq.list_schedules()") == [(0,)]

@@ -20,7 +20,7 @@ def test_task_of_a_service_that_was_killed_is_gone_on_with(database: str, tmp_pa
         first.kill()
     moved = len(bodies(database, "back"))
     assert moved < MESSAGES
-    do(database, "update spanmq.sqs_move set rate = null")
+    do(database, "update spanmq_core.sqs_move set rate = null")
     folder = tmp_path / "second"
     folder.mkdir()
     with service(database, folder) as second:

@@ -57,7 +57,7 @@ def test_service_may_open_as_many_files_as_its_limits_need(orders: str, tmp_path
 
 
 def test_request_under_way_is_finished_before_the_end(orders: str, tmp_path: Path) -> None:
-    text = "select pgmq.send_messages('orders', '{1}', ordered => true)"
+    text = "select spanmq.send_messages('orders', '{1}', ordered => true)"
     given = {"body": 2, "ordered": True}
     with (
         service_process(patient(orders), tmp_path, "--grace", 600) as running,

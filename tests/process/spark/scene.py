@@ -149,7 +149,7 @@ def assert_sent(scene: Scene) -> None:
     """Check that all of it is in the queue, each once, and that nothing is left of what was given up."""
     assert scene.ask("(count(*), count(distinct message))::text") == f"({MESSAGES},{MESSAGES})"
     assert scene.ask(CHECKSUM) == checksum(orders())
-    assert scene.ask("count(*)", "spanmq.bulk_block") == 0
+    assert scene.ask("count(*)", "spanmq_core.bulk_block") == 0
 
 
 def audit_backfill(spark: SparkSession, scene: Scene) -> None:
@@ -211,7 +211,7 @@ def audit_export(spark: SparkSession, scene: Scene) -> None:
         assert_once(pyarrow.concat_tables(files), scene, OF_JOBS)
     assert {str(path.relative_to(lake)) for path in lake.rglob("*.parquet")} == set(manifest.files)
     # Retention may delete just that.
-    exported = scene.ask("ids::text", "spanmq.archive_export")
+    exported = scene.ask("ids::text", "spanmq_core.archive_export")
     assert exported == f"{{[1,{OF_JOBS + 1})}}"
 
 
@@ -295,7 +295,7 @@ def assert_acted(scene: Scene) -> None:
     put_back = scene.done if scene.act.what == "redrive" else 0
     found = "(count(*) filter (where redriven_at is null), count(redriven_at))::text"
     assert (
-        scene.ask(found, f"pgmq.dead_letters_between('orders', 1, {2**62})")
+        scene.ask(found, f"spanmq.dead_letters_between('orders', 1, {2**62})")
         == f"({deaths() - scene.done},{put_back})"
     )
 

@@ -86,7 +86,7 @@ def test_ten_who_keep_house_at_once_disturb_nobody(client: Client, database: str
     client.drop_queue("orders")
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("select pgmq.create('orders')")
-        connection.execute("update spanmq.queue set segment_size = 1024 where name = 'orders'")
+        connection.execute("update spanmq_core.queue set segment_size = 1024 where name = 'orders'")
     log, stop = tmp_path / "log", threading.Event()
     problems: list[BaseException] = []
     kept: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.schemas import qualified
 from tests.worker.running import working
 from tests.worker.test_idle import Queries
 
@@ -24,7 +25,7 @@ def test_idle_worker_asks_less_than_once_a_second(
         before = len(queries.all)
         queries.wait("receive", len(queries.of("receive")) + LOOKS)
         asked = [text for _, text in queries.all[before:]]
-    polls = [text for text in asked if not any(f"pgmq.{clock}(" in text for clock in CLOCKS)]
+    polls = [text for text in asked if not any(f"{qualified(clock)}(" in text for clock in CLOCKS)]
     # A poll asks when something becomes due, and then for messages.
-    assert len(polls) <= 2 * sum("pgmq.receive(" in text for text in polls) + 1, polls
+    assert len(polls) <= 2 * sum("spanmq.receive(" in text for text in polls) + 1, polls
     assert intake.LOOK_SECONDS > 2

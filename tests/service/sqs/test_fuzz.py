@@ -17,7 +17,9 @@ SCALARS = st.one_of(
     st.booleans(),
     st.integers(-(2**70), 2**70),
     st.text(max_size=20),
-    st.sampled_from(["'; drop table spanmq.held; --", "{}", "{", "\x00", "arn:aws:sqs:x:000000000000:q"]),
+    st.sampled_from(
+        ["'; drop table spanmq_core.held; --", "{}", "{", "\x00", "arn:aws:sqs:x:000000000000:q"]
+    ),
 )
 VALUES = st.recursive(
     SCALARS,

@@ -101,18 +101,18 @@ def test_task_whose_destination_is_gone_fails_and_loses_nothing(first: Running, 
 def test_task_whose_destination_is_full_keeps_no_other_waiting(first: Running, database: str) -> None:
     sqs = client_of(first.address, ANYBODY)
     _, _, arn = stage(sqs, 20)
-    do(database, """select pgmq.set_policy('back', '{"max_backlog": 5}')""")
+    do(database, """select spanmq.set_policy('back', '{"max_backlog": 5}')""")
     other = sqs.create_queue(QueueName="other")["QueueUrl"]
     sqs.create_queue(QueueName="elsewhere", Attributes=redrive(f"{arn[:-4]}other"))
     for number in range(12):
         sqs.send_message(QueueUrl=other, MessageBody=str(number))
     start(sqs, arn)
-    wait_until(lambda: ask(database, "select next_at > started_at from spanmq.sqs_move"))
+    wait_until(lambda: ask(database, "select next_at > started_at from spanmq_core.sqs_move"))
     sqs.start_message_move_task(SourceArn=f"{arn[:-4]}other", DestinationArn=f"{arn[:-4]}elsewhere")
     wait_until(lambda: len(bodies(database, "elsewhere")) == 12)
     assert task(sqs, arn)["Status"] == "RUNNING"
     assert len(bodies(database, "dead")) == 20
-    do(database, """select pgmq.set_policy('back', '{"max_backlog": null}')""")
+    do(database, """select spanmq.set_policy('back', '{"max_backlog": null}')""")
     wait_until(lambda: task(sqs, arn)["Status"] == "COMPLETED")
     assert bodies(database, "back") == Counter(str(n) for n in range(20))
 
@@ -163,7 +163,7 @@ def test_task_stops_when_its_key_loses_a_right(database: str, tmp_path: Path, ve
         start(client_of(running.address, mover), arn, MaxNumberOfMessagesPerSecond=1)
         wait_until(lambda: len(bodies(database, "back")) >= 1)
         others = sorted({"send", "receive", "look", "manage"} - {verb})
-        narrow = f"update spanmq.access_key set verbs = array{others} where access_key_id = %s"
+        narrow = f"update spanmq_core.access_key set verbs = array{others} where access_key_id = %s"
         with psycopg.connect(database) as connection:
             connection.execute(narrow.encode(), [mover["access_key_id"]])
             connection.execute("select pg_notify('spanmq.access', '')")

@@ -106,7 +106,7 @@ def test_attributes_that_sql_wrote_wrongly_stop_no_queue(sqs: Any, make: Make, s
         # It names a queue, but not how often a message may be received.
         "RedrivePolicy": json.dumps({"deadLetterTargetArn": arn}),
     }
-    do(service_database, f"select pgmq.set_sqs_queue('{name}', '{json.dumps(wrong)}')")
+    do(service_database, f"select spanmq.set_sqs_queue('{name}', '{json.dumps(wrong)}')")
     sqs.send_message(QueueUrl=odd, MessageBody="x")
     assert [each["Body"] for each in sqs.receive_message(QueueUrl=odd)["Messages"]] == ["x"]
     assert sqs.list_dead_letter_source_queues(QueueUrl=dead)["queueUrls"] == [url]
@@ -129,11 +129,11 @@ def test_message_that_cannot_become_a_dead_letter_is_received_once_more(
         sqs.delete_queue(QueueUrl=dead)
     elif fault == "full":
         sqs.send_message(QueueUrl=dead, MessageBody="first")
-        do(service_database, f"""select pgmq.set_policy('{name}dead', '{{"max_backlog": 1}}')""")
+        do(service_database, f"""select spanmq.set_policy('{name}dead', '{{"max_backlog": 1}}')""")
     else:
         do(
             service_database,
-            "update spanmq.sqs_queue s set redrive_by = 'dropped role' from spanmq.queue q"
+            "update spanmq_core.sqs_queue s set redrive_by = 'dropped role' from spanmq_core.queue q"
             f" where q.queue_id = s.queue_id and q.name = '{name}'",
         )
     messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
@@ -148,7 +148,7 @@ def test_error_after_a_claim_costs_no_attempt(database: str, tmp_path: Path) -> 
         form = urlencode({"Action": "ReceiveMessage", "QueueUrl": "/q", "MaxNumberOfMessages": "10"})
         kind = {"content-type": "application/x-www-form-urlencoded"}
         with psycopg.connect(database) as blocker:
-            blocker.execute("lock table spanmq.sqs_moved in access exclusive mode")
+            blocker.execute("lock table spanmq_core.sqs_moved in access exclusive mode")
             assert http.post("/", content=form, headers=kind).status_code == 503
         sqs = client_of(running.address, ANYBODY)
         url = sqs.get_queue_url(QueueName="q")["QueueUrl"]

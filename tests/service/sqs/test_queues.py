@@ -40,7 +40,7 @@ def test_attributes_have_sqs_s_defaults_and_change(sqs: Any, make: Make, service
     assert found["QueueArn"] == f"arn:aws:sqs:eu-central-1:000000000000:{name}"
     assert "FifoQueue" not in found
     # Receivers that don't come by SQS hold messages as long.
-    assert ask(service_database, f"select (pgmq.get_policy('{name}') ->> 'lease')::float") == 77
+    assert ask(service_database, f"select (spanmq.get_policy('{name}') ->> 'lease')::float") == 77
     sqs.set_queue_attributes(QueueUrl=url, Attributes={"DelaySeconds": "5", "VisibilityTimeout": "8"})
     changed = attributes(sqs, url)
     assert (changed["DelaySeconds"], changed["VisibilityTimeout"]) == ("5", "8")
@@ -169,9 +169,9 @@ def test_counts_of_a_large_queue_are_those_of_its_last_sample(
     url = make()
     name = url.rpartition("/")[2]
     sample = (
-        "insert into spanmq.statistics"
+        "insert into spanmq_core.statistics"
         " select queue_id, clock_timestamp() + interval '1 hour', 60, 1, 1, 1, 1, 1,"
-        f" 1777, 1555, 111, null from spanmq.queue where name = '{name}'"
+        f" 1777, 1555, 111, null from spanmq_core.queue where name = '{name}'"
     )
     do(service_database, sample)
     # A few are counted.
@@ -179,8 +179,8 @@ def test_counts_of_a_large_queue_are_those_of_its_last_sample(
     assert attributes(sqs, url)["ApproximateNumberOfMessages"] == "1"
     do(
         service_database,
-        "insert into spanmq.fresh (queue_id, lo, n) select q.queue_id, n, 1"
-        f" from spanmq.queue q, generate_series(10, 10100) n where q.name = '{name}'",
+        "insert into spanmq_core.fresh (queue_id, lo, n) select q.queue_id, n, 1"
+        f" from spanmq_core.queue q, generate_series(10, 10100) n where q.name = '{name}'",
     )
     found = attributes(sqs, url)
     assert found["ApproximateNumberOfMessages"] == "1555"

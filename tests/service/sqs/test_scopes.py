@@ -94,13 +94,13 @@ def tasks(service_database: str) -> dict[str, str]:
     for name, other in ((MINE, THEIRS), (THEIRS, MINE)):
         policy = {"deadLetterTargetArn": f"arn:aws:sqs:x:000000000000:{other}", "maxReceiveCount": 9}
         attributes = json.dumps({"RedrivePolicy": json.dumps(policy)})
-        do(service_database, f"select pgmq.set_sqs_queue('{name}', '{attributes}')")
+        do(service_database, f"select spanmq.set_sqs_queue('{name}', '{attributes}')")
     made = {
-        name: str(ask(service_database, f"select pgmq.start_sqs_move('{name}', null, 'arn', null, 0, 1)"))
+        name: str(ask(service_database, f"select spanmq.start_sqs_move('{name}', null, 'arn', null, 0, 1)"))
         for name in (MINE, THEIRS)
     }
     # Without them StartMessageMoveTask has no destination, whose right it checks too.
-    without = """pgmq.set_sqs_queue(name, '{"RedrivePolicy": null}')"""
+    without = """spanmq.set_sqs_queue(name, '{"RedrivePolicy": null}')"""
     do(service_database, f"select {without} from unnest(array['{MINE}', '{THEIRS}']) name")
     return made
 

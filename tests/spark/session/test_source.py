@@ -106,7 +106,7 @@ def test_frame_is_sent_as_a_whole_by_tasks_that_fail_and_run_again(
     assert sorted(by_id) == list(range(1000))
     assert (by_id[6].group, by_id[7].group, by_id[7].headers) == ("g2", None, {"trace": 1})
     with psycopg.connect(database) as connection:
-        assert connection.execute("select count(*) from spanmq.bulk_block").fetchone() == (0,)
+        assert connection.execute("select count(*) from spanmq_core.bulk_block").fetchone() == (0,)
 
 
 @pytest.mark.parametrize("sink_has_it", [False, True])

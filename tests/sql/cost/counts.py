@@ -6,8 +6,8 @@ from typing import Any
 import psycopg
 
 Connection = psycopg.Connection[Any]
-# The state of all queues, without spanmq.done: that has one index, and runs of one message do not need it.
-TABLES = ["spanmq.fresh", "spanmq.held", "spanmq.bound"]
+# The state of all queues, without spanmq_core.done: that has one index, and runs of one message do not need it.
+TABLES = ["spanmq_core.fresh", "spanmq_core.held", "spanmq_core.bound"]
 INDEXES = """
 select indexrelid::regclass::text, pg_stat_get_xact_numscans(indexrelid),
     pg_stat_get_xact_tuples_returned(indexrelid)
@@ -42,7 +42,9 @@ def indexes_used(connection: Connection, query: str) -> dict[str, int]:
         for text in ("select", query):
             connection.execute(text.encode())
             rows = connection.execute(INDEXES, {"tables": TABLES}).fetchall()
-            counts.append({name.removeprefix("spanmq."): (scans, entries) for name, scans, entries in rows})
+            counts.append(
+                {name.removeprefix("spanmq_core."): (scans, entries) for name, scans, entries in rows}
+            )
     before, after = counts
     return {name: after[name][1] - before[name][1] for name in after if after[name][0] > before[name][0]}
 

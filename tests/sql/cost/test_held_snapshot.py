@@ -10,11 +10,11 @@ CYCLES = 30
 FEW = 50
 DEAD = 5_000
 QUEUES = 20
-MAINTAIN = "select * from pgmq.maintain()"
+MAINTAIN = "select * from spanmq.maintain()"
 # What sends messages, and what takes them.
 CYCLE = {
     "one": ("pgmq.send('jobs', '1')", "pgmq.read('jobs', 30, 1)"),
-    "batch": ("pgmq.send_batch('jobs', array_fill('1'::jsonb, array[50]))", "pgmq.receive('jobs', 100)"),
+    "batch": ("pgmq.send_batch('jobs', array_fill('1'::jsonb, array[50]))", "spanmq.receive('jobs', 100)"),
 }
 POLICIES = ("{}", '{"ordered": true}', '{"max_in_flight": 1000}', '{"max_in_flight_per_group": 10}')
 
@@ -61,17 +61,17 @@ def test_claim_passes_nothing_that_died_before_the_bound(session: Connection, ki
 def test_claim_passes_nothing_that_was_due_before_the_bound(
     session: Connection, group: str | None, policy: str
 ) -> None:
-    session.execute("select pgmq.set_policy('jobs', %s)", [policy])
+    session.execute("select spanmq.set_policy('jobs', %s)", [policy])
     # As if they had come back an hour ago.
     session.execute(
-        "insert into spanmq.held (queue_id, lo, n, attempts, vt, group_hash, group_key)"
+        "insert into spanmq_core.held (queue_id, lo, n, attempts, vt, group_hash, group_key)"
         " select q.queue_id, id, 1, 1, now() - interval '1 hour', hashtextextended(%s, 0), %s"
-        " from spanmq.queue q, generate_series(1, %s) id",
+        " from spanmq_core.queue q, generate_series(1, %s) id",
         [group, group, DEAD],
     )
-    session.execute("delete from spanmq.held")
+    session.execute("delete from spanmq_core.held")
     session.execute("select pgmq.send('jobs', '1', %s::jsonb)", [f'{{"x-pgmq-group": "{group}"}}'])
-    claims = ["select * from pgmq.receive('jobs')", "select * from pgmq.read_grouped('jobs', 30, 1)"]
+    claims = ["select * from spanmq.receive('jobs')", "select * from pgmq.read_grouped('jobs', 30, 1)"]
     before = [entries_passed(session, claim) for claim in claims]
     maintain(session)
     after = [entries_passed(session, claim) for claim in claims]
@@ -82,7 +82,9 @@ def test_claim_passes_nothing_that_was_due_before_the_bound(
 def test_idle_queues_cost_maintain_next_to_nothing(session: Connection) -> None:
     session.execute("select pgmq.create('idle_' || q) from generate_series(1, %s) q", [QUEUES])
     # Messages that were all settled leave nothing to do.
-    session.execute("select count(*) from spanmq.queue q, pgmq.send(q.name, '1') id, pgmq.delete(q.name, id)")
+    session.execute(
+        "select count(*) from spanmq_core.queue q, pgmq.send(q.name, '1') id, pgmq.delete(q.name, id)"
+    )
     while session.execute(MAINTAIN).fetchall():
         pass
     maintain(session)

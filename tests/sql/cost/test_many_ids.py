@@ -5,12 +5,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.schemas import qualified
 
 CALLS = (
     "select count(*) from pgmq.delete('jobs', %s)",
     "select count(*) from pgmq.archive('jobs', %s)",
     "select count(*) from pgmq.set_vt('jobs', %s, 60)",
-    "select count(*) from pgmq.cancel('jobs', %s)",
+    "select count(*) from spanmq.cancel('jobs', %s)",
 )
 FEW, TIMES = 500, 20
 # A multirange that is built by adding one id after the other makes it TIMES² times the work.
@@ -64,7 +65,7 @@ def test_to_cancel_what_is_free_looks_for_nothing_again(database: str) -> None:
         )
         every_other = "array(select generate_series(1, 2000, 2)::bigint)"
         deletes, cancels = (
-            pages(session, f"select count(*) from pgmq.{verb}('jobs', {every_other})")
+            pages(session, f"select count(*) from {qualified(verb)}('jobs', {every_other})")
             for verb in ("delete", "cancel")
         )
     assert 0 < cancels < 1.15 * deletes, (deletes, cancels)

@@ -7,6 +7,7 @@ from typing import LiteralString
 
 import psycopg
 import pytest
+from tests.schemas import qualified
 from tests.sql.cost.counts import Connection, indexes_used, pages_touched
 
 POLICIES = {
@@ -20,7 +21,7 @@ CALLS: dict[str, str] = {
     "send later": "select pgmq.send('plain', '1', 60)",
     "send a batch": "select pgmq.send_batch('plain', array_fill('1'::jsonb, array[10]))",
     **{
-        f"{name} {queue}": f"select * from pgmq.{call}"
+        f"{name} {queue}": f"select * from {qualified(call)}"
         for queue in POLICIES
         for name, call in {
             "read": f"read('{queue}', 30, 10)",
@@ -39,17 +40,17 @@ CALLS: dict[str, str] = {
     "archive": "select pgmq.archive('plain', array[FREE, FREE + 1])",
     "set_vt": "select * from pgmq.set_vt('plain', FREE, 60)",
     "delete leased": "select pgmq.delete('plain', LEASED)",
-    "cancel": "select * from pgmq.cancel('plain', array[LEASED, FREE])",
-    "ack": "select * from pgmq.ack('plain', (select max(lease_id) from pgmq.receive('plain', 4)),"
+    "cancel": "select * from spanmq.cancel('plain', array[LEASED, FREE])",
+    "ack": "select * from spanmq.ack('plain', (select max(lease_id) from spanmq.receive('plain', 4)),"
     " array(select generate_series(FIRST, FIRST + 3)))",
-    "ack one": "select a.* from pgmq.receive('plain') m, pgmq.ack('plain', m.lease_id, array[m.msg_id]) a",
-    "nack": "select n.* from pgmq.receive('ordered') m, pgmq.nack('ordered', m.lease_id, array[m.msg_id]) n",
-    "reject one": "select r.* from pgmq.receive('limited') m,"
-    " pgmq.reject('limited', m.lease_id, array[m.msg_id]) r",
-    "extend": "select pgmq.extend('plain', (select max(lease_id) from pgmq.receive('plain', 4)), 60)",
-    "status": "select pgmq.status('plain', FREE)",
-    "peek": "select * from pgmq.peek('plain', 5, 10)",
-    "look ahead": "select pgmq.look_ahead('plain')",
+    "ack one": "select a.* from spanmq.receive('plain') m, spanmq.ack('plain', m.lease_id, array[m.msg_id]) a",
+    "nack": "select n.* from spanmq.receive('ordered') m, spanmq.nack('ordered', m.lease_id, array[m.msg_id]) n",
+    "reject one": "select r.* from spanmq.receive('limited') m,"
+    " spanmq.reject('limited', m.lease_id, array[m.msg_id]) r",
+    "extend": "select spanmq.extend('plain', (select max(lease_id) from spanmq.receive('plain', 4)), 60)",
+    "status": "select spanmq.status('plain', FREE)",
+    "peek": "select * from spanmq.peek('plain', 5, 10)",
+    "look ahead": "select spanmq.look_ahead('plain')",
 }
 # What is sent to each queue: single messages in 500 groups, behind 1,500 of one group that are leased.
 SENT = 3000
@@ -71,16 +72,16 @@ def fill(session: Connection) -> None:
 def maintain(session: Connection) -> None:
     """Call it until nothing is left to do: a call does so much, of whatever queue."""
     for _ in range(100):
-        if session.execute("select from pgmq.maintain()").fetchone() is None:
+        if session.execute("select from spanmq.maintain()").fetchone() is None:
             break
     for _ in range(3):
-        session.execute("select * from pgmq.maintain()")
+        session.execute("select * from spanmq.maintain()")
 
 
 def used(dsn: str) -> dict[str, dict[str, int]]:
     """Return what each call uses the third time, in a session of its own: all plans are made anew."""
     with psycopg.connect(dsn, autocommit=True) as session:
-        first = session.execute("select min(lo) from spanmq.fresh where queue_id = 1").fetchone()
+        first = session.execute("select min(lo) from spanmq_core.fresh where queue_id = 1").fetchone()
         assert first is not None
         ids = {"FIRST": first[0], "FREE": first[0] + 100, "LEASED": first[0] - 100}
         found = {}
@@ -97,7 +98,7 @@ def test_each_statement_has_one_index(database: str) -> None:
         for queue, policy in POLICIES.items():
             session.execute("select pgmq.create(%s)", [queue])
             if policy is not None:
-                session.execute("select pgmq.set_policy(%s, %s)", [queue, policy])
+                session.execute("select spanmq.set_policy(%s, %s)", [queue, policy])
         fill(session)
         never = used(database)
         session.execute("analyze")
@@ -126,7 +127,7 @@ LOOKS: tuple[LiteralString, ...] = (
     "select * from pgmq.q_plain q join (values (2), (3)) v (id) on q.msg_id = v.id",
     "update pgmq.q_plain set vt = now() + interval '1 hour' where msg_id = 3",
     "delete from pgmq.q_plain where msg_id = 3",
-    "select * from pgmq.peek('plain', 5, 10)",
+    "select * from spanmq.peek('plain', 5, 10)",
     "select * from pgmq.metrics('plain')",
 )
 # A handful of index pages a statement; thousands if one walks through a table.

@@ -13,7 +13,7 @@ from psycopg import Connection
 
 SETUP = (
     "select pgmq.create('jobs'), pgmq.create('groups'), pgmq.create('limits')",
-    "select pgmq.set_policy('limits', '{\"max_attempts\": 2, \"max_in_flight\": 100}')",
+    "select spanmq.set_policy('limits', '{\"max_attempts\": 2, \"max_in_flight\": 100}')",
 )
 # A cycle of a message in each way, twice: a plan is kept from its second call on.
 CYCLE = (
@@ -22,24 +22,24 @@ CYCLE = (
     "select pgmq.send_batch('limits', array_fill('1'::jsonb, array[20]))",
     "select pgmq.send('groups', '1', '{\"x-pgmq-group\": \"a\"}'::jsonb)",
     "select pgmq.send('groups', '1', '{\"x-pgmq-group\": \"b\"}'::jsonb)",
-    "select * from pgmq.send_messages('jobs', array['1'::jsonb], priority => 3)",
+    "select * from spanmq.send_messages('jobs', array['1'::jsonb], priority => 3)",
     "select pgmq.delete('jobs', msg_id) from pgmq.read('jobs', 30, 5)",
     "select pgmq.archive('jobs', msg_id) from pgmq.read('jobs', 30, 5)",
     "select pgmq.set_vt('jobs', msg_id, 0) from pgmq.read('jobs', 30, 1)",
     "select * from pgmq.pop('jobs', 2)",
     "select * from pgmq.read_grouped('groups', 30, 2)",
     "select * from pgmq.read_grouped_rr('groups', 30, 2)",
-    "select pgmq.ack('jobs', lease_id, array_agg(msg_id)) from pgmq.receive('jobs', 3) group by lease_id",
-    "select pgmq.nack('limits', lease_id, array[msg_id]) from pgmq.receive('limits', 3)",
-    "select pgmq.reject('limits', lease_id, array[msg_id]) from pgmq.receive('limits', 2)",
-    "select pgmq.ack('groups', lease_id, array_agg(msg_id)) from pgmq.receive('groups', 2) group by lease_id",
-    "select pgmq.redrive('limits')",
-    "select * from pgmq.peek('jobs', 10)",
+    "select spanmq.ack('jobs', lease_id, array_agg(msg_id)) from spanmq.receive('jobs', 3) group by lease_id",
+    "select spanmq.nack('limits', lease_id, array[msg_id]) from spanmq.receive('limits', 3)",
+    "select spanmq.reject('limits', lease_id, array[msg_id]) from spanmq.receive('limits', 2)",
+    "select spanmq.ack('groups', lease_id, array_agg(msg_id)) from spanmq.receive('groups', 2) group by lease_id",
+    "select spanmq.redrive('limits')",
+    "select * from spanmq.peek('jobs', 10)",
     "select * from pgmq.metrics('jobs')",
     "select * from pgmq.metrics_all()",
-    "select * from pgmq.health()",
-    "select * from pgmq.doctor()",
-    "select * from pgmq.maintain()",
+    "select * from spanmq.health()",
+    "select * from spanmq.doctor()",
+    "select * from spanmq.maintain()",
 )
 
 
@@ -78,7 +78,7 @@ def test_function_that_pins_its_plans_is_never_compiled(shared_database: str) ->
     with psycopg.connect(shared_database) as opened:
         rows = opened.execute(
             "select p.oid::regprocedure::text, 'jit=off' = any (p.proconfig) from pg_proc p"
-            " where p.pronamespace in ('pgmq'::regnamespace, 'spanmq'::regnamespace)"
+            " where p.pronamespace in ('pgmq'::regnamespace, 'spanmq'::regnamespace, 'spanmq_core'::regnamespace)"
             " and p.proconfig::text ~ 'enable_[a-z_]+=off'"
         ).fetchall()
     assert rows

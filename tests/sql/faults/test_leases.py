@@ -44,9 +44,9 @@ def test_w12_ack_settles_only_what_its_lease_holds(system: System, session: Conn
         pytest.skip("PGMQ has no such call")
     session.execute("select pgmq.create('orders')")
     session.execute("select pgmq.send('orders', '1')")
-    (late,) = column(session, "select lease_id from pgmq.receive('orders', 1, 0)")
-    (holder,) = column(system.connect(), "select lease_id from pgmq.receive('orders', 1, 100)")
-    ack = "select outcome from pgmq.ack('orders', %s, array[1])"
+    (late,) = column(session, "select lease_id from spanmq.receive('orders', 1, 0)")
+    (holder,) = column(system.connect(), "select lease_id from spanmq.receive('orders', 1, 100)")
+    ack = "select outcome from spanmq.ack('orders', %s, array[1])"
     assert session.execute(ack, [late]).fetchall() == [("stale",)]
     assert one(session, "select queue_length from pgmq.metrics('orders')") == 1
     assert session.execute(ack, [holder]).fetchall() == [("acked",)]

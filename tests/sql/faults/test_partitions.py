@@ -11,7 +11,7 @@ def maintain(session: Connection) -> list[str]:
     """Call maintain() until there is nothing to do, at most as often as something can be done here."""
     done: list[str] = []
     for _ in range(100):
-        actions = column(session, "select action from pgmq.maintain()")
+        actions = column(session, "select action from spanmq.maintain()")
         if not actions:
             return done
         done += actions

@@ -13,17 +13,17 @@ RUNS = """
     runs as (
         select f.queue_id, f.lo, f.n, 0::bigint as lease_id, 0 as attempts, null::timestamptz as vt,
             null::timestamptz as last_read_at, f.group_hash, f.group_key, true as is_fresh
-        from spanmq.fresh f
+        from spanmq_core.fresh f
         union all
         select h.queue_id, h.lo, h.n, h.lease_id, h.attempts, h.vt, h.last_read_at, h.group_hash, h.group_key,
             false
-        from spanmq.held h
+        from spanmq_core.held h
     ),
     members as (
         select r.queue_id, r.group_key, r.lo + i as msg_id
         from runs r, generate_series(0, r.n - 1) i
         where r.n = 1 or r.lease_id <= 0 or not exists (
-            select from spanmq.done d where d.queue_id = r.queue_id and d.msg_id = r.lo + i)
+            select from spanmq_core.done d where d.queue_id = r.queue_id and d.msg_id = r.lo + i)
     )"""
 # One row for each thing that is wrong: rule, and what breaks it.
 OF_RUNS = f"""
@@ -32,7 +32,7 @@ select 'a message is in one run', format('queue %s message %s', m.queue_id, m.ms
 from members m group by m.queue_id, m.msg_id having count(*) > 1
 union all
 select 'a run belongs to a queue', format('queue %s run %s', r.queue_id, r.lo)
-from runs r where not exists (select from spanmq.queue q where q.queue_id = r.queue_id)
+from runs r where not exists (select from spanmq_core.queue q where q.queue_id = r.queue_id)
 union all
 select 'a run lies within a block of 256, a fresh one has at most ten messages',
     format('queue %s run %s: %s', r.queue_id, r.lo, r.n)
@@ -46,13 +46,13 @@ where not r.is_fresh and not (
     case when r.lease_id = 0 then r.attempts >= 0
     else r.attempts > 0 and r.last_read_at is not null
         and (r.lease_id > 0 or r.vt = '9999-12-30 00:00+00' and exists (
-            select from spanmq.receiver_batch b where b.lease_id = r.lease_id and b.state = 'claimed')) end)
+            select from spanmq_core.receiver_batch b where b.lease_id = r.lease_id and b.state = 'claimed')) end)
 union all
 select 'the hash is that of the group', format('queue %s run %s', r.queue_id, r.lo)
 from runs r where r.group_hash is distinct from hashtextextended(r.group_key, 0)
 union all
 select 'a note is of a leased run of several messages', format('queue %s message %s', d.queue_id, d.msg_id)
-from spanmq.done d
+from spanmq_core.done d
 where not exists (
     select from runs r
     where r.queue_id = d.queue_id and d.msg_id between r.lo and r.lo + r.n - 1 and r.n > 1 and r.lease_id > 0)
@@ -60,49 +60,49 @@ union all
 select 'no run lies before the bounds of its queue',
     format('queue %s run %s: %s, %s', r.queue_id, r.lo, b.fresh_from, b.due_from)
 from runs r cross join lateral (
-    select * from spanmq.bound b where b.queue_id = r.queue_id order by b.number desc limit 1) b
+    select * from spanmq_core.bound b where b.queue_id = r.queue_id order by b.number desc limit 1) b
 where case when r.is_fresh then r.lo < b.fresh_from else r.vt < b.due_from end
 union all
 select 'a run lies in one open segment', format('queue %s run %s: %s', r.queue_id, r.lo, r.n)
 from runs r
 where (
-    select count(*) from spanmq.segment g
+    select count(*) from spanmq_core.segment g
     where g.queue_id = coalesce(
-            (select p.log_id from spanmq.subscription p where p.queue_id = r.queue_id), r.queue_id)
+            (select p.log_id from spanmq_core.subscription p where p.queue_id = r.queue_id), r.queue_id)
         and g.state = 'open' and g.lo <= r.lo and r.lo + r.n - 1 <= g.hi) <> 1
 """
 OF_SEGMENTS = """
 select 'a queue knows its subscriptions', format('queue %s', q.queue_id)
-from spanmq.queue q
-where q.is_subscription <> exists (select from spanmq.subscription s where s.queue_id = q.queue_id)
-    or q.has_subscriptions <> exists (select from spanmq.subscription s where s.log_id = q.queue_id)
+from spanmq_core.queue q
+where q.is_subscription <> exists (select from spanmq_core.subscription s where s.queue_id = q.queue_id)
+    or q.has_subscriptions <> exists (select from spanmq_core.subscription s where s.log_id = q.queue_id)
     or q.subscription_changes <> case when q.is_subscription then 0
                                       else (select p.start_value - 1 from pg_sequence_parameters(q.ids) p) end
 union all
 select 'a failure counts its messages, of one block, and has an outcome',
     format('queue %s: %s', f.queue_id, f.lo)
-from spanmq.failure f
-where f.n <> spanmq.count_ids(spanmq.ids_of(f.lo, f.n, f.ids)) or f.n not between 1 and 256
+from spanmq_core.failure f
+where f.n <> spanmq_core.count_ids(spanmq_core.ids_of(f.lo, f.n, f.ids)) or f.n not between 1 and 256
     or f.lo / 256 <> (coalesce(upper(f.ids), f.lo + f.n) - 1) / 256
     or f.outcome not in ('retrying', 'expired', 'cancelled')
 union all
 select 'segments do not overlap', format('queue %s: %s and %s', a.queue_id, a.log_name, b.log_name)
-from spanmq.segment a
-join spanmq.segment b on b.queue_id = a.queue_id and b.lo > a.lo and b.lo <= a.hi
+from spanmq_core.segment a
+join spanmq_core.segment b on b.queue_id = a.queue_id and b.lo > a.lo and b.lo <= a.hi
 union all
 select 'the table of a segment is part of its log', format('queue %s: %s', g.queue_id, g.log_name)
-from spanmq.segment g
+from spanmq_core.segment g
 where not exists (
     select from pg_inherits i
-    where i.inhrelid = to_regclass('spanmq.' || g.log_name)
-        and i.inhparent = to_regclass('spanmq.log_' || g.queue_id))
+    where i.inhrelid = to_regclass('spanmq_core.' || g.log_name)
+        and i.inhparent = to_regclass('spanmq_core.log_' || g.queue_id))
 union all
 select 'a part of a log is the table of a segment', i.inhrelid::regclass::text
-from spanmq.queue q
-join pg_inherits i on i.inhparent = to_regclass('spanmq.log_' || q.queue_id)
+from spanmq_core.queue q
+join pg_inherits i on i.inhparent = to_regclass('spanmq_core.log_' || q.queue_id)
 where not exists (
-    select from spanmq.segment g
-    where g.queue_id = q.queue_id and to_regclass('spanmq.' || g.log_name) = i.inhrelid)
+    select from spanmq_core.segment g
+    where g.queue_id = q.queue_id and to_regclass('spanmq_core.' || g.log_name) = i.inhrelid)
 """
 # Rows of the log in the wrong table count as not there.
 OF_ONE_QUEUE = (
@@ -113,18 +113,18 @@ OF_ONE_QUEUE = (
     found_rows as (
         select m.msg_id, m.group_key, l.headers, g.log_name, l.tableoid::regclass::text as found_in
         from members m
-        left join spanmq.segment g on g.queue_id = {log_id} and m.msg_id between g.lo and g.hi
+        left join spanmq_core.segment g on g.queue_id = {log_id} and m.msg_id between g.lo and g.hi
         left join {log} l on l.msg_id = m.msg_id
     )
 select 'a message has its row, in the table of its segment',
     format('%s in %s, not %s', f.msg_id, coalesce(f.found_in, 'no table'), f.log_name)
-from found_rows f where f.found_in is distinct from 'spanmq.' || f.log_name
+from found_rows f where f.found_in is distinct from 'spanmq_core.' || f.log_name
 union all
 select 'a message stands once in the log', format('%s: %s times', f.msg_id, count(*))
 from found_rows f group by f.msg_id having count(*) > 1
 union all
 select 'the run has the group of its messages', format('%s: %s', f.msg_id, f.group_key)
-from found_rows f where f.group_key is distinct from spanmq.group_of(f.headers)
+from found_rows f where f.group_key is distinct from spanmq_core.group_of(f.headers)
 union all
 select 'the view shows the messages', format('%s, %s', m.msg_id, q.msg_id)
 from members m full join {view} q on q.msg_id = m.msg_id
@@ -134,26 +134,26 @@ select 'an archived message is not in the queue', a.msg_id::text
 from {archive} a join members m on m.msg_id = a.msg_id
 union all
 select 'a dead letter that waits is not in the queue, nor in the archive', d.msg_id::text
-from spanmq.dead_letter d
+from spanmq_core.dead_letter d
 where d.queue_id = {queue_id} and d.redriven_at is null
     and (d.msg_id in (select m.msg_id from members m) or d.msg_id in (select a.msg_id from {archive} a))
 union all
 select 'what died together is nowhere else, and has its row', e.id::text
-from spanmq.dead_run r, spanmq.expand(r.lo, r.n, r.ids) e (id)
+from spanmq_core.dead_run r, spanmq_core.expand(r.lo, r.n, r.ids) e (id)
 where r.queue_id = {queue_id}
     and (e.id in (select m.msg_id from members m) or e.id in (select a.msg_id from {archive} a)
         or exists (
-            select from spanmq.dead_letter d
+            select from spanmq_core.dead_letter d
             where d.queue_id = {queue_id} and d.msg_id = e.id and d.redriven_at is null)
         or not exists (select from {log} l where l.msg_id = e.id))
 union all
 select 'dead letters are counted', format('%s, %s', c.category, c.n)
 from (select k.category, sum(k.n) as n from (
-        select d.category, 1 as n from spanmq.dead_letter d
+        select d.category, 1 as n from spanmq_core.dead_letter d
         where d.queue_id = {queue_id} and d.redriven_at is null
-        union all select r.category, r.n from spanmq.dead_run r where r.queue_id = {queue_id}
+        union all select r.category, r.n from spanmq_core.dead_run r where r.queue_id = {queue_id}
         union all
-        select c.category, -c.n from spanmq.dead_letter_count c where c.queue_id = {queue_id}) k
+        select c.category, -c.n from spanmq_core.dead_letter_count c where c.queue_id = {queue_id}) k
     group by k.category) c
 where c.n <> 0
 union all
@@ -173,7 +173,7 @@ def broken_invariants(connection: Connection) -> list[str]:
     with snapshot(connection):
         queues = connection.execute(
             "select q.queue_id, coalesce(s.log_id, q.queue_id), ids::text, queue_view::text,"
-            " archive::text from spanmq.queue q left join spanmq.subscription s on s.queue_id = q.queue_id"
+            " archive::text from spanmq_core.queue q left join spanmq_core.subscription s on s.queue_id = q.queue_id"
         ).fetchall()
         found += connection.execute(sql.SQL(OF_RUNS)).fetchall()
         found += connection.execute(sql.SQL(OF_SEGMENTS)).fetchall()
@@ -181,7 +181,7 @@ def broken_invariants(connection: Connection) -> list[str]:
             text = sql.SQL(OF_ONE_QUEUE).format(
                 queue_id=sql.Literal(queue_id),
                 log_id=sql.Literal(log_id),
-                log=sql.Identifier("spanmq", f"log_{log_id}"),
+                log=sql.Identifier("spanmq_core", f"log_{log_id}"),
                 ids=sql.Literal(ids),
                 view=sql.SQL(view),
                 archive=sql.SQL(archive),

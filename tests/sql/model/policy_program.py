@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 from psycopg.types.json import Jsonb
+from tests.schemas import qualified
 from tests.sql.model.governed import ENDLESS, Governed, Policy
 from tests.sql.model.invariants import broken_invariants
 from tests.sql.model.queue_program import headers_of, jsonb, open_session, said
@@ -157,7 +158,7 @@ class PolicyProgram(Recorded):
 
     @step()
     def is_maintained(self) -> None:
-        self.session.rows("select * from pgmq.maintain()")
+        self.session.rows("select * from spanmq.maintain()")
 
     # What must hold
 
@@ -175,7 +176,7 @@ class PolicyProgram(Recorded):
 
     def call(self, call: str, *arguments: Any, columns: str = "*") -> list[tuple[Any, ...]]:
         return self.session.rows(
-            f"select {columns} from pgmq.{call}", self.race.queue, *map(jsonb, arguments)
+            f"select {columns} from {qualified(call)}", self.race.queue, *map(jsonb, arguments)
         )
 
     def put(self, n: int, some: list[str | None], delay: int, priority: int) -> None:
@@ -205,8 +206,8 @@ class PolicyProgram(Recorded):
             f"select msg_id, read_ct, vt <= clock_timestamp(), message, headers from {self.view}"
         )
         dead = session.rows(
-            "select msg_id, attempts, message, (select array_agg(f.outcome) from pgmq.failures(%s, msg_id) f)"
-            " from pgmq.dead_letters_between(%s, 1, 9223372036854775807) where redriven_at is null",
+            "select msg_id, attempts, message, (select array_agg(f.outcome) from spanmq.failures(%s, msg_id) f)"
+            " from spanmq.dead_letters_between(%s, 1, 9223372036854775807) where redriven_at is null",
             self.race.queue,
             self.race.queue,
         )

@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 from psycopg.types.json import Jsonb
+from tests.schemas import qualified
 from tests.sql.model.invariants import broken_invariants
 from tests.sql.model.model import Message, Model
 from tests.sql.model.recording import Recorded, always, first_step, step
@@ -48,7 +49,7 @@ class QueueProgram(Recorded):
         if start:
             self.race.main.value(f"select setval('pgmq.q_{self.race.queue}_msg_id_seq', %s)", start)
         self.race.main.rows(
-            "update spanmq.queue set segment_size = 256 where queue_id = %s", self.race.queue_id
+            "update spanmq_core.queue set segment_size = 256 where queue_id = %s", self.race.queue_id
         )
 
     @precondition(lambda self: not self.in_transaction)
@@ -219,10 +220,10 @@ class QueueProgram(Recorded):
     def lets_some_expire(self, data: st.DataObject) -> None:
         ids = self.model.expire(self.some_ids(data))
         self.session.rows(
-            "update spanmq.queue set uses_limits = true where queue_id = %s", self.race.queue_id
+            "update spanmq_core.queue set uses_limits = true where queue_id = %s", self.race.queue_id
         )
         self.session.rows(
-            "insert into spanmq.expiry (queue_id, msg_id, expires_at)"
+            "insert into spanmq_core.expiry (queue_id, msg_id, expires_at)"
             " select %s, id, '2020-01-01' from unnest(%s::bigint[]) id on conflict do nothing",
             self.race.queue_id,
             ids,
@@ -278,13 +279,13 @@ class QueueProgram(Recorded):
     @step()
     def is_maintained(self) -> None:
         for _ in range(20):
-            if not self.session.rows("select * from pgmq.maintain()"):
+            if not self.session.rows("select * from spanmq.maintain()"):
                 break
         self.buries_expired()
 
     @step()
     def sweeps(self) -> None:
-        self.session.rows("select spanmq.sweep(%s, 100)", self.race.queue_id)
+        self.session.rows("select spanmq_core.sweep(%s, 100)", self.race.queue_id)
 
     # What must hold
 
@@ -314,7 +315,7 @@ class QueueProgram(Recorded):
 
     def call(self, call: str, *arguments: Any, columns: str = "*") -> list[tuple[Any, ...]]:
         return self.session.rows(
-            f"select {columns} from pgmq.{call}", self.race.queue, *map(jsonb, arguments)
+            f"select {columns} from {qualified(call)}", self.race.queue, *map(jsonb, arguments)
         )
 
     def shown(self, session: Any) -> list[Any]:
@@ -324,8 +325,8 @@ class QueueProgram(Recorded):
         )
         archived = session.rows(f"select msg_id, read_ct, message from pgmq.a_{self.race.queue}")
         dead = session.rows(
-            "select msg_id, attempts, message, (select array_agg(f.outcome) from pgmq.failures(%s, msg_id) f)"
-            " from pgmq.dead_letters_between(%s, 1, 9223372036854775807) where redriven_at is null",
+            "select msg_id, attempts, message, (select array_agg(f.outcome) from spanmq.failures(%s, msg_id) f)"
+            " from spanmq.dead_letters_between(%s, 1, 9223372036854775807) where redriven_at is null",
             self.race.queue,
             self.race.queue,
         )
@@ -335,7 +336,7 @@ class QueueProgram(Recorded):
         """Take over what a call dead-lettered; tell whether there was any."""
         return self.model.bury_expired(
             self.session.column(
-                "select msg_id from pgmq.dead_letters_between(%s, 1, 9223372036854775807)"
+                "select msg_id from spanmq.dead_letters_between(%s, 1, 9223372036854775807)"
                 " where redriven_at is null",
                 self.race.queue,
             )

@@ -40,7 +40,7 @@ class SubscriptionProgram(QueueProgram):
         super().__init__(dsn, kind)
         self.model, self.committed = Published(), Published()
         self.name = f"{self.race.queue}_all"
-        self.race.main.value("select pgmq.create_subscription(%s, %s)", self.name, self.race.queue)
+        self.race.main.value("select spanmq.create_subscription(%s, %s)", self.name, self.race.queue)
 
     def teardown(self) -> None:
         self.session.close()
@@ -50,14 +50,16 @@ class SubscriptionProgram(QueueProgram):
     @step(quantity=st.sampled_from((1, 7, 50, 400)), then=st.sampled_from(("ack", "archive", "keep")))
     def receives_from_it(self, quantity: int, then: str) -> None:
         rows = self.session.rows(
-            "select msg_id, lease_id from pgmq.receive(%s, %s, 3600)", self.name, quantity
+            "select msg_id, lease_id from spanmq.receive(%s, %s, 3600)", self.name, quantity
         )
         ids = [message_id for message_id, _ in rows]
         self.model.subscribed.claim(ids, quantity, exact=False, short=False)
         if ids:
             self.model.subscribed.lease(ids, rows[0][1], visible=False)
         if ids and then == "ack":
-            acked = self.session.rows("select outcome from pgmq.ack(%s, %s, %s)", self.name, rows[0][1], ids)
+            acked = self.session.rows(
+                "select outcome from spanmq.ack(%s, %s, %s)", self.name, rows[0][1], ids
+            )
             assert acked == [("acked",)] * len(ids)
             self.model.subscribed.remove(ids)
         elif ids and then == "archive":

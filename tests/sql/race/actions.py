@@ -53,17 +53,19 @@ class Action:
 
 DELETE = "select pgmq.delete(%(queue)s, %(ids)s::bigint[])"
 ARCHIVE = "select pgmq.archive(%(queue)s, %(ids)s::bigint[])"
-ACK = "select msg_id from pgmq.ack(%(queue)s, %(lease)s, %(ids)s::bigint[]) where outcome = 'acked'"
+ACK = "select msg_id from spanmq.ack(%(queue)s, %(lease)s, %(ids)s::bigint[]) where outcome = 'acked'"
 NACK = (
-    "select msg_id from pgmq.nack(%(queue)s, %(lease)s, %(ids)s::bigint[], 'x', null, 3600)"
+    "select msg_id from spanmq.nack(%(queue)s, %(lease)s, %(ids)s::bigint[], 'x', null, 3600)"
     " where outcome = 'retrying'"
 )
-REJECT = "select msg_id from pgmq.reject(%(queue)s, %(lease)s, %(ids)s::bigint[], 'x') where outcome = 'dead'"
-RELEASE = (
-    "select msg_id from pgmq.release(%(queue)s, %(lease)s, %(ids)s::bigint[]) where outcome = 'released'"
+REJECT = (
+    "select msg_id from spanmq.reject(%(queue)s, %(lease)s, %(ids)s::bigint[], 'x') where outcome = 'dead'"
 )
-EXTEND = "select 0 from pgmq.extend(%(queue)s, %(lease)s, 60) held where held < 0"
-HOLD = "select msg_id from pgmq.hold(%(queue)s, %(lease)s, %(ids)s::bigint[], 60) where outcome = 'held'"
+RELEASE = (
+    "select msg_id from spanmq.release(%(queue)s, %(lease)s, %(ids)s::bigint[]) where outcome = 'released'"
+)
+EXTEND = "select 0 from spanmq.extend(%(queue)s, %(lease)s, 60) held where held < 0"
+HOLD = "select msg_id from spanmq.hold(%(queue)s, %(lease)s, %(ids)s::bigint[], 60) where outcome = 'held'"
 HIDE = "select msg_id from pgmq.set_vt(%(queue)s, %(ids)s::bigint[], 3600)"
 ACTIONS = {
     each.name: each
@@ -104,14 +106,14 @@ ACTIONS = {
             "cancel part",
             Effect.SETTLED,
             Asks.IDS_OF_NO_LEASE,
-            "select msg_id from pgmq.cancel(%(queue)s, %(ids)s::bigint[]) where outcome = 'cancelled'",
+            "select msg_id from spanmq.cancel(%(queue)s, %(ids)s::bigint[]) where outcome = 'cancelled'",
             (0, 3),
         ),
         Action("ack one", Effect.SETTLED, Asks.IDS_OF_LEASE, ACK, (1, 2)),
         Action("read", Effect.TAKEN, Asks.ANY, "select msg_id from pgmq.read(%(queue)s, 30, 2)"),
-        Action("receive one", Effect.TAKEN, Asks.ANY, "select msg_id from pgmq.receive(%(queue)s)"),
+        Action("receive one", Effect.TAKEN, Asks.ANY, "select msg_id from spanmq.receive(%(queue)s)"),
         Action(
-            "receive all", Effect.TAKEN, Asks.ANY, "select msg_id from pgmq.receive(%(queue)s, 10, 30, 2)"
+            "receive all", Effect.TAKEN, Asks.ANY, "select msg_id from spanmq.receive(%(queue)s, 10, 30, 2)"
         ),
         Action(
             "read matching", Effect.TAKEN, Asks.ANY, "select msg_id from pgmq.read(%(queue)s, 30, 2, '3')"
@@ -129,7 +131,7 @@ ACTIONS = {
             "sweep",
             Effect.NOTHING,
             Asks.ANY,
-            "select 0 from spanmq.queue q, spanmq.sweep(q.queue_id, 100) n"
+            "select 0 from spanmq_core.queue q, spanmq_core.sweep(q.queue_id, 100) n"
             " where q.name = %(queue)s and n < 0",
         ),
     )

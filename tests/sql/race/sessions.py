@@ -159,7 +159,7 @@ class Race:
         self._sessions: list[Session] = []
         self.main = self.open()
         self.main.value(f"select pgmq.{kind}(%s)", queue)
-        self.queue_id: int = self.main.value("select queue_id from spanmq.queue where name = %s", queue)
+        self.queue_id: int = self.main.value("select queue_id from spanmq_core.queue where name = %s", queue)
 
     def open(self) -> Session:
         """Open a session; it is closed with the race."""
@@ -172,7 +172,7 @@ class Race:
         if new_block:
             self.main.value(
                 "select setval(ids, (coalesce(pg_sequence_last_value(ids), 0) / 256 + 1) * 256 - 1)"
-                " from spanmq.queue where queue_id = %s",
+                " from spanmq_core.queue where queue_id = %s",
                 self.queue_id,
             )
         return self.main.column(
@@ -184,7 +184,7 @@ class Race:
     def lease(self, n: int, seconds: float = 30, slots: int = 1) -> int:
         """Receive n messages and return the lease_id."""
         leases = self.main.column(
-            "select lease_id from pgmq.receive(%s, %s, %s, %s)", self.queue, n, seconds, slots
+            "select lease_id from spanmq.receive(%s, %s, %s, %s)", self.queue, n, seconds, slots
         )
         assert len(leases) == n
         return int(leases[0])
@@ -217,8 +217,8 @@ class Race:
     def runs(self) -> Rows:
         """Return the runs: lo, n, lease_id (null: fresh)."""
         return self.main.rows(
-            "select lo, n, null from spanmq.fresh where queue_id = %s"
-            " union all select lo, n, lease_id from spanmq.held where queue_id = %s order by 1",
+            "select lo, n, null from spanmq_core.fresh where queue_id = %s"
+            " union all select lo, n, lease_id from spanmq_core.held where queue_id = %s order by 1",
             self.queue_id,
             self.queue_id,
         )

@@ -34,7 +34,7 @@ class Stage:
         seconds = 30 if state == "leased" else -1
         lease = None if state == "ready" else race.lease(MESSAGES, seconds, slots=3 if split else 1)
         limit = "3" if state == SUSPECT else "null"
-        race.main.rows(f"select pgmq.set_policy(%s, '{{\"max_attempts\": {limit}}}')", race.queue)
+        race.main.rows(f"select spanmq.set_policy(%s, '{{\"max_attempts\": {limit}}}')", race.queue)
         return cls(ids, lease)
 
 

@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 from tests.sql.race.sessions import Race
 
-PIECE = "select n, last_id from pgmq.archive_piece('jobs', %s::jsonb, %s::jsonb, 0, 10)"
+PIECE = "select n, last_id from spanmq.archive_piece('jobs', %s::jsonb, %s::jsonb, 0, 10)"
 
 
 def position(race: Race) -> str:
-    return json.dumps(race.main.value("select here from pgmq.archive_position('jobs')"))
+    return json.dumps(race.main.value("select here from spanmq.archive_position('jobs')"))
 
 
 def between(race: Race, base: str | None, here: str) -> list[Any]:
     """Return the ids between two positions, by pieces of one and by the condition of their ranges."""
     row = race.main.rows(PIECE, base, here)[0]
-    condition = "select condition from pgmq.archive_ranges('jobs', %s::jsonb, %s::jsonb, 0, 100000, 10)"
+    condition = "select condition from spanmq.archive_ranges('jobs', %s::jsonb, %s::jsonb, 0, 100000, 10)"
     found = race.main.value(condition, base, here)
     ids = race.main.column(f"select msg_id from pgmq.a_jobs t where {found} order by 1") if found else []
     assert row == (len(ids), ids[-1] if ids else None)

@@ -2,13 +2,14 @@
 
 import psycopg
 import pytest
+from tests.schemas import qualified
 from tests.sql.race.sessions import Race, Session
 
 from spanmq import embedded, schema
 
-MAINTAIN = "select count(*) from pgmq.maintain()"
+MAINTAIN = "select count(*) from spanmq.maintain()"
 READ = "select msg_id from pgmq.read('jobs', 30, 1000)"
-RECEIVE = "select msg_id from pgmq.receive('jobs', 1000)"
+RECEIVE = "select msg_id from spanmq.receive('jobs', 1000)"
 SEND_SOON = "select pgmq.send('jobs', '1', clock_timestamp() + interval '0.1 s')"
 
 
@@ -76,7 +77,7 @@ def test_old_snapshot_moves_nothing(race: Race) -> None:
 
 CLAIMS = {
     "read": "select from pgmq.read('jobs', 0, 1000)",
-    "nack": "select pgmq.nack('jobs', lease_id, array[msg_id], retry_in => 0) from pgmq.receive('jobs', 15)",
+    "nack": "select spanmq.nack('jobs', lease_id, array[msg_id], retry_in => 0) from spanmq.receive('jobs', 15)",
     "set_vt": "select from pgmq.set_vt('jobs', array(select msg_id from pgmq.q_jobs), 0)",
 }
 
@@ -107,15 +108,15 @@ def test_message_that_is_made_due_in_the_past(race: Race, clock: str) -> None:
         if clock == "was set back":
             # All that has been noted seems to lie an hour ahead.
             ahead = "clock_timestamp() + interval '1 hour'"
-            race.main.rows(f"update spanmq.bound set due_from = {ahead}, mark_at = {ahead}")
-        race.main.rows(f"select from pgmq.{act}")
+            race.main.rows(f"update spanmq_core.bound set due_from = {ahead}, mark_at = {ahead}")
+        race.main.rows(f"select from {qualified(act)}")
         assert race.main.column(READ) == ids
 
 
 def test_delay_that_is_over_before_the_message_is_written(race: Race) -> None:
     guard, one, two = race.open(), race.open(), race.open()
     guard.begin()
-    guard.rows("lock table spanmq.held in share mode")
+    guard.rows("lock table spanmq_core.held in share mode")
     # Again where the delay was over so early that it counted for none.
     while not (sending := one.later(SEND_SOON)).waits():
         two.rows("select pgmq.purge_queue('jobs')")
@@ -127,16 +128,16 @@ def test_delay_that_is_over_before_the_message_is_written(race: Race) -> None:
 
 
 def test_blocks_that_are_published_while_the_bound_moves(race: Race) -> None:
-    race.main.rows("alter function pgmq.maintain(integer) reset lock_timeout")
+    race.main.rows("alter function spanmq.maintain(integer) reset lock_timeout")
     one, two, three = race.open(), race.open(), race.open()
-    ((write, block, log, first, last, _),) = one.rows("select * from pgmq.bulk_reserve('jobs', 'w', 1, 5)")
-    one.rows(f"insert into spanmq.{log} select i, now(), '1' from generate_series({first}, {last}) i")
-    one.rows("select pgmq.bulk_seal('jobs', %s)", [block])
+    ((write, block, log, first, last, _),) = one.rows("select * from spanmq.bulk_reserve('jobs', 'w', 1, 5)")
+    one.rows(f"insert into spanmq_core.{log} select i, now(), '1' from generate_series({first}, {last}) i")
+    one.rows("select spanmq.bulk_seal('jobs', %s)", [block])
     settle_one(race)
     maintain(two)
     three.begin()
-    three.rows("select pgmq.bulk_publish('jobs', 'w', 1, %s, %s)", write, [block])
-    three.rows("lock table spanmq.bulk_block in access exclusive mode")
+    three.rows("select spanmq.bulk_publish('jobs', 'w', 1, %s, %s)", write, [block])
+    three.rows("lock table spanmq_core.bulk_block in access exclusive mode")
     moving = two.later(MAINTAIN)
     assert moving.waits()
     three.commit()
@@ -160,11 +161,11 @@ def test_maintenance_cuts_runs_whose_lease_ran_out(race: Race) -> None:
 def test_priority_that_is_sent_while_a_claim_looks(race: Race) -> None:
     guard, one, two = race.open(), race.open(), race.open()
     guard.begin()
-    guard.rows("lock table spanmq.held in access exclusive mode")
-    claiming = one.later("select msg_id from pgmq.receive('jobs')")
+    guard.rows("lock table spanmq_core.held in access exclusive mode")
+    claiming = one.later("select msg_id from spanmq.receive('jobs')")
     assert claiming.waits()
-    high = two.column("select pgmq.send_messages('jobs', array['1', '2', '3']::jsonb[], priority => 5)")
-    higher = two.column("select pgmq.send_messages('jobs', array['1', '2', '3']::jsonb[], priority => 3)")
+    high = two.column("select spanmq.send_messages('jobs', array['1', '2', '3']::jsonb[], priority => 5)")
+    higher = two.column("select spanmq.send_messages('jobs', array['1', '2', '3']::jsonb[], priority => 3)")
     guard.commit()
     got = [row[0] for row in claiming.rows()]
     assert got + two.column(RECEIVE) == high + higher

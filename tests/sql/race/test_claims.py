@@ -10,7 +10,7 @@ from tests.sql.race.sessions import Race, Session, together
 
 CLAIMS = {
     "read": "select msg_id from pgmq.read(%s, 3600, %s)",
-    "receive in slots": "select msg_id from pgmq.receive(%s, %s, 3600, 3)",
+    "receive in slots": "select msg_id from spanmq.receive(%s, %s, 3600, 3)",
     "read matching": "select msg_id from pgmq.read(%s, 3600, %s, '{}'::jsonb || '{\"kind\": 1}')",
     "read_grouped": "select msg_id from pgmq.read_grouped(%s, 3600, %s)",
     "read_grouped_rr": "select msg_id from pgmq.read_grouped_rr(%s, 3600, %s)",
@@ -118,16 +118,16 @@ POLICIES = {
 def test_who_asks_for_none_keeps_nothing_from_others(race: Race, claim: str, policy: str) -> None:
     if claim == "read matching" and policy in ("ordered", "limited per group"):
         pytest.skip("refused: it would take messages out of the middle of a group")
-    race.main.rows("select pgmq.set_policy('jobs', %s::jsonb)", json.dumps(POLICIES[policy]))
+    race.main.rows("select spanmq.set_policy('jobs', %s::jsonb)", json.dumps(POLICIES[policy]))
     if policy == "prior":
-        race.main.rows("select pgmq.send_messages('jobs', array['1']::jsonb[], priority => 9)")
+        race.main.rows("select spanmq.send_messages('jobs', array['1']::jsonb[], priority => 9)")
     race.main.rows("select pgmq.send('jobs', '1')")
     race.main.rows("select pgmq.send('jobs', '1', headers => '{\"x-pgmq-group\": \"a\"}')")
     race.send(20)
     rehearsal = race.open()
     rehearsal.begin()
-    query = CLAIMS.get(claim, "select msg_id from pgmq.receive(%s, %s)")
+    query = CLAIMS.get(claim, "select msg_id from spanmq.receive(%s, %s)")
     assert rehearsal.rows(query, race.queue, 0) == []
     expected = race.main.column("select msg_id from pgmq.q_jobs")
-    assert sorted(race.main.column("select msg_id from pgmq.receive('jobs', 100)")) == sorted(expected)
+    assert sorted(race.main.column("select msg_id from spanmq.receive('jobs', 100)")) == sorted(expected)
     rehearsal.commit()

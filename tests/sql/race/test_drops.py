@@ -7,25 +7,25 @@ from tests.sql.race.sessions import Race
 DROP = "select pgmq.drop_queue('jobs')"
 # What waits for the drop, and then is about a queue that is not there.
 CALLS = (
-    "select pgmq.cancel('jobs', array[256])",
-    "select pgmq.set_policy('jobs', '{\"ordered\": true}')",
+    "select spanmq.cancel('jobs', array[256])",
+    "select spanmq.set_policy('jobs', '{\"ordered\": true}')",
     "select pgmq.bind_topic('a.b', 'jobs')",
     "select pgmq.enable_notify_insert('jobs')",
-    "select pgmq.await_messages('jobs')",
-    "select pgmq.bulk_reserve('jobs', 'writer', 0, 5)",
-    "select pgmq.list_segments('jobs')",
+    "select spanmq.await_messages('jobs')",
+    "select spanmq.bulk_reserve('jobs', 'writer', 0, 5)",
+    "select spanmq.list_segments('jobs')",
     "select pgmq.metrics('jobs')",
-    "select pgmq.peek('jobs')",
+    "select spanmq.peek('jobs')",
     "select pgmq.purge_queue('jobs')",
 )
 # What is about all queues.
 OVERVIEWS = (
     "select queue_name from pgmq.metrics_all()",
-    "select queue from pgmq.health()",
-    "select 'other' from pgmq.doctor() where check_name = 'leases'",
+    "select queue from spanmq.health()",
+    "select 'other' from spanmq.doctor() where check_name = 'leases'",
 )
 RELATIONS = (
-    "select count(*) from pg_class where relnamespace in ('spanmq'::regnamespace, 'pgmq'::regnamespace)"
+    "select count(*) from pg_class where relnamespace in ('spanmq_core'::regnamespace, 'pgmq'::regnamespace)"
 )
 
 

@@ -3,7 +3,7 @@
 from tests.sql.race.sessions import Race
 
 SEND = (
-    "select pgmq.send_messages('jobs', array(select to_jsonb(i) from generate_series(1, %s) i),"
+    "select spanmq.send_messages('jobs', array(select to_jsonb(i) from generate_series(1, %s) i),"
     " expires_in => 60)"
 )
 
@@ -14,17 +14,17 @@ def test_housekeeping_goes_on_beside_a_consumer_that_has_what_expired(race: Race
     one = race.open()
     one.begin()
     assert one.column("select msg_id from pgmq.pop('jobs', 3)") == ids
-    race.main.rows("update spanmq.expiry set expires_at = clock_timestamp() - interval '1 s'")
-    race.main.rows("select pgmq.maintain()")
-    assert race.main.column("select msg_id from spanmq.dead_letter") == other
+    race.main.rows("update spanmq_core.expiry set expires_at = clock_timestamp() - interval '1 s'")
+    race.main.rows("select spanmq.maintain()")
+    assert race.main.column("select msg_id from spanmq_core.dead_letter") == other
     one.rollback()
-    race.main.rows("select pgmq.maintain()")
-    assert race.main.column("select msg_id from spanmq.dead_letter order by 1") == [*ids, *other]
+    race.main.rows("select spanmq.maintain()")
+    assert race.main.column("select msg_id from spanmq_core.dead_letter order by 1") == [*ids, *other]
 
 
 def test_group_goes_on_if_the_policy_is_taken_back_while_one_of_it_dies(race: Race) -> None:
     race.main.rows(
-        """select pgmq.set_policy('jobs', '{"ordered": true, "dead_letter_blocks_group": true}')"""
+        """select spanmq.set_policy('jobs', '{"ordered": true, "dead_letter_blocks_group": true}')"""
     )
     ids = race.main.column(
         "select pgmq.send_batch('jobs', array['1', '2']::jsonb[], array_fill(%s::jsonb, array[2]))",
@@ -32,39 +32,39 @@ def test_group_goes_on_if_the_policy_is_taken_back_while_one_of_it_dies(race: Ra
     )
     one = race.open()
     one.begin()
-    lease = one.value("select lease_id from pgmq.receive('jobs', 1)")
-    assert one.rows("select outcome from pgmq.reject('jobs', %s, %s)", lease, ids[:1]) == [("dead",)]
-    race.main.rows("""select pgmq.set_policy('jobs', '{"dead_letter_blocks_group": false}')""")
+    lease = one.value("select lease_id from spanmq.receive('jobs', 1)")
+    assert one.rows("select outcome from spanmq.reject('jobs', %s, %s)", lease, ids[:1]) == [("dead",)]
+    race.main.rows("""select spanmq.set_policy('jobs', '{"dead_letter_blocks_group": false}')""")
     one.commit()
-    assert race.main.column("select msg_id from pgmq.receive('jobs', 9, -1)") == ids[1:]
-    race.main.rows("""select pgmq.set_policy('jobs', '{"dead_letter_blocks_group": true}')""")
-    assert race.main.column("select msg_id from pgmq.receive('jobs', 9)") == ids[1:], "it died before"
+    assert race.main.column("select msg_id from spanmq.receive('jobs', 9, -1)") == ids[1:]
+    race.main.rows("""select spanmq.set_policy('jobs', '{"dead_letter_blocks_group": true}')""")
+    assert race.main.column("select msg_id from spanmq.receive('jobs', 9)") == ids[1:], "it died before"
 
 
 def test_message_that_comes_while_a_purge_ends_still_expires(race: Race) -> None:
     (failed,) = race.main.column(SEND, 1)
     lease = race.lease(1)
-    race.main.rows("select pgmq.nack('jobs', %s, %s, 'boom')", lease, [failed])
+    race.main.rows("select spanmq.nack('jobs', %s, %s, 'boom')", lease, [failed])
     sender, holder = race.open(), race.open()
     sender.begin()
     (late,) = sender.column(SEND, 1)
     # The purge has found nothing any more, and forgets the stories of what it deleted.
     holder.begin()
-    holder.rows("select from spanmq.failure for update")
+    holder.rows("select from spanmq_core.failure for update")
     purge = race.open().later("select pgmq.purge_queue('jobs')")
     assert purge.waits()
     sender.commit()
     holder.commit()
     assert purge.rows() == [(1,)]
     assert race.left() == [late]
-    race.main.rows("update spanmq.expiry set expires_at = clock_timestamp() - interval '1 s'")
-    assert race.main.column("select msg_id from pgmq.receive('jobs', 9)") == []
-    assert race.main.column("select msg_id from spanmq.dead_letter") == [late]
+    race.main.rows("update spanmq_core.expiry set expires_at = clock_timestamp() - interval '1 s'")
+    assert race.main.column("select msg_id from spanmq.receive('jobs', 9)") == []
+    assert race.main.column("select msg_id from spanmq_core.dead_letter") == [late]
 
 
 def test_purge_leaves_neither_expiries_nor_failures(race: Race) -> None:
     ids = race.main.column(SEND, 600)
-    race.main.rows("select pgmq.nack('jobs', %s, %s, 'boom')", race.lease(300), ids[:300])
+    race.main.rows("select spanmq.nack('jobs', %s, %s, 'boom')", race.lease(300), ids[:300])
     assert race.main.value("select pgmq.purge_queue('jobs')") == 600
-    assert race.main.rows("select from spanmq.failure") == []
-    assert race.main.rows("select from spanmq.expiry") == []
+    assert race.main.rows("select from spanmq_core.failure") == []
+    assert race.main.rows("select from spanmq_core.expiry") == []

@@ -3,7 +3,7 @@
 from tests.sql.race.sessions import Race
 
 # One queue a call: there is always something left to do for another.
-MAINTAIN = "select action, queue from pgmq.maintain(1)"
+MAINTAIN = "select action, queue from spanmq.maintain(1)"
 
 
 def make_work(race: Race) -> None:
@@ -45,11 +45,11 @@ def test_another_is_elected_when_the_one_that_was_dies_in_the_middle(race: Race)
 def test_queue_is_dropped_with_the_segments_that_are_made_meanwhile(race: Race) -> None:
     keeper, dropper = race.open(), race.open()
     keeper.begin()
-    assert [action for action, _ in keeper.rows("select action, detail from pgmq.maintain()")] == [
+    assert [action for action, _ in keeper.rows("select action, detail from spanmq.maintain()")] == [
         "made segment"
     ] * 2
     dropping = dropper.later("select pgmq.drop_queue('jobs')")
     assert dropping.waits()
     keeper.commit()
     assert dropping.rows() == [(True,)]
-    assert race.main.value("select to_regclass(%s)", f"spanmq.log_{race.queue_id}") is None
+    assert race.main.value("select to_regclass(%s)", f"spanmq_core.log_{race.queue_id}") is None

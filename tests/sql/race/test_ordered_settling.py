@@ -1,16 +1,17 @@
 """What goes back of an ordered group takes along all that is leased behind it."""
 
 import pytest
+from tests.schemas import qualified
 from tests.sql.race.sessions import Race, Session
 
-NACK = "select outcome from pgmq.nack('jobs', %s, array[%s], 'x', null, 3600)"
+NACK = "select outcome from spanmq.nack('jobs', %s, array[%s], 'x', null, 3600)"
 SEND = "pgmq.send_batch('jobs', array_fill('1'::jsonb, array[6]), array_fill(%s::jsonb, array[6]))"
-ACK = "select outcome from pgmq.ack('jobs', %s, array[%s])"
+ACK = "select outcome from spanmq.ack('jobs', %s, array[%s])"
 
 
 @pytest.fixture
 def race(race: Race) -> Race:
-    race.main.rows("""select pgmq.set_policy('jobs', '{"ordered": true}')""")
+    race.main.rows("""select spanmq.set_policy('jobs', '{"ordered": true}')""")
     return race
 
 
@@ -21,7 +22,7 @@ def leased(race: Race) -> tuple[Session, Session, int, list[int]]:
         "select pgmq.send_batch('jobs', array['1', '2', '3', '4']::jsonb[], array_fill(%s::jsonb, array[4]))",
         header,
     )
-    lease = race.main.value("select max(lease_id) from pgmq.receive('jobs', 4, 60, 4)")
+    lease = race.main.value("select max(lease_id) from spanmq.receive('jobs', 4, 60, 4)")
     return race.open(), race.open(), lease, ids
 
 
@@ -32,7 +33,7 @@ def test_ack_of_a_follower_meets_an_open_nack(race: Race, fate: str, outcome: st
     assert one.rows(NACK, lease, ids[1]) == [("retrying",)]
     later = two.later(ACK, lease, ids[2])
     assert later.waits()
-    assert race.main.rows("select msg_id from pgmq.receive('jobs', 9)") == [], "the group is still in work"
+    assert race.main.rows("select msg_id from spanmq.receive('jobs', 9)") == [], "the group is still in work"
     one.end(fate)
     assert later.rows() == [(outcome,)]
     assert two.rows(ACK, lease, ids[0]) == [("acked",)], "what stands before it stays leased"
@@ -48,9 +49,9 @@ def test_nack_meets_an_open_ack_of_a_follower(race: Race) -> None:
     assert later.rows() == [("retrying",)]
     left = race.main.rows("select msg_id, read_ct, vt <= clock_timestamp() from pgmq.q_jobs order by 1")
     assert left == [(ids[0], 1, False), (ids[1], 0, True), (ids[3], 0, True)]
-    assert race.main.rows("select msg_id from pgmq.receive('jobs', 9)") == [], "it waits for the first"
+    assert race.main.rows("select msg_id from spanmq.receive('jobs', 9)") == [], "it waits for the first"
     race.main.rows("select pgmq.set_vt('jobs', %s::bigint, 0)", ids[0])
-    assert race.main.column("select msg_id from pgmq.receive('jobs', 9)") == [ids[0], ids[1], ids[3]]
+    assert race.main.column("select msg_id from spanmq.receive('jobs', 9)") == [ids[0], ids[1], ids[3]]
 
 
 @pytest.mark.parametrize("singly", [False, True])
@@ -60,26 +61,26 @@ def test_who_overslept_settles_nothing_behind_what_another_has(
     race: Race, max_attempts: int | None, group: str | None, singly: bool
 ) -> None:
     race.main.rows(
-        "select pgmq.set_policy('jobs', jsonb_build_object('max_attempts', %s::int))", max_attempts
+        "select spanmq.set_policy('jobs', jsonb_build_object('max_attempts', %s::int))", max_attempts
     )
     headers = f'{{"x-pgmq-group": "{group}"}}' if group else None
     call = "pgmq.send('jobs', '1', %s::jsonb)" if singly else SEND
     ids = [each for _ in range(6 if singly else 1) for each in race.main.column(f"select {call}", headers)]
-    overslept = race.main.value("select max(lease_id) from pgmq.receive('jobs', 6, -1)")
+    overslept = race.main.value("select max(lease_id) from spanmq.receive('jobs', 6, -1)")
     assert race.main.value("select pgmq.delete('jobs', %s::bigint)", ids[1])
-    taken = race.main.rows("select msg_id, lease_id from pgmq.receive('jobs', 1)")
+    taken = race.main.rows("select msg_id, lease_id from spanmq.receive('jobs', 1)")
     assert [each for each, _ in taken] == ids[:1]
     for call in ("ack('jobs', %s, %s)", "nack('jobs', %s, %s)", "reject('jobs', %s, %s)"):
-        rows = race.main.rows(f"select msg_id, outcome from pgmq.{call}", overslept, ids)
+        rows = race.main.rows(f"select msg_id, outcome from {qualified(call)}", overslept, ids)
         assert rows == [(each, "stale") for each in ids], call
-    assert race.main.value("select pgmq.extend('jobs', %s, 60)", overslept) == 0
+    assert race.main.value("select spanmq.extend('jobs', %s, 60)", overslept) == 0
     assert race.main.rows(ACK, taken[0][1], ids[0]) == [("acked",)]
     seen: list[int] = []
-    while rows := race.main.rows("select msg_id, lease_id from pgmq.receive('jobs', 6)"):
+    while rows := race.main.rows("select msg_id, lease_id from spanmq.receive('jobs', 6)"):
         seen += [each for each, _ in rows]
-        race.main.rows("select pgmq.ack('jobs', %s, %s)", rows[0][1], [each for each, _ in rows])
+        race.main.rows("select spanmq.ack('jobs', %s, %s)", rows[0][1], [each for each, _ in rows])
     assert seen == ids[2:], "and each of them is delivered once more, in order"
-    assert race.main.value("select count(*) from spanmq.done") == 0
+    assert race.main.value("select count(*) from spanmq_core.done") == 0
 
 
 @pytest.mark.parametrize(("fate", "outcome"), [("commit", "stale"), ("rollback", "acked")])
@@ -87,11 +88,11 @@ def test_ack_under_a_lease_that_ran_out_meets_an_open_claim(race: Race, fate: st
     one, two, _, _ = leased(race)
     race.main.rows("select pgmq.purge_queue('jobs')")
     ids = [each for _ in range(4) for each in race.main.column("select pgmq.send('jobs', '1')")]
-    overslept = race.main.value("select max(lease_id) from pgmq.receive('jobs', 4, -1, 4)")
+    overslept = race.main.value("select max(lease_id) from spanmq.receive('jobs', 4, -1, 4)")
     one.begin()
-    assert one.column("select msg_id from pgmq.receive('jobs', 1)") == ids[:1]
+    assert one.column("select msg_id from spanmq.receive('jobs', 1)") == ids[:1]
     # Not one after the other: each is looked for, and then locked, by itself.
-    later = two.later("select outcome from pgmq.ack('jobs', %s, %s)", overslept, [ids[1], ids[3]])
+    later = two.later("select outcome from spanmq.ack('jobs', %s, %s)", overslept, [ids[1], ids[3]])
     assert later.waits()
     one.end(fate)
     assert later.rows() == [(outcome,)] * 2

@@ -5,12 +5,12 @@ from tests.sql.race.sessions import Race
 
 
 def status(race: Race, *ids: int) -> list[str]:
-    return race.main.column("select pgmq.status('jobs', id) from unnest(%s::bigint[]) id", list(ids))
+    return race.main.column("select spanmq.status('jobs', id) from unnest(%s::bigint[]) id", list(ids))
 
 
 def finish(race: Race) -> list[int]:
     return race.main.column(
-        "select m.msg_id from pgmq.receive('jobs', 100) m, pgmq.ack('jobs', m.lease_id, array[m.msg_id])"
+        "select m.msg_id from spanmq.receive('jobs', 100) m, spanmq.ack('jobs', m.lease_id, array[m.msg_id])"
     )
 
 
@@ -35,18 +35,18 @@ def test_message_committed_after_the_last_look_is_completed_later(race: Race) ->
 
 def test_bulk_write_published_after_the_last_look_is_completed_later(race: Race) -> None:
     ((write, block, log, first, last),) = race.main.rows(
-        "select write_id, block_id, log_table, first_id, last_id from pgmq.bulk_reserve('jobs', 'w', 0, 2)"
+        "select write_id, block_id, log_table, first_id, last_id from spanmq.bulk_reserve('jobs', 'w', 0, 2)"
     )
     race.main.rows(
-        f"insert into spanmq.{log} (msg_id, enqueued_at, message)"
+        f"insert into spanmq_core.{log} (msg_id, enqueued_at, message)"
         " select id, now(), '1' from generate_series(%s::bigint, %s) id",
         first,
         last,
     )
-    assert race.main.value("select pgmq.bulk_seal('jobs', array[%s::bigint])", block) == 2
+    assert race.main.value("select spanmq.bulk_seal('jobs', array[%s::bigint])", block) == 2
     (purged,) = race.send(1)
     assert race.main.value("select pgmq.purge_queue('jobs')") == 1
-    publish = "select pgmq.bulk_publish('jobs', 'w', 0, %s::bigint, array[%s::bigint])"
+    publish = "select spanmq.bulk_publish('jobs', 'w', 0, %s::bigint, array[%s::bigint])"
     assert race.main.value(publish, write, block) == 2
     assert finish(race) == [first, last]
     assert status(race, first, last, purged) == ["completed", "completed", "unknown"]
@@ -72,7 +72,7 @@ def test_what_a_transaction_sends_and_purges_is_unknown(race: Race, fate: str) -
 def test_numbers_of_another_server_tell_nothing(race: Race) -> None:
     (purged,) = race.send(1)
     race.main.rows("select pgmq.purge_queue('jobs')")
-    race.main.rows("update spanmq.upkeep set purged_on = 1, purged_in = '3:3:'")
+    race.main.rows("update spanmq_core.upkeep set purged_on = 1, purged_in = '3:3:'")
     assert status(race, purged) == ["unknown"]
 
 

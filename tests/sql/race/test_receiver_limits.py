@@ -8,7 +8,7 @@ import pytest
 from tests.sql.race.sessions import Race, Session, together
 
 MESSAGES = 240
-RECEIVE = "select msg_id from pgmq.receive(%s, %s, 3600)"
+RECEIVE = "select msg_id from spanmq.receive(%s, %s, 3600)"
 
 
 def send_groups(race: Race, groups: int) -> list[int]:
@@ -33,7 +33,7 @@ def send_groups(race: Race, groups: int) -> list[int]:
 )
 def test_never_more_than_max_in_flight(race: Race, policy: str, most: int) -> None:
     ids = send_groups(race, 40)
-    race.main.value("select pgmq.set_policy(%s, %s)", race.queue, policy)
+    race.main.value("select spanmq.set_policy(%s, %s)", race.queue, policy)
     mutex = threading.Lock()
     held = 0
     delivered: Counter[int] = Counter()
@@ -67,7 +67,7 @@ def test_transactions_that_claim_many_times_keep_to_the_limit(race: Race) -> Non
     # Enough runs for each: the rest of one that is split waits for the commit.
     for _ in range(4):
         race.send(40)
-    race.main.value("select pgmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
+    race.main.value("select spanmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
     holders = [race.open() for _ in range(3)]
     for holder in holders:
         holder.begin()
@@ -82,7 +82,7 @@ def test_transactions_that_claim_many_times_keep_to_the_limit(race: Race) -> Non
 def test_who_rolls_a_claim_back_or_commits_it_may_claim_again(race: Race) -> None:
     race.send(20)
     race.send(20)
-    race.main.value("select pgmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
+    race.main.value("select spanmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
     holder, other = race.open(), race.open()
     other.begin()
     assert len(other.column(RECEIVE, race.queue, 1)) == 1
@@ -97,7 +97,7 @@ def test_who_rolls_a_claim_back_or_commits_it_may_claim_again(race: Race) -> Non
 
 
 def test_who_polls_takes_one_place_of_sixteen(race: Race) -> None:
-    race.main.value("select pgmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
+    race.main.value("select spanmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
     poller, other = race.open(), race.open()
     poller.begin()
     for _ in range(200):
@@ -109,10 +109,10 @@ def test_who_polls_takes_one_place_of_sixteen(race: Race) -> None:
 
 def test_who_finds_every_place_taken_waits_for_one(race: Race) -> None:
     race.send(20)
-    race.main.value("select pgmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
+    race.main.value("select spanmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
     guard, other = race.open(), race.open()
     guard.rows(
-        "select pg_advisory_lock(spanmq.lock_key('in flight', %s) + place) from generate_series(1, 16) place",
+        "select pg_advisory_lock(spanmq_core.lock_key('in flight', %s) + place) from generate_series(1, 16) place",
         race.queue_id,
     )
     # It gives up after 50 ms: so again, until it was seen while it waited.
@@ -131,7 +131,7 @@ def test_who_finds_every_place_taken_waits_for_one(race: Race) -> None:
 def test_never_more_of_a_group_than_its_limit(race: Race) -> None:
     ids = send_groups(race, 3)
     group_of = {each: place % 3 for place, each in enumerate(ids)}
-    race.main.value("select pgmq.set_policy(%s, '{\"max_in_flight_per_group\": 4}')", race.queue)
+    race.main.value("select spanmq.set_policy(%s, '{\"max_in_flight_per_group\": 4}')", race.queue)
     mutex = threading.Lock()
     held: Counter[int] = Counter()
     delivered: Counter[int] = Counter()
@@ -152,7 +152,7 @@ def test_never_more_of_a_group_than_its_limit(race: Race) -> None:
 
 
 def test_a_group_that_another_is_taking_from_is_left_alone(race: Race) -> None:
-    race.main.value("select pgmq.set_policy(%s, '{\"max_in_flight_per_group\": 4}')", race.queue)
+    race.main.value("select spanmq.set_policy(%s, '{\"max_in_flight_per_group\": 4}')", race.queue)
     for _ in range(10):
         race.main.value("select pgmq.send(%s, '1', '{\"x-pgmq-group\": \"a\"}'::jsonb)", race.queue)
     holder, other = race.open(), race.open()
@@ -165,7 +165,7 @@ def test_a_group_that_another_is_taking_from_is_left_alone(race: Race) -> None:
 
 def test_never_more_than_the_rate_allows(race: Race) -> None:
     race.send(MESSAGES)
-    race.main.value('select pgmq.set_policy(%s, \'{"rate_limit": 0.001, "rate_burst": 50}\')', race.queue)
+    race.main.value('select spanmq.set_policy(%s, \'{"rate_limit": 0.001, "rate_burst": 50}\')', race.queue)
     delivered: Counter[int] = Counter()
 
     def work(session: Session, chance: random.Random) -> None:
@@ -192,7 +192,7 @@ def test_nobody_waits_for_a_long_transaction(race: Race, policy: str, waits: boo
     # Two runs: the rest of the one that the holder splits waits for its commit.
     race.send(10)
     race.send(10)
-    race.main.value("select pgmq.set_policy(%s, %s)", race.queue, policy)
+    race.main.value("select spanmq.set_policy(%s, %s)", race.queue, policy)
     holder, other = race.open(), race.open()
     holder.begin()
     assert len(holder.column(RECEIVE, race.queue, 2)) == 2

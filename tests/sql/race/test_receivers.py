@@ -4,7 +4,7 @@ import psycopg
 import pytest
 from tests.sql.race.sessions import Race, Session
 
-OPEN = "select receiver_id, incarnation from pgmq.receiver_open('jobs', label => 'lake')"
+OPEN = "select receiver_id, incarnation from spanmq.receiver_open('jobs', label => 'lake')"
 
 
 def claimed(race: Race, reader: Session) -> tuple[str, int]:
@@ -14,7 +14,7 @@ def claimed(race: Race, reader: Session) -> tuple[str, int]:
     return receiver, incarnation
 
 
-CLAIM = "select pgmq.receiver_claim('jobs', %s, %s, %s, 1000)"
+CLAIM = "select spanmq.receiver_claim('jobs', %s, %s, %s, 1000)"
 
 
 @pytest.mark.parametrize("first", ["purge", "settle"])
@@ -22,12 +22,12 @@ CLAIM = "select pgmq.receiver_claim('jobs', %s, %s, %s, 1000)"
 def test_purge_and_settling_of_a_stream_do_not_deadlock(database: str, first: str, archives: bool) -> None:
     with Race(database) as race:
         race.send(600)
-        race.main.rows("select pgmq.set_policy('jobs', jsonb_build_object('archive_on_ack', %s))", archives)
+        race.main.rows("select spanmq.set_policy('jobs', jsonb_build_object('archive_on_ack', %s))", archives)
         reader, purger, holder = race.open(), race.open(), race.open()
         receiver, incarnation = claimed(race, reader)
         # Whoever comes first waits in the midst of the batch's runs.
         holder.begin()
-        holder.rows("select from spanmq.held order by lo limit 1 for update")
+        holder.rows("select from spanmq_core.held order by lo limit 1 for update")
         settle = (CLAIM, receiver, incarnation, 1)
         purge = ("select pgmq.purge_queue('jobs')",)
         one = (purger if first == "purge" else reader).later(*(purge if first == "purge" else settle))
@@ -60,12 +60,12 @@ def test_stream_that_claims_what_a_waiting_call_is_about(race: Race) -> None:
     race.main.rows("select pgmq.set_vt('jobs', %s::bigint[], 0)", ids)
     holder, hider, reader = race.open(), race.open(), race.open()
     holder.begin()
-    holder.rows("select from spanmq.held order by lo limit 1 for update")
+    holder.rows("select from spanmq_core.held order by lo limit 1 for update")
     hiding = hider.later("select msg_id from pgmq.set_vt('jobs', %s::bigint[], 0)", ids[2:13])
     assert hiding.waits()
     receiver, incarnation = claimed(race, reader)
     holder.commit()
     assert [row[0] for row in hiding.rows()] == ids[2:10]
-    ranges = "select first_id, last_id from pgmq.receiver_ranges('jobs', %s, %s, 0, 1)"
+    ranges = "select first_id, last_id from spanmq.receiver_ranges('jobs', %s, %s, 0, 1)"
     assert reader.rows(ranges, receiver, incarnation) == [(ids[10], ids[19])]
     assert sorted(race.main.column("select msg_id from pgmq.read('jobs', 30, 1000)")) == ids[:10]

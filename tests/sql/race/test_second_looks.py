@@ -26,16 +26,16 @@ def make_gate(race: Race) -> None:
 @pytest.mark.parametrize("act", ["leases", "buries", "extends", "retries"])
 def test_group_that_another_took_meanwhile_is_left_alone(race: Race, act: str) -> None:
     race.main.rows(
-        """select pgmq.set_policy('jobs', '{"ordered": true, "dead_letter_blocks_group": true}')"""
+        """select spanmq.set_policy('jobs', '{"ordered": true, "dead_letter_blocks_group": true}')"""
     )
     ids = race.main.column(SEND, 3, 3)
     # Of a lease that ran out, which gives the group free.
     late = race.lease(1, -1) if act in ("extends", "retries") else None
     make_gate(race)
     # In the midst of the look at all groups, as of the moment at which it began; or of the second look.
-    race.main.rows("alter table spanmq.blocked_group rename to blocked_group_rows")
+    race.main.rows("alter table spanmq_core.blocked_group rename to blocked_group_rows")
     race.main.rows(
-        "create view spanmq.blocked_group as"
+        "create view spanmq_core.blocked_group as"
         " select * from spanmq.blocked_group_rows where (select spanmq.pass_gate())"
     )
     guard, slow, quick = race.open(), race.open(), race.open()
@@ -43,28 +43,28 @@ def test_group_that_another_took_meanwhile_is_left_alone(race: Race, act: str) -
     slow.rows("select set_config('test.gate', %s, false)", str(GATE))
     slow.rows("select set_config('test.passes', %s, false)", str(int(late is not None)))
     # Its look sees the group free.
-    later = slow.later("select msg_id from pgmq.receive('jobs', 1)")
+    later = slow.later("select msg_id from spanmq.receive('jobs', 1)")
     assert later.waits()
     if act == "extends":
-        assert quick.value("select pgmq.extend('jobs', %s, 60)", late) == 1
+        assert quick.value("select spanmq.extend('jobs', %s, 60)", late) == 1
     elif act == "retries":
-        quick.rows("select pgmq.nack('jobs', %s, %s, retry_in => 60)", late, ids[:1])
+        quick.rows("select spanmq.nack('jobs', %s, %s, retry_in => 60)", late, ids[:1])
     else:
-        ((lease, first),) = quick.rows("select lease_id, msg_id from pgmq.receive('jobs', 1)")
+        ((lease, first),) = quick.rows("select lease_id, msg_id from spanmq.receive('jobs', 1)")
         assert first == ids[0]
         if act == "buries":
-            quick.rows("select pgmq.reject('jobs', %s, %s)", lease, [first])
+            quick.rows("select spanmq.reject('jobs', %s, %s)", lease, [first])
     guard.rows("select pg_advisory_unlock(%s)", GATE)
     assert later.rows() == []
 
 
 def test_claims_take_tokens_one_after_the_other(race: Race) -> None:
     race.send(2)
-    race.main.value('select pgmq.set_policy(%s, \'{"rate_limit": 0.001, "rate_burst": 1}\')', race.queue)
+    race.main.value('select spanmq.set_policy(%s, \'{"rate_limit": 0.001, "rate_burst": 1}\')', race.queue)
     guard, one, two = race.open(), race.open(), race.open()
     guard.begin()
-    guard.rows("select pg_advisory_xact_lock(spanmq.lock_key('rate', %s))", race.queue_id)
-    claims = [each.later("select msg_id from pgmq.receive('jobs', 1)") for each in (one, two)]
+    guard.rows("select pg_advisory_xact_lock(spanmq_core.lock_key('rate', %s))", race.queue_id)
+    claims = [each.later("select msg_id from spanmq.receive('jobs', 1)") for each in (one, two)]
     assert [each.waits() for each in claims] == [True, True]
     guard.commit()
     assert sorted(len(each.rows()) for each in claims) == [0, 1]
@@ -72,11 +72,13 @@ def test_claims_take_tokens_one_after_the_other(race: Race) -> None:
 
 def test_messages_in_flight_are_counted_again_where_claims_go_side_by_side(race: Race) -> None:
     race.send(70)
-    race.main.rows("""select pgmq.set_policy('jobs', '{"max_in_flight": 64}')""")
+    race.main.rows("""select spanmq.set_policy('jobs', '{"max_in_flight": 64}')""")
     make_gate(race)
-    race.main.rows("alter function spanmq.count_in_flight(int, timestamptz) rename to count_in_flight_now")
     race.main.rows(
-        "create function spanmq.count_in_flight(this_queue int, at_ timestamptz) returns int"
+        "alter function spanmq_core.count_in_flight(int, timestamptz) rename to count_in_flight_now"
+    )
+    race.main.rows(
+        "create function spanmq_core.count_in_flight(this_queue int, at_ timestamptz) returns int"
         " language plpgsql as $$"
         " declare n int := spanmq.count_in_flight_now(this_queue, at_);"
         " begin perform spanmq.pass_gate(); return n; end $$"
@@ -85,9 +87,9 @@ def test_messages_in_flight_are_counted_again_where_claims_go_side_by_side(race:
     guard.rows("select pg_advisory_lock(%s)", GATE)
     slow.rows("select set_config('test.gate', %s, false)", str(GATE))
     # It has counted none, and has no lock yet.
-    later = slow.later("select msg_id from pgmq.receive('jobs', 1)")
+    later = slow.later("select msg_id from spanmq.receive('jobs', 1)")
     assert later.waits()
-    assert sum(len(race.main.rows("select msg_id from pgmq.receive('jobs', 1)")) for _ in range(70)) == 64
+    assert sum(len(race.main.rows("select msg_id from spanmq.receive('jobs', 1)")) for _ in range(70)) == 64
     guard.rows("select pg_advisory_unlock(%s)", GATE)
     assert later.rows() == []
 
@@ -96,6 +98,6 @@ def test_visible_run_that_another_leased_meanwhile_is_left_alone(race: Race) -> 
     ids = race.send(3)
     race.lease(3)
     # What a claim does with a run that was visible in its statement before.
-    take = "select spanmq.take_held(%s, array[%s]::bigint[], clock_timestamp())::text"
+    take = "select spanmq_core.take_held(%s, array[%s]::bigint[], clock_timestamp())::text"
     assert race.main.value(take, race.queue_id, ids[0]) == "{}"
     assert race.left() == ids

@@ -10,14 +10,14 @@ from tests.patience import WAIT_SECONDS
 from tests.sql.race.sessions import Race, Session, side_by_side, together
 
 ONCE = """
-    select pgmq.send_messages(
+    select spanmq.send_messages(
         %s, array_fill('1'::jsonb, array[cardinality(%s::text[])]), dedup_ids => %s::text[])
 """
 ORDERED = """
-    select pgmq.send_messages(%s, '{1}', array[jsonb_build_object('x-pgmq-group', %s::text)], ordered => true)
+    select spanmq.send_messages(%s, '{1}', array[jsonb_build_object('x-pgmq-group', %s::text)], ordered => true)
 """
 
-HEADS = "select lo from spanmq.fresh where queue_id = %s and group_key = 'x'"
+HEADS = "select lo from spanmq_core.fresh where queue_id = %s and group_key = 'x'"
 
 
 def once(session: Session, race: Race, *ids: str) -> list[int]:
@@ -94,7 +94,7 @@ def test_each_id_is_sent_once_by_many(race: Race) -> None:
 def test_expired_id_is_taken_by_one(race: Race) -> None:
     one, two = race.open(), race.open()
     once(one, race, "a")
-    race.main.rows("update spanmq.deduplication set until = clock_timestamp()")
+    race.main.rows("update spanmq_core.deduplication set until = clock_timestamp()")
     one.begin()
     [second] = once(one, race, "a")
     later = two.later(ONCE, race.queue, ["a"], ["a"])
@@ -107,10 +107,10 @@ def test_expired_id_is_taken_by_one(race: Race) -> None:
 def test_maintain_passes_over_an_id_that_a_sender_holds(race: Race) -> None:
     one, two = race.open(), race.open()
     once(one, race, "a", "b")
-    race.main.rows("update spanmq.deduplication set until = clock_timestamp()")
+    race.main.rows("update spanmq_core.deduplication set until = clock_timestamp()")
     one.begin()
     once(one, race, "a")
-    later = two.later("select spanmq.forget_duplicates(%s, 100)", race.queue_id)
+    later = two.later("select spanmq_core.forget_duplicates(%s, 100)", race.queue_id)
     assert not later.waits()
     assert later.rows() == [(1,)]
     one.commit()
@@ -134,7 +134,7 @@ def test_ordered_senders_of_a_group_commit_in_the_order_of_ids(race: Race) -> No
     assert later.waits()
     # Nobody else waits: another group, and who does not ask for order.
     assert not three.later(ORDERED, race.queue, "y").waits()
-    assert not four.later("select pgmq.send_messages(%s, '{1}')", race.queue).waits()
+    assert not four.later("select spanmq.send_messages(%s, '{1}')", race.queue).waits()
     one.commit()
     [(second,)] = later.rows()
     assert second > first
@@ -143,8 +143,8 @@ def test_ordered_senders_of_a_group_commit_in_the_order_of_ids(race: Race) -> No
 def test_messages_without_a_group_are_one(race: Race) -> None:
     one, two = race.open(), race.open()
     one.begin()
-    one.value("select pgmq.send_messages(%s, '{1}', ordered => true)", race.queue)
-    later = two.later("select pgmq.send_messages(%s, '{1}', ordered => true)", race.queue)
+    one.value("select spanmq.send_messages(%s, '{1}', ordered => true)", race.queue)
+    later = two.later("select spanmq.send_messages(%s, '{1}', ordered => true)", race.queue)
     assert later.waits()
     one.rollback()
     later.rows()
@@ -182,9 +182,9 @@ def test_ids_of_a_group_are_seen_in_order(race: Race) -> None:
 
 def test_first_use_of_priorities_is_noted_once(race: Race) -> None:
     one, two = race.open(), race.open()
-    one.value("select pgmq.send_messages(%s, '{1}', priority => 1)", race.queue)
+    one.value("select spanmq.send_messages(%s, '{1}', priority => 1)", race.queue)
     one.begin()
-    one.value("select pgmq.send_messages(%s, '{1}', priority => 1)", race.queue)
+    one.value("select spanmq.send_messages(%s, '{1}', priority => 1)", race.queue)
     # Nobody holds the queue's row any more.
-    assert not two.later("select pgmq.set_policy(%s, '{\"max_attempts\": 3}')", race.queue).waits()
+    assert not two.later("select spanmq.set_policy(%s, '{\"max_attempts\": 3}')", race.queue).waits()
     one.commit()

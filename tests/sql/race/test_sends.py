@@ -8,7 +8,7 @@ import pytest
 from tests.sql.race.sessions import Race, Session, together
 
 BATCH = "select pgmq.send_batch(%s, array_fill('1'::jsonb, array[%s]))"
-LAST = "select pg_sequence_last_value(ids) from spanmq.queue where queue_id = %s"
+LAST = "select pg_sequence_last_value(ids) from spanmq_core.queue where queue_id = %s"
 
 
 def go_to(race: Race, next_id: int) -> None:
@@ -18,8 +18,8 @@ def go_to(race: Race, next_id: int) -> None:
 def hold_draw_lock(race: Race, session: Session) -> None:
     session.begin()
     session.rows(
-        "select pg_advisory_xact_lock(spanmq.lock_key('ids', ids::oid::int))"
-        " from spanmq.queue where queue_id = %s",
+        "select pg_advisory_xact_lock(spanmq_core.lock_key('ids', ids::oid::int))"
+        " from spanmq_core.queue where queue_id = %s",
         race.queue_id,
     )
 
@@ -95,7 +95,7 @@ def test_small_batches_do_not_wait_for_a_draw(race: Race) -> None:
 
 @pytest.mark.parametrize("is_maintained", [True, False])
 def test_segments_end_among_many_senders(race: Race, is_maintained: bool) -> None:
-    race.main.rows("update spanmq.queue set segment_size = 256 where queue_id = %s", race.queue_id)
+    race.main.rows("update spanmq_core.queue set segment_size = 256 where queue_id = %s", race.queue_id)
     go_to(race, 16300)
     sent: list[int] = []
     mutex = threading.Lock()
@@ -106,7 +106,7 @@ def test_segments_end_among_many_senders(race: Race, is_maintained: bool) -> Non
             ids = session.column(BATCH, race.queue, chance.choice((1, 3, 90, 300)))
             if is_maintained and chance.random() < 0.2:
                 session.commit()
-                session.rows("select * from pgmq.maintain()")
+                session.rows("select * from spanmq.maintain()")
             elif chance.random() < 0.2:
                 session.rollback()
                 continue
@@ -124,11 +124,11 @@ def test_segments_end_among_many_senders(race: Race, is_maintained: bool) -> Non
 
 def test_first_message_of_a_segment_holds_up_nobody_at_the_next(race: Race) -> None:
     # The next segment stands ready, so who draws the first id has nothing to make, and nothing to lock.
-    race.main.rows("update spanmq.queue set segment_size = 256 where queue_id = %s", race.queue_id)
-    race.main.rows("select * from pgmq.maintain()")
+    race.main.rows("update spanmq_core.queue set segment_size = 256 where queue_id = %s", race.queue_id)
+    race.main.rows("select * from spanmq.maintain()")
     one, two = race.open(), race.open()
     first_ids = race.main.column(
-        "select lo from spanmq.segment where queue_id = %s order by lo", race.queue_id
+        "select lo from spanmq_core.segment where queue_id = %s order by lo", race.queue_id
     )
     go_to(race, first_ids[1])
     one.begin()
@@ -142,7 +142,7 @@ def test_first_message_of_a_segment_holds_up_nobody_at_the_next(race: Race) -> N
 
 
 def test_two_that_need_the_same_new_segment_make_one(race: Race) -> None:
-    race.main.rows("update spanmq.queue set segment_size = 256 where queue_id = %s", race.queue_id)
+    race.main.rows("update spanmq_core.queue set segment_size = 256 where queue_id = %s", race.queue_id)
     one, two = race.open(), race.open()
     go_to(race, 20000)
     one.begin()
@@ -153,7 +153,7 @@ def test_two_that_need_the_same_new_segment_make_one(race: Race) -> None:
     one.rollback()
     later.rows()
     assert race.left() == [20001]
-    assert race.main.value("select count(*) from spanmq.segment where lo <= 20001 and hi >= 20001") == 1
+    assert race.main.value("select count(*) from spanmq_core.segment where lo <= 20001 and hi >= 20001") == 1
 
 
 def test_maintain_goes_on_while_a_sender_makes_a_segment(race: Race) -> None:
@@ -161,7 +161,7 @@ def test_maintain_goes_on_while_a_sender_makes_a_segment(race: Race) -> None:
     go_to(race, 20000)
     one.begin()
     one.rows("select pgmq.send(%s, '1')", race.queue)
-    later = two.later("select * from pgmq.maintain()")
+    later = two.later("select * from spanmq.maintain()")
     later.rows()
     one.commit()
     assert race.left() == [20000]
@@ -172,8 +172,8 @@ def test_old_snapshot_makes_no_second_segment(race: Race, isolation: str) -> Non
     # Its last segment is another's last but one: it would make one that overlaps with what it can't see.
     old = race.open()
     old.begin(isolation)
-    old.rows("select 1 from spanmq.segment")
-    race.main.rows("update spanmq.queue set segment_size = 65536 where queue_id = %s", race.queue_id)
+    old.rows("select 1 from spanmq_core.segment")
+    race.main.rows("update spanmq_core.queue set segment_size = 65536 where queue_id = %s", race.queue_id)
     go_to(race, 16384)
     race.send(10, new_block=False)
     go_to(race, 16384 + 32768)

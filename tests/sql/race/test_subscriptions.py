@@ -10,13 +10,13 @@ from tests.patience import WAIT_SECONDS
 from tests.sql.race.sessions import Race, Session, side_by_side
 from tests.sql.segment import FIRST_ID, SIZE, did, maintain, make_queue, send_past, tables
 
-CREATE = "select pgmq.create_subscription('lake', 'jobs')"
+CREATE = "select spanmq.create_subscription('lake', 'jobs')"
 DROP = "select pgmq.drop_queue('lake')"
 SENDS = {
     "send": "select pgmq.send('jobs', '1')",
     "batch": "select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[300]))",
-    "with priority": "select pgmq.send_messages('jobs', array['1']::jsonb[], priority => 3)",
-    "with an expiry": "select pgmq.send_messages('jobs', array['1', '2']::jsonb[], expires_in => 100)",
+    "with priority": "select spanmq.send_messages('jobs', array['1']::jsonb[], priority => 3)",
+    "with an expiry": "select spanmq.send_messages('jobs', array['1', '2']::jsonb[], expires_in => 100)",
 }
 
 
@@ -41,7 +41,7 @@ def test_creation_waits_for_who_has_sent_and_others_see_it(race: Race, way: str)
     late = [row[0] for row in sending.rows()]
     assert ids_in(race) == late
     assert ids_in(race, "jobs") == early + late
-    flags = "select distinct uses_priority, uses_limits from spanmq.queue"
+    flags = "select distinct uses_priority, uses_limits from spanmq_core.queue"
     assert len(race.main.rows(flags)) == 1
 
 
@@ -49,11 +49,11 @@ def test_creation_waits_for_who_has_sent_and_others_see_it(race: Race, way: str)
     "look",
     [
         "select * from pgmq.metrics('jobs')",
-        "select * from pgmq.health()",
-        "select * from pgmq.latest_statistics()",
-        "select * from pgmq.doctor()",
-        "select * from pgmq.receiver_log('jobs')",
-        "select * from pgmq.receiver_open('jobs')",
+        "select * from spanmq.health()",
+        "select * from spanmq.latest_statistics()",
+        "select * from spanmq.doctor()",
+        "select * from spanmq.receiver_log('jobs')",
+        "select * from spanmq.receiver_open('jobs')",
     ],
 )
 def test_creation_does_not_wait_for_who_only_looks(race: Race, look: str) -> None:
@@ -83,8 +83,8 @@ def test_what_is_sent_as_a_subscription_goes_leaves_nothing(race: Race, way: str
     sending.rows()
     assert (
         race.main.value(
-            "select count(*) from (select queue_id from spanmq.fresh"
-            " union select queue_id from spanmq.held) s"
+            "select count(*) from (select queue_id from spanmq_core.fresh"
+            " union select queue_id from spanmq_core.held) s"
         )
         == 1
     )
@@ -140,7 +140,7 @@ def test_creation_gives_up_and_lets_senders_go_on_meanwhile(race: Race) -> None:
     sleeper.begin()
     sleeper.rows(SENDS["send"])
     creator.rows("set lock_timeout = '300ms'")
-    for change in (DROP, "select pgmq.create_subscription('more', 'jobs')"):
+    for change in (DROP, "select spanmq.create_subscription('more', 'jobs')"):
         with pytest.raises(psycopg.Error, match="queue jobs does not end") as raised:
             creator.rows(change)
         assert raised.value.sqlstate == "MQ061"
@@ -152,16 +152,18 @@ def test_creation_gives_up_and_lets_senders_go_on_meanwhile(race: Race) -> None:
 def reserved(race: Race) -> tuple[int, int]:
     """Write a block of 300 rows that nobody sees yet; return the write and the block."""
     race.main.begin()
-    reserve = "select * from pgmq.bulk_reserve('jobs', 'w', 1, 300)"
+    reserve = "select * from spanmq.bulk_reserve('jobs', 'w', 1, 300)"
     write, block, log, first, last, at = race.main.rows(reserve)[0]
-    insert = sql.SQL("insert into spanmq.{} select i, %s, '1', null from generate_series(%s::bigint, %s) i")
+    insert = sql.SQL(
+        "insert into spanmq_core.{} select i, %s, '1', null from generate_series(%s::bigint, %s) i"
+    )
     race.main.connection.execute(insert.format(sql.Identifier(log)), [at, first, last])
-    race.main.rows("select pgmq.bulk_seal('jobs', array[%s::bigint])", block)
+    race.main.rows("select spanmq.bulk_seal('jobs', array[%s::bigint])", block)
     race.main.commit()
     return write, block
 
 
-PUBLISH = "select pgmq.bulk_publish('jobs', 'w', 1, %s, array[%s::bigint])"
+PUBLISH = "select spanmq.bulk_publish('jobs', 'w', 1, %s, array[%s::bigint])"
 
 
 def test_publishing_and_creation_wait_for_each_other(race: Race) -> None:
@@ -197,7 +199,7 @@ def test_first_use_of_priority_beside_a_creation_is_noted_in_both(race: Race) ->
     assert sending.waits()
     creator.commit()
     sending.rows()
-    assert race.main.column("select uses_priority from spanmq.queue") == [True, True]
+    assert race.main.column("select uses_priority from spanmq_core.queue") == [True, True]
 
 
 def test_nobody_misses_a_message_while_subscriptions_come_and_go(race: Race) -> None:
@@ -219,10 +221,10 @@ def test_nobody_misses_a_message_while_subscriptions_come_and_go(race: Race) -> 
                 # Whoever is quicker: there are sends before each change.
                 for _ in SENDS:
                     assert sends.acquire(timeout=WAIT_SECONDS)
-                session.rows(f"select pgmq.create_subscription('s{number}', 'jobs')")
+                session.rows(f"select spanmq.create_subscription('s{number}', 'jobs')")
                 made.append(f"s{number}")
                 session.rows(
-                    "select pgmq.create_subscription('passing', 'jobs', waiting => %s)", number % 2 == 0
+                    "select spanmq.create_subscription('passing', 'jobs', waiting => %s)", number % 2 == 0
                 )
                 session.rows("select pgmq.drop_queue('passing')")
         finally:
@@ -271,18 +273,20 @@ def test_batch_of_a_stream_keeps_the_segments(segmented: Race) -> None:
     race.main.rows(CREATE)
     ids = send_past(race, 4 * SIZE)
     settle(race, "jobs", ids)
-    reader = race.main.rows("select receiver_id, incarnation from pgmq.receiver_open('lake')")[0]
-    claim = "select pgmq.receiver_claim('lake', %s, %s, %s, 10000)"
+    reader = race.main.rows("select receiver_id, incarnation from spanmq.receiver_open('lake')")[0]
+    claim = "select spanmq.receiver_claim('lake', %s, %s, %s, 10000)"
     assert race.main.value(claim, *reader, 0) == 1
     assert race.main.value(claim, *reader, 1) == 1  # settled, and kept for a replay
     maintain(race)
-    log = race.main.value("select log_table from pgmq.receiver_log('lake')")
-    assert race.main.column(f"select msg_id from spanmq.{log} where msg_id >= {FIRST_ID} order by 1") == ids
+    log = race.main.value("select log_table from spanmq.receiver_log('lake')")
+    assert (
+        race.main.column(f"select msg_id from spanmq_core.{log} where msg_id >= {FIRST_ID} order by 1") == ids
+    )
 
 
 def sparse(race: Race) -> list[int]:
     """Send into a segment of 2048 ids and past it; return the ids in it."""
-    race.main.rows("update spanmq.queue set segment_size = 2048")
+    race.main.rows("update spanmq_core.queue set segment_size = 2048")
     race.main.rows("select setval('pgmq.q_jobs_msg_id_seq', 65535)")
     ids = send_past(race, 2048)
     send_past(race, 2048)
@@ -307,10 +311,10 @@ def test_segment_is_not_rewritten_while_a_new_subscription_takes_it_over(segment
     maintain(race)  # notes that the ids have passed it
     creator = race.open()
     creator.begin()
-    creator.rows("select pgmq.create_subscription('lake', 'jobs', true)")
+    creator.rows("select spanmq.create_subscription('lake', 'jobs', true)")
     settle(race, "jobs", [i for i in ids if i % 100])
     for _ in range(10):
-        assert not did(race.main.rows("select action, detail from pgmq.maintain(100)"), "copied segment")
+        assert not did(race.main.rows("select action, detail from spanmq.maintain(100)"), "copied segment")
     creator.commit()
     maintain(race)
     assert race.main.column("select msg_id from pgmq.read('lake', 30, %s)", len(ids)) == ids
@@ -322,10 +326,10 @@ def test_what_a_new_subscription_takes_over_is_not_truncated(segmented: Race) ->
     send_past(race, 2 * SIZE)
     creator = race.open()
     creator.begin()
-    creator.rows("select pgmq.create_subscription('lake', 'jobs', true)")
+    creator.rows("select spanmq.create_subscription('lake', 'jobs', true)")
     settle(race, "jobs", ids)
     for _ in range(5):
-        race.main.rows("select * from pgmq.maintain(100)")
+        race.main.rows("select * from spanmq.maintain(100)")
     creator.commit()
     maintain(race)
     assert race.main.column("select msg_id from pgmq.read('lake', 30, %s)", len(ids)) == ids
@@ -334,18 +338,18 @@ def test_what_a_new_subscription_takes_over_is_not_truncated(segmented: Race) ->
 def test_redrive_into_a_subscription_that_goes_leaves_nothing(race: Race) -> None:
     race.main.rows(CREATE)
     race.main.rows("select pgmq.send('jobs', '1')")
-    race.main.rows("select pgmq.reject('lake', r.lease_id, array[r.msg_id]) from pgmq.receive('lake') r")
+    race.main.rows("select spanmq.reject('lake', r.lease_id, array[r.msg_id]) from spanmq.receive('lake') r")
     redriver, dropper = race.open(), race.open()
     redriver.begin()
-    redriver.rows("select * from pgmq.redrive('lake')")
+    redriver.rows("select * from spanmq.redrive('lake')")
     dropping = dropper.later(DROP)
     assert dropping.waits()
     redriver.commit()
     dropping.rows()
     assert (
         race.main.value(
-            "select count(*) from (select queue_id from spanmq.fresh"
-            " union select queue_id from spanmq.held) s"
+            "select count(*) from (select queue_id from spanmq_core.fresh"
+            " union select queue_id from spanmq_core.held) s"
         )
         == 1
     )
@@ -357,14 +361,14 @@ def test_message_sent_again_by_two_queues_is_written_once(segmented: Race) -> No
     ids = send_past(race)
     for queue in ("jobs", "lake"):
         race.main.rows(
-            f"select pgmq.reject('{queue}', r.lease_id, array[r.msg_id]) from pgmq.receive('{queue}', 256) r"
+            f"select spanmq.reject('{queue}', r.lease_id, array[r.msg_id]) from spanmq.receive('{queue}', 256) r"
         )
     send_past(race)
     maintain(race)
     one, two = race.open(), race.open()
     one.begin()
-    assert len(one.rows("select * from pgmq.redrive('jobs', delay => 0)")) == SIZE
-    redriving = two.later("select * from pgmq.redrive('lake', delay => 0)")
+    assert len(one.rows("select * from spanmq.redrive('jobs', delay => 0)")) == SIZE
+    redriving = two.later("select * from spanmq.redrive('lake', delay => 0)")
     redriving.waits()
     one.commit()
     assert len(redriving.rows()) == SIZE

@@ -3,11 +3,12 @@
 from functools import partial
 
 import pytest
+from tests.schemas import qualified
 from tests.sql.race.sessions import Race, side_by_side
 
 
 def notes_of(race: Race) -> int:
-    return int(race.main.value("select count(*) from spanmq.done"))
+    return int(race.main.value("select count(*) from spanmq_core.done"))
 
 
 def test_deletes_of_different_messages_of_a_lease_do_not_wait(race: Race) -> None:
@@ -53,7 +54,7 @@ def test_last_two_deletes_together_leave_nothing_behind(race: Race, n: int) -> N
     # Neither saw the other's note, so the empty run still stands; maintain() takes it away.
     assert race.left() == []
     assert race.main.value("select queue_length from pgmq.metrics(%s)", race.queue) == 0
-    race.main.rows("select * from pgmq.maintain()")
+    race.main.rows("select * from spanmq.maintain()")
     assert (race.runs(), notes_of(race)) == ([], 0)
 
 
@@ -139,10 +140,10 @@ def test_overlapping_settles_do_not_deadlock(race: Race, held: str, first: str, 
         race.lease(6)
     guard, one, two = race.open(), race.open(), race.open()
     guard.begin()
-    guard.rows("select from spanmq.held order by lo limit 1 for update")
+    guard.rows("select from spanmq_core.held order by lo limit 1 for update")
     waiting = []
     for session, call in ((one, first), (two, second)):
-        waiting.append(session.later(f"select pgmq.{call}"))
+        waiting.append(session.later(f"select {qualified(call)}"))
         assert waiting[-1].waits()
     guard.commit()
     for each in waiting:
@@ -158,7 +159,7 @@ def test_settles_of_a_run_that_moved_do_not_deadlock(race: Race) -> None:
     mover.begin()
     mover.rows(hide, ids[:3])
     guard.begin()
-    guard.rows("select from spanmq.held order by lo desc limit 1 for update")
+    guard.rows("select from spanmq_core.held order by lo desc limit 1 for update")
     waiting = [one.later(hide, [ids[4], ids[14]])]
     assert waiting[0].waits()
     mover.commit()

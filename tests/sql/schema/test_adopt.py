@@ -81,7 +81,7 @@ def test_hidden_messages_come_back(upstream: Session) -> None:
     read = "select msg_id, read_ct from pgmq.read('orders', 600, 100)"
     assert rows(upstream, read) == []
     # The time comes when the test says so, not while the take-over goes on.
-    upstream.execute("update spanmq.held set vt = clock_timestamp() where vt = '2100-01-01'")
+    upstream.execute("update spanmq_core.held set vt = clock_timestamp() where vt = '2100-01-01'")
     assert rows(upstream, read) == [(1, 2), (41, 1)]
 
 
@@ -106,7 +106,7 @@ def test_neighbours_that_were_sent_singly_lie_in_runs_of_ten(upstream: Session) 
     # Where the machine stood still for a second within a send, its message looks as if it had been delayed.
     upstream.execute("update pgmq.q_orders set vt = enqueued_at")
     adopt(upstream)
-    assert rows(upstream, "select count(*), sum(n) from spanmq.fresh") == [(31, 300)]
+    assert rows(upstream, "select count(*), sum(n) from spanmq_core.fresh") == [(31, 300)]
 
 
 def test_hundred_thousand_messages_go_over(upstream: Session) -> None:
@@ -134,7 +134,7 @@ def test_ids_far_apart_need_no_log_between(upstream: Session) -> None:
     before = messages(upstream, "orders")
     adopt(upstream)
     assert messages(upstream, "orders") == before
-    assert one(upstream, "select count(*) from spanmq.segment") <= 6
+    assert one(upstream, "select count(*) from spanmq_core.segment") <= 6
     # The sequence had not seen these ids: it would have drawn them again.
     assert one(upstream, "select pgmq.send('orders', '{}')") == 5000000001
 
@@ -143,7 +143,7 @@ def test_upkeep_goes_on_and_loses_nothing(upstream: Session) -> None:
     fill(upstream, "orders")
     before = messages(upstream, "orders")
     adopt(upstream)
-    while rows(upstream, "select * from pgmq.maintain()"):
+    while rows(upstream, "select * from spanmq.maintain()"):
         pass
     assert messages(upstream, "orders") == before
     assert one(upstream, "select pgmq.drop_queue('orders')") is True
@@ -175,7 +175,7 @@ def test_retention_of_a_partitioned_archive_takes_no_other_rows(upstream: Sessio
     upstream.execute("update pgmq.a_parts set archived_at = now() - interval '9 days' where msg_id = 3")
     adopt(upstream)
     upstream.execute("select pgmq.convert_archive_partitioned('parts', '10000', '7 days')")
-    while rows(upstream, "select * from pgmq.maintain()"):
+    while rows(upstream, "select * from spanmq.maintain()"):
         pass
     assert rows(upstream, "select msg_id from pgmq.a_parts order by 1") == [(100,), (101,)]
 
@@ -236,7 +236,7 @@ def test_flags_and_dates_go_over(upstream: Session) -> None:
     listed = rows(upstream, "select * from pgmq.list_queues() order by created_at")
     assert adopt(upstream).queues[1].is_unlogged
     assert rows(upstream, "select * from pgmq.list_queues()") == listed
-    assert rows(upstream, "select n from spanmq.fresh") == [(1,)]
+    assert rows(upstream, "select n from spanmq_core.fresh") == [(1,)]
 
 
 def test_partitioned_queue_goes_over(upstream: Session) -> None:
@@ -311,4 +311,4 @@ def test_message_that_waits_for_ever_goes_over(upstream: Session) -> None:
     assert [(row[0], row[1].year) for row in rows(upstream, hidden)] == [(1, 9999)]
     assert rows(upstream, "select msg_id from pgmq.read('orders', 0, 9)") == [(2,)]
     # What looks at times takes their differences, too.
-    upstream.execute("select pgmq.health(), pgmq.look_ahead('orders'), pgmq.metrics('orders')")
+    upstream.execute("select spanmq.health(), spanmq.look_ahead('orders'), pgmq.metrics('orders')")

@@ -99,7 +99,7 @@ def test_tables_that_are_members_of_the_extension_stay(extended: Session) -> Non
 def test_failure_brings_the_extension_back(extended: Session) -> None:
     fill(extended, "orders")
     before = messages(extended, "orders")
-    extended.execute("create function pgmq.spanmq_version() returns text language sql as 'select null::text'")
+    extended.execute("create function spanmq.version() returns text language sql as 'select null::text'")
     with pytest.raises(Exception, match="stands where spanmq has one"):
         adopt(extended)
     assert messages(extended, "orders") == before
@@ -136,6 +136,6 @@ def test_partitioned_queue_leaves_pg_partman(extended: Session) -> None:
     assert one(extended, "select to_regclass('public.template')") == "template"
     # Of an archive that is one table we keep the retention; a partitioned one is pg_partman's.
     kept = rows(
-        extended, "select name, retention_count, retention_interval::text from spanmq.queue order by 1"
+        extended, "select name, retention_count, retention_interval::text from spanmq_core.queue order by 1"
     )
     assert kept == [("orders", None, "30 days"), ("parts", None, None)]

@@ -121,7 +121,7 @@ def test_own_objects_stay(upstream: Session) -> None:
 def test_own_function_that_ours_would_replace_is_refused(upstream: Session) -> None:
     fill(upstream, "orders")
     upstream.execute(
-        "create function pgmq.spanmq_version() returns text language sql immutable as 'select null::text'"
+        "create function spanmq.version() returns text language sql immutable as 'select null::text'"
     )
     tables = relations(upstream)
     with pytest.raises(SchemaVersionError, match=r"pgmq\.spanmq_version\(\) stands where spanmq has one"):

@@ -60,7 +60,7 @@ def test_grants_on_the_table_are_grants_on_the_view(
         assert denied(theirs, "select pgmq.delete('orders', 1)")
         assert denied(theirs, "select pgmq.purge_queue('orders')")
         assert denied(theirs, "select pgmq.send('others', '{}')")
-        assert denied(theirs, "select * from spanmq.held")
+        assert denied(theirs, "select * from spanmq_core.held")
 
 
 def test_grants_to_all_and_grant_options_go_over(upstream: Session, role: str) -> None:

@@ -53,9 +53,9 @@ def test_install_makes_everything_and_records_it(session: Session, older: Releas
     assert done == schema.Installed("0.1.0", ("0001_core.sql",), functions_applied=True)
     now = schema.state(session, release=older)
     assert (now.holding, now.version) == (schema.Holding.INSTALLED, "0.1.0")
-    assert one(session, "select pgmq.spanmq_version()") == "0.1.0"
+    assert one(session, "select spanmq.version()") == "0.1.0"
     session.execute("select pgmq.create('orders')")
-    recorded = session.execute("select name, checksum, version from spanmq.migration").fetchall()
+    recorded = session.execute("select name, checksum, version from spanmq_core.migration").fetchall()
     assert recorded == [("0001_core.sql", older.migrations[0].checksum, "0.1.0")]
     assert schema.verify(session, release=older) == []
 
@@ -66,7 +66,7 @@ def test_second_install_touches_nothing(session: Session, older: Release) -> Non
     before = one(session, touched)
     assert schema.install(session, release=older) == schema.Installed("0.1.0", (), functions_applied=False)
     assert one(session, touched) == before
-    assert one(session, "select count(*) from spanmq.release") == 1
+    assert one(session, "select count(*) from spanmq_core.release") == 1
 
 
 @pytest.mark.parametrize("isolation", [None, psycopg.IsolationLevel.SERIALIZABLE])
@@ -125,7 +125,7 @@ def test_twenty_upgrades_at_once_all_succeed(empty_database: str, older: Release
 def test_install_joins_the_callers_transaction(session: Session, older: Release) -> None:
     with session.transaction(force_rollback=True):
         schema.install(session, release=older)
-        assert one(session, "select pgmq.spanmq_version()") == "0.1.0"
+        assert one(session, "select spanmq.version()") == "0.1.0"
     assert schema.state(session).holding is schema.Holding.NOTHING
 
 
@@ -175,7 +175,7 @@ def test_upgrade_adds_what_is_new_and_keeps_live_functions(
     done = schema.upgrade(session, release=newer)
     assert done == schema.Installed("0.2.0", ("0002_orders.sql",), functions_applied=True)
     assert one(session, identity) == before
-    assert one(session, "select pgmq.spanmq_version()") == "0.2.0"
+    assert one(session, "select spanmq.version()") == "0.2.0"
     assert schema.verify(session, release=newer) == []
 
 
@@ -216,7 +216,7 @@ def test_superuser_who_upgrades_leaves_the_owner(
     release = load_release(folder, version="0.2.0")
     schema.upgrade(session, release=release)
     owners = "select array_agg(distinct relowner::regrole::text) from pg_class "
-    owners += "where relnamespace = 'spanmq'::regnamespace"
+    owners += "where relnamespace = 'spanmq_core'::regnamespace"
     assert one(session, owners) == [role]
     assert schema.verify(session, release=release) == []
 
@@ -231,7 +231,7 @@ def test_newer_schema_is_refused(session: Session, older: Release, newer: Releas
             act(session, release=older)
         assert caught.value.sqlstate == "MQ006"
     assert schema.state(session, release=older).holding is schema.Holding.NEWER
-    assert one(session, "select pgmq.spanmq_version()") == "0.2.0"
+    assert one(session, "select spanmq.version()") == "0.2.0"
 
 
 def test_newer_version_without_migrations_is_refused(session: Session, folder: Path) -> None:
@@ -353,7 +353,7 @@ def test_real_schema_installs_verifies_and_goes(session: Session) -> None:
     release = load_release()
     assert schema.install(session, release=release).functions_applied
     assert schema.verify(session, release=release) == []
-    assert one(session, "select pgmq.spanmq_version()") == release.version
+    assert one(session, "select spanmq.version()") == release.version
     session.execute("select pgmq.create('orders')")
     session.execute("select pgmq.create_unlogged('quick')")
     session.execute("select pgmq.send('orders', '{}')")
@@ -362,7 +362,7 @@ def test_real_schema_installs_verifies_and_goes(session: Session) -> None:
     with pytest.raises(DataLossError, match="queue orders with 1 messages"):
         schema.uninstall(session, release=release)
     session.execute(
-        "select * from pgmq.receive('orders') r, pgmq.reject('orders', r.lease_id, array[r.msg_id])"
+        "select * from spanmq.receive('orders') r, spanmq.reject('orders', r.lease_id, array[r.msg_id])"
     )
     with pytest.raises(DataLossError, match="queue orders with 1 dead letters"):
         schema.uninstall(session, release=release)

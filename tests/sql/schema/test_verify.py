@@ -34,7 +34,7 @@ ITEM = ("table", "spanmq.item")
 CHANGED_BODY = (
     "create or replace function spanmq.made(queue_name text) returns void language sql as 'select null'"
 )
-CHANGED_VIEW = "create or replace view pgmq.meta as select upper(name) as queue_name from spanmq.queue"
+CHANGED_VIEW = "create or replace view pgmq.meta as select upper(name) as queue_name from spanmq_core.queue"
 ADDED_TRIGGER = """
 create function pg_temp.keep() returns trigger language plpgsql as 'begin return new; end';
 create trigger keep before insert on spanmq.item execute function pg_temp.keep()"""
@@ -57,12 +57,12 @@ create trigger keep before insert on spanmq.item execute function pg_temp.keep()
         ("alter type pgmq.message_record add attribute more int", ("type", "pgmq.message_record"), "changed"),
         (CHANGED_VIEW, ("view text", "pgmq.meta"), "changed"),
         (
-            "alter sequence spanmq.queue_queue_id_seq cycle",
-            ("sequence", "spanmq.queue_queue_id_seq"),
+            "alter sequence spanmq_core.queue_queue_id_seq cycle",
+            ("sequence", "spanmq_core.queue_queue_id_seq"),
             "changed",
         ),
-        ("update spanmq.migration set checksum = 'x'", ("migration", "0001_core.sql"), "changed"),
-        ("delete from spanmq.migration", ("migration", "0001_core.sql"), "missing"),
+        ("update spanmq_core.migration set checksum = 'x'", ("migration", "0001_core.sql"), "changed"),
+        ("delete from spanmq_core.migration", ("migration", "0001_core.sql"), "missing"),
     ],
 )
 def test_verify_finds(
@@ -76,11 +76,11 @@ def test_verify_finds(
 
 def test_verify_finds_a_wrong_owner(session: Session, older: Release, role: str) -> None:
     schema.install(session, release=older)
-    session.execute("create table spanmq.log_1_1 (id int)")
+    session.execute("create table spanmq_core.log_1_1 (id int)")
     for what in (
         "function spanmq.made(text)",
         "table spanmq.item",
-        "table spanmq.log_1_1",
+        "table spanmq_core.log_1_1",
         "type pgmq.message_record",
     ):
         session.execute(
@@ -89,7 +89,7 @@ def test_verify_finds_a_wrong_owner(session: Session, older: Release, role: str)
     found = schema.verify(session, release=older)
     assert [(each.name, each.problem) for each in found] == [
         ("spanmq.made(queue_name text)", "owner"),
-        ("spanmq.log_1_1", "owner"),
+        ("spanmq_core.log_1_1", "owner"),
         ("spanmq.item", "owner"),
         ("pgmq.message_record", "owner"),
     ]
@@ -97,13 +97,13 @@ def test_verify_finds_a_wrong_owner(session: Session, older: Release, role: str)
 
 def test_verify_finds_an_index_whose_build_failed(session: Session, older: Release) -> None:
     schema.install(session, release=older)
-    session.execute("create table spanmq.log_1_1 (id int)")
-    session.execute("insert into spanmq.log_1_1 values (1), (1)")
+    session.execute("create table spanmq_core.log_1_1 (id int)")
+    session.execute("insert into spanmq_core.log_1_1 values (1), (1)")
     with pytest.raises(psycopg.errors.UniqueViolation):
-        session.execute("create unique index concurrently log_1_1_id on spanmq.log_1_1 (id)")
+        session.execute("create unique index concurrently log_1_1_id on spanmq_core.log_1_1 (id)")
     found = schema.verify(session, release=older)
     assert [(each.kind, each.name, each.problem) for each in found] == [
-        ("index", "spanmq.log_1_1_id", "invalid")
+        ("index", "spanmq_core.log_1_1_id", "invalid")
     ]
 
 
@@ -133,21 +133,23 @@ def test_own_objects_in_our_schemas_are_left_alone(session: Session, older: Rele
     schema.install(session, release=older)
     session.execute("create view pgmq.q_orders as select 1 as msg_id")
     session.execute("create table pgmq.a_orders (msg_id bigint)")
-    session.execute("create table spanmq.log_1_1 (msg_id bigint)")
+    session.execute("create table spanmq_core.log_1_1 (msg_id bigint)")
     schema.upgrade(session, release=older)
     session.execute(own.replace("select 1", "select 2").encode())
-    for drop in ("view pgmq.q_orders", "table pgmq.a_orders", "table spanmq.log_1_1"):
+    for drop in ("view pgmq.q_orders", "table pgmq.a_orders", "table spanmq_core.log_1_1"):
         session.execute(f"drop {drop}".encode())
     assert schema.verify(session, release=older) == []
 
 
 def test_objects_of_queues_are_not_compared(session: Session, older: Release, folder: Path) -> None:
     schema.install(session, release=older)
-    made = "create view pgmq.q_orders as select 1 as msg_id; create table spanmq.log_1_1 (msg_id bigint);"
+    made = (
+        "create view pgmq.q_orders as select 1 as msg_id; create table spanmq_core.log_1_1 (msg_id bigint);"
+    )
     (folder / "tables/0002_rebuilt.sql").write_text(made)
     release = load_release(folder, version="0.2.0")
     schema.upgrade(session, release=release)
-    session.execute("drop view pgmq.q_orders; drop table spanmq.log_1_1")
+    session.execute("drop view pgmq.q_orders; drop table spanmq_core.log_1_1")
     assert schema.verify(session, release=release) == []
 
 
@@ -165,8 +167,10 @@ def test_verify_changes_nothing_and_works_read_only(
 def test_script_makes_what_install_makes(session: Session, older: Release) -> None:
     session.execute(schema.sql(release=older).encode())
     by_script = snapshot(session)
-    ledger = "select array[(select array_agg(row(name, checksum, version)::text) from spanmq.migration), "
-    ledger += "(select array_agg(row(version, functions_checksum)::text) from spanmq.release)]"
+    ledger = (
+        "select array[(select array_agg(row(name, checksum, version)::text) from spanmq_core.migration), "
+    )
+    ledger += "(select array_agg(row(version, functions_checksum)::text) from spanmq_core.release)]"
     recorded = one(session, ledger)
     assert schema.verify(session, release=older) == []
     assert schema.install(session, release=older).functions_applied is False

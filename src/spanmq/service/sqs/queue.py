@@ -121,7 +121,7 @@ def check_name(name: str) -> None:
 def queue_of_name(name: str) -> str:
     """Return the queue for a name in SQS: the same, or for a long one its begin and a hash.
 
-    spanmq.sqs_queue_of() does the same in SQL.
+    spanmq_core.sqs_queue_of() does the same in SQL.
     """
     if len(name) <= NAME_MAX:
         return name

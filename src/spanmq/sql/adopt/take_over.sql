@@ -3,13 +3,13 @@ do $take_over$
 declare
     partman text := (select quote_ident(n.nspname) from pg_extension e join pg_namespace n on n.oid = e.extnamespace where e.extname = 'pg_partman');
     this spanmq_adopt.queue;
-    ours spanmq.queue;
+    ours spanmq_core.queue;
     allowed record;
     template text;
     moved bigint;
 begin
     for this in select * from spanmq_adopt.queue q where q.source is not null order by q.created_at, q.name loop
-        ours := spanmq.create_queue(this.name, this.is_partitioned, this.is_unlogged);
+        ours := spanmq_core.create_queue(this.name, this.is_partitioned, this.is_unlogged);
         if this.archive is not null then
             execute format('drop table %s', ours.archive);
             execute format('alter table %s set schema pgmq', this.archive);
@@ -19,10 +19,10 @@ begin
                 execute format('alter table %s owner to %I', this.archive, current_user);
             end if;
         end if;
-        update spanmq.queue q set created_at = this.created_at, archive = coalesce(this.archive, q.archive)
+        update spanmq_core.queue q set created_at = this.created_at, archive = coalesce(this.archive, q.archive)
             where q.queue_id = ours.queue_id returning * into ours;
 
-        moved := spanmq.import_messages(ours.queue_id, this.source);
+        moved := spanmq_core.import_messages(ours.queue_id, this.source);
         if moved <> this.messages then
             raise exception 'of the % messages of queue % only % were taken over', this.messages, this.name, moved
                 using errcode = 'MQ006', hint = 'This should not happen. Nothing was changed.';
@@ -30,7 +30,7 @@ begin
         if this.last_id is not null then
             perform setval(ours.ids, greatest(this.last_id, 1), this.last_id > 0);
         end if;
-        perform spanmq.make_ahead(ours);
+        perform spanmq_core.make_ahead(ours);
         if this.notify_ms is not null then
             perform pgmq.enable_notify_insert(this.name, this.notify_ms);
         end if;
@@ -38,7 +38,7 @@ begin
         -- Who owned the table could do everything with the queue, and still can.
         if not pg_has_role(this.owner, current_user, 'usage') then
             execute format('grant all on %s, %s to %I with grant option', ours.queue_view, ours.ids, this.owner);
-            execute format('grant %s on %s to %I with grant option', spanmq.archive_privileges(), ours.archive, this.owner);
+            execute format('grant %s on %s to %I with grant option', spanmq_core.archive_privileges(), ours.archive, this.owner);
         end if;
         -- From now on a trigger there would run with the rights of the schema's owner.
         for allowed in
@@ -69,7 +69,7 @@ begin
                 end if;
             end loop;
             if this.retention is not null and not (select c.relkind = 'p' from pg_class c where c.oid = ours.archive) then
-                perform spanmq.set_retention(ours, '', this.retention);
+                perform spanmq_core.set_retention(ours, '', this.retention);
             end if;
         end if;
         execute format('drop table %s', this.source);
@@ -110,4 +110,4 @@ begin
 end
 $take_over$;
 
-analyze spanmq.fresh, spanmq.held;
+analyze spanmq_core.fresh, spanmq_core.held;

@@ -1,25 +1,25 @@
 -- Keys of the SQS protocol. Who bears one acts with the rights of the service's role, so only who has the privilege on
--- spanmq.access_key itself may handle them: insert to create, delete to revoke, select to list and to check.
+-- spanmq_core.access_key itself may handle them: insert to create, delete to revoke, select to list and to check.
 
 -- Raises 42501 unless the caller has the privilege on the table of keys.
-create or replace function spanmq.check_key_right(privilege text) returns void
+create or replace function spanmq_core.check_key_right(privilege text) returns void
 language plpgsql stable as $$
 begin
-    if not has_table_privilege(spanmq.caller(), 'spanmq.access_key', privilege) then
+    if not has_table_privilege(spanmq_core.caller(), 'spanmq_core.access_key', privilege) then
         raise exception 'permission denied for access keys'
-            using errcode = '42501', hint = format('grant %s on spanmq.access_key to %I', privilege, spanmq.caller());
+            using errcode = '42501', hint = format('grant %s on spanmq_core.access_key to %I', privilege, spanmq_core.caller());
     end if;
 end $$;
 
 -- Makes a key. Raises MQ002 for an id that is taken, a pattern that fits no queue's name, an unknown verb, a time that is over; 42501.
-create or replace function pgmq.create_access_key(access_key_id text, secret text, queues text[], verbs text[], expires_at timestamptz default null)
-returns pgmq.access_key
+create or replace function spanmq.create_access_key(access_key_id text, secret text, queues text[], verbs text[], expires_at timestamptz default null)
+returns spanmq.access_key
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    made spanmq.access_key;
+    made spanmq_core.access_key;
 begin
-    perform spanmq.check_key_right('insert');
-    perform spanmq.check_scope(queues, verbs);
+    perform spanmq_core.check_key_right('insert');
+    perform spanmq_core.check_scope(queues, verbs);
     if access_key_id is null or access_key_id !~ '^[A-Z0-9]{16,128}$' or secret is null or octet_length(secret) not between 16 and 200 then
         raise exception 'an access key needs an id of 16 to 128 capitals and digits, and a secret of 16 to 200 bytes'
             using errcode = 'MQ002', hint = 'Give both, or let the client make them.';
@@ -28,7 +28,7 @@ begin
         raise exception 'the key would have expired at %', expires_at
             using errcode = 'MQ002', hint = 'Give a time that is still to come, or none.';
     end if;
-    insert into spanmq.access_key as k (access_key_id, secret, queues, verbs, expires_at)
+    insert into spanmq_core.access_key as k (access_key_id, secret, queues, verbs, expires_at)
         values (create_access_key.access_key_id, create_access_key.secret, create_access_key.queues,
                 array(select distinct v from unnest(create_access_key.verbs) v order by v), create_access_key.expires_at)
         on conflict do nothing
@@ -37,36 +37,36 @@ begin
         raise exception 'there is a key %', quote_literal(access_key_id)
             using errcode = 'MQ002', hint = 'Each key has an id of its own: make another.';
     end if;
-    return row(made.access_key_id, made.queues, made.verbs, made.created_at, made.expires_at)::pgmq.access_key;
+    return row(made.access_key_id, made.queues, made.verbs, made.created_at, made.expires_at)::spanmq.access_key;
 end $$;
 
 -- The keys by id, without their secrets, those that have expired too. Raises 42501 without the right.
-create or replace function pgmq.list_access_keys() returns setof pgmq.access_key
+create or replace function spanmq.list_access_keys() returns setof spanmq.access_key
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq.check_key_right('select');
-    return query select k.access_key_id, k.queues, k.verbs, k.created_at, k.expires_at from spanmq.access_key k order by k.access_key_id;
+    perform spanmq_core.check_key_right('select');
+    return query select k.access_key_id, k.queues, k.verbs, k.created_at, k.expires_at from spanmq_core.access_key k order by k.access_key_id;
 end $$;
 
 -- Ends a key; false if there was none of that id. Services that listen notice at once, others within seconds. Raises 42501 without the right.
-create or replace function pgmq.revoke_access_key(access_key_id text) returns boolean
+create or replace function spanmq.revoke_access_key(access_key_id text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq.check_key_right('delete');
-    delete from spanmq.access_key k where k.access_key_id = revoke_access_key.access_key_id;
+    perform spanmq_core.check_key_right('delete');
+    delete from spanmq_core.access_key k where k.access_key_id = revoke_access_key.access_key_id;
     if not found then
         return false;
     end if;
-    perform spanmq.tell_access();
+    perform spanmq_core.tell_access();
     return true;
 end $$;
 
 -- The key with its secret if it is good now, for who checks signatures: no row otherwise. Raises 42501 without the right.
-create or replace function pgmq.find_access_key(access_key_id text)
+create or replace function spanmq.find_access_key(access_key_id text)
 returns table (secret text, queues text[], verbs text[])
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq.check_key_right('select');
-    return query select k.secret, k.queues, k.verbs from spanmq.access_key k
+    perform spanmq_core.check_key_right('select');
+    return query select k.secret, k.queues, k.verbs from spanmq_core.access_key k
         where k.access_key_id = find_access_key.access_key_id and (k.expires_at is null or k.expires_at > clock_timestamp());
 end $$;

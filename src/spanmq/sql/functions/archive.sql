@@ -3,17 +3,17 @@
 -- The first qty archived messages with an id over `after`, in order of ids. For a look and for a walk through all of it: pass the
 -- last id that you have seen. Bodies and headers of more than body_bytes_max bytes are left out (see cut()). Raises 42P01 for an
 -- unknown queue, 42501 without the right to select from the archive.
-create or replace function pgmq.peek_archive(queue text, qty integer default 10, after bigint default 0, body_bytes_max integer default null)
+create or replace function spanmq.peek_archive(queue text, qty integer default 10, after bigint default 0, body_bytes_max integer default null)
 returns table (msg_id bigint, read_ct integer, enqueued_at timestamptz, last_read_at timestamptz, archived_at timestamptz,
                vt timestamptz, message jsonb, headers jsonb)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_archive(queue);
+    this spanmq_core.queue := spanmq_core.find_archive(queue);
 begin
-    perform spanmq.check_quantity(qty);
-    perform spanmq.check_body_bytes(body_bytes_max);
+    perform spanmq_core.check_quantity(qty);
+    perform spanmq_core.check_body_bytes(body_bytes_max);
     return query execute format(
-        'select a.msg_id, a.read_ct, a.enqueued_at, a.last_read_at, a.archived_at, a.vt, spanmq.cut(a.message, $3), spanmq.cut(a.headers, $3)'
+        'select a.msg_id, a.read_ct, a.enqueued_at, a.last_read_at, a.archived_at, a.vt, spanmq_core.cut(a.message, $3), spanmq_core.cut(a.headers, $3)'
         ' from %s a where a.msg_id > $1 order by a.msg_id limit $2', this.archive) using after, qty, body_bytes_max;
 end $$;
 
@@ -21,26 +21,26 @@ end $$;
 -- included), the number of its runs, the bytes of the tables that hold their state, which all queues share, and wal_bytes: what the server
 -- ever wrote of WAL, for the difference between two calls. Exact and quick: asks the file system, and counts runs.
 -- Raises 42P01 for an unknown queue, 42501 without the right to select from it.
-create or replace function pgmq.storage(queue text)
+create or replace function spanmq.storage(queue text)
 returns table (segments bigint, log_bytes bigint, archive_bytes bigint, runs bigint, state_bytes bigint, wal_bytes bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
 begin
-    segments := (select count(*) from spanmq.segment s where s.queue_id = this.queue_id);
+    segments := (select count(*) from spanmq_core.segment s where s.queue_id = this.queue_id);
     -- A rewrite may have two more tables, and whoever drops one in this moment leaves null.
     log_bytes := (
-        select coalesce(sum(pg_total_relation_size(to_regclass(format('spanmq.%I', t.name)))), 0)
-        from spanmq.segment s, unnest(array[s.log_name, s.copy_name, s.old_name]) t (name)
+        select coalesce(sum(pg_total_relation_size(to_regclass(format('spanmq_core.%I', t.name)))), 0)
+        from spanmq_core.segment s, unnest(array[s.log_name, s.copy_name, s.old_name]) t (name)
         where s.queue_id = this.queue_id and t.name is not null);
     -- A partitioned archive, of a queue that was adopted, is its partitions.
     archive_bytes := (select coalesce(sum(pg_total_relation_size(p.relid)), 0) from pg_partition_tree(this.archive) p);
     if archive_bytes = 0 then
         archive_bytes := pg_total_relation_size(this.archive);
     end if;
-    runs := (select count(*) from spanmq.fresh f where f.queue_id = this.queue_id)
-          + (select count(*) from spanmq.held h where h.queue_id = this.queue_id);
-    state_bytes := pg_total_relation_size('spanmq.fresh') + pg_total_relation_size('spanmq.held') + pg_total_relation_size('spanmq.done');
+    runs := (select count(*) from spanmq_core.fresh f where f.queue_id = this.queue_id)
+          + (select count(*) from spanmq_core.held h where h.queue_id = this.queue_id);
+    state_bytes := pg_total_relation_size('spanmq_core.fresh') + pg_total_relation_size('spanmq_core.held') + pg_total_relation_size('spanmq_core.done');
     wal_bytes := pg_wal_lsn_diff(
         case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_insert_lsn() end, '0/0');
     return next;

@@ -1,17 +1,17 @@
 -- The retention of archives, and what streams over them are told of it: exactly whether a message is gone that they had not come to.
 
 -- Deletes up to 10,000 messages from an archive that are past its retention; returns how many.
-create or replace function spanmq.shorten_archive(this spanmq.queue, drawn bigint) returns bigint
+create or replace function spanmq_core.shorten_archive(this spanmq_core.queue, drawn bigint) returns bigint
 language plpgsql as $$
 declare
-    known spanmq.archive_gone;
+    known spanmq_core.archive_gone;
     gone record;
 begin
     -- One that was renamed is its owner's to prune.
-    if this.retention_count is null and this.retention_interval is null or spanmq.archive_of(this) is distinct from this.archive then
+    if this.retention_count is null and this.retention_interval is null or spanmq_core.archive_of(this) is distinct from this.archive then
         return 0;
     end if;
-    known := spanmq.known_gone(this.queue_id);
+    known := spanmq_core.known_gone(this.queue_id);
     -- The condition twice: in an adopted archive, which may be partitioned, one ctid occurs in every partition.
     execute format('with t as (delete from %1$s'
                    ' where ctid = any (array(select ctid from %1$s where %2$s limit 10000 for update skip locked)) and %2$s returning archived_at, xmin)'
@@ -20,79 +20,79 @@ begin
                    this.archive,
                    case when this.retention_count is not null then 'msg_id <= $1' else 'archived_at < $2' end
                    -- What a lake is to get stays until it has it.
-                   || format(' and not exists (select from spanmq.archive_export e where e.queue_id = %s and e.of_table = ''archive'' and not e.ids @> msg_id)', this.queue_id),
+                   || format(' and not exists (select from spanmq_core.archive_export e where e.queue_id = %s and e.of_table = ''archive'' and not e.ids @> msg_id)', this.queue_id),
                    -- Mostly old ones, and none that is much newer than this look.
-                   spanmq.writer_of_row(pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1073741824), spanmq.seen_from(known.known_from))
+                   spanmq_core.writer_of_row(pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1073741824), spanmq_core.seen_from(known.known_from))
         into gone using drawn - this.retention_count, now() - this.retention_interval;
     if gone.n = 0 then
         return 0;
     end if;
-    update spanmq.archive_gone g
+    update spanmq_core.archive_gone g
         set gone_at = greatest(g.gone_at, gone.gone_at), newest_writer = greatest(g.newest_writer, gone.newest_writer),
             late = g.late || coalesce(gone.late, '[]')
         where g.queue_id = this.queue_id returning * into known;
     if jsonb_array_length(known.late) > 1000 then
-        perform spanmq.move_known(this.queue_id, spanmq.position_now());
+        perform spanmq_core.move_known(this.queue_id, spanmq_core.position_now());
     end if;
     return gone.n;
 end $$;
 
 -- What was deleted before. Where retention has just begun: nothing.
-create or replace function spanmq.known_gone(this_queue int) returns spanmq.archive_gone
+create or replace function spanmq_core.known_gone(this_queue int) returns spanmq_core.archive_gone
 language plpgsql as $$
 declare
-    known spanmq.archive_gone;
+    known spanmq_core.archive_gone;
     system bigint := (select c.system_identifier from pg_control_system() c);
 begin
-    delete from spanmq.archive_gone g where g.queue_id = this_queue and g.system_id <> system;
-    select * into known from spanmq.archive_gone g where g.queue_id = this_queue;
+    delete from spanmq_core.archive_gone g where g.queue_id = this_queue and g.system_id <> system;
+    select * into known from spanmq_core.archive_gone g where g.queue_id = this_queue;
     if not found then
-        insert into spanmq.archive_gone (queue_id, system_id, known_from, next_from)
-            values (this_queue, system, spanmq.position_now(), spanmq.position_now()) returning * into known;
+        insert into spanmq_core.archive_gone (queue_id, system_id, known_from, next_from)
+            values (this_queue, system, spanmq_core.position_now(), spanmq_core.position_now()) returning * into known;
     elsif known.moved_at < clock_timestamp() - interval '1 minute' then
-        known := spanmq.move_known(this_queue, known.next_from);
+        known := spanmq_core.move_known(this_queue, known.next_from);
     end if;
     return known;
 end $$;
 
 -- Goes on to know only what is not seen from a later position.
-create or replace function spanmq.move_known(this_queue int, later jsonb) returns spanmq.archive_gone
+create or replace function spanmq_core.move_known(this_queue int, later jsonb) returns spanmq_core.archive_gone
 language plpgsql as $$
 declare
-    known spanmq.archive_gone;
+    known spanmq_core.archive_gone;
 begin
-    update spanmq.archive_gone g
-        set known_from = later, late = spanmq.not_seen_from(g.late, later), next_from = spanmq.position_now(), moved_at = clock_timestamp()
+    update spanmq_core.archive_gone g
+        set known_from = later, late = spanmq_core.not_seen_from(g.late, later), next_from = spanmq_core.position_now(), moved_at = clock_timestamp()
         where g.queue_id = this_queue returning * into known;
     return known;
 end $$;
 
 -- Those of [[writer, archived_at], ...] that are not seen from a position.
-create or replace function spanmq.not_seen_from(late jsonb, here jsonb) returns jsonb
+create or replace function spanmq_core.not_seen_from(late jsonb, here jsonb) returns jsonb
 language plpgsql stable as $$
 declare
     found_ones jsonb;
 begin
     execute format('select jsonb_agg(t.pair) from (select pair, ((pair ->> 0)::bigint & 4294967295)::text as xmin, (pair ->> 1)::timestamptz as archived_at'
-                   ' from jsonb_array_elements($1) pair) t where not %s', spanmq.seen_from(here))
+                   ' from jsonb_array_elements($1) pair) t where not %s', spanmq_core.seen_from(here))
         into found_ones using late;
     return coalesce(found_ones, '[]');
 end $$;
 
 -- Whether retention has deleted messages of an archive that are not seen from a position. Where that is older than what is known of the
 -- deleted, and between both a transaction ended of which nobody knows whether it archived: whether it could have.
-create or replace function spanmq.is_gone(this_queue int, here jsonb) returns boolean
+create or replace function spanmq_core.is_gone(this_queue int, here jsonb) returns boolean
 language plpgsql stable as $$
 declare
-    gone spanmq.archive_gone;
+    gone spanmq_core.archive_gone;
     seen pg_snapshot := (here ->> 'seen')::pg_snapshot;
     known pg_snapshot;
 begin
-    select * into gone from spanmq.archive_gone g
+    select * into gone from spanmq_core.archive_gone g
         where g.queue_id = this_queue and g.system_id = (select c.system_identifier from pg_control_system() c);
     if not found then
         return false;
-    elsif gone.newest_writer >= pg_snapshot_xmax(seen)::text::bigint or spanmq.not_seen_from(gone.late, here) <> '[]' then
+    elsif gone.newest_writer >= pg_snapshot_xmax(seen)::text::bigint or spanmq_core.not_seen_from(gone.late, here) <> '[]' then
         return true;
     end if;
     known := (gone.known_from ->> 'seen')::pg_snapshot;

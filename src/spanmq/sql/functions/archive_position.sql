@@ -9,27 +9,27 @@
 
 -- The position as of now, of an archive that the caller may read (42501). is_gone: retention has deleted messages that can't be seen from the
 -- position `from_position`. identity tells this archive from those of other servers, and from a later one of the same name.
-create or replace function pgmq.archive_position(
+create or replace function spanmq.archive_position(
     queue text, from_position jsonb default null, out here jsonb, out is_gone boolean, out identity text
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_archive(queue);
+    this spanmq_core.queue := spanmq_core.find_archive(queue);
 begin
-    here := spanmq.position_now();
-    is_gone := from_position is not null and spanmq.is_gone(this.queue_id, from_position);
+    here := spanmq_core.position_now();
+    is_gone := from_position is not null and spanmq_core.is_gone(this.queue_id, from_position);
     identity := (select format('%s/%s', c.system_identifier, this.queue_id) from pg_control_system() c);
 end $$;
 
 -- The next qty messages after the id `after` between two positions (base null: from the first): up to which id, and how many; of the first
 -- piece (after 0) also how many are left behind it.
-create or replace function pgmq.archive_piece(
+create or replace function spanmq.archive_piece(
     queue text, base jsonb, here jsonb, after bigint, qty integer, out last_id bigint, out n bigint, out rest bigint
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_archive(queue);
-    condition text := spanmq.between_positions(base, here);
+    this spanmq_core.queue := spanmq_core.find_archive(queue);
+    condition text := spanmq_core.between_positions(base, here);
 begin
     -- One statement: what retention takes in between would be missed.
     execute format('select p.last_id, p.n, case when $1 = 0 and p.n = $2 then (select count(*) from %1$s t where t.msg_id > p.last_id and %2$s) else 0 end'
@@ -41,13 +41,13 @@ end $$;
 
 -- The messages between two positions with ids over `after` up to last_id, as ranges of at most `size` messages: how many each has, and the
 -- condition on a row `t` of the archive that tells those of the positions from others.
-create or replace function pgmq.archive_ranges(queue text, base jsonb, here jsonb, after bigint, last_id bigint, size integer)
+create or replace function spanmq.archive_ranges(queue text, base jsonb, here jsonb, after bigint, last_id bigint, size integer)
 returns table (first_id bigint, end_id bigint, n bigint, condition text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_archive(queue);
+    this spanmq_core.queue := spanmq_core.find_archive(queue);
 begin
-    condition := spanmq.between_positions(base, here);
+    condition := spanmq_core.between_positions(base, here);
     return query execute format(
         'select min(p.msg_id), max(p.msg_id), count(*), $4 from ('
         ' select t.msg_id, (row_number() over (order by t.msg_id) - 1) / $3 as part from %s t where t.msg_id > $1 and t.msg_id <= $2 and %s) p'
@@ -57,7 +57,7 @@ end $$;
 
 -- The position as of now. seen: the snapshot. since: every transaction that it does not see began after that, so archived_at bounds where to
 -- look. starts, at, prepared: when those began that were open then, see seen_from(); starts is null where nobody may know.
-create or replace function spanmq.position_now() returns jsonb
+create or replace function spanmq_core.position_now() returns jsonb
 language plpgsql as $$
 declare
     -- First the clocks of the transactions, then the snapshot, a statement each: who is neither here nor there has begun since.
@@ -72,25 +72,25 @@ begin
             from pg_stat_activity a where a.pid <> pg_backend_pid() and a.xact_start is not null;
     end if;
     -- When one began that is prepared nobody knows any more.
-    select coalesce(jsonb_agg(jsonb_build_array(spanmq.full_id(p.transaction, pg_snapshot_xmax(pg_current_snapshot())::text::bigint), p.prepared)), '[]'),
+    select coalesce(jsonb_agg(jsonb_build_array(spanmq_core.full_id(p.transaction, pg_snapshot_xmax(pg_current_snapshot())::text::bigint), p.prepared)), '[]'),
            least(since, min(p.prepared) - interval '1 day')
         into prepared, since from pg_prepared_xacts p;
     return jsonb_build_object('seen', pg_current_snapshot()::text, 'since', since, 'at', at_, 'starts', starts, 'prepared', prepared);
 end $$;
 
 -- The transaction that wrote a row `t`, in full, from its 32 bits: that within 2 billion of `near`. Numbers below 3 are the system's own.
-create or replace function spanmq.writer_of_row(near bigint) returns text
+create or replace function spanmq_core.writer_of_row(near bigint) returns text
 language sql immutable as $$
     select format('(case when t.xmin::text::bigint < 3 then 0 else greatest(%1$s - ((%1$s - t.xmin::text::bigint) & 4294967295), 0) end)', near + 2147483648)
 $$;
 
 -- The condition that a row `t` of an archive is seen from a position.
-create or replace function spanmq.seen_from(here jsonb) returns text
+create or replace function spanmq_core.seen_from(here jsonb) returns text
 language plpgsql stable as $$
 declare
     seen pg_snapshot := (here ->> 'seen')::pg_snapshot;
     oldest bigint := pg_snapshot_xmin(seen)::text::bigint;
-    writer text := spanmq.writer_of_row(pg_snapshot_xmax(seen)::text::bigint);
+    writer text := spanmq_core.writer_of_row(pg_snapshot_xmax(seen)::text::bigint);
     visible text := format('pg_visible_in_snapshot(%s::text::xid8, %L)', writer, seen);
     open text;
 begin
@@ -110,7 +110,7 @@ begin
 end $$;
 
 -- Raises MQ002 for what position_now() can't have given; what is in its parts their types say.
-create or replace function spanmq.check_position(given jsonb) returns void
+create or replace function spanmq_core.check_position(given jsonb) returns void
 language plpgsql immutable as $$
 begin
     if (given ->> 'seen' is null or given ->> 'since' is null or given ->> 'at' is null or not given ? 'starts'
@@ -118,44 +118,44 @@ begin
             or jsonb_path_exists(given, 'strict $.prepared[*] ? (@.type() != "array" || @.size() != 2 || @[0].type() != "number" || @[1].type() != "string")')
        ) is not false then
         raise exception 'not the position of a stream: %', coalesce(left(given::text, 200), 'null')
-            using errcode = 'MQ002', hint = 'pgmq.archive_position gives positions.';
+            using errcode = 'MQ002', hint = 'spanmq.archive_position gives positions.';
     end if;
 end $$;
 
 -- The condition that a row `t` of an archive is seen from a position, and not from `base` (null: nothing is).
-create or replace function spanmq.between_positions(base jsonb, here jsonb) returns text
+create or replace function spanmq_core.between_positions(base jsonb, here jsonb) returns text
 language plpgsql stable as $$
 begin
-    perform spanmq.check_position(here);
+    perform spanmq_core.check_position(here);
     if base is not null then
-        perform spanmq.check_position(base);
+        perform spanmq_core.check_position(base);
     end if;
     if base is null then
         -- Rows of more than 2 billion transactions ago look like those to come.
-        return format('(%s or t.archived_at < %L)', spanmq.seen_from(here), (here ->> 'since')::timestamptz - interval '30 days');
+        return format('(%s or t.archived_at < %L)', spanmq_core.seen_from(here), (here ->> 'since')::timestamptz - interval '30 days');
     end if;
     -- Five minutes, for a clock that is set back.
     return format('(t.archived_at >= %L and %s and not %s)',
-                  (base ->> 'since')::timestamptz - interval '5 minutes', spanmq.seen_from(here), spanmq.seen_from(base));
+                  (base ->> 'since')::timestamptz - interval '5 minutes', spanmq_core.seen_from(here), spanmq_core.seen_from(base));
 end $$;
 
 -- The queue whose archive the caller may read: that need not be who may look into the queue.
-create or replace function spanmq.find_archive(queue text) returns spanmq.queue
+create or replace function spanmq_core.find_archive(queue text) returns spanmq_core.queue
 language plpgsql stable as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
 begin
-    select * into this from spanmq.queue q where q.folded_name = lower(queue);
-    if not found or not spanmq.may_see(this.queue_view, this.archive) then
-        perform spanmq.raise_not_found(queue, 'select');
+    select * into this from spanmq_core.queue q where q.folded_name = lower(queue);
+    if not found or not spanmq_core.may_see(this.queue_view, this.archive) then
+        perform spanmq_core.raise_not_found(queue, 'select');
     end if;
-    this.archive := spanmq.archive_of(this);
+    this.archive := spanmq_core.archive_of(this);
     if this.archive is null then
-        perform spanmq.raise_no_archive(this);
+        perform spanmq_core.raise_no_archive(this);
     end if;
-    if not has_table_privilege(spanmq.caller(), this.archive, 'select') then
+    if not has_table_privilege(spanmq_core.caller(), this.archive, 'select') then
         raise exception 'permission denied for the archive of queue %', this.name
-            using errcode = '42501', hint = format('grant select on %s to %I', this.archive, spanmq.caller());
+            using errcode = '42501', hint = format('grant select on %s to %I', this.archive, spanmq_core.caller());
     end if;
     return this;
 end $$;

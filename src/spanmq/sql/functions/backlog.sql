@@ -6,7 +6,7 @@
 
 -- Raises MQ062 unless n messages more may be sent. Up to a 128th of the limit beyond it, and what others are sending at this moment, is
 -- not noticed. Waits only for who is counting.
-create or replace function spanmq.check_room(this spanmq.queue, n int) returns void
+create or replace function spanmq_core.check_room(this spanmq_core.queue, n int) returns void
 language plpgsql as $$
 declare
     last_id bigint := coalesce(pg_sequence_last_value(this.ids), 0);
@@ -21,16 +21,16 @@ begin
     end if;
     begin
         -- The lock goes with the rollback of this block, the sequence keeps what it was set to.
-        perform pg_advisory_xact_lock(spanmq.lock_key('room', this.queue_id));
+        perform pg_advisory_xact_lock(spanmq_core.lock_key('room', this.queue_id));
         now_ms := extract(epoch from clock_timestamp()) * 1000;
         last_id := coalesce(pg_sequence_last_value(this.ids), 0);
         room := coalesce(pg_sequence_last_value(this.room), 0);
-        max_backlog := (select p.max_backlog from spanmq.policy p where p.queue_id = this.queue_id);
+        max_backlog := (select p.max_backlog from spanmq_core.policy p where p.queue_id = this.queue_id);
         if max_backlog is null or last_id + n <= room then
             has_room := true;
         -- Not longer than anybody says so: clocks are set back.
         elsif -room not between now_ms and now_ms + 5000 then
-            backlog := spanmq.count_backlog(this.queue_id);
+            backlog := spanmq_core.count_backlog(this.queue_id);
             if backlog < max_backlog then
                 room := greatest(max_backlog - backlog, max_backlog / 128);
                 has_room := n <= room;
@@ -53,21 +53,21 @@ end $$;
 
 -- Makes what check_room() needs, as the policy says, and lets the next sender count. The sequence is dropped with the queue only: a
 -- sender may have read its name a moment ago.
-create or replace function spanmq.set_room(this_queue int, is_wanted boolean) returns void
+create or replace function spanmq_core.set_room(this_queue int, is_wanted boolean) returns void
 language plpgsql as $$
 begin
-    if is_wanted and to_regclass('spanmq.room_' || this_queue) is null then
-        execute format('create sequence spanmq.room_%s minvalue -9223372036854775808 start with 0', this_queue);
+    if is_wanted and to_regclass('spanmq_core.room_' || this_queue) is null then
+        execute format('create sequence spanmq_core.room_%s minvalue -9223372036854775808 start with 0', this_queue);
     elsif is_wanted then
-        execute format('alter sequence spanmq.room_%s restart with 0', this_queue);
+        execute format('alter sequence spanmq_core.room_%s restart with 0', this_queue);
     end if;
-    update spanmq.queue q set room = case when is_wanted then to_regclass('spanmq.room_' || this_queue) end where q.queue_id = this_queue;
+    update spanmq_core.queue q set room = case when is_wanted then to_regclass('spanmq_core.room_' || this_queue) end where q.queue_id = this_queue;
 end $$;
 
-create or replace function spanmq.drop_room(this_queue int) returns void
+create or replace function spanmq_core.drop_room(this_queue int) returns void
 language plpgsql as $$
 begin
-    if to_regclass('spanmq.room_' || this_queue) is not null then
-        execute format('drop sequence spanmq.room_%s', this_queue);
+    if to_regclass('spanmq_core.room_' || this_queue) is not null then
+        execute format('drop sequence spanmq_core.room_%s', this_queue);
     end if;
 end $$;

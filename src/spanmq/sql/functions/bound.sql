@@ -1,49 +1,49 @@
--- Bounds: where index scans over the state of a queue begin (spanmq.bound). Under a snapshot that is held for long, vacuum can't remove dead
+-- Bounds: where index scans over the state of a queue begin (spanmq_core.bound). Under a snapshot that is held for long, vacuum can't remove dead
 -- rows, and a scan from the left would pass all of them.
 --
 -- A bound moves in two steps. The first notes a mark: the last id that was drawn, and the time. After that it notes the transactions that might
--- still commit a row below the mark: every sender (spanmq.sending) and every transaction that writes spanmq.held. A later step moves the bound
+-- still commit a row below the mark: every sender (spanmq_core.sending) and every transaction that writes spanmq_core.held. A later step moves the bound
 -- up to the mark, or to the first row that is there, once all of these have ended. This is right because
---   - a sender locks spanmq.sending before it draws an id, and writes the id into a row in the same transaction;
+--   - a sender locks spanmq_core.sending before it draws an id, and writes the id into a row in the same transaction;
 --   - a claim that puts back a part of a row of fresh puts it behind the begin of that row, which others see until the claim commits;
 --   - whoever writes a row of held reads the clock after it has locked held, and writes no earlier time as its vt.
 -- A bound is a row like any other, so it is rolled back, dumped and restored together with what it is about. maintain() makes a step,
 -- and so does every claim that comes past a multiple of 128 ids (1,024 in batches): so there are never many dead rows behind the bound.
 
 -- The bound of a queue.
-create or replace function spanmq.bound_of(this_queue int) returns spanmq.bound
+create or replace function spanmq_core.bound_of(this_queue int) returns spanmq_core.bound
 language plpgsql stable as $$
 declare
-    this spanmq.bound;
+    this spanmq_core.bound;
 begin
-    select * into this from spanmq.bound b where b.queue_id = this_queue order by b.queue_id desc, b.number desc limit 1;
+    select * into this from spanmq_core.bound b where b.queue_id = this_queue order by b.queue_id desc, b.number desc limit 1;
     return this;
 end $$;
 
 -- The transactions of this database that may still send or write into held, prepared ones too.
-create or replace function spanmq.writers(out senders text[], out holders text[])
+create or replace function spanmq_core.writers(out senders text[], out holders text[])
 language sql volatile as $$
-    select coalesce(array_agg(l.virtualtransaction) filter (where l.relation = 'spanmq.sending'::regclass), '{}'),
-           coalesce(array_agg(l.virtualtransaction) filter (where l.relation = 'spanmq.held'::regclass), '{}')
+    select coalesce(array_agg(l.virtualtransaction) filter (where l.relation = 'spanmq_core.sending'::regclass), '{}'),
+           coalesce(array_agg(l.virtualtransaction) filter (where l.relation = 'spanmq_core.held'::regclass), '{}')
     from pg_catalog.pg_locks l
-    where l.locktype = 'relation' and l.relation in ('spanmq.sending'::regclass, 'spanmq.held'::regclass) and l.mode = 'RowExclusiveLock' and l.granted
+    where l.locktype = 'relation' and l.relation in ('spanmq_core.sending'::regclass, 'spanmq_core.held'::regclass) and l.mode = 'RowExclusiveLock' and l.granted
       and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = pg_catalog.current_database())
 $$;
 
 -- Whether all transactions that were noted have ended. One that was prepared meanwhile has another name now: so none that is prepared may be there.
-create or replace function spanmq.have_ended(noted text[], now_ text[]) returns boolean
+create or replace function spanmq_core.have_ended(noted text[], now_ text[]) returns boolean
 language sql immutable as $$ select not noted && now_ and not exists (select from unnest(now_) w where w like '-1/%') $$;
 
 -- Makes a step: moves the bounds of a queue, whose sequence of ids is `ids`, as far as the last mark allows, and notes a new one. In transactions
 -- with an old snapshot it does nothing.
-create or replace function spanmq.move_bound(this_queue int, ids regclass) returns void
+create or replace function spanmq_core.move_bound(this_queue int, ids regclass) returns void
 language plpgsql as $$
 declare
-    before spanmq.bound;
+    before spanmq_core.bound;
     drawn bigint;
     at_ timestamptz;
     writers record;
-    next spanmq.bound;
+    next spanmq_core.bound;
     senders_ended boolean;         -- null where there is no mark yet
     holders_ended boolean;
     is_sequence_back boolean;
@@ -51,17 +51,17 @@ declare
     first_block bigint;
     first_lo bigint;
 begin
-    if not spanmq.sees_now() then
+    if not spanmq_core.sees_now() then
         return;
     end if;
-    before := spanmq.bound_of(this_queue);
+    before := spanmq_core.bound_of(this_queue);
     -- The mark before the transactions: who draws an id up to the mark, or writes a time before it, later on, is among them.
-    drawn := spanmq.drawn_from(ids);
+    drawn := spanmq_core.drawn_from(ids);
     at_ := clock_timestamp();
-    writers := spanmq.writers();
+    writers := spanmq_core.writers();
     next := before;
-    senders_ended := spanmq.have_ended(before.senders, writers.senders);
-    holders_ended := spanmq.have_ended(before.holders, writers.holders);
+    senders_ended := spanmq_core.have_ended(before.senders, writers.senders);
+    holders_ended := spanmq_core.have_ended(before.holders, writers.holders);
     is_sequence_back := drawn < before.mark_id or drawn + 1 < before.fresh_from;
     is_clock_back := at_ < before.mark_at;
     if is_sequence_back then
@@ -71,9 +71,9 @@ begin
         -- Ids that were drawn by a transaction which has ended, and are published by another. In this order, a statement each: what is
         -- published is a block first, and then a row.
         first_block := (
-            select min(b.lo) from spanmq.bulk_block b
-            where b.queue_id = coalesce((select s.log_id from spanmq.subscription s where s.queue_id = this_queue), this_queue));
-        first_lo := (select f.lo from spanmq.fresh f where f.queue_id = this_queue and f.lo >= before.fresh_from order by f.queue_id, f.lo limit 1);
+            select min(b.lo) from spanmq_core.bulk_block b
+            where b.queue_id = coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this_queue), this_queue));
+        first_lo := (select f.lo from spanmq_core.fresh f where f.queue_id = this_queue and f.lo >= before.fresh_from order by f.queue_id, f.lo limit 1);
         next.fresh_from := greatest(before.fresh_from, least(before.mark_id + 1, first_lo, first_block));
     end if;
     if before.senders is null or senders_ended or is_sequence_back then
@@ -87,7 +87,7 @@ begin
         -- Earlier than the mark by the time since then: a clock that was set back by less is not seen to be so.
         next.due_from := greatest(before.due_from, least(
             before.mark_at - (at_ - before.mark_at),
-            (select h.vt from spanmq.held h
+            (select h.vt from spanmq_core.held h
              where h.queue_id + 0 = this_queue and h.vt >= before.due_from order by h.queue_id + 0, h.vt limit 1)));
     end if;
     if before.holders is null or holders_ended or is_clock_back then
@@ -96,32 +96,32 @@ begin
     end if;
     -- Of an idle queue nothing is written.
     if (next.fresh_from, next.mark_id, next.senders) is distinct from (before.fresh_from, before.mark_id, before.senders)
-       or next.holders is distinct from before.holders or exists (select from spanmq.held h where h.queue_id + 0 = this_queue and h.vt >= next.due_from)
+       or next.holders is distinct from before.holders or exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= next.due_from)
        or next.due_from < before.mark_at - interval '10 seconds' then
-        next.number := nextval('spanmq.bound_number');
-        insert into spanmq.bound select next.*;
-        delete from spanmq.bound b
-            where b.ctid = (select o.ctid from spanmq.bound o where o.queue_id = this_queue and o.number = before.number for update skip locked);
+        next.number := nextval('spanmq_core.bound_number');
+        insert into spanmq_core.bound select next.*;
+        delete from spanmq_core.bound b
+            where b.ctid = (select o.ctid from spanmq_core.bound o where o.queue_id = this_queue and o.number = before.number for update skip locked);
     end if;
 end $$;
 
 -- For those who are about to write rows of held: where the clock was set back to before the bound, the bound goes back first. The next step
 -- might come when the clock has passed the mark again, and not see it.
-create or replace function spanmq.heed_clock(this_queue int) returns void
+create or replace function spanmq_core.heed_clock(this_queue int) returns void
 language plpgsql as $$
 begin
-    if (spanmq.bound_of(this_queue)).due_from > clock_timestamp() then
-        perform spanmq.move_bound(q.queue_id, q.ids) from spanmq.queue q where q.queue_id = this_queue;
+    if (spanmq_core.bound_of(this_queue)).due_from > clock_timestamp() then
+        perform spanmq_core.move_bound(q.queue_id, q.ids) from spanmq_core.queue q where q.queue_id = this_queue;
     end if;
 end $$;
 
 -- Deletes bounds that others have taken the place of: of two steps side by side each leaves one.
-create or replace function spanmq.forget_bounds(this_queue int) returns void
+create or replace function spanmq_core.forget_bounds(this_queue int) returns void
 language plpgsql as $$
 declare
-    newest bigint := (spanmq.bound_of(this_queue)).number;
+    newest bigint := (spanmq_core.bound_of(this_queue)).number;
 begin
-    delete from spanmq.bound b
+    delete from spanmq_core.bound b
         where b.ctid = any (array(
-            select o.ctid from spanmq.bound o where o.queue_id = this_queue and o.number < newest for update skip locked));
+            select o.ctid from spanmq_core.bound o where o.queue_id = this_queue and o.number < newest for update skip locked));
 end $$;

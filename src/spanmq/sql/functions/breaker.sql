@@ -2,10 +2,10 @@
 
 -- Reports that the circuit breaker of a worker is open for so many seconds more, or with null that it is closed. Raises MQ002 for a number
 -- that is not one of seconds or a name of over 1,000 bytes, 42P01 for an unknown queue, 42501 without the right to receive from it.
-create or replace function pgmq.report_breaker(queue text, worker text, seconds double precision default null) returns void
+create or replace function spanmq.report_breaker(queue text, worker text, seconds double precision default null) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'update');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
     at_ timestamptz := clock_timestamp();
 begin
     if worker is null or octet_length(worker) not between 1 and 1000 then
@@ -15,16 +15,16 @@ begin
         raise exception 'seconds must be above 0 and at most 86400, got: %', seconds
             using errcode = 'MQ002', hint = 'Pass null for a breaker that is closed.';
     end if;
-    delete from spanmq.breaker b
+    delete from spanmq_core.breaker b
         where b.queue_id = this.queue_id and (b.open_until <= at_ or seconds is null and b.worker = report_breaker.worker);
     if seconds is not null then
-        insert into spanmq.breaker values (this.queue_id, report_breaker.worker, at_ + make_interval(secs => seconds))
+        insert into spanmq_core.breaker values (this.queue_id, report_breaker.worker, at_ + make_interval(secs => seconds))
             on conflict on constraint breaker_pkey do update set open_until = excluded.open_until;
     end if;
 end $$;
 
 -- Until when the circuit breaker of a worker of this queue is open, the last of them; null: none is open.
-create or replace function spanmq.breaker_open_until(this_queue int) returns timestamptz
+create or replace function spanmq_core.breaker_open_until(this_queue int) returns timestamptz
 language sql stable as $$
-    select max(b.open_until) from spanmq.breaker b where b.queue_id = this_queue and b.open_until > clock_timestamp()
+    select max(b.open_until) from spanmq_core.breaker b where b.queue_id = this_queue and b.open_until > clock_timestamp()
 $$;

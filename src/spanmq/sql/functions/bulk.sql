@@ -4,15 +4,15 @@
 
 -- Draws n ids for messages that the caller will copy into spanmq.<log_table> (msg_id, enqueued_at, message, headers), and says
 -- where: one row for each run of ids in one segment, ascending, with the enqueued_at that the rows are to have.
--- No row means "not for you: use send_batch": the caller lacks INSERT on a segment or USAGE on schema spanmq.
+-- No row means "not for you: use send_batch": the caller lacks INSERT on a segment or USAGE on schema spanmq_core.
 -- Locks these segments to commit, as any sender does. Raises 42P01, 42501 and MQ062 as send_batch does, MQ002 for an n that is null or not of 1 to 1,000,000.
-create or replace function pgmq.copy_begin(queue text, n int)
+create or replace function spanmq.copy_begin(queue text, n int)
 returns table (log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'insert');
-    segment spanmq.segment;
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'insert');
+    segment spanmq_core.segment;
     transaction_id xid8;
     ids bigint[];
     run record;
@@ -26,16 +26,16 @@ begin
             using errcode = 'MQ002', hint = 'Write more in several runs.';
     end if;
     -- Looked at before any id is drawn: the usual refusal leaves no gap.
-    select * into segment from spanmq.segment s where s.queue_id = this.queue_id order by s.queue_id desc, s.lo desc limit 1;
-    if not spanmq.may_copy(coalesce(segment.log_name, 'log_' || this.queue_id)) then
+    select * into segment from spanmq_core.segment s where s.queue_id = this.queue_id order by s.queue_id desc, s.lo desc limit 1;
+    if not spanmq_core.may_copy(coalesce(segment.log_name, 'log_' || this.queue_id)) then
         return;
     end if;
     if this.room is not null then
-        perform spanmq.check_room(this, n);
+        perform spanmq_core.check_room(this, n);
     end if;
     -- Before the ids: see send.sql.
     transaction_id := pg_current_xact_id();
-    ids := spanmq.draw_ids(this.ids, n);
+    ids := spanmq_core.draw_ids(this.ids, n);
     sent_at := clock_timestamp();
     for run in
         select ids[1] as lo, ids[n] as hi where ids[n] - ids[1] + 1 = n
@@ -46,12 +46,12 @@ begin
         group by d.shift order by lo
     loop
         while run.lo <= run.hi loop
-            segment := spanmq.enter_segment(this.queue_id, run.lo, this.segment_size);
-            if not spanmq.may_copy(segment.log_name) then
+            segment := spanmq_core.enter_segment(this.queue_id, run.lo, this.segment_size);
+            if not spanmq_core.may_copy(segment.log_name) then
                 return;
             end if;
             -- The lock that COPY takes, but now: the caller may be slow, and maintain() must not truncate what is empty as yet.
-            execute format('lock table spanmq.%I in row exclusive mode', segment.log_name);
+            execute format('lock table spanmq_core.%I in row exclusive mode', segment.log_name);
             names := names || segment.log_name;
             firsts := firsts || run.lo;
             lasts := lasts || least(run.hi, segment.hi);
@@ -61,10 +61,10 @@ begin
     return query select u.name, u.lo, u.hi, sent_at from unnest(names, firsts, lasts) u (name, lo, hi);
 end $$;
 
-create or replace function spanmq.may_copy(log_name text) returns boolean
+create or replace function spanmq_core.may_copy(log_name text) returns boolean
 language sql stable as $$
-    select has_schema_privilege(spanmq.caller(), 'spanmq', 'usage')
-           and has_table_privilege(spanmq.caller(), format('spanmq.%I', log_name), 'insert')
+    select has_schema_privilege(spanmq_core.caller(), 'spanmq_core', 'usage')
+           and has_table_privilege(spanmq_core.caller(), format('spanmq_core.%I', log_name), 'insert')
 $$;
 
 -- Makes messages of the rows that this transaction copied under the ids first_ids[i] to last_ids[i]: ascending runs, each in one
@@ -73,13 +73,13 @@ $$;
 -- publish what is another's, or was settled before. What the same transaction has published and settled again is in no run any
 -- more: it may be published again, which is to send it again. Nor can it be seen here whether a role that may write into the
 -- log took an id that it had not drawn, where there is no row: it can only spoil its own messages with that, and be in the way.
-create or replace function pgmq.copy_publish(queue text, first_ids bigint[], last_ids bigint[], delay timestamptz default null)
+create or replace function spanmq.copy_publish(queue text, first_ids bigint[], last_ids bigint[], delay timestamptz default null)
 returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'insert');
-    visible_at timestamptz := case when delay is not null then spanmq.delayed(delay) end;
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'insert');
+    visible_at timestamptz := case when delay is not null then spanmq_core.delayed(delay) end;
     groups text[];
 begin
     if cardinality(first_ids) is null or cardinality(first_ids) = 0
@@ -93,21 +93,21 @@ begin
             raise exception 'first_ids and last_ids must be ascending runs' using errcode = 'MQ002',
                 detail = format('Run %s is %s to %s.', i, first_ids[i], last_ids[i]), hint = 'Give what copy_begin() gave, in its order.';
         end if;
-        groups := spanmq.check_copied(this, first_ids[i], last_ids[i]);
-        perform spanmq.publish(this.queue_id, first_ids[i], last_ids[i], null, groups, visible_at);
+        groups := spanmq_core.check_copied(this, first_ids[i], last_ids[i]);
+        perform spanmq_core.publish(this.queue_id, first_ids[i], last_ids[i], null, groups, visible_at);
     end loop;
     if this.notify_ms is not null or this.waiting is not null or this.has_subscriptions then
-        perform spanmq.announce(this, visible_at);
+        perform spanmq_core.announce(this, visible_at);
     end if;
     return query select generate_series(u.lo, u.hi) from unnest(first_ids, last_ids) with ordinality u (lo, hi, position)
         order by u.position;
 end $$;
 
 -- Raises MQ002 unless a run may be published; returns the group of each of its messages, or null if none has one.
-create or replace function spanmq.check_copied(this spanmq.queue, first_id bigint, last_id bigint) returns text[]
+create or replace function spanmq_core.check_copied(this spanmq_core.queue, first_id bigint, last_id bigint) returns text[]
 language plpgsql as $$
 declare
-    segment spanmq.segment := spanmq.segment_of(this.queue_id, first_id);
+    segment spanmq_core.segment := spanmq_core.segment_of(this.queue_id, first_id);
     found bigint;
     writers xid[];
     has_headers boolean;
@@ -119,25 +119,25 @@ begin
             using errcode = 'MQ002', hint = 'Publish what copy_begin() gave in this transaction, as it was.';
     end if;
     execute format('select sum(w.n), array_agg(w.writer), bool_or(w.has_headers) from (select l.xmin as writer, count(*) as n,'
-                   ' bool_or(l.headers is not null) as has_headers from spanmq.%I l where l.msg_id between $1 and $2 group by l.xmin) w',
+                   ' bool_or(l.headers is not null) as has_headers from spanmq_core.%I l where l.msg_id between $1 and $2 group by l.xmin) w',
                    segment.log_name)
         into found, writers, has_headers using first_id, last_id;
     if found is distinct from last_id - first_id + 1 then
         raise exception 'the log has % of the % messages % to %', coalesce(found, 0), last_id - first_id + 1, first_id, last_id
             using errcode = 'MQ002', hint = 'Copy a row for each id before publishing.';
     end if;
-    if not (select bool_and(spanmq.is_own(w)) from unnest(writers) w) then
+    if not (select bool_and(spanmq_core.is_own(w)) from unnest(writers) w) then
         raise exception 'the messages % to % were not written by this transaction', first_id, last_id
             using errcode = 'MQ002', hint = 'Copy and publish in one transaction; nothing of it may have been rolled back.';
     end if;
-    select exists (select from spanmq.queues_of(this.queue_id) q,
-                       lateral spanmq.runs_with(q.queue_id, int8multirange(int8range(first_id, last_id, '[]')), null) r) into is_published;
+    select exists (select from spanmq_core.queues_of(this.queue_id) q,
+                       lateral spanmq_core.runs_with(q.queue_id, int8multirange(int8range(first_id, last_id, '[]')), null) r) into is_published;
     if is_published then
         raise exception 'messages of % to % are published already', first_id, last_id
             using errcode = 'MQ002', hint = 'Publish each run once.';
     end if;
     if has_headers then
-        execute format('select array_agg(spanmq.group_of(l.headers) order by l.msg_id) from spanmq.%I l where l.msg_id between $1 and $2',
+        execute format('select array_agg(spanmq_core.group_of(l.headers) order by l.msg_id) from spanmq_core.%I l where l.msg_id between $1 and $2',
                        segment.log_name)
             into groups using first_id, last_id;
         if array_remove(groups, null) = '{}' then
@@ -149,7 +149,7 @@ end $$;
 
 -- Whether a row that one can see was written by one's own transaction or its savepoints: only then its writer is still in
 -- progress. xmin has 32 bits; a writer that precedes this transaction is another.
-create or replace function spanmq.is_own(writer xid) returns boolean
+create or replace function spanmq_core.is_own(writer xid) returns boolean
 language plpgsql stable as $$
 declare
     own bigint := pg_current_xact_id()::text::bigint;

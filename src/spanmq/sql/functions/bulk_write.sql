@@ -5,15 +5,15 @@
 -- Reserves n ids for a task of the write (writer, epoch), which the first such call opens. One row for each run of ids in one
 -- segment. Commit before the first row is written. No row: this epoch is published already, there is nothing to write.
 -- Raises 42P01, 42501 and MQ062 as send does, 42501 too where the caller may not write into the log, MQ002 for an n out of range.
-create or replace function pgmq.bulk_reserve(queue text, writer text, epoch bigint, n integer)
+create or replace function spanmq.bulk_reserve(queue text, writer text, epoch bigint, n integer)
 returns table (write_id bigint, block_id bigint, log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'insert');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'insert');
     this_write bigint;
     transaction_id xid8;
-    segment spanmq.segment;
+    segment spanmq_core.segment;
     ids bigint[];
     run record;
 begin
@@ -25,29 +25,29 @@ begin
         raise exception 'writer and epoch cannot be NULL'
             using errcode = 'MQ002', hint = 'Name the writer, and number its writes.';
     end if;
-    perform from spanmq.queue q where q.queue_id = this.queue_id for key share;
+    perform from spanmq_core.queue q where q.queue_id = this.queue_id for key share;
     if not found then
-        perform spanmq.raise_not_found(queue, 'insert');
+        perform spanmq_core.raise_not_found(queue, 'insert');
     end if;
     -- Who finds the write keeps it open to the end of this transaction; who opens it may wait for another that does.
     for attempt in 1 .. 100 loop
-        select w.write_id into this_write from spanmq.bulk_write w
+        select w.write_id into this_write from spanmq_core.bulk_write w
             where w.queue_id = this.queue_id and w.writer = bulk_reserve.writer and w.epoch = bulk_reserve.epoch for key share;
         exit when found;
         -- After the look above: who publishes deletes the write and writes the ledger in one transaction.
-        if exists (select from spanmq.bulk_ledger l
+        if exists (select from spanmq_core.bulk_ledger l
                    where l.queue_id = this.queue_id and l.writer = bulk_reserve.writer and l.epoch = bulk_reserve.epoch) then
             return;
         end if;
-        insert into spanmq.bulk_write (queue_id, writer, epoch) values (this.queue_id, bulk_reserve.writer, bulk_reserve.epoch)
+        insert into spanmq_core.bulk_write (queue_id, writer, epoch) values (this.queue_id, bulk_reserve.writer, bulk_reserve.epoch)
             on conflict do nothing;
     end loop;
     if this.room is not null then
-        perform spanmq.check_room(this, n);
+        perform spanmq_core.check_room(this, n);
     end if;
     -- Before the ids: see send.sql.
     transaction_id := pg_current_xact_id();
-    ids := spanmq.draw_ids(this.ids, n);
+    ids := spanmq_core.draw_ids(this.ids, n);
     enqueued_at := clock_timestamp();
     write_id := this_write;
     for run in
@@ -56,16 +56,16 @@ begin
         group by d.shift order by lo
     loop
         while run.lo <= run.hi loop
-            segment := spanmq.enter_segment(this.queue_id, run.lo, this.segment_size);
-            if not spanmq.may_copy(segment.log_name) then
+            segment := spanmq_core.enter_segment(this.queue_id, run.lo, this.segment_size);
+            if not spanmq_core.may_copy(segment.log_name) then
                 raise exception 'permission denied for the log of queue %', this.name
-                    using errcode = '42501', hint = format('grant usage on schema spanmq to %1$I; grant insert on spanmq.%2$I to %1$I'
-                        ' (and on the segments to come, by alter default privileges)', spanmq.caller(), segment.log_name);
+                    using errcode = '42501', hint = format('grant usage on schema spanmq_core to %1$I; grant insert on spanmq_core.%2$I to %1$I'
+                        ' (and on the segments to come, by alter default privileges)', spanmq_core.caller(), segment.log_name);
             end if;
             log_table := segment.log_name;
             first_id := run.lo;
             last_id := least(run.hi, segment.hi);
-            insert into spanmq.bulk_block (write_id, queue_id, lo, hi, log_name)
+            insert into spanmq_core.bulk_block (write_id, queue_id, lo, hi, log_name)
                 values (this_write, this.queue_id, first_id, last_id, log_table) returning bulk_block.block_id into block_id;
             return next;
             run.lo := segment.hi + 1;
@@ -75,36 +75,36 @@ end $$;
 
 -- Notes that the rows of these blocks are written, and what their runs will be; returns how many rows they have.
 -- Raises MQ050 if the write was closed meanwhile.
-create or replace function pgmq.bulk_seal(queue text, block_ids bigint[]) returns bigint
+create or replace function spanmq.bulk_seal(queue text, block_ids bigint[]) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'insert');
-    block spanmq.bulk_block;
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'insert');
+    block spanmq_core.bulk_block;
     found_rows bigint;
     sealed bigint := 0;
 begin
     for i in 1 .. coalesce(cardinality(block_ids), 0) loop
-        select * into block from spanmq.bulk_block b where b.block_id = block_ids[i] and b.queue_id = this.queue_id for update;
+        select * into block from spanmq_core.bulk_block b where b.block_id = block_ids[i] and b.queue_id = this.queue_id for update;
         if not found then
-            perform spanmq.raise_closed(this);
+            perform spanmq_core.raise_closed(this);
         end if;
-        execute format('select count(*), coalesce(bool_or(spanmq.group_of(l.headers) is not null), false),'
+        execute format('select count(*), coalesce(bool_or(spanmq_core.group_of(l.headers) is not null), false),'
                        ' coalesce(bool_or(l.headers ?| array[''x-spanmq-max-attempts'', ''x-spanmq-expires-at'']), false)'
-                       ' from spanmq.%I l where l.msg_id between $1 and $2', block.log_name)
+                       ' from spanmq_core.%I l where l.msg_id between $1 and $2', block.log_name)
             into found_rows, block.has_groups, block.has_limits using block.lo, block.hi;
         -- Whoever lost the answer seals again.
-        delete from spanmq.bulk_run r where r.block_id = block.block_id;
+        delete from spanmq_core.bulk_run r where r.block_id = block.block_id;
         if block.has_groups then
-            execute format('insert into spanmq.bulk_run (block_id, lo, n, group_key)'
+            execute format('insert into spanmq_core.bulk_run (block_id, lo, n, group_key)'
                            ' select $1, min(i.msg_id), count(*), i.group_key'
                            ' from (select m.*, m.msg_id - row_number() over (partition by m.group_key order by m.msg_id) as island'
-                           '       from (select l.msg_id, spanmq.group_of(l.headers) as group_key from spanmq.%I l'
+                           '       from (select l.msg_id, spanmq_core.group_of(l.headers) as group_key from spanmq_core.%I l'
                            '             where l.msg_id between $2 and $3) m) i'
                            ' group by i.group_key, i.island', block.log_name)
                 using block.block_id, block.lo, block.hi;
         end if;
-        update spanmq.bulk_block b set is_sealed = true, has_groups = block.has_groups, has_limits = block.has_limits
+        update spanmq_core.bulk_block b set is_sealed = true, has_groups = block.has_groups, has_limits = block.has_limits
             where b.block_id = block.block_id;
         sealed := sealed + found_rows;
     end loop;
@@ -114,46 +114,46 @@ end $$;
 -- Makes the messages of these blocks visible, all at once, and notes in the ledger that (writer, epoch) is published. Returns how
 -- many it made visible; -1 if that epoch was published before, whoever asks and with whatever blocks. Raises MQ050, and publishes
 -- nothing, if the write was closed; MQ002 if a block is not sealed or misses a row (a crash empties unlogged queues).
-create or replace function pgmq.bulk_publish(queue text, writer text, epoch bigint, write_id bigint, block_ids bigint[]) returns bigint
+create or replace function spanmq.bulk_publish(queue text, writer text, epoch bigint, write_id bigint, block_ids bigint[]) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'insert');
-    block spanmq.bulk_block;
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'insert');
+    block spanmq_core.bulk_block;
     found_rows bigint;
     published bigint := 0;
     blocks int := 0;
     has_limits boolean := false;
 begin
     -- As the drawing of ids does for who sends in one go: no subscription comes or goes until this is committed.
-    perform pg_advisory_xact_lock_shared(spanmq.lock_key('subscriptions', this.queue_id));
+    perform pg_advisory_xact_lock_shared(spanmq_core.lock_key('subscriptions', this.queue_id));
     -- One publishes: the other waits here, and finds the ledger.
-    perform from spanmq.bulk_write w
+    perform from spanmq_core.bulk_write w
         where w.write_id = bulk_publish.write_id and w.queue_id = this.queue_id and w.writer = bulk_publish.writer
           and w.epoch = bulk_publish.epoch for update;
     if not found then
-        if exists (select from spanmq.bulk_ledger l
+        if exists (select from spanmq_core.bulk_ledger l
                    where l.queue_id = this.queue_id and l.writer = bulk_publish.writer and l.epoch = bulk_publish.epoch) then
             return -1;
         end if;
-        perform spanmq.raise_closed(this);
+        perform spanmq_core.raise_closed(this);
     end if;
     for block in
-        select * from spanmq.bulk_block b where b.write_id = bulk_publish.write_id and b.block_id = any (block_ids) order by b.lo
+        select * from spanmq_core.bulk_block b where b.write_id = bulk_publish.write_id and b.block_id = any (block_ids) order by b.lo
     loop
-        execute format('select count(*) from spanmq.%I l where l.msg_id between $1 and $2', block.log_name)
+        execute format('select count(*) from spanmq_core.%I l where l.msg_id between $1 and $2', block.log_name)
             into found_rows using block.lo, block.hi;
         if not block.is_sealed or found_rows <> block.hi - block.lo + 1 then
             raise exception 'the log has % of the % messages % to %', found_rows, block.hi - block.lo + 1, block.lo, block.hi
                 using errcode = 'MQ002', hint = 'A crash of the server empties unlogged queues. Run the write again.';
         end if;
         if block.has_groups then
-            perform spanmq.publish_runs(q.queue_id, array(
-                    select (b.lo, b.n, null, 0, 0, null, null, hashtextextended(b.group_key, 0), b.group_key, null)::spanmq.run
-                    from spanmq.bulk_run b where b.block_id = block.block_id))
-                from spanmq.queues_of(this.queue_id) q;
+            perform spanmq_core.publish_runs(q.queue_id, array(
+                    select (b.lo, b.n, null, 0, 0, null, null, hashtextextended(b.group_key, 0), b.group_key, null)::spanmq_core.run
+                    from spanmq_core.bulk_run b where b.block_id = block.block_id))
+                from spanmq_core.queues_of(this.queue_id) q;
         else
-            perform spanmq.publish(this.queue_id, block.lo, block.hi, null, null, null);
+            perform spanmq_core.publish(this.queue_id, block.lo, block.hi, null, null, null);
         end if;
         has_limits := has_limits or block.has_limits;
         published := published + found_rows;
@@ -164,42 +164,42 @@ begin
             using errcode = 'MQ002', hint = 'Name the blocks that bulk_seal() was called for.';
     end if;
     if has_limits then
-        perform spanmq.note_use(this, false, true);
+        perform spanmq_core.note_use(this, false, true);
     end if;
-    insert into spanmq.bulk_ledger (queue_id, writer, epoch, n) values (this.queue_id, bulk_publish.writer, bulk_publish.epoch, published);
-    delete from spanmq.bulk_ledger l
+    insert into spanmq_core.bulk_ledger (queue_id, writer, epoch, n) values (this.queue_id, bulk_publish.writer, bulk_publish.epoch, published);
+    delete from spanmq_core.bulk_ledger l
         where l.queue_id = this.queue_id and l.writer = bulk_publish.writer and l.epoch <= bulk_publish.epoch - 1000;
-    delete from spanmq.bulk_write w where w.write_id = bulk_publish.write_id;
+    delete from spanmq_core.bulk_write w where w.write_id = bulk_publish.write_id;
     if published > 0 then
-        perform spanmq.announce(this, null);
+        perform spanmq_core.announce(this, null);
     end if;
     return published;
 end $$;
 
 -- Gives a write up: its rows never become messages, and its blocks are free. Returns how many messages the epoch had if it was
 -- published already, which then stands (engines abort also what was committed, when the answer got lost); else null.
-create or replace function pgmq.bulk_close(queue text, writer text, epoch bigint) returns bigint
+create or replace function spanmq.bulk_close(queue text, writer text, epoch bigint) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'insert');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'insert');
 begin
-    delete from spanmq.bulk_write w
+    delete from spanmq_core.bulk_write w
         where w.queue_id = this.queue_id and w.writer = bulk_close.writer and w.epoch = bulk_close.epoch;
-    return (select l.n from spanmq.bulk_ledger l
+    return (select l.n from spanmq_core.bulk_ledger l
             where l.queue_id = this.queue_id and l.writer = bulk_close.writer and l.epoch = bulk_close.epoch);
 end $$;
 
 -- How many messages an epoch of a writer has published; null if none, or long ago.
-create or replace function pgmq.bulk_published(queue text, writer text, epoch bigint) returns bigint
+create or replace function spanmq.bulk_published(queue text, writer text, epoch bigint) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'insert');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'insert');
 begin
-    return (select l.n from spanmq.bulk_ledger l
+    return (select l.n from spanmq_core.bulk_ledger l
             where l.queue_id = this.queue_id and l.writer = bulk_published.writer and l.epoch = bulk_published.epoch);
 end $$;
 
-create or replace function spanmq.raise_closed(this spanmq.queue) returns void
+create or replace function spanmq_core.raise_closed(this spanmq_core.queue) returns void
 language plpgsql as $$
 begin
     raise exception 'the write into queue % was closed before it was published', this.name
@@ -207,35 +207,35 @@ begin
 end $$;
 
 -- Closes the writes of a queue that nobody has gone on with for a day; returns how many.
-create or replace function spanmq.close_abandoned(this_queue int) returns bigint
+create or replace function spanmq_core.close_abandoned(this_queue int) returns bigint
 language plpgsql as $$
 declare
     n bigint;
 begin
     with abandoned as (
-        select w.write_id from spanmq.bulk_write w
+        select w.write_id from spanmq_core.bulk_write w
         where w.queue_id = this_queue and w.opened_at < now() - interval '1 day'
-          and not exists (select from spanmq.bulk_block b where b.write_id = w.write_id and b.reserved_at > now() - interval '1 day')
+          and not exists (select from spanmq_core.bulk_block b where b.write_id = w.write_id and b.reserved_at > now() - interval '1 day')
         for update skip locked)
-    delete from spanmq.bulk_write w using abandoned a where w.write_id = a.write_id;
+    delete from spanmq_core.bulk_write w using abandoned a where w.write_id = a.write_id;
     get diagnostics n = row_count;
     return n;
 end $$;
 
 -- Whether a write, a receiver or dead letters still need ids of this range in the log. Volatile, a statement each: what leaves a block
 -- is in a run first, and what leaves a run is in a batch or dead first, so a look in this order misses nothing.
-create or replace function spanmq.is_reserved(this_queue int, first_id bigint, last_id bigint) returns boolean
+create or replace function spanmq_core.is_reserved(this_queue int, first_id bigint, last_id bigint) returns boolean
 language plpgsql as $$
 begin
-    return exists (select from spanmq.bulk_block b where b.queue_id = this_queue and b.lo <= last_id and b.hi >= first_id);
+    return exists (select from spanmq_core.bulk_block b where b.queue_id = this_queue and b.lo <= last_id and b.hi >= first_id);
 end $$;
 
-create or replace function spanmq.is_kept(this_queue int, first_id bigint, last_id bigint) returns boolean
+create or replace function spanmq_core.is_kept(this_queue int, first_id bigint, last_id bigint) returns boolean
 language plpgsql as $$
 begin
-    return exists (select from spanmq.receiver_batch b
+    return exists (select from spanmq_core.receiver_batch b
                    where b.queue_id = this_queue and b.lo <= last_id and b.hi >= first_id and b.state in ('claimed', 'settled'))
-        or exists (select from spanmq.dead_run d
+        or exists (select from spanmq_core.dead_run d
                    where d.queue_id = this_queue and d.lo between first_id / 256 * 256 and last_id
-                     and spanmq.ids_of(d.lo, d.n, d.ids) && int8range(first_id, last_id, '[]'));
+                     and spanmq_core.ids_of(d.lo, d.n, d.ids) && int8range(first_id, last_id, '[]'));
 end $$;

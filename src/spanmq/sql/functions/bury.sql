@@ -3,7 +3,7 @@
 
 -- Makes dead letters of the messages of runs, which the caller has taken out of the queue (take_out, a claim without a lease), with
 -- the attempts that the runs say and the story of each. Returns how many. Locks nothing that others need.
-create or replace function spanmq.bury(this spanmq.queue, runs spanmq.run[], at_ timestamptz, reason spanmq.reason) returns bigint
+create or replace function spanmq_core.bury(this spanmq_core.queue, runs spanmq_core.run[], at_ timestamptz, reason spanmq_core.reason) returns bigint
 language plpgsql as $$
 declare
     n bigint;
@@ -13,47 +13,47 @@ begin
     if runs = '{}' then
         return 0;
     end if;
-    reason := spanmq.bounded(reason);
+    reason := spanmq_core.bounded(reason);
     has_story := exists (
         -- A run lies within a block.
         select from unnest(runs) r
-        join spanmq.failure f on f.queue_id = this.queue_id and f.lo >= r.lo - r.lo % 256 and f.lo < r.lo - r.lo % 256 + 256);
-    perform spanmq.block_groups(this.queue_id, runs);
+        join spanmq_core.failure f on f.queue_id = this.queue_id and f.lo >= r.lo - r.lo % 256 and f.lo < r.lo - r.lo % 256 + 256);
+    perform spanmq_core.block_groups(this.queue_id, runs);
     if not this.is_unlogged then
-        together := spanmq.count_runs(runs);
+        together := spanmq_core.count_runs(runs);
         -- Of one block of ids what is alike is one row, whatever lies between.
-        runs := spanmq.bury_together(this.queue_id, runs, at_, reason, has_story);
-        together := together - spanmq.count_runs(runs);
+        runs := spanmq_core.bury_together(this.queue_id, runs, at_, reason, has_story);
+        together := together - spanmq_core.count_runs(runs);
     end if;
     if runs <> '{}' then
-        n := spanmq.bury_each(this, runs, at_, reason, has_story);
-        if n < spanmq.count_runs(runs) then
-            perform spanmq.settle_missing(this, runs);
+        n := spanmq_core.bury_each(this, runs, at_, reason, has_story);
+        if n < spanmq_core.count_runs(runs) then
+            perform spanmq_core.settle_missing(this, runs);
         end if;
     end if;
     n := together + coalesce(n, 0);
     if n > 0 then
-        perform spanmq.count_dead(this.queue_id, reason.category, n);
+        perform spanmq_core.count_dead(this.queue_id, reason.category, n);
     end if;
     return n;
 end $$;
 
--- Buries what died together as one row a block (spanmq.dead_run), and returns the runs that are to be buried each by itself: where
+-- Buries what died together as one row a block (spanmq_core.dead_run), and returns the runs that are to be buried each by itself: where
 -- fewer than 16 of a block have the same number of attempts and the same story. A row with the message and its entries in six indexes
 -- costs ten times what it costs to take a message out of its queue.
-create or replace function spanmq.bury_together(
-    this_queue int, runs spanmq.run[], at_ timestamptz, reason spanmq.reason, has_story boolean
-) returns spanmq.run[]
+create or replace function spanmq_core.bury_together(
+    this_queue int, runs spanmq_core.run[], at_ timestamptz, reason spanmq_core.reason, has_story boolean
+) returns spanmq_core.run[]
 language plpgsql as $$
 declare
     buried int8multirange;
 begin
-    if spanmq.count_runs(runs) < 16 then
+    if spanmq_core.count_runs(runs) < 16 then
         return runs;
     end if;
     with blocks as (
         select r.lo / 256 as block, r.attempts, r.priority, range_agg(piece) as ids
-        from unnest(runs) r cross join lateral unnest(spanmq.ids_of(r.lo, r.n, r.ids)) piece
+        from unnest(runs) r cross join lateral unnest(spanmq_core.ids_of(r.lo, r.n, r.ids)) piece
         group by r.lo / 256, r.attempts, r.priority),
     -- What failed before, and what did not.
     told as (
@@ -61,61 +61,61 @@ begin
         from blocks b
         cross join lateral (
             select range_agg(piece) * b.ids as failed_ids
-            from spanmq.failure f cross join lateral unnest(spanmq.ids_of(f.lo, f.n, f.ids)) piece
+            from spanmq_core.failure f cross join lateral unnest(spanmq_core.ids_of(f.lo, f.n, f.ids)) piece
             where has_story and f.queue_id = this_queue and f.lo >= b.block * 256 and f.lo < b.block * 256 + 256 and f.outcome <> 'cancelled') f
         where not isempty(f.failed_ids)),
     alike as (
         select t.ids, t.attempts, t.priority, s.first_failed_at, s.history
-        from told t cross join lateral spanmq.story_of(this_queue, t.ids) s
+        from told t cross join lateral spanmq_core.story_of(this_queue, t.ids) s
         where s.is_shared
         union all
         select b.ids - coalesce(t.ids, '{}'), b.attempts, b.priority, at_, '[]'
         from blocks b left join told t on lower(t.ids) / 256 = b.block and t.attempts = b.attempts and t.priority is not distinct from b.priority),
     made as (
-        insert into spanmq.dead_run (dead_letter_id, queue_id, lo, n, ids, priority, attempts, first_failed_at, dead_at, category, error,
+        insert into spanmq_core.dead_run (dead_letter_id, queue_id, lo, n, ids, priority, attempts, first_failed_at, dead_at, category, error,
                                      error_class, traceback, worker, history)
-            select nextval('spanmq.dead_letter_dead_letter_id_seq'), this_queue, lower(a.ids), a.n, spanmq.run_ids(a.ids),
+            select nextval('spanmq_core.dead_letter_dead_letter_id_seq'), this_queue, lower(a.ids), a.n, spanmq_core.run_ids(a.ids),
                    a.priority, a.attempts, a.first_failed_at, at_, reason.category, reason.error, reason.error_class,
                    reason.traceback, reason.worker, a.history
-            from (select k.*, spanmq.count_ids(k.ids) as n from alike k order by lower(k.ids) offset 0) a
+            from (select k.*, spanmq_core.count_ids(k.ids) as n from alike k order by lower(k.ids) offset 0) a
             where a.n >= 16
-            returning spanmq.ids_of(lo, n, ids) as ids)
+            returning spanmq_core.ids_of(lo, n, ids) as ids)
     select range_agg(piece) into buried from made, unnest(made.ids) piece;
     if buried is null then
         return runs;
     end if;
-    buried := spanmq.ids_of_runs(runs) - buried;
+    buried := spanmq_core.ids_of_runs(runs) - buried;
     if isempty(buried) then
         return '{}';
     end if;
-    return spanmq.runs_among(runs, buried);
+    return spanmq_core.runs_among(runs, buried);
 end $$;
 
-create or replace function spanmq.bury_each(
-    this spanmq.queue, runs spanmq.run[], at_ timestamptz, reason spanmq.reason, has_story boolean
+create or replace function spanmq_core.bury_each(
+    this spanmq_core.queue, runs spanmq_core.run[], at_ timestamptz, reason spanmq_core.reason, has_story boolean
 ) returns bigint
 language plpgsql as $$
 declare
     n bigint;
 begin
     if has_story then
-        insert into spanmq.dead_letter (queue_id, msg_id, message, headers, group_key, attempts, enqueued_at, first_failed_at, last_failed_at,
+        insert into spanmq_core.dead_letter (queue_id, msg_id, message, headers, group_key, attempts, enqueued_at, first_failed_at, last_failed_at,
                                         dead_at, category, error, error_class, traceback, worker, history)
-            select this.queue_id, m.msg_id, m.message, m.headers, spanmq.group_of(m.headers), m.read_ct, m.enqueued_at,
+            select this.queue_id, m.msg_id, m.message, m.headers, spanmq_core.group_of(m.headers), m.read_ct, m.enqueued_at,
                    coalesce(h.first_failed_at, at_), at_, at_, reason.category, reason.error, reason.error_class, reason.traceback,
                    reason.worker, coalesce(h.history, '[]')
-            from spanmq.fetch(this.queue_id, runs, 0, null, null, true) m
-            left join spanmq.stories(this.queue_id, runs) h on h.msg_id = m.msg_id;
+            from spanmq_core.fetch(this.queue_id, runs, 0, null, null, true) m
+            left join spanmq_core.stories(this.queue_id, runs) h on h.msg_id = m.msg_id;
     else
-        insert into spanmq.dead_letter (queue_id, msg_id, message, headers, group_key, attempts, enqueued_at, first_failed_at, last_failed_at,
+        insert into spanmq_core.dead_letter (queue_id, msg_id, message, headers, group_key, attempts, enqueued_at, first_failed_at, last_failed_at,
                                         dead_at, category, error, error_class, traceback, worker)
-            select this.queue_id, m.msg_id, m.message, m.headers, spanmq.group_of(m.headers), m.read_ct, m.enqueued_at, at_, at_, at_,
+            select this.queue_id, m.msg_id, m.message, m.headers, spanmq_core.group_of(m.headers), m.read_ct, m.enqueued_at, at_, at_, at_,
                    reason.category, reason.error, reason.error_class, reason.traceback, reason.worker
-            from spanmq.fetch(this.queue_id, runs, 0, null, null, true) m;
+            from spanmq_core.fetch(this.queue_id, runs, 0, null, null, true) m;
     end if;
     get diagnostics n = row_count;
     if this.uses_priority then
-        update spanmq.dead_letter d set priority = r.priority from unnest(runs) r, spanmq.expand(r.lo, r.n, r.ids) e (id)
+        update spanmq_core.dead_letter d set priority = r.priority from unnest(runs) r, spanmq_core.expand(r.lo, r.n, r.ids) e (id)
             where r.priority is not null and d.queue_id = this.queue_id and d.msg_id = e.id and d.redriven_at is null;
     end if;
     return n;
@@ -123,7 +123,7 @@ end $$;
 
 -- The usual case of reject() in few steps: one message that is a run of its own, under this lease, and never failed. False, and nothing
 -- has changed, in every other case; errors are left to reject(), too.
-create or replace function spanmq.bury_one(queue_name text, fence bigint, id bigint, reason spanmq.reason) returns boolean
+create or replace function spanmq_core.bury_one(queue_name text, fence bigint, id bigint, reason spanmq_core.reason) returns boolean
 language plpgsql as $$
 declare
     this_queue int;
@@ -132,46 +132,46 @@ declare
     at_ timestamptz := clock_timestamp();
     n int;
 begin
-    delete from spanmq.held s using spanmq.queue q
+    delete from spanmq_core.held s using spanmq_core.queue q
         where q.folded_name = lower(queue_name) and q.has_plain_policy and id between q.log_lo and q.log_hi
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete')
           and s.queue_id = q.queue_id and s.lo = id and s.n = 1 and s.lease_id = fence and fence > 0 and s.priority is null
-          and not exists (select from spanmq.failure f where f.queue_id = q.queue_id and f.lo = id)
-          and not exists (select from spanmq.failure f where f.queue_id = q.queue_id and f.lo / 256 = id / 256 and f.n > 1
+          and not exists (select from spanmq_core.failure f where f.queue_id = q.queue_id and f.lo = id)
+          and not exists (select from spanmq_core.failure f where f.queue_id = q.queue_id and f.lo / 256 = id / 256 and f.n > 1
                             and f.lo <= id and case when f.ids is null then id < f.lo + f.n else f.ids @> id end)
           and (s.group_hash is null
-               or not exists (select from spanmq.policy p where p.queue_id = q.queue_id and p.dead_letter_blocks_group))
+               or not exists (select from spanmq_core.policy p where p.queue_id = q.queue_id and p.dead_letter_blocks_group))
         returning q.queue_id, q.log_name, s.attempts into this_queue, log_name, attempts;
     if not found then
         return false;
     end if;
-    reason := spanmq.bounded(reason);
-    execute 'insert into spanmq.dead_letter (queue_id, msg_id, message, headers, group_key, attempts, enqueued_at, first_failed_at, last_failed_at,'
+    reason := spanmq_core.bounded(reason);
+    execute 'insert into spanmq_core.dead_letter (queue_id, msg_id, message, headers, group_key, attempts, enqueued_at, first_failed_at, last_failed_at,'
             ' dead_at, category, error, error_class, traceback, worker)'
-            ' select $1, msg_id, message, headers, spanmq.group_of(headers), $2, enqueued_at, $3, $3, $3, $4, $5, $6, $7, $8 from spanmq.'
+            ' select $1, msg_id, message, headers, spanmq_core.group_of(headers), $2, enqueued_at, $3, $3, $3, $4, $5, $6, $7, $8 from spanmq_core.'
             || quote_ident(log_name) || ' where msg_id = $9'
         using this_queue, attempts, at_, reason.category, reason.error, reason.error_class, reason.traceback, reason.worker, id;
     get diagnostics n = row_count;
     if n = 1 then
-        insert into spanmq.dead_letter_count (queue_id, category, n) values (this_queue, reason.category, 1);
+        insert into spanmq_core.dead_letter_count (queue_id, category, n) values (this_queue, reason.category, 1);
     else
-        insert into spanmq.missing (queue_id, msg_id) values (this_queue, id);
+        insert into spanmq_core.missing (queue_id, msg_id) values (this_queue, id);
     end if;
     return true;
 end $$;
 
 -- Where the policy wants it, the groups of these dead letters wait until they are redriven or discarded. Messages without a group wait for nothing.
-create or replace function spanmq.block_groups(this_queue int, runs spanmq.run[]) returns void
+create or replace function spanmq_core.block_groups(this_queue int, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 declare
-    run spanmq.run;
+    run spanmq_core.run;
 begin
     foreach run in array runs loop
         if run.group_key is not null then
-            insert into spanmq.blocked_group (queue_id, group_hash, msg_id, group_key)
-                select this_queue, r.group_hash, e.id, r.group_key from unnest(runs) r, spanmq.expand(r.lo, r.n, r.ids) e (id)
+            insert into spanmq_core.blocked_group (queue_id, group_hash, msg_id, group_key)
+                select this_queue, r.group_hash, e.id, r.group_key from unnest(runs) r, spanmq_core.expand(r.lo, r.n, r.ids) e (id)
                 where r.group_key is not null
-                  and exists (select from spanmq.policy p where p.queue_id = this_queue and p.dead_letter_blocks_group)
+                  and exists (select from spanmq_core.policy p where p.queue_id = this_queue and p.dead_letter_blocks_group)
                 on conflict do nothing;
             return;
         end if;
@@ -179,35 +179,35 @@ begin
 end $$;
 
 -- Changes the count of a queue's dead letters of a category, by a row of its own.
-create or replace function spanmq.count_dead(this_queue int, category text, n bigint) returns void
+create or replace function spanmq_core.count_dead(this_queue int, category text, n bigint) returns void
 language plpgsql as $$
 begin
-    insert into spanmq.dead_letter_count (queue_id, category, n) values (this_queue, category, n);
+    insert into spanmq_core.dead_letter_count (queue_id, category, n) values (this_queue, category, n);
 end $$;
 
 -- Folds the differences of a queue's counts, where there are many. Skips what others add meanwhile, and never waits.
-create or replace function spanmq.fold_dead_letter_counts(this_queue int) returns bigint
+create or replace function spanmq_core.fold_dead_letter_counts(this_queue int) returns bigint
 language plpgsql as $$
 declare
     folded bigint;
 begin
-    if (select count(*) from (select from spanmq.dead_letter_count c where c.queue_id = this_queue limit 100) c) < 100 then
+    if (select count(*) from (select from spanmq_core.dead_letter_count c where c.queue_id = this_queue limit 100) c) < 100 then
         return 0;
     end if;
     with gone as (
-        delete from spanmq.dead_letter_count c
-            where c.ctid = any (array(select k.ctid from spanmq.dead_letter_count k where k.queue_id = this_queue limit 10000 for update skip locked))
+        delete from spanmq_core.dead_letter_count c
+            where c.ctid = any (array(select k.ctid from spanmq_core.dead_letter_count k where k.queue_id = this_queue limit 10000 for update skip locked))
             returning c.category, c.n),
     sums as (
-        insert into spanmq.dead_letter_count (queue_id, category, n)
+        insert into spanmq_core.dead_letter_count (queue_id, category, n)
             select this_queue, g.category, sum(g.n) from gone g group by g.category)
     select count(*) into folded from gone;
     return folded;
 end $$;
 
 -- Texts that fit: a failure must not cost more than the message.
-create or replace function spanmq.bounded(reason spanmq.reason) returns spanmq.reason
+create or replace function spanmq_core.bounded(reason spanmq_core.reason) returns spanmq_core.reason
 language sql immutable as $$
     select (reason.category, left(reason.error, 10000), left(reason.error_class, 500), left(reason.traceback, 100000),
-            left(reason.worker, 500))::spanmq.reason
+            left(reason.worker, 500))::spanmq_core.reason
 $$;

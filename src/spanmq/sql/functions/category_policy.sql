@@ -1,9 +1,9 @@
 -- What a kind of failure means: whether a message is tried again, how often, and how far apart.
 
 -- What holds for a category in a queue: its own row, else that of all queues (this_queue null: that one).
-create or replace function spanmq.category_settings(this_queue int, category text) returns spanmq.category_policy
+create or replace function spanmq_core.category_settings(this_queue int, category text) returns spanmq_core.category_policy
 language sql stable as $$
-    select c from spanmq.category_policy c
+    select c from spanmq_core.category_policy c
     where coalesce(c.queue_id, 0) in (coalesce(this_queue, 0), 0) and c.category = category_settings.category
     order by c.queue_id nulls last limit 1
 $$;
@@ -13,20 +13,20 @@ $$;
 -- backoff_base, backoff_factor, backoff_max: in place of those of the queue's policy; null: as that says. Settings null, of a queue: it
 -- follows the general ones again. Returns what holds now, from the next failure on. Raises MQ008 for a setting that is unknown or out of range, MQ002
 -- for an unknown category, and changes nothing then; 42P01; 42501 unless the caller may grant on the queue (queue null: create in schema pgmq).
-create or replace function pgmq.set_category_policy(queue text, category text, settings jsonb) returns jsonb
+create or replace function spanmq.set_category_policy(queue text, category text, settings jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-    this_queue int := spanmq.find_ruled_queue(set_category_policy.queue);
-    policy spanmq.category_policy;
+    this_queue int := spanmq_core.find_ruled_queue(set_category_policy.queue);
+    policy spanmq_core.category_policy;
     unknown text;
     setting text;
     constraint_ text;
 begin
-    perform spanmq.check_category(set_category_policy.category);
+    perform spanmq_core.check_category(set_category_policy.category);
     if settings is null and this_queue is not null then
-        delete from spanmq.category_policy c where c.queue_id = this_queue and c.category = set_category_policy.category;
-        return to_jsonb(spanmq.category_settings(this_queue, set_category_policy.category)) - 'queue_id';
+        delete from spanmq_core.category_policy c where c.queue_id = this_queue and c.category = set_category_policy.category;
+        return to_jsonb(spanmq_core.category_settings(this_queue, set_category_policy.category)) - 'queue_id';
     end if;
     if settings is null or jsonb_typeof(settings) <> 'object' then
         raise exception 'the settings of a category must be a JSON object, got: %', coalesce(settings::text, 'NULL')
@@ -39,8 +39,8 @@ begin
             using errcode = 'MQ008', hint = 'It has retries, max_attempts, backoff_base, backoff_factor and backoff_max.';
     end if;
     -- One change after the other.
-    perform pg_advisory_xact_lock(spanmq.lock_key('category_policy', coalesce(this_queue, 0)));
-    policy := spanmq.category_settings(this_queue, set_category_policy.category);
+    perform pg_advisory_xact_lock(spanmq_core.lock_key('category_policy', coalesce(this_queue, 0)));
+    policy := spanmq_core.category_settings(this_queue, set_category_policy.category);
     policy.queue_id := this_queue;
     policy.category := set_category_policy.category;
     begin
@@ -49,34 +49,34 @@ begin
             policy := jsonb_populate_record(policy, jsonb_build_object(setting, settings->setting));
         end loop;
         policy.retries := coalesce(policy.retries, policy.category not in ('PERMANENT', 'BUSINESS'));
-        delete from spanmq.category_policy c where c.queue_id is not distinct from this_queue and c.category = policy.category;
-        insert into spanmq.category_policy select policy.*;
+        delete from spanmq_core.category_policy c where c.queue_id is not distinct from this_queue and c.category = policy.category;
+        insert into spanmq_core.category_policy select policy.*;
     exception
         when check_violation or not_null_violation or data_exception or datatype_mismatch then
             get stacked diagnostics constraint_ = constraint_name;
             setting := coalesce(substring(constraint_ from '^category_policy_(.*)_check$'), setting);
             raise exception '% must be %, got: %', setting,
-                case setting when 'max_attempts' then 'a whole number from 1 to 1000' else spanmq.range_of(setting) end, settings->setting
+                case setting when 'max_attempts' then 'a whole number from 1 to 1000' else spanmq_core.range_of(setting) end, settings->setting
                 using errcode = 'MQ008', hint = 'null: as the policy of the queue says.';
     end;
     return to_jsonb(policy) - 'queue_id';
 end $$;
 
 -- What each category means, in a queue or in general (queue null); queue_name is null where the general one holds.
-create or replace function pgmq.list_category_policies(queue text default null)
+create or replace function spanmq.list_category_policies(queue text default null)
 returns table (category text, retries boolean, max_attempts integer, backoff_base double precision, backoff_factor double precision,
                backoff_max double precision, queue_name text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
 begin
     if queue is not null then
-        this := spanmq.find_queue(queue, 'select');
+        this := spanmq_core.find_queue(queue, 'select');
     end if;
     return query
         select c.category, s.retries, s.max_attempts, s.backoff_base, s.backoff_factor, s.backoff_max,
                case when s.queue_id is not null then this.name::text end
         from unnest(array['TRANSIENT', 'DEPENDENCY', 'PERMANENT', 'BUSINESS', 'UNKNOWN']) with ordinality c (category, place)
-        cross join lateral spanmq.category_settings(this.queue_id, c.category) s
+        cross join lateral spanmq_core.category_settings(this.queue_id, c.category) s
         order by c.place;
 end $$;

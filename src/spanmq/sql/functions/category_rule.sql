@@ -3,7 +3,7 @@
 -- The category of an error by the rules: those of the queue (null: of none) first, then those of all, in their order. UNKNOWN where
 -- none matches. Looks at the first 200 characters of the class and 2,000 of the text: with patterns that set_category_rule lets
 -- through, a match takes time in proportion to that.
-create or replace function spanmq.classify_error(this_queue int, error_class text, error text) returns text
+create or replace function spanmq_core.classify_error(this_queue int, error_class text, error text) returns text
 language plpgsql stable as $$
 declare
     rule record;
@@ -15,7 +15,7 @@ begin
     end if;
     -- One after the other: the first match ends it, and PostgreSQL keeps no more than 32 patterns compiled.
     for rule in
-        select r.error_class, r.error, r.category from spanmq.category_rule r
+        select r.error_class, r.error, r.category from spanmq_core.category_rule r
         where r.queue_id = this_queue or r.queue_id is null
         order by r.queue_id nulls last, r.place, r.name
     loop
@@ -28,19 +28,19 @@ end $$;
 
 -- The category that an error would get, by the rules of the queue, if one is named, and of all queues. Changes nothing.
 -- Raises 42P01 for an unknown queue, 42501 without the right to look into it.
-create or replace function pgmq.classify(error_class text default null, error text default null, queue text default null) returns text
+create or replace function spanmq.classify(error_class text default null, error text default null, queue text default null) returns text
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
 begin
     if queue is not null then
-        this := spanmq.find_queue(queue, 'select');
+        this := spanmq_core.find_queue(queue, 'select');
     end if;
-    return spanmq.classify_error(this.queue_id, error_class, error);
+    return spanmq_core.classify_error(this.queue_id, error_class, error);
 end $$;
 
 -- Raises MQ002 unless it is one of the five.
-create or replace function spanmq.check_category(category text) returns void
+create or replace function spanmq_core.check_category(category text) returns void
 language plpgsql immutable as $$
 begin
     if category is null or category not in ('TRANSIENT', 'DEPENDENCY', 'PERMANENT', 'BUSINESS', 'UNKNOWN') then
@@ -51,7 +51,7 @@ end $$;
 
 -- How much a pattern becomes when its bounds ({m,n}) are written out: PostgreSQL does so before it matches. Each group is taken to contain
 -- all others, which may be too much, and never too little.
-create or replace function spanmq.pattern_size(pattern text) returns numeric
+create or replace function spanmq_core.pattern_size(pattern text) returns numeric
 language plpgsql immutable as $$
 declare
     bound text[];
@@ -70,7 +70,7 @@ end $$;
 
 -- Raises MQ020 for a pattern that is no regular expression, or one that could keep others waiting. Without back-references and
 -- looks around, which are refused, PostgreSQL matches in time proportional to the text, and to the size that is bounded here.
-create or replace function spanmq.check_pattern(pattern text, what text) returns void
+create or replace function spanmq_core.check_pattern(pattern text, what text) returns void
 language plpgsql volatile as $$
 declare
     started_at timestamptz := clock_timestamp();
@@ -83,7 +83,7 @@ begin
         raise exception 'the pattern of % has a back-reference, looks around itself, or begins with ***: %', what, pattern
             using errcode = 'MQ020', hint = 'Such a pattern may take for ever; write it without.';
     end if;
-    if spanmq.pattern_size(pattern) > 1000 then
+    if spanmq_core.pattern_size(pattern) > 1000 then
         raise exception 'the pattern of % repeats too much: %', what, pattern
             using errcode = 'MQ020', hint = 'Use smaller numbers in braces, or * and +, above all after groups.';
     end if;
@@ -105,15 +105,15 @@ begin
 end $$;
 
 -- Raises unless the caller may change rules: of a queue, as its owner may (delete with grant option); of all, who may create in pgmq.
-create or replace function spanmq.find_ruled_queue(queue text) returns int
+create or replace function spanmq_core.find_ruled_queue(queue text) returns int
 language plpgsql stable as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
 begin
     if queue is null then
-        perform spanmq.check_may_create();
+        perform spanmq_core.check_may_create();
     else
-        this := spanmq.find_queue(queue, 'delete with grant option');
+        this := spanmq_core.find_queue(queue, 'delete with grant option');
     end if;
     return this.queue_id;
 end $$;
@@ -121,55 +121,55 @@ end $$;
 -- Makes the rule of this name, or changes all of it: errors whose text and whose class match these patterns (null: any; regular
 -- expressions, without regard to case) are of this category. `place` orders the rules, the lowest first. queue null: for all queues.
 -- It holds from the next failure on. Raises MQ020 for a bad pattern, MQ002 for the rest: then nothing has changed.
-create or replace function pgmq.set_category_rule(
+create or replace function spanmq.set_category_rule(
     name text, category text, error text default null, error_class text default null, place integer default 100, queue text default null
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-    this_queue int := spanmq.find_ruled_queue(queue);
+    this_queue int := spanmq_core.find_ruled_queue(queue);
 begin
     if name is null or length(name) not between 1 and 100 then
         raise exception 'the name of a rule must have 1 to 100 characters, got: %', coalesce(name, 'NULL')
             using errcode = 'MQ002', hint = 'Give it a short name.';
     end if;
-    perform spanmq.check_category(category);
+    perform spanmq_core.check_category(category);
     if error is null and error_class is null or place is null then
         raise exception 'a rule needs a place and a pattern, of the error, of its class or of both'
             using errcode = 'MQ002', hint = 'Give a place and at least one pattern.';
     end if;
-    perform spanmq.check_pattern(error, 'error');
-    perform spanmq.check_pattern(error_class, 'error_class');
-    insert into spanmq.category_rule as r (queue_id, place, name, error_class, error, category)
+    perform spanmq_core.check_pattern(error, 'error');
+    perform spanmq_core.check_pattern(error_class, 'error_class');
+    insert into spanmq_core.category_rule as r (queue_id, place, name, error_class, error, category)
         values (this_queue, place, name, error_class, error, category)
         on conflict ((coalesce(queue_id, 0)), name) do update
             set place = excluded.place, error_class = excluded.error_class, error = excluded.error, category = excluded.category;
 end $$;
 
 -- Drops the rule of this name. False if there is none.
-create or replace function pgmq.drop_category_rule(name text, queue text default null) returns boolean
+create or replace function spanmq.drop_category_rule(name text, queue text default null) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-    this_queue int := spanmq.find_ruled_queue(queue);
+    this_queue int := spanmq_core.find_ruled_queue(queue);
 begin
-    delete from spanmq.category_rule r where r.queue_id is not distinct from this_queue and r.name = drop_category_rule.name;
+    delete from spanmq_core.category_rule r where r.queue_id is not distinct from this_queue and r.name = drop_category_rule.name;
     return found;
 end $$;
 
 -- The rules in the order in which they are asked: those of this queue, then those of all (queue null: only these).
-create or replace function pgmq.list_category_rules(queue text default null)
+create or replace function spanmq.list_category_rules(queue text default null)
 returns table (name text, category text, error text, error_class text, place integer, queue_name text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
 begin
     if queue is not null then
-        this := spanmq.find_queue(queue, 'select');
+        this := spanmq_core.find_queue(queue, 'select');
     end if;
     return query
         select r.name, r.category, r.error, r.error_class, r.place, case when r.queue_id is not null then this.name::text end
-        from spanmq.category_rule r
+        from spanmq_core.category_rule r
         where r.queue_id = this.queue_id or r.queue_id is null
         order by r.queue_id nulls last, r.place, r.name;
 end $$;

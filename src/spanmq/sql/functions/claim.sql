@@ -3,55 +3,55 @@
 -- Takes up to `quantity` visible messages, in the order and under the limits of the queue's policy, and leases them until then (lease null:
 -- they are out of the queue). conditional: only messages that contain it. mode: null, or how groups are read (take_groups).
 -- Returns the runs as they were, in the order of delivery; with slots > 1 cut so that a slot is ceil(taken / slots) messages.
-create or replace function spanmq.claim(
-    this spanmq.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, conditional jsonb default '{}', mode text default null
-) returns spanmq.run[]
+create or replace function spanmq_core.claim(
+    this spanmq_core.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, conditional jsonb default '{}', mode text default null
+) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    runs spanmq.run[];
+    runs spanmq_core.run[];
 begin
     if quantity = 0 then
         return '{}';
     elsif this.is_plain and this.max_attempts is null and conditional = '{}' and mode is null then
-        runs := spanmq.take_any(this.queue_id, quantity, at_);
+        runs := spanmq_core.take_any(this.queue_id, quantity, at_);
     else
-        runs := spanmq.take_governed(this, quantity, lease is not null, at_, conditional, mode);
+        runs := spanmq_core.take_governed(this, quantity, lease is not null, at_, conditional, mode);
     end if;
     if slots > 1 then
-        runs := spanmq.cut(runs, ceil(spanmq.count_runs(runs) / slots::numeric)::int);
+        runs := spanmq_core.cut(runs, ceil(spanmq_core.count_runs(runs) / slots::numeric)::int);
     end if;
     if lease is not null and runs <> '{}' then
-        perform spanmq.hold(this.queue_id, runs, lease, until, at_);
+        perform spanmq_core.hold(this.queue_id, runs, lease, until, at_);
     end if;
     if exists (select from unnest(runs) r where (r.lo - 1) / 128 <> (r.lo + r.n - 1) / 128) then
-        perform spanmq.move_bound(this.queue_id, this.ids);
+        perform spanmq_core.move_bound(this.queue_id, this.ids);
     end if;
     return runs;
 end $$;
 
-create or replace function spanmq.take_any(this_queue int, quantity int, at_ timestamptz) returns spanmq.run[]
+create or replace function spanmq_core.take_any(this_queue int, quantity int, at_ timestamptz) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    bound spanmq.bound := spanmq.bound_of(this_queue);
-    runs spanmq.run[] := spanmq.take_fresh(this_queue, quantity, bound.fresh_from, bound.due_from, at_);
+    bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
+    runs spanmq_core.run[] := spanmq_core.take_fresh(this_queue, quantity, bound.fresh_from, bound.due_from, at_);
 begin
     if runs is null then
-        runs := spanmq.take_visible(this_queue, quantity, bound.fresh_from, bound.due_from, at_);
+        runs := spanmq_core.take_visible(this_queue, quantity, bound.fresh_from, bound.due_from, at_);
     end if;
     return runs;
 end $$;
 
 -- Takes messages of a queue whose policy orders, pauses or limits, or whose messages have priorities or limits of their own.
-create or replace function spanmq.take_governed(this spanmq.queue, quantity int, leases boolean, at_ timestamptz, conditional jsonb, mode text)
-returns spanmq.run[]
+create or replace function spanmq_core.take_governed(this spanmq_core.queue, quantity int, leases boolean, at_ timestamptz, conditional jsonb, mode text)
+returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    policy spanmq.policy;
+    policy spanmq_core.policy;
     asked int;
-    runs spanmq.run[] := '{}';
+    runs spanmq_core.run[] := '{}';
 begin
     if not this.has_plain_policy or this.uses_priority then
-        policy := spanmq.policy_of(this.queue_id);
+        policy := spanmq_core.policy_of(this.queue_id);
         if policy.paused then
             return runs;
         end if;
@@ -62,70 +62,70 @@ begin
             using errcode = 'MQ002', hint = 'Read without a condition, or without the policy''s "ordered" and "max_in_flight_per_group".';
     end if;
     if policy.max_in_flight is not null and leases then
-        quantity := greatest(spanmq.room_in_flight(this, quantity, policy.max_in_flight, at_), 0);
+        quantity := greatest(spanmq_core.room_in_flight(this, quantity, policy.max_in_flight, at_), 0);
     end if;
     if policy.rate_limit is not null and quantity > 0 then
-        quantity := spanmq.take_tokens(this.queue_id, quantity, policy.rate_limit, policy.rate_burst);
+        quantity := spanmq_core.take_tokens(this.queue_id, quantity, policy.rate_limit, policy.rate_burst);
     end if;
     asked := quantity;
     -- Bounded, for a backlog may have expired: the next call goes on, and maintain() takes thousands at a time.
     for round in 1 .. 50 loop
         exit when quantity = 0;
         runs := case
-            when mode is not null then spanmq.take_groups(this.queue_id, quantity, mode, policy.max_in_flight_per_group, at_)
-            when conditional <> '{}' then spanmq.take_matching(this.queue_id, quantity, conditional, at_)
-            when this.uses_priority then spanmq.take_by_priority(this.queue_id, quantity, policy.priority_aging, at_)
-            else spanmq.take_any(this.queue_id, quantity, at_) end;
+            when mode is not null then spanmq_core.take_groups(this.queue_id, quantity, mode, policy.max_in_flight_per_group, at_)
+            when conditional <> '{}' then spanmq_core.take_matching(this.queue_id, quantity, conditional, at_)
+            when this.uses_priority then spanmq_core.take_by_priority(this.queue_id, quantity, policy.priority_aging, at_)
+            else spanmq_core.take_any(this.queue_id, quantity, at_) end;
         exit when runs = '{}' or this.max_attempts is null and not this.uses_limits;
-        runs := spanmq.screen(this, runs, leases, at_, mode);
+        runs := spanmq_core.screen(this, runs, leases, at_, mode);
         exit when runs <> '{}';
     end loop;
     if mode <> 'free' and exists (select from unnest(runs) r where r.lease_id <> 0) then
-        perform spanmq.disown(this.queue_id, runs, at_);
+        perform spanmq_core.disown(this.queue_id, runs, at_);
     end if;
     if policy.max_in_flight is not null and runs <> '{}' then
         -- For room_in_flight().
         perform set_config('spanmq.place_' || this.queue_id, 'used', true);
     end if;
-    if policy.rate_limit is not null and spanmq.count_runs(runs) < asked then
-        perform spanmq.take_tokens(this.queue_id, spanmq.count_runs(runs) - asked, policy.rate_limit, policy.rate_burst);
+    if policy.rate_limit is not null and spanmq_core.count_runs(runs) < asked then
+        perform spanmq_core.take_tokens(this.queue_id, spanmq_core.count_runs(runs) - asked, policy.rate_limit, policy.rate_burst);
     end if;
     return runs;
 end $$;
 
 -- As claim(), for receive(): where the policy sets no number of attempts its default holds, which PGMQ's read() does not have. Only what comes
 -- from leases that ran out is looked through, and that only for its last attempts.
-create or replace function spanmq.claim_limited(this spanmq.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int)
-returns spanmq.run[]
+create or replace function spanmq_core.claim_limited(this spanmq_core.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int)
+returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    runs spanmq.run[];
-    run spanmq.run;
+    runs spanmq_core.run[];
+    run spanmq_core.run;
 begin
     if this.max_attempts is not null then
-        return spanmq.claim(this, quantity, lease, until, at_, slots);
+        return spanmq_core.claim(this, quantity, lease, until, at_, slots);
     end if;
-    runs := spanmq.claim(this, quantity, lease, until, at_, slots);
+    runs := spanmq_core.claim(this, quantity, lease, until, at_, slots);
     foreach run in array runs loop
-        if run.lease_id <> 0 and run.attempts >= spanmq.default_attempts() - 2 then
+        if run.lease_id <> 0 and run.attempts >= spanmq_core.default_attempts() - 2 then
             -- Once more, under the limit: what was claimed goes back first.
-            delete from spanmq.held h where h.lease_id = lease and h.lease_id <> 0 and h.queue_id + 0 = this.queue_id;
-            perform spanmq.put_back(this.queue_id, runs);
-            this.max_attempts := spanmq.attempts_of(spanmq.policy_of(this.queue_id));
-            return spanmq.claim(this, quantity, lease, until, at_, slots);
+            delete from spanmq_core.held h where h.lease_id = lease and h.lease_id <> 0 and h.queue_id + 0 = this.queue_id;
+            perform spanmq_core.put_back(this.queue_id, runs);
+            this.max_attempts := spanmq_core.attempts_of(spanmq_core.policy_of(this.queue_id));
+            return spanmq_core.claim(this, quantity, lease, until, at_, slots);
         end if;
     end loop;
     return runs;
 end $$;
 
 -- Takes visible messages that contain a document.
-create or replace function spanmq.take_matching(this_queue int, quantity int, conditional jsonb, at_ timestamptz) returns spanmq.run[]
+create or replace function spanmq_core.take_matching(this_queue int, quantity int, conditional jsonb, at_ timestamptz) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    bound spanmq.bound := spanmq.bound_of(this_queue);
+    bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
     candidate record;
-    runs spanmq.run[] := '{}';
-    took spanmq.run[];
+    runs spanmq_core.run[] := '{}';
+    took spanmq_core.run[];
     missing int := quantity;
     found_any boolean;
 begin
@@ -137,26 +137,26 @@ begin
             execute format(
                 'select m.lo, m.is_fresh, range_agg(int8range(m.msg_id, m.msg_id, ''[]'')) as ids from ('
                 ' select * from ('
-                '  (select h.lo, h.n, h.lease_id, false as is_fresh from spanmq.held h where h.queue_id + 0 = $1 and h.vt >= $2 and h.vt <= $3)'
+                '  (select h.lo, h.n, h.lease_id, false as is_fresh from spanmq_core.held h where h.queue_id + 0 = $1 and h.vt >= $2 and h.vt <= $3)'
                 '  union all'
-                '  (select f.lo, f.n, 0, true from spanmq.fresh f where f.queue_id = $1 and f.lo >= $4 order by f.queue_id, f.lo)'
+                '  (select f.lo, f.n, 0, true from spanmq_core.fresh f where f.queue_id = $1 and f.lo >= $4 order by f.queue_id, f.lo)'
                 '  order by lo) s'
-                ' cross join lateral (select l.msg_id from spanmq.log_%s l where l.msg_id >= s.lo and l.msg_id < s.lo + s.n and l.message @> $5'
-                '  and (s.lease_id = 0 or not exists (select from spanmq.done d where d.queue_id = $1 and d.msg_id = l.msg_id)) offset 0) l'
+                ' cross join lateral (select l.msg_id from spanmq_core.log_%s l where l.msg_id >= s.lo and l.msg_id < s.lo + s.n and l.message @> $5'
+                '  and (s.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = $1 and d.msg_id = l.msg_id)) offset 0) l'
                 ' limit $6) m group by m.lo, m.is_fresh order by m.lo', this_queue)
             using this_queue, bound.due_from, at_, bound.fresh_from, conditional, missing
         loop
             if candidate.is_fresh then
-                perform from spanmq.fresh f where f.queue_id = this_queue and f.lo = candidate.lo for update skip locked;
+                perform from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = candidate.lo for update skip locked;
                 continue when not found;
-                took := spanmq.take_from_fresh(this_queue, candidate.lo, candidate.ids);
+                took := spanmq_core.take_from_fresh(this_queue, candidate.lo, candidate.ids);
             else
-                took := spanmq.take_from_held(this_queue, candidate.lo, candidate.ids, null, at_);
+                took := spanmq_core.take_from_held(this_queue, candidate.lo, candidate.ids, null, at_);
             end if;
             if took <> '{}' then
                 found_any := true;
                 runs := runs || took;
-                missing := missing - spanmq.count_runs(took);
+                missing := missing - spanmq_core.count_runs(took);
             end if;
         end loop;
         exit when not found_any;
@@ -166,37 +166,37 @@ end $$;
 
 -- Takes visible messages, the highest priority first, where every `aging` seconds that a message has been visible weigh one level, so that
 -- a high one never starves the others; by id among equals. Compares the heads of all levels, so the backlogs behind them cost nothing.
-create or replace function spanmq.take_by_priority(this_queue int, quantity int, aging double precision, at_ timestamptz) returns spanmq.run[]
+create or replace function spanmq_core.take_by_priority(this_queue int, quantity int, aging double precision, at_ timestamptz) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    bound spanmq.bound := spanmq.bound_of(this_queue);
+    bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
     most int := least(quantity, 1000);
     found_los bigint[];
     found_priorities int[];
     found_at timestamptz[];
     are_fresh boolean[];
     candidate record;
-    took spanmq.run[];
-    runs spanmq.run[] := '{}';
+    took spanmq_core.run[];
+    runs spanmq_core.run[] := '{}';
     missing int := quantity;
 begin
     -- A message of no priority that is not among the first fresh ones stands behind as many older ones of a higher level as are wanted.
     select array_agg(c.lo), array_agg(coalesce(c.priority, 0)), array_agg(c.since), array_agg(c.since is null)
         into found_los, found_priorities, found_at, are_fresh
-        from ((select f.lo, f.priority, null::timestamptz as since from spanmq.fresh f
+        from ((select f.lo, f.priority, null::timestamptz as since from spanmq_core.fresh f
                where f.queue_id = this_queue and f.lo >= bound.fresh_from order by f.queue_id, f.lo limit most)
               union
               (select f.lo, f.priority, null from generate_series(1, 9) level cross join lateral (
-                  select * from spanmq.fresh f
+                  select * from spanmq_core.fresh f
                   where f.queue_id + 0 = this_queue and f.priority = level and f.priority > 0 and f.lo >= bound.fresh_from
                   order by f.queue_id + 0, f.priority, f.lo limit most) f)
               union
-              (select h.lo, h.priority, h.vt from spanmq.held h
+              (select h.lo, h.priority, h.vt from spanmq_core.held h
                where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_ order by h.queue_id + 0, h.vt limit 1000)) c;
     if found_los is null then
         return runs;
     end if;
-    found_at := spanmq.visible_since(this_queue, found_los, found_at);
+    found_at := spanmq_core.visible_since(this_queue, found_los, found_at);
     for candidate in
         select c.lo, c.is_fresh
         from (select u.*,
@@ -205,27 +205,27 @@ begin
               from unnest(found_los, found_priorities, found_at, are_fresh) u (lo, priority, since, is_fresh)) c
         order by c.priority + coalesce(extract(epoch from at_ - c.waits_since), 0) / aging desc, c.lo
     loop
-        took := case when candidate.is_fresh then spanmq.take_fresh_at(this_queue, array[candidate.lo])
-                     else spanmq.take_held(this_queue, array[candidate.lo], at_) end;
-        runs := runs || spanmq.keep_first(this_queue, took, missing);
-        missing := missing - least(spanmq.count_runs(took), missing);
+        took := case when candidate.is_fresh then spanmq_core.take_fresh_at(this_queue, array[candidate.lo])
+                     else spanmq_core.take_held(this_queue, array[candidate.lo], at_) end;
+        runs := runs || spanmq_core.keep_first(this_queue, took, missing);
+        missing := missing - least(spanmq_core.count_runs(took), missing);
         exit when missing = 0;
     end loop;
-    return spanmq.by_priority(runs);
+    return spanmq_core.by_priority(runs);
 end $$;
 
 -- Whether claims of a queue regard priorities: not where groups have an order.
-create or replace function spanmq.goes_by_priority(this spanmq.queue) returns boolean
+create or replace function spanmq_core.goes_by_priority(this spanmq_core.queue) returns boolean
 language plpgsql stable as $$
 declare
-    policy spanmq.policy;
+    policy spanmq_core.policy;
 begin
     if this.uses_priority and not this.has_plain_policy then
-        policy := spanmq.policy_of(this.queue_id);
+        policy := spanmq_core.policy_of(this.queue_id);
         return not policy.ordered and policy.max_in_flight_per_group is null;
     end if;
     return this.uses_priority;
 end $$;
 
-create or replace function spanmq.by_priority(runs spanmq.run[]) returns spanmq.run[]
+create or replace function spanmq_core.by_priority(runs spanmq_core.run[]) returns spanmq_core.run[]
 language sql immutable as $$ select coalesce(array_agg(r order by coalesce(r.priority, 0) desc, r.lo), '{}') from unnest(runs) r $$;

@@ -1,14 +1,14 @@
 -- Bodies that are too large for who only wants to look over many.
 
 -- The body, or in place of one that takes more bytes (as it is stored, which may be compressed) {"spanmq.cut": bytes}. Reads nothing of what it cuts.
-create or replace function spanmq.cut(body jsonb, bytes_max integer) returns jsonb
+create or replace function spanmq_core.cut(body jsonb, bytes_max integer) returns jsonb
 language sql stable as $$
     select case when body is null or bytes_max is null or pg_catalog.pg_column_size(body) <= bytes_max then body
                 else pg_catalog.jsonb_build_object('spanmq.cut', pg_catalog.pg_column_size(body)) end
 $$;
 
 -- Raises MQ002 for what is no such limit.
-create or replace function spanmq.check_body_bytes(body_bytes_max integer) returns void
+create or replace function spanmq_core.check_body_bytes(body_bytes_max integer) returns void
 language plpgsql immutable as $$
 begin
     if body_bytes_max < 0 then

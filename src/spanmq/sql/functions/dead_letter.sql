@@ -4,36 +4,36 @@
 -- that), or, for who will act on them, by msg_id: what a limit leaves for later is later in its group too. `locking` is put behind the
 -- statement; then dead_run rows are left out. Planned for what is given: each filter but that on the text of the error has an index, and
 -- those not given cost nothing.
-create or replace function spanmq.find_dead_letters(
+create or replace function spanmq_core.find_dead_letters(
     this_queue int, category text, error text, error_class text, since timestamptz, until timestamptz, payload jsonb, redriven boolean,
     after bigint, qty int, by text, locking text default ''
-) returns setof spanmq.dead_letter
+) returns setof spanmq_core.dead_letter
 language plpgsql volatile as $$
 declare
     -- Those of their own rows.
     found_rows text := format(
-        'select d.* from spanmq.dead_letter d where d.queue_id = $1 and (%s)'
+        'select d.* from spanmq_core.dead_letter d where d.queue_id = $1 and (%s)'
         ' and ($2 is null or d.category = $2) and ($4 is null or d.error_class = $4)'
         ' and (%s) and ($7 is null or d.message @> $7) and ($3 is null or left(d.error, 2000) ~* $3)'
         ' and ($8 is null or d.dead_letter_id > $8) order by d.%I %s limit $9 %s',
         case redriven when true then 'd.redriven_at is not null' when false then 'd.redriven_at is null' else 'true' end,
         -- By themselves: the planner takes what died in a time to be spread evenly, and walks through all others.
         case when since is null and until is null then 'true' else
-            'd.dead_letter_id = any (array(select w.dead_letter_id from spanmq.dead_letter w where w.queue_id = $1'
+            'd.dead_letter_id = any (array(select w.dead_letter_id from spanmq_core.dead_letter w where w.queue_id = $1'
             ' and w.dead_at >= coalesce($5, ''-infinity'') and w.dead_at < coalesce($6, ''infinity'')))' end,
         by,
         -- Else the planner takes the primary key, and walks through all that was ever put back.
         case when not redriven and by = 'dead_letter_id' then 'nulls first' else '' end, locking);
 begin
-    if locking = '' and redriven is not true and exists (select from spanmq.dead_run r where r.queue_id = this_queue) then
+    if locking = '' and redriven is not true and exists (select from spanmq_core.dead_run r where r.queue_id = this_queue) then
         -- With those that died together, of which the first qty rows have enough (and one that `after` may empty).
         found_rows := format(
             'select d.* from ((%s) union all (select l.* from ('
-            ' select r as run from spanmq.dead_run r where r.queue_id = $1 and ($2 is null or r.category = $2) and ($4 is null or r.error_class = $4)'
+            ' select r as run from spanmq_core.dead_run r where r.queue_id = $1 and ($2 is null or r.category = $2) and ($4 is null or r.error_class = $4)'
             '  and r.dead_at >= coalesce($5, ''-infinity'') and r.dead_at < coalesce($6, ''infinity'')'
             '  and ($3 is null or left(r.error, 2000) ~* $3) and ($8 is null or r.dead_letter_id > $8 - 256)'
             '  order by r.%I limit case when $7 is null then $9::bigint + 1 end) r'
-            ' cross join lateral spanmq.letters_of(r.run) l where ($7 is null or l.message @> $7) and ($8 is null or l.dead_letter_id > $8)'
+            ' cross join lateral spanmq_core.letters_of(r.run) l where ($7 is null or l.message @> $7) and ($8 is null or l.dead_letter_id > $8)'
             ' order by l.%I limit $9)) d order by d.%I limit $9',
             found_rows, case by when 'msg_id' then 'lo' else by end, by, by);
     end if;
@@ -41,31 +41,31 @@ begin
 end $$;
 
 -- The same, locked to the end of the transaction, each with a row of its own. What another is acting on is skipped: it will be his.
-create or replace function spanmq.lock_dead_letters(
-    this spanmq.queue, category text, error text, error_class text, since timestamptz, until timestamptz, payload jsonb, redriven boolean, qty int
-) returns setof spanmq.dead_letter
+create or replace function spanmq_core.lock_dead_letters(
+    this spanmq_core.queue, category text, error text, error_class text, since timestamptz, until timestamptz, payload jsonb, redriven boolean, qty int
+) returns setof spanmq_core.dead_letter
 language plpgsql volatile as $$
 begin
     if redriven is not true then
-        perform spanmq.write_dead_letters(this, spanmq.lock_dead_runs(this.queue_id, category, error, error_class, since, until, payload, qty));
+        perform spanmq_core.write_dead_letters(this, spanmq_core.lock_dead_runs(this.queue_id, category, error, error_class, since, until, payload, qty));
     end if;
-    return query select * from spanmq.find_dead_letters(this.queue_id, category, error, error_class, since, until, payload, redriven, null, qty,
+    return query select * from spanmq_core.find_dead_letters(this.queue_id, category, error, error_class, since, until, payload, redriven, null, qty,
                                                         'msg_id', 'for update skip locked');
 end $$;
 
 -- Raises MQ002 or MQ020 for what no filter can be.
-create or replace function spanmq.check_filters(error text, qty int) returns void
+create or replace function spanmq_core.check_filters(error text, qty int) returns void
 language plpgsql volatile as $$
 begin
-    perform spanmq.check_quantity(qty);
-    perform spanmq.check_pattern(error, 'error');
+    perform spanmq_core.check_quantity(qty);
+    perform spanmq_core.check_pattern(error, 'error');
 end $$;
 
-create or replace function spanmq.as_dead_letter(this spanmq.dead_letter, queue_name text, body_bytes_max integer) returns pgmq.dead_letter
+create or replace function spanmq_core.as_dead_letter(this spanmq_core.dead_letter, queue_name text, body_bytes_max integer) returns spanmq.dead_letter
 language sql stable as $$
-    select (this.dead_letter_id, queue_name, this.msg_id, spanmq.cut(this.message, body_bytes_max), spanmq.cut(this.headers, body_bytes_max), this.group_key, this.attempts, this.enqueued_at,
+    select (this.dead_letter_id, queue_name, this.msg_id, spanmq_core.cut(this.message, body_bytes_max), spanmq_core.cut(this.headers, body_bytes_max), this.group_key, this.attempts, this.enqueued_at,
             this.first_failed_at, this.last_failed_at, this.dead_at, this.category, this.error, this.error_class, this.traceback,
-            this.worker, this.history, this.redriven_at, this.redriven_as)::pgmq.dead_letter
+            this.worker, this.history, this.redriven_at, this.redriven_as)::spanmq.dead_letter
 $$;
 
 -- The dead letters of a queue, or of all queues that the caller may look into (queue null), that fit all filters (null: any): category;
@@ -74,118 +74,118 @@ $$;
 -- back, as history; null: both. In the order of dead_letter_id, which is that in which they died, from over `after` on, qty of them: pass
 -- the last id that you have seen. Bodies and headers of more than body_bytes_max bytes are left out (see cut()). Costs what it returns, whatever else is there, unless only `error` chooses: that reads all others.
 -- Raises 42P01 for an unknown queue, 42501 without the right to select from it, MQ020 for a bad pattern.
-create or replace function pgmq.dead_letters(
+create or replace function spanmq.dead_letters(
     queue text default null, category text default null, error text default null, error_class text default null,
     since timestamptz default null, until timestamptz default null, payload jsonb default null, redriven boolean default false,
     after bigint default 0, qty integer default 100, body_bytes_max integer default null
-) returns setof pgmq.dead_letter
+) returns setof spanmq.dead_letter
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
 begin
     if queue is not null then
-        this := spanmq.find_queue(queue, 'select');
+        this := spanmq_core.find_queue(queue, 'select');
     end if;
-    perform spanmq.check_filters(error, qty);
-    perform spanmq.check_body_bytes(body_bytes_max);
+    perform spanmq_core.check_filters(error, qty);
+    perform spanmq_core.check_body_bytes(body_bytes_max);
     return query
-        select (spanmq.as_dead_letter(d, q.name, body_bytes_max)).*
-        from spanmq.queue q
-        cross join lateral spanmq.find_dead_letters(q.queue_id, dead_letters.category, dead_letters.error, dead_letters.error_class, since, until,
+        select (spanmq_core.as_dead_letter(d, q.name, body_bytes_max)).*
+        from spanmq_core.queue q
+        cross join lateral spanmq_core.find_dead_letters(q.queue_id, dead_letters.category, dead_letters.error, dead_letters.error_class, since, until,
                                                     payload, redriven, after, qty, 'dead_letter_id') d
-        where q.queue_id = this.queue_id or queue is null and has_table_privilege(spanmq.caller(), q.queue_view, 'select')
+        where q.queue_id = this.queue_id or queue is null and has_table_privilege(spanmq_core.caller(), q.queue_view, 'select')
         order by d.dead_letter_id limit qty;
 end $$;
 
 -- How many dead letters of each category wait in a queue, or in each that the caller may look into (queue null). From counters: costs
 -- the same whatever their number. Raises 42P01 for an unknown queue, 42501 without the right to select from it.
-create or replace function pgmq.count_dead_letters(queue text default null) returns table (queue_name text, category text, n bigint)
+create or replace function spanmq.count_dead_letters(queue text default null) returns table (queue_name text, category text, n bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
 begin
     if queue is not null then
-        this := spanmq.find_queue(queue, 'select');
+        this := spanmq_core.find_queue(queue, 'select');
     end if;
     return query
         select q.name::text, c.category, sum(c.n)::bigint
-        from spanmq.dead_letter_count c join spanmq.queue q on q.queue_id = c.queue_id
-        where q.queue_id = this.queue_id or queue is null and has_table_privilege(spanmq.caller(), q.queue_view, 'select')
+        from spanmq_core.dead_letter_count c join spanmq_core.queue q on q.queue_id = c.queue_id
+        where q.queue_id = this.queue_id or queue is null and has_table_privilege(spanmq_core.caller(), q.queue_view, 'select')
         group by q.name, c.category having sum(c.n) <> 0
         order by q.name, c.category;
 end $$;
 
 -- Deletes these dead letters, which the caller has locked, for good, and returns how many. A group that waited for one of them goes on.
-create or replace function spanmq.discard(this spanmq.queue, dead_letter_ids bigint[]) returns bigint
+create or replace function spanmq_core.discard(this spanmq_core.queue, dead_letter_ids bigint[]) returns bigint
 language plpgsql as $$
 declare
-    gone spanmq.dead_letter;
+    gone spanmq_core.dead_letter;
     waiting bigint[] := '{}';
     n bigint := 0;
     counted jsonb := '{}';
     frees_group boolean := false;
 begin
-    for gone in delete from spanmq.dead_letter d where d.dead_letter_id = any (dead_letter_ids) returning d.* loop
+    for gone in delete from spanmq_core.dead_letter d where d.dead_letter_id = any (dead_letter_ids) returning d.* loop
         n := n + 1;
         if gone.redriven_at is null then
             waiting := waiting || gone.msg_id;
             counted := counted || jsonb_build_object(gone.category, coalesce((counted->>gone.category)::bigint, 0) + 1);
             if gone.group_key is not null then
-                delete from spanmq.blocked_group b
+                delete from spanmq_core.blocked_group b
                     where b.queue_id = this.queue_id and b.group_hash = hashtextextended(gone.group_key, 0) and b.msg_id = gone.msg_id;
                 frees_group := frees_group or found;
             end if;
         end if;
     end loop;
     if frees_group then
-        perform spanmq.wake(this);
+        perform spanmq_core.wake(this);
     end if;
-    perform spanmq.count_dead(this.queue_id, c.key, -c.value::bigint) from jsonb_each_text(counted) c order by c.key;
+    perform spanmq_core.count_dead(this.queue_id, c.key, -c.value::bigint) from jsonb_each_text(counted) c order by c.key;
     -- For status(): these are not completed.
-    perform spanmq.note_failure(
+    perform spanmq_core.note_failure(
         this.queue_id,
         array(select (min(id), count(*), case when max(id) - min(id) + 1 > count(*) then range_agg(int8range(id, id, '[]')) end,
-                      0, 0, null, null, null, null, null)::spanmq.run
+                      0, 0, null, null, null, null, null)::spanmq_core.run
               from unnest(waiting) id group by id / 256),
-        clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq.reason);
+        clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq_core.reason);
     return n;
 end $$;
 
 -- Deletes dead letters that fit all filters (as dead_letters()), at most qty, and returns how many: call it again until it returns 0.
 -- dry_run only counts them. By default those that wait, which are lost then; redriven true: the history of those that were put back. Groups that
 -- waited for one go on. Raises 42P01 for an unknown queue, 42501 without the right to delete from it, MQ020 for a bad pattern.
-create or replace function pgmq.purge_dead_letters(
+create or replace function spanmq.purge_dead_letters(
     queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,
     until timestamptz default null, payload jsonb default null, redriven boolean default false, qty integer default 1000,
     dry_run boolean default false
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'delete');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'delete');
 begin
-    perform spanmq.check_filters(error, qty);
+    perform spanmq_core.check_filters(error, qty);
     if dry_run then
-        return (select count(*) from spanmq.find_dead_letters(this.queue_id, category, error, error_class, since, until, payload, redriven,
+        return (select count(*) from spanmq_core.find_dead_letters(this.queue_id, category, error, error_class, since, until, payload, redriven,
                                                                 null, qty, 'msg_id'));
     end if;
-    return spanmq.discard(this, array(
+    return spanmq_core.discard(this, array(
         select d.dead_letter_id
-        from spanmq.lock_dead_letters(this, category, error, error_class, since, until, payload, redriven, qty) d));
+        from spanmq_core.lock_dead_letters(this, category, error, error_class, since, until, payload, redriven, qty) d));
 end $$;
 
 -- Deletes what is past the retention of the queue's policy, at most 1,000: what waits and what was put back. What a lake is to get stays
 -- until it has it.
-create or replace function spanmq.retire_dead_letters(this spanmq.queue) returns bigint
+create or replace function spanmq_core.retire_dead_letters(this spanmq_core.queue) returns bigint
 language plpgsql as $$
 declare
-    before timestamptz := now() - (spanmq.policy_of(this.queue_id)).dead_letter_retention;
+    before timestamptz := now() - (spanmq_core.policy_of(this.queue_id)).dead_letter_retention;
 begin
     if before is null then
         return 0;
     end if;
-    return spanmq.discard(this, array(
-        select d.dead_letter_id from spanmq.dead_letter d where d.queue_id = this.queue_id and d.dead_at < before
-            and not exists (select from spanmq.archive_export e
+    return spanmq_core.discard(this, array(
+        select d.dead_letter_id from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.dead_at < before
+            and not exists (select from spanmq_core.archive_export e
                             where e.queue_id = this.queue_id and e.of_table = 'dead_letters' and not e.ids @> d.dead_letter_id)
         order by d.queue_id, d.dead_at limit 1000 for update skip locked));
 end $$;

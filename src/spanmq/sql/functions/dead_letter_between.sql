@@ -3,31 +3,31 @@
 -- The dead letters first_id to last_id of a queue, in no order, also those that were put back and those that are still one row with others
 -- that died with them: the reader gets each once, whether maintain() writes them meanwhile or not, for their ids stay. Raises 42P01
 -- for an unknown queue, 42501 without the right to select from it.
-create or replace function pgmq.dead_letters_between(queue text, first_id bigint, last_id bigint) returns setof spanmq.dead_letter
+create or replace function spanmq.dead_letters_between(queue text, first_id bigint, last_id bigint) returns setof spanmq_core.dead_letter
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
 begin
     return query
-        select d.* from spanmq.dead_letter d
+        select d.* from spanmq_core.dead_letter d
         where d.queue_id = this.queue_id and d.dead_letter_id between first_id and last_id
         union all
-        select l.* from spanmq.dead_run r cross join lateral spanmq.letters_of(r) l
+        select l.* from spanmq_core.dead_run r cross join lateral spanmq_core.letters_of(r) l
         -- Its first id is its own; the others follow within 256.
         where r.queue_id = this.queue_id and r.dead_letter_id between greatest(first_id, 256) - 255 and last_id
           and l.dead_letter_id between first_id and last_id;
 end $$;
 
 -- The lowest and the highest dead_letter_id of a queue; nulls where there is none. Raises as dead_letters_between().
-create or replace function pgmq.dead_letter_extent(queue text) returns table (first_id bigint, last_id bigint)
+create or replace function spanmq.dead_letter_extent(queue text) returns table (first_id bigint, last_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
 begin
     return query
         select min(x.lo), max(x.hi) from (
-            select min(d.dead_letter_id) as lo, max(d.dead_letter_id) as hi from spanmq.dead_letter d where d.queue_id = this.queue_id
+            select min(d.dead_letter_id) as lo, max(d.dead_letter_id) as hi from spanmq_core.dead_letter d where d.queue_id = this.queue_id
             union all
             select min(r.dead_letter_id), max(r.dead_letter_id + coalesce(upper(r.ids), r.lo + r.n) - 1 - r.lo)
-            from spanmq.dead_run r where r.queue_id = this.queue_id) x;
+            from spanmq_core.dead_run r where r.queue_id = this.queue_id) x;
 end $$;

@@ -2,7 +2,7 @@
 
 -- The dead letters of these ids that wait, in the order of their messages, locked to the end of the transaction. What another is acting
 -- on is skipped: it will be his. Raises MQ002 for more than 10,000.
-create or replace function spanmq.lock_chosen(this spanmq.queue, dead_letter_ids bigint[]) returns setof spanmq.dead_letter
+create or replace function spanmq_core.lock_chosen(this spanmq_core.queue, dead_letter_ids bigint[]) returns setof spanmq_core.dead_letter
 language plpgsql volatile as $$
 declare
     runs bigint[];
@@ -13,45 +13,45 @@ begin
     end if;
     -- Of those that died together the row has the number from which theirs count on.
     runs := array(select distinct id - id % 256 from unnest(dead_letter_ids) id);
-    perform spanmq.write_chosen_runs(this, runs);
-    if exists (select from spanmq.dead_run d where d.queue_id = this.queue_id and d.dead_letter_id = any (runs)) then
+    perform spanmq_core.write_chosen_runs(this, runs);
+    if exists (select from spanmq_core.dead_run d where d.queue_id = this.queue_id and d.dead_letter_id = any (runs)) then
         -- What maintain() is writing will be nobody's.
-        perform spanmq.await_maintain();
-        perform spanmq.write_chosen_runs(this, runs);
+        perform spanmq_core.await_maintain();
+        perform spanmq_core.write_chosen_runs(this, runs);
     end if;
     return query
-        select d.* from spanmq.dead_letter d
+        select d.* from spanmq_core.dead_letter d
         where d.dead_letter_id = any (dead_letter_ids) and d.queue_id = this.queue_id and d.redriven_at is null
         order by d.msg_id for update skip locked;
 end $$;
 
-create or replace function spanmq.write_chosen_runs(this spanmq.queue, runs bigint[]) returns bigint
+create or replace function spanmq_core.write_chosen_runs(this spanmq_core.queue, runs bigint[]) returns bigint
 language sql volatile as $$
-    select spanmq.write_dead_letters(this, array(
-        select d.dead_letter_id from spanmq.dead_run d
+    select spanmq_core.write_dead_letters(this, array(
+        select d.dead_letter_id from spanmq_core.dead_run d
         where d.queue_id = this.queue_id and d.dead_letter_id = any (runs) order by d.lo for update skip locked))
 $$;
 
 -- Puts these dead letters back, as redrive() does, and returns how many: those that wait, each once, whoever else calls. Visible after
 -- `delay` seconds, or from then on `rate` a second. Raises 42P01 for an unknown queue, 42501 without the right to delete from it, MQ002.
-create or replace function pgmq.redrive_chosen(
+create or replace function spanmq.redrive_chosen(
     queue text, dead_letter_ids bigint[], rate double precision default null, delay double precision default 0
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'delete');
-    visible_from timestamptz := spanmq.redrive_from(delay, rate);
-    letters spanmq.revived[] := array(select spanmq.to_revive(d) from spanmq.lock_chosen(this, dead_letter_ids) d);
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'delete');
+    visible_from timestamptz := spanmq_core.redrive_from(delay, rate);
+    letters spanmq_core.revived[] := array(select spanmq_core.to_revive(d) from spanmq_core.lock_chosen(this, dead_letter_ids) d);
 begin
-    perform spanmq.revive(this, letters, visible_from, rate);
+    perform spanmq_core.revive(this, letters, visible_from, rate);
     return cardinality(letters);
 end $$;
 
 -- Deletes these dead letters for good, as purge_dead_letters() does, and returns how many: those that wait. Raises as redrive_chosen().
-create or replace function pgmq.discard_chosen(queue text, dead_letter_ids bigint[]) returns bigint
+create or replace function spanmq.discard_chosen(queue text, dead_letter_ids bigint[]) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'delete');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'delete');
 begin
-    return spanmq.discard(this, array(select d.dead_letter_id from spanmq.lock_chosen(this, dead_letter_ids) d));
+    return spanmq_core.discard(this, array(select d.dead_letter_id from spanmq_core.lock_chosen(this, dead_letter_ids) d));
 end $$;

@@ -1,51 +1,51 @@
--- Messages that died together and are still one row (spanmq.dead_run): as dead letters, and on their way to rows of their own.
+-- Messages that died together and are still one row (spanmq_core.dead_run): as dead letters, and on their way to rows of their own.
 
 -- The dead letters that such a row stands for.
-create or replace function spanmq.letters_of(this spanmq.dead_run) returns setof spanmq.dead_letter
+create or replace function spanmq_core.letters_of(this spanmq_core.dead_run) returns setof spanmq_core.dead_letter
 language plpgsql stable rows 100 as $$
 begin
     return query
-        select this.dead_letter_id + m.msg_id - this.lo, this.queue_id, m.msg_id, m.message, m.headers, spanmq.group_of(m.headers), this.priority,
+        select this.dead_letter_id + m.msg_id - this.lo, this.queue_id, m.msg_id, m.message, m.headers, spanmq_core.group_of(m.headers), this.priority,
                this.attempts, m.enqueued_at, this.first_failed_at, this.dead_at, this.dead_at, this.category, this.error, this.error_class,
                this.traceback, this.worker, this.history, null::timestamptz, null::bigint
-        from spanmq.fetch(this.queue_id, array[(this.lo, this.n, this.ids, this.attempts, 0, null, null, null, null, null)::spanmq.run],
+        from spanmq_core.fetch(this.queue_id, array[(this.lo, this.n, this.ids, this.attempts, 0, null, null, null, null, null)::spanmq_core.run],
                           0, null, null, true) m;
 end $$;
 
 -- The row that a message is in, if it is in one.
-create or replace function spanmq.dead_runs_of(this_queue int, id bigint) returns setof spanmq.dead_run
+create or replace function spanmq_core.dead_runs_of(this_queue int, id bigint) returns setof spanmq_core.dead_run
 language plpgsql stable rows 1 as $$
 begin
     return query
-        select d.* from spanmq.dead_run d
+        select d.* from spanmq_core.dead_run d
         where d.queue_id = this_queue and d.lo between id - id % 256 and id and case when d.ids is null then id < d.lo + d.n else d.ids @> id end;
 end $$;
 
 -- How many messages of a queue died after this time.
-create or replace function spanmq.count_died(this_queue int, after timestamptz) returns bigint
+create or replace function spanmq_core.count_died(this_queue int, after timestamptz) returns bigint
 language plpgsql stable as $$
 begin
-    return (select count(*) from spanmq.dead_letter d where d.queue_id = this_queue and d.dead_at > after)
-           + (select coalesce(sum(d.n), 0) from spanmq.dead_run d where d.queue_id = this_queue and d.dead_at > after);
+    return (select count(*) from spanmq_core.dead_letter d where d.queue_id = this_queue and d.dead_at > after)
+           + (select coalesce(sum(d.n), 0) from spanmq_core.dead_run d where d.queue_id = this_queue and d.dead_at > after);
 end $$;
 
 -- Locks the rows in which are the first qty messages by msg_id that fit all filters (as find_dead_letters), and returns their ids. Skips
 -- what another is acting on.
-create or replace function spanmq.lock_dead_runs(
+create or replace function spanmq_core.lock_dead_runs(
     this_queue int, category text, error text, error_class text, since timestamptz, until timestamptz, payload jsonb, qty int
 ) returns bigint[]
 language plpgsql volatile as $$
 #variable_conflict use_column
 declare
     fitting cursor for
-        select r.* from spanmq.dead_run r
+        select r.* from spanmq_core.dead_run r
         where r.queue_id = this_queue and (lock_dead_runs.category is null or r.category = lock_dead_runs.category)
           and (lock_dead_runs.error_class is null or r.error_class = lock_dead_runs.error_class)
           and (lock_dead_runs.error is null or left(r.error, 2000) ~* lock_dead_runs.error)
           and r.dead_at >= coalesce(since, '-infinity') and r.dead_at < coalesce(until, 'infinity')
-          and (payload is null or exists (select from spanmq.letters_of(r) l where l.message @> payload))
+          and (payload is null or exists (select from spanmq_core.letters_of(r) l where l.message @> payload))
         order by r.lo;
-    together spanmq.dead_run;
+    together spanmq_core.dead_run;
     found_ids bigint[] := '{}';
     n bigint := 0;
     last_id bigint := 0;
@@ -56,12 +56,12 @@ begin
         fetch fitting into together;
         -- Rows of one block lie between each other.
         exit when together.lo is null or n >= qty and together.lo > last_id;
-        perform from spanmq.dead_run r where r.dead_letter_id = together.dead_letter_id for update skip locked;
+        perform from spanmq_core.dead_run r where r.dead_letter_id = together.dead_letter_id for update skip locked;
         if not found and not has_waited then
             -- What maintain() is writing will be nobody's.
-            perform spanmq.await_maintain();
+            perform spanmq_core.await_maintain();
             has_waited := true;
-            perform from spanmq.dead_run r where r.dead_letter_id = together.dead_letter_id for update skip locked;
+            perform from spanmq_core.dead_run r where r.dead_letter_id = together.dead_letter_id for update skip locked;
         end if;
         continue when not found;
         found_ids := found_ids || together.dead_letter_id;
@@ -72,24 +72,24 @@ begin
     return found_ids;
 end $$;
 
--- Makes rows of spanmq.dead_letter of these. Waits for who is at one of them. Returns how many.
-create or replace function spanmq.write_dead_letters(this spanmq.queue, dead_letter_ids bigint[]) returns bigint
+-- Makes rows of spanmq_core.dead_letter of these. Waits for who is at one of them. Returns how many.
+create or replace function spanmq_core.write_dead_letters(this spanmq_core.queue, dead_letter_ids bigint[]) returns bigint
 language plpgsql volatile as $$
 declare
-    together spanmq.dead_run;
+    together spanmq_core.dead_run;
     written bigint := 0;
     n bigint;
 begin
-    for together in delete from spanmq.dead_run d where d.dead_letter_id = any (dead_letter_ids) returning d.* loop
-        insert into spanmq.dead_letter (dead_letter_id, queue_id, msg_id, message, headers, group_key, priority, attempts, enqueued_at,
+    for together in delete from spanmq_core.dead_run d where d.dead_letter_id = any (dead_letter_ids) returning d.* loop
+        insert into spanmq_core.dead_letter (dead_letter_id, queue_id, msg_id, message, headers, group_key, priority, attempts, enqueued_at,
                                         first_failed_at, last_failed_at, dead_at, category, error, error_class, traceback, worker, history,
                                         redriven_at, redriven_as)
-            select l.* from spanmq.letters_of(together) l;
+            select l.* from spanmq_core.letters_of(together) l;
         get diagnostics n = row_count;
         written := written + n;
         if n < together.n then
-            perform spanmq.count_dead(this.queue_id, together.category, n - together.n);
-            perform spanmq.settle_missing(this, array[(together.lo, together.n, together.ids, 0, 0, null, null, null, null, null)::spanmq.run]);
+            perform spanmq_core.count_dead(this.queue_id, together.category, n - together.n);
+            perform spanmq_core.settle_missing(this, array[(together.lo, together.n, together.ids, 0, 0, null, null, null, null, null)::spanmq_core.run]);
         end if;
     end loop;
     return written;

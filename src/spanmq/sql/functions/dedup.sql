@@ -4,7 +4,7 @@
 -- was sent first under the same dedup_id. Waits for whoever has sent under one of them and not committed yet: if that one rolls
 -- back, this one is the first. Raises 40001 where the snapshot of the transaction is too old to see the first, and MQ063 where what was
 -- sent first had another fingerprint.
-create or replace function spanmq.draw_once(this spanmq.queue, dedup_ids text[], dedup_for double precision, this_fingerprint text)
+create or replace function spanmq_core.draw_once(this spanmq_core.queue, dedup_ids text[], dedup_for double precision, this_fingerprint text)
 returns table (ids bigint[], is_first boolean[])
 language plpgsql as $$
 declare
@@ -18,28 +18,28 @@ declare
     won text[];
     found_id bigint;
 begin
-    if not spanmq.is_list(dedup_ids) then
+    if not spanmq_core.is_list(dedup_ids) then
         dedup_ids := array(select unnest(dedup_ids));
     end if;
     leader := array(
         select case when u.dedup_id is null then u.position else min(u.position) over (partition by u.dedup_id) end::int
         from unnest(dedup_ids) with ordinality u (dedup_id, position) order by u.position);
     ids := array(
-        select (select d.msg_id from spanmq.deduplication d
+        select (select d.msg_id from spanmq_core.deduplication d
                 where d.queue_id = this.queue_id and d.dedup_id = u.dedup_id and d.until > at_)
         from unnest(dedup_ids) with ordinality u (dedup_id, position) order by u.position);
     is_first := array(select u.id is null and leader[u.position] = u.position
                       from unnest(ids) with ordinality u (id, position) order by u.position);
     -- What is sent already draws no id.
     candidates := array(select u.position::int from unnest(is_first) with ordinality u (is_first, position) where u.is_first order by u.position);
-    drawn := spanmq.draw_ids(this.ids, cardinality(candidates));
+    drawn := spanmq_core.draw_ids(this.ids, cardinality(candidates));
     for i in 1 .. cardinality(candidates) loop
         ids[candidates[i]] := drawn[i];
     end loop;
     candidates := array(select c from unnest(candidates) c where dedup_ids[c] is not null);
     while candidates <> '{}' loop
         with entries as (
-            insert into spanmq.deduplication as d (queue_id, dedup_id, msg_id, until, fingerprint)
+            insert into spanmq_core.deduplication as d (queue_id, dedup_id, msg_id, until, fingerprint)
                 -- Everybody in one order: batches that have ids in common wait for each other, and don't deadlock.
                 select this.queue_id, dedup_ids[c], ids[c], expires_at, this_fingerprint from unnest(candidates) c order by dedup_ids[c] collate "C"
                 on conflict (queue_id, dedup_id) do update set msg_id = excluded.msg_id, until = excluded.until, fingerprint = excluded.fingerprint where d.until <= at_
@@ -49,7 +49,7 @@ begin
         -- Another was first, and has committed while we waited. A new statement sees it; if it has run out and is gone since, nobody was.
         candidates := array(select c from unnest(candidates) c where dedup_ids[c] not in (select w from unnest(won) w));
         for i in 1 .. cardinality(candidates) loop
-            select d.msg_id into found_id from spanmq.deduplication d
+            select d.msg_id into found_id from spanmq_core.deduplication d
                 where d.queue_id = this.queue_id and d.dedup_id = dedup_ids[candidates[i]];
             if found then
                 ids[candidates[i]] := found_id;
@@ -61,7 +61,7 @@ begin
     end loop;
     -- Of all together, now that each is this sender's or was seen: whoever was first has committed.
     if this_fingerprint is not null and exists (
-        select from unnest(dedup_ids) u (dedup_id) join spanmq.deduplication d on d.queue_id = this.queue_id and d.dedup_id = u.dedup_id
+        select from unnest(dedup_ids) u (dedup_id) join spanmq_core.deduplication d on d.queue_id = this.queue_id and d.dedup_id = u.dedup_id
         where d.fingerprint <> this_fingerprint)
     then
         raise exception 'this dedup_id stands for something else, with another fingerprint'
@@ -72,22 +72,22 @@ begin
 end $$;
 
 -- Forgets up to `budget` entries of a queue that have run out, but none that a sender holds.
-create or replace function spanmq.forget_duplicates(this_queue int, budget int) returns bigint
+create or replace function spanmq_core.forget_duplicates(this_queue int, budget int) returns bigint
 language plpgsql as $$
 declare
     at_ timestamptz := clock_timestamp();
     n bigint;
 begin
-    delete from spanmq.deduplication d
-        where d.ctid = any (array(select e.ctid from spanmq.deduplication e
+    delete from spanmq_core.deduplication d
+        where d.ctid = any (array(select e.ctid from spanmq_core.deduplication e
                                   where e.queue_id = this_queue and e.until <= at_ order by e.queue_id, e.until limit budget for update skip locked))
           and d.until <= at_;
     get diagnostics n = row_count;
     return n;
 end $$;
 
-create or replace function spanmq.forget_all_duplicates(this_queue int) returns void
+create or replace function spanmq_core.forget_all_duplicates(this_queue int) returns void
 language plpgsql as $$
 begin
-    delete from spanmq.deduplication d where d.queue_id = this_queue;
+    delete from spanmq_core.deduplication d where d.queue_id = this_queue;
 end $$;

@@ -3,26 +3,26 @@
 -- A row a finding: check_name, level (ok, warning or problem), what was found, and what to do about it (null when ok).
 -- client_at: the clock of who asks, to be compared with the server's. connections: how many all pools that run may open together.
 -- Looks only. Raises 42501 unless the caller is a member of pg_read_all_stats, MQ002 for connections under 1.
-create or replace function pgmq.doctor(client_at timestamptz default null, connections integer default null)
+create or replace function spanmq.doctor(client_at timestamptz default null, connections integer default null)
 returns table (check_name text, level text, finding text, advice text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    if not pg_has_role(spanmq.caller(), 'pg_read_all_stats', 'usage') then
+    if not pg_has_role(spanmq_core.caller(), 'pg_read_all_stats', 'usage') then
         raise exception 'permission denied to look at the server'
-            using errcode = '42501', hint = format('grant pg_read_all_stats to %I', spanmq.caller());
+            using errcode = '42501', hint = format('grant pg_read_all_stats to %I', spanmq_core.caller());
     end if;
     if connections < 1 then
         raise exception 'connections must be at least 1, got: %', connections
             using errcode = 'MQ002', hint = 'Say how many connections there will be, or null.';
     end if;
-    return query select * from spanmq.check_server(client_at, connections);
-    return query select * from spanmq.check_vacuum();
-    return query select * from spanmq.check_horizon();
-    return query select * from spanmq.check_rights();
-    return query select * from spanmq.check_queues();
+    return query select * from spanmq_core.check_server(client_at, connections);
+    return query select * from spanmq_core.check_vacuum();
+    return query select * from spanmq_core.check_horizon();
+    return query select * from spanmq_core.check_rights();
+    return query select * from spanmq_core.check_queues();
 end $$;
 
-create or replace function spanmq.check_server(client_at timestamptz, connections int)
+create or replace function spanmq_core.check_server(client_at timestamptz, connections int)
 returns table (check_name text, level text, finding text, advice text)
 language plpgsql as $$
 declare
@@ -35,7 +35,7 @@ declare
 begin
     check_name := 'version';
     level := case when current_setting('server_version_num')::int < 140000 then 'problem' else 'ok' end;
-    finding := format('PostgreSQL %s, spanmq %s', current_setting('server_version'), pgmq.spanmq_version());
+    finding := format('PostgreSQL %s, spanmq %s', current_setting('server_version'), spanmq.version());
     advice := case when level <> 'ok' then 'PostgreSQL 14 or newer is needed' end;
     return next;
 
@@ -63,7 +63,7 @@ begin
     -- Before PostgreSQL 18 each pin adds 1e10 to the cost of a plan, so that with jit every call of such a function is compiled.
     check_name := 'jit';
     select count(*) into compiled from pg_proc p
-        where p.pronamespace in ('pgmq'::regnamespace, 'spanmq'::regnamespace) and p.proconfig::text ~ 'enable_[a-z_]+=off'
+        where p.pronamespace in ('pgmq'::regnamespace, 'spanmq'::regnamespace, 'spanmq_core'::regnamespace) and p.proconfig::text ~ 'enable_[a-z_]+=off'
           and not 'jit=off' = any (p.proconfig) and current_setting('jit') = 'on';
     level := case when compiled > 0 then 'warning' else 'ok' end;
     finding := case when compiled > 0 then format('%s functions may be compiled at each call', compiled) else 'no call is compiled' end;
@@ -77,26 +77,26 @@ begin
     return next;
 end $$;
 
-create or replace function spanmq.check_vacuum() returns table (check_name text, level text, finding text, advice text)
+create or replace function spanmq_core.check_vacuum() returns table (check_name text, level text, finding text, advice text)
 language plpgsql as $$
 declare
     busiest record;
 begin
     select t.relname, t.n_dead_tup, t.n_live_tup into busiest from pg_stat_user_tables t
-        where t.schemaname = 'spanmq' and t.relname !~ '^log_' order by t.n_dead_tup desc limit 1;
+        where t.schemaname = 'spanmq_core' and t.relname !~ '^log_' order by t.n_dead_tup desc limit 1;
     check_name := 'autovacuum';
     if current_setting('autovacuum') = 'off' or current_setting('track_counts') = 'off' then
         level := 'problem';
         finding := 'it does not run';
         advice := 'set autovacuum and track_counts on: dead rows slow every call down';
-    elsif exists (select from pg_class c where c.oid in ('spanmq.fresh'::regclass, 'spanmq.held'::regclass, 'spanmq.done'::regclass)
+    elsif exists (select from pg_class c where c.oid in ('spanmq_core.fresh'::regclass, 'spanmq_core.held'::regclass, 'spanmq_core.done'::regclass)
                   and 'autovacuum_enabled=false' = any (c.reloptions)) then
         level := 'problem';
         finding := 'it is switched off for the state of messages';
-        advice := 'alter table spanmq.fresh reset (autovacuum_enabled); the same for spanmq.held and spanmq.done';
+        advice := 'alter table spanmq_core.fresh reset (autovacuum_enabled); the same for spanmq_core.held and spanmq_core.done';
     elsif busiest.n_dead_tup > 200000 and busiest.n_dead_tup > 5 * busiest.n_live_tup then
         level := 'warning';
-        finding := format('spanmq.%s has %s dead rows beside %s live ones', busiest.relname, busiest.n_dead_tup, busiest.n_live_tup);
+        finding := format('spanmq_core.%s has %s dead rows beside %s live ones', busiest.relname, busiest.n_dead_tup, busiest.n_live_tup);
         advice := 'see "snapshots"; if nothing is held there, raise autovacuum_max_workers or vacuum the table';
     else
         level := 'ok';
@@ -106,7 +106,7 @@ begin
 end $$;
 
 -- What holds old rows and segments back: snapshots, prepared transactions, replication slots.
-create or replace function spanmq.check_horizon() returns table (check_name text, level text, finding text, advice text)
+create or replace function spanmq_core.check_horizon() returns table (check_name text, level text, finding text, advice text)
 language plpgsql as $$
 declare
     held record;
@@ -145,18 +145,18 @@ begin
     return next;
 end $$;
 
-create or replace function spanmq.check_rights() returns table (check_name text, level text, finding text, advice text)
+create or replace function spanmq_core.check_rights() returns table (check_name text, level text, finding text, advice text)
 language plpgsql as $$
 declare
     leaks text;
 begin
     check_name := 'rights';
     select string_agg(p.oid::regprocedure::text, ', ') into leaks from pg_proc p
-        where p.pronamespace = 'spanmq'::regnamespace and p.proname <> 'last_notified_at' and has_function_privilege('public', p.oid, 'execute');
+        where p.pronamespace = 'spanmq_core'::regnamespace and p.proname <> 'last_notified_at' and has_function_privilege('public', p.oid, 'execute');
     if leaks is not null then
         level := 'problem';
         finding := format('everybody may call %s', left(leaks, 200));
-        advice := 'revoke all on all functions in schema spanmq from public; or spanmq upgrade';
+        advice := 'revoke all on all functions in schema spanmq_core from public; or spanmq upgrade';
     elsif not pg_has_role(current_user, 'pg_read_all_stats', 'usage') then
         level := 'problem';
         finding := format('%s, the owner, can''t see the snapshots of others', current_user);
@@ -170,14 +170,14 @@ begin
 end $$;
 
 -- The queues: whether maintain() runs and gets on, whether receivers come back for what they leased.
-create or replace function spanmq.check_queues() returns table (check_name text, level text, finding text, advice text)
+create or replace function spanmq_core.check_queues() returns table (check_name text, level text, finding text, advice text)
 language plpgsql
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
     at_ timestamptz := clock_timestamp();
-    last_at timestamptz := (select max(s.sampled_at) from spanmq.sample s);
-    created_at timestamptz := (select min(q.created_at) from spanmq.queue q);
+    last_at timestamptz := (select max(s.sampled_at) from spanmq_core.sample s);
+    created_at timestamptz := (select min(q.created_at) from spanmq_core.queue q);
     found_counts record;
     stuck text[] := '{}';
     abandoned text[] := '{}';
@@ -185,16 +185,16 @@ declare
     -- Unlogged queues lose rows of the log in a crash.
     missing_ids bigint := (
         select count(*) from (
-            select from spanmq.missing m
-            where not exists (select from spanmq.queue q where q.queue_id = m.queue_id and q.is_unlogged) limit 1000) m);
+            select from spanmq_core.missing m
+            where not exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and q.is_unlogged) limit 1000) m);
     drawn bigint;
 begin
-    for this in select * from spanmq.queue q order by q.queue_id loop
+    for this in select * from spanmq_core.queue q order by q.queue_id loop
         begin
-            select * into found_counts from spanmq.survey_of(this, at_);
+            select * into found_counts from spanmq_core.survey_of(this, at_);
         exception when undefined_table or internal_error then
             -- As in metrics_all().
-            if not spanmq.is_gone(this) then
+            if not spanmq_core.is_gone(this) then
                 raise;
             end if;
             continue;
@@ -205,8 +205,8 @@ begin
         if found_counts.expired > 0 and found_counts.leases = 0 and found_counts.oldest_ready_at < at_ - interval '5 minutes' then
             abandoned := abandoned || format('%s (%s messages)', this.name, found_counts.expired);
         end if;
-        drawn := spanmq.drawn_from(this.ids);
-        if (select count(*) from spanmq.segment s
+        drawn := spanmq_core.drawn_from(this.ids);
+        if (select count(*) from spanmq_core.segment s
             where s.queue_id = this.queue_id and s.hi < drawn and (s.settled_at_xid is not null or s.state = 'truncated')) > 10 then
             lagging := lagging || this.name::text;
         end if;
@@ -231,7 +231,7 @@ begin
     finding := case when missing_ids > 0 then format('%s messages had no row in the log', missing_ids)
                     when lagging <> '{}' then 'settled ones wait to go: ' || array_to_string(lagging[:10], ', ')
                     else 'they go when they are settled' end;
-    advice := case when missing_ids > 0 then 'look into spanmq.missing; was a table of the log truncated or restored by hand?'
+    advice := case when missing_ids > 0 then 'look into spanmq_core.missing; was a table of the log truncated or restored by hand?'
                    when level <> 'ok' then 'see "snapshots", "slots" and "maintenance"' end;
     return next;
 end $$;

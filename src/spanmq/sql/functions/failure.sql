@@ -2,48 +2,48 @@
 
 -- Notes a failure of runs, which have been given back: their vt says until when they are hidden. One row for those of a block that are
 -- alike, whatever their groups: then their dead letters have a history in common.
-create or replace function spanmq.note_failure(this_queue int, runs spanmq.run[], at_ timestamptz, outcome text, reason spanmq.reason) returns void
+create or replace function spanmq_core.note_failure(this_queue int, runs spanmq_core.run[], at_ timestamptz, outcome text, reason spanmq_core.reason) returns void
 language plpgsql as $$
 begin
-    reason := spanmq.bounded(reason);
-    insert into spanmq.failure (queue_id, lo, n, ids, attempt, failed_at, outcome, category, error, error_class, traceback, worker, retry_at)
+    reason := spanmq_core.bounded(reason);
+    insert into spanmq_core.failure (queue_id, lo, n, ids, attempt, failed_at, outcome, category, error, error_class, traceback, worker, retry_at)
         select this_queue, r.lo, r.n, r.ids, r.attempts, at_, outcome, reason.category, reason.error, reason.error_class,
                reason.traceback, reason.worker, case when outcome = 'retrying' then coalesce(r.vt, at_) end
-        from unnest(spanmq.gather_runs(array(
-            select (u.lo, u.n, u.ids, u.attempts, 0, u.vt, null, null, null, null)::spanmq.run from unnest(runs) u))) r;
+        from unnest(spanmq_core.gather_runs(array(
+            select (u.lo, u.n, u.ids, u.attempts, 0, u.vt, null, null, null, null)::spanmq_core.run from unnest(runs) u))) r;
 end $$;
 
 -- The failures of one message that is in the queue, in order.
-create or replace function spanmq.failures_of(this_queue int, id bigint) returns setof spanmq.failure
+create or replace function spanmq_core.failures_of(this_queue int, id bigint) returns setof spanmq_core.failure
 language sql stable rows 10 as $$
     select * from (
-        select f.* from spanmq.failure f where f.queue_id = this_queue and f.lo = id and f.n = 1
+        select f.* from spanmq_core.failure f where f.queue_id = this_queue and f.lo = id and f.n = 1
         union all
-        select f.* from spanmq.failure f
+        select f.* from spanmq_core.failure f
         where f.queue_id = this_queue and f.lo / 256 = id / 256 and f.n > 1 and f.lo <= id
           and case when f.ids is null then id < f.lo + f.n else f.ids @> id end) f
     order by f.failed_at, f.attempt
 $$;
 
 -- What the last failure of a message said.
-create or replace function spanmq.last_error(this_queue int, id bigint) returns text
+create or replace function spanmq_core.last_error(this_queue int, id bigint) returns text
 language plpgsql stable as $$
 begin
-    return (select coalesce(f.error, f.error_class, f.category) from spanmq.failures_of(this_queue, id) f where f.outcome <> 'cancelled'
+    return (select coalesce(f.error, f.error_class, f.category) from spanmq_core.failures_of(this_queue, id) f where f.outcome <> 'cancelled'
             order by f.failed_at desc, f.attempt desc limit 1);
 end $$;
 
 -- The earlier failures of the messages of runs, for their dead letters. By blocks: looking each message up would read every
 -- failure of its block for each of its neighbours.
-create or replace function spanmq.stories(this_queue int, runs spanmq.run[])
+create or replace function spanmq_core.stories(this_queue int, runs spanmq_core.run[])
 returns table (msg_id bigint, first_failed_at timestamptz, history jsonb)
 language sql stable rows 100 as $$
-    with wanted as (select e.id, e.id / 256 as block from unnest(runs) r, spanmq.expand(r.lo, r.n, r.ids) e (id)),
+    with wanted as (select e.id, e.id / 256 as block from unnest(runs) r, spanmq_core.expand(r.lo, r.n, r.ids) e (id)),
     found_failures as (
         select e.id, f.*
         from (select distinct w.block from wanted w) b
-        join spanmq.failure f on f.queue_id = this_queue and f.lo >= b.block * 256 and f.lo < b.block * 256 + 256 and f.outcome <> 'cancelled'
-        cross join lateral spanmq.expand(f.lo, f.n, f.ids) e (id))
+        join spanmq_core.failure f on f.queue_id = this_queue and f.lo >= b.block * 256 and f.lo < b.block * 256 + 256 and f.outcome <> 'cancelled'
+        cross join lateral spanmq_core.expand(f.lo, f.n, f.ids) e (id))
     select f.id, min(f.failed_at),
            jsonb_agg(jsonb_build_object(
                'attempt', f.attempt, 'failed_at', f.failed_at, 'outcome', f.outcome, 'category', f.category, 'error', f.error,
@@ -54,21 +54,21 @@ language sql stable rows 100 as $$
 $$;
 
 -- The earlier failures of messages of one block, if each of these failures is of all of them (is_shared).
-create or replace function spanmq.story_of(this_queue int, messages int8multirange)
+create or replace function spanmq_core.story_of(this_queue int, messages int8multirange)
 returns table (first_failed_at timestamptz, history jsonb, is_shared boolean)
 language plpgsql stable rows 1 as $$
 declare
     first_id bigint := lower(messages) / 256 * 256;
 begin
     return query
-        select min(f.failed_at), jsonb_agg(spanmq.told(f) order by f.failed_at, f.attempt), bool_and(spanmq.ids_of(f.lo, f.n, f.ids) @> messages)
-        from spanmq.failure f
+        select min(f.failed_at), jsonb_agg(spanmq_core.told(f) order by f.failed_at, f.attempt), bool_and(spanmq_core.ids_of(f.lo, f.n, f.ids) @> messages)
+        from spanmq_core.failure f
         where f.queue_id = this_queue and f.lo >= first_id and f.lo < first_id + 256 and f.outcome <> 'cancelled'
-          and spanmq.ids_of(f.lo, f.n, f.ids) && messages;
+          and spanmq_core.ids_of(f.lo, f.n, f.ids) && messages;
 end $$;
 
 -- A failure as the history of a dead letter has it.
-create or replace function spanmq.told(this spanmq.failure) returns jsonb
+create or replace function spanmq_core.told(this spanmq_core.failure) returns jsonb
 language sql stable as $$
     select jsonb_build_object(
         'attempt', this.attempt, 'failed_at', this.failed_at, 'outcome', this.outcome, 'category', this.category, 'error', this.error,
@@ -77,13 +77,13 @@ $$;
 
 -- The failures of a message, the first one first: of one that is in the queue, of one that is dead (the last has the outcome
 -- dead), and for a day after it was settled. Raises 42P01 for an unknown queue, 42501 without the right to look into it.
-create or replace function pgmq.failures(queue text, msg_id bigint)
+create or replace function spanmq.failures(queue text, msg_id bigint)
 returns table (attempt integer, failed_at timestamptz, outcome text, category text, error text, error_class text, traceback text,
                worker text, retry_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
 begin
     if failures.msg_id is null then
         raise exception 'msg_id cannot be NULL'
@@ -94,9 +94,9 @@ begin
     return query
         with deaths as (
             select d.*, lag(d.dead_at) over (order by d.dead_letter_id) as died_before
-            from (select k.* from spanmq.dead_letter k where k.queue_id = this.queue_id and k.msg_id = failures.msg_id
+            from (select k.* from spanmq_core.dead_letter k where k.queue_id = this.queue_id and k.msg_id = failures.msg_id
                   union all
-                  select l.* from spanmq.dead_runs_of(this.queue_id, failures.msg_id) r cross join lateral spanmq.letters_of(r) l
+                  select l.* from spanmq_core.dead_runs_of(this.queue_id, failures.msg_id) r cross join lateral spanmq_core.letters_of(r) l
                   where l.msg_id = failures.msg_id) d)
         select x.* from (
             select h.attempt, h.failed_at, h.outcome, h.category, h.error, h.error_class, h.traceback, h.worker, h.retry_at
@@ -108,14 +108,14 @@ begin
             from deaths d
             union all
             select f.attempt, f.failed_at, f.outcome, f.category, f.error, f.error_class, f.traceback, f.worker, f.retry_at
-            from spanmq.failures_of(this.queue_id, failures.msg_id) f
+            from spanmq_core.failures_of(this.queue_id, failures.msg_id) f
             where f.outcome <> 'cancelled' and f.failed_at > coalesce((select max(d.dead_at) from deaths d), '-infinity')) x
         order by x.failed_at, x.attempt;
 end $$;
 
 -- Deletes failures that nobody needs any more, at most 10,000 a call: those older than 30 days, and those older than a day of whose
 -- block of ids no message is left in the queue. Goes through them once a minute.
-create or replace function spanmq.tidy_failures(this spanmq.queue) returns bigint
+create or replace function spanmq_core.tidy_failures(this spanmq_core.queue) returns bigint
 language plpgsql as $$
 declare
     at_ timestamptz := clock_timestamp();
@@ -125,63 +125,63 @@ declare
     doomed tid[];
     n bigint;
 begin
-    select u.failures_to into from_id from spanmq.upkeep u where u.queue_id = this.queue_id and u.failures_at > at_ - interval '1 minute';
+    select u.failures_to into from_id from spanmq_core.upkeep u where u.queue_id = this.queue_id and u.failures_at > at_ - interval '1 minute';
     if found and from_id = 0 then
         return 0;
     end if;
     from_id := coalesce(from_id, 0);
     select count(*), max(f.lo), array_agg(f.id) filter (where f.failed_at < at_ - interval '30 days' or f.failed_at < at_ - interval '1 day'
-                                                        and not spanmq.is_needed_by(this, f.lo - f.lo % 256, f.lo - f.lo % 256 + 255))
+                                                        and not spanmq_core.is_needed_by(this, f.lo - f.lo % 256, f.lo - f.lo % 256 + 255))
         into looked_at, last_id, doomed
-        from (select k.ctid as id, k.lo, k.failed_at from spanmq.failure k
+        from (select k.ctid as id, k.lo, k.failed_at from spanmq_core.failure k
               where k.queue_id = this.queue_id and k.lo >= from_id order by k.queue_id, k.lo limit 10000) f;
-    delete from spanmq.failure f where f.ctid = any (doomed) and f.queue_id = this.queue_id and f.failed_at < at_ - interval '1 day';
+    delete from spanmq_core.failure f where f.ctid = any (doomed) and f.queue_id = this.queue_id and f.failed_at < at_ - interval '1 day';
     get diagnostics n = row_count;
     -- The rest of an id with more failures than one look takes in is left to the next round.
     last_id := case when looked_at = 10000 then greatest(last_id, from_id + 1) else 0 end;
     if looked_at > 0 then
-        insert into spanmq.upkeep (queue_id, failures_to, failures_at) values (this.queue_id, last_id, at_)
+        insert into spanmq_core.upkeep (queue_id, failures_to, failures_at) values (this.queue_id, last_id, at_)
             on conflict (queue_id) do update set failures_to = excluded.failures_to, failures_at = excluded.failures_at;
     end if;
     return n;
 end $$;
 
 -- Whether a message of the block of an id is in the queue, for the snapshot of the statement that asks.
-create or replace function spanmq.has_neighbour(this_queue int, id bigint) returns boolean
+create or replace function spanmq_core.has_neighbour(this_queue int, id bigint) returns boolean
 language plpgsql stable as $$
 begin
-    return exists (select from spanmq.fresh f where f.queue_id = this_queue and f.lo between id - id % 256 and id - id % 256 + 255)
-        or exists (select from spanmq.held h where h.queue_id = this_queue and h.lo between id - id % 256 and id - id % 256 + 255);
+    return exists (select from spanmq_core.fresh f where f.queue_id = this_queue and f.lo between id - id % 256 and id - id % 256 + 255)
+        or exists (select from spanmq_core.held h where h.queue_id = this_queue and h.lo between id - id % 256 and id - id % 256 + 255);
 end $$;
 
 -- Forgets the failures and expiries of messages up to an id, which a purge has deleted, and that it has: for status().
-create or replace function spanmq.forget_failures(this_queue int, last_id bigint) returns void
+create or replace function spanmq_core.forget_failures(this_queue int, last_id bigint) returns void
 language plpgsql as $$
 begin
     -- But not of a message that was committed since the purge looked for the last time, nor of its neighbours: then maintain() does it.
-    delete from spanmq.failure f
-        where f.queue_id = this_queue and f.lo <= last_id and not spanmq.has_neighbour(this_queue, f.lo);
-    delete from spanmq.expiry e
-        where e.queue_id = this_queue and e.msg_id <= last_id and not spanmq.has_neighbour(this_queue, e.msg_id);
-    insert into spanmq.upkeep (queue_id, purged_to) values (this_queue, last_id)
-        on conflict (queue_id) do update set purged_to = greatest(spanmq.upkeep.purged_to, excluded.purged_to);
+    delete from spanmq_core.failure f
+        where f.queue_id = this_queue and f.lo <= last_id and not spanmq_core.has_neighbour(this_queue, f.lo);
+    delete from spanmq_core.expiry e
+        where e.queue_id = this_queue and e.msg_id <= last_id and not spanmq_core.has_neighbour(this_queue, e.msg_id);
+    insert into spanmq_core.upkeep (queue_id, purged_to) values (this_queue, last_id)
+        on conflict (queue_id) do update set purged_to = greatest(spanmq_core.upkeep.purged_to, excluded.purged_to);
 end $$;
 
-create or replace function spanmq.forget_dead_letters(this_queue int) returns void
+create or replace function spanmq_core.forget_dead_letters(this_queue int) returns void
 language plpgsql as $$
 begin
-    delete from spanmq.dead_run d where d.queue_id = this_queue;
-    delete from spanmq.dead_letter d where d.queue_id = this_queue;
-    delete from spanmq.dead_letter_count c where c.queue_id = this_queue;
+    delete from spanmq_core.dead_run d where d.queue_id = this_queue;
+    delete from spanmq_core.dead_letter d where d.queue_id = this_queue;
+    delete from spanmq_core.dead_letter_count c where c.queue_id = this_queue;
 end $$;
 
 -- What maintain() does about failures and dead letters.
-create or replace function spanmq.tidy_story(this spanmq.queue) returns table (action text, detail text)
+create or replace function spanmq_core.tidy_story(this spanmq_core.queue) returns table (action text, detail text)
 language plpgsql as $$
 begin
     if this.uses_limits then
         begin
-            detail := spanmq.expire(this, clock_timestamp(), 1000);
+            detail := spanmq_core.expire(this, clock_timestamp(), 1000);
         exception when lock_not_available then
             -- Somebody is at one of these messages: the next call will see. The rest goes on.
             detail := '0';
@@ -191,28 +191,28 @@ begin
             return next;
         end if;
     end if;
-    detail := spanmq.bury_exhausted(this, clock_timestamp());
+    detail := spanmq_core.bury_exhausted(this, clock_timestamp());
     if detail <> '0' then
         action := 'dead-lettered messages without attempts';
         return next;
     end if;
-    detail := spanmq.write_dead_letters(this, array(
-        select d.dead_letter_id from spanmq.dead_run d where d.queue_id = this.queue_id order by d.queue_id, d.lo limit 4 for update skip locked));
+    detail := spanmq_core.write_dead_letters(this, array(
+        select d.dead_letter_id from spanmq_core.dead_run d where d.queue_id = this.queue_id order by d.queue_id, d.lo limit 4 for update skip locked));
     if detail <> '0' then
         action := 'wrote dead letters';
         return next;
     end if;
-    detail := spanmq.tidy_failures(this);
+    detail := spanmq_core.tidy_failures(this);
     if detail <> '0' then
         action := 'deleted old failures';
         return next;
     end if;
-    detail := spanmq.retire_dead_letters(this);
+    detail := spanmq_core.retire_dead_letters(this);
     if detail <> '0' then
         action := 'deleted dead letters';
         return next;
     end if;
-    detail := spanmq.fold_dead_letter_counts(this.queue_id);
+    detail := spanmq_core.fold_dead_letter_counts(this.queue_id);
     if detail <> '0' then
         action := 'folded counts of dead letters';
         return next;

@@ -3,25 +3,25 @@
 -- The failures of the messages first_id to last_id of a queue, in no order: of those that are in the queue, of dead ones (the last has the
 -- outcome dead), and for a day after they were settled; each once, though every death of a message tells of those before it. No
 -- error is cut. Raises 42P01 for an unknown queue, 42501 without the right to select from it.
-create or replace function pgmq.failures_between(queue text, first_id bigint, last_id bigint)
+create or replace function spanmq.failures_between(queue text, first_id bigint, last_id bigint)
 returns table (msg_id bigint, attempt integer, failed_at timestamptz, outcome text, category text, error text, error_class text,
                traceback text, worker text, retry_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
 begin
     -- Those that were put back and those that wait have an index each, and no index has both.
     return query
         with deaths as materialized (
             select d.dead_letter_id, d.msg_id, d.attempts, d.last_failed_at, d.dead_at, d.category, d.error, d.error_class, d.traceback,
                    d.worker, d.history, lag(d.dead_at) over (partition by d.msg_id order by d.dead_letter_id) as died_before
-            from (select * from spanmq.dead_letter w
+            from (select * from spanmq_core.dead_letter w
                   where w.queue_id = this.queue_id and w.msg_id between first_id and last_id and w.redriven_at is null
                   union all
-                  select * from spanmq.dead_letter r
+                  select * from spanmq_core.dead_letter r
                   where r.queue_id = this.queue_id and r.msg_id between first_id and last_id and r.redriven_at is not null
                   union all
-                  select l.* from spanmq.dead_run t cross join lateral spanmq.letters_of(t) l
+                  select l.* from spanmq_core.dead_run t cross join lateral spanmq_core.letters_of(t) l
                   where t.queue_id = this.queue_id and t.lo between first_id / 256 * 256 and last_id and l.msg_id between first_id and last_id) d),
         last_deaths as materialized (
             select d.msg_id, max(d.dead_at) as dead_at from deaths d group by d.msg_id)
@@ -34,8 +34,8 @@ begin
         from deaths d
         union all
         select e.id, f.attempt, f.failed_at, f.outcome, f.category, f.error, f.error_class, f.traceback, f.worker, f.retry_at
-        from spanmq.failure f
-        cross join lateral spanmq.expand(f.lo, f.n, f.ids) e (id)
+        from spanmq_core.failure f
+        cross join lateral spanmq_core.expand(f.lo, f.n, f.ids) e (id)
         left join last_deaths l on l.msg_id = e.id
         -- A failure of several messages stands at the first of them, within the same 256 ids.
         where f.queue_id = this.queue_id and f.lo between first_id / 256 * 256 and last_id and e.id between first_id and last_id
@@ -44,21 +44,21 @@ end $$;
 
 -- The lowest and the highest id of a message of the queue of which a failure is told; nulls where there is none. Raises as
 -- failures_between().
-create or replace function pgmq.failure_extent(queue text) returns table (first_id bigint, last_id bigint)
+create or replace function spanmq.failure_extent(queue text) returns table (first_id bigint, last_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
 begin
     return query
         select min(x.lo), max(x.hi) from (
-            (select f.lo, f.lo as hi from spanmq.failure f where f.queue_id = this.queue_id order by f.lo limit 1)
+            (select f.lo, f.lo as hi from spanmq_core.failure f where f.queue_id = this.queue_id order by f.lo limit 1)
             union all
             -- Those that it shares are of the same 256 ids.
-            (select f.lo, f.lo | 255 from spanmq.failure f where f.queue_id = this.queue_id order by f.lo desc limit 1)
+            (select f.lo, f.lo | 255 from spanmq_core.failure f where f.queue_id = this.queue_id order by f.lo desc limit 1)
             union all
-            select min(d.msg_id), max(d.msg_id) from spanmq.dead_letter d where d.queue_id = this.queue_id and d.redriven_at is null
+            select min(d.msg_id), max(d.msg_id) from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.redriven_at is null
             union all
-            select min(d.msg_id), max(d.msg_id) from spanmq.dead_letter d where d.queue_id = this.queue_id and d.redriven_at is not null
+            select min(d.msg_id), max(d.msg_id) from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.redriven_at is not null
             union all
-            select min(t.lo), max(coalesce(upper(t.ids), t.lo + t.n) - 1) from spanmq.dead_run t where t.queue_id = this.queue_id) x;
+            select min(t.lo), max(coalesce(upper(t.ids), t.lo + t.n) - 1) from spanmq_core.dead_run t where t.queue_id = this.queue_id) x;
 end $$;

@@ -14,10 +14,10 @@
 -- session ended the last time. So neither a long backlog nor any number of blocked groups hides a free group for ever.
 -- Returns runs in the order of delivery. Raises MQ003 outside READ COMMITTED. Locks the groups that it takes, to the end
 -- of the transaction; never waits.
-create or replace function spanmq.take_groups(this_queue int, quantity int, mode text, most_in_flight int, at_ timestamptz) returns spanmq.run[]
+create or replace function spanmq_core.take_groups(this_queue int, quantity int, mode text, most_in_flight int, at_ timestamptz) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    bound spanmq.bound := spanmq.bound_of(this_queue);
+    bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
     n_looked int := 32 + 2 * least(quantity, 1000);
     oldest record;
     hash bigint;
@@ -28,9 +28,9 @@ declare
     left_for_oldest int := quantity;
     tried bigint[] := '{}';
     full_hashes bigint[] := '{}';      -- the groups that gave all that they were asked for
-    took spanmq.run[];
-    runs spanmq.run[] := '{}';
-    turn bigint := spanmq.get_turn(this_queue);
+    took spanmq_core.run[];
+    runs spanmq_core.run[] := '{}';
+    turn bigint := spanmq_core.get_turn(this_queue);
     is_odd boolean := turn & 1 = 1;
     begun_at bigint := turn | 31;
     steps int := 0;
@@ -38,17 +38,17 @@ declare
     there_is_more boolean;
     has_wrapped boolean := false;
 begin
-    if not spanmq.sees_now() then
+    if not spanmq_core.sees_now() then
         raise exception 'grouped reads need READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
             using errcode = 'MQ003', hint = 'Whether a group is free can be judged only by a statement begun after its lock was taken.';
     end if;
     select array_agg(g.hash order by g.lo) as hashes, coalesce(sum(g.n_runs), 0) >= n_looked as has_more, coalesce(sum(g.n), 0) as n
         into oldest
         from (select s.group_hash as hash, min(s.lo) as lo, sum(s.n) as n, count(*) as n_runs
-              from ((select f.group_hash, f.lo, f.n from spanmq.fresh f
+              from ((select f.group_hash, f.lo, f.n from spanmq_core.fresh f
                      where f.queue_id = this_queue and f.lo >= bound.fresh_from order by f.queue_id, f.lo limit n_looked)
                     union all
-                    (select h.group_hash, h.lo, h.n from spanmq.held h
+                    (select h.group_hash, h.lo, h.n from spanmq_core.held h
                      where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_ order by h.queue_id + 0, h.vt limit n_looked)) s
               group by s.group_hash) g;
     if oldest.hashes is null then
@@ -66,12 +66,12 @@ begin
                 continue when coalesce(hash, 0) = any (tried);
                 tried := tried || coalesce(hash, 0);
                 share := least(most, missing, left_for_oldest);
-                took := spanmq.take_group(this_queue, hash, share, mode, bound, at_, most_in_flight);
+                took := spanmq_core.take_group(this_queue, hash, share, mode, bound, at_, most_in_flight);
                 continue when took = '{}';
                 n_groups := n_groups + 1;
-                share := share - spanmq.count_runs(took);
-                left_for_oldest := left_for_oldest - spanmq.count_runs(took);
-                missing := missing - spanmq.count_runs(took);
+                share := share - spanmq_core.count_runs(took);
+                left_for_oldest := left_for_oldest - spanmq_core.count_runs(took);
+                missing := missing - spanmq_core.count_runs(took);
                 runs := runs || took;
                 if share = 0 then
                     full_hashes := full_hashes || hash;
@@ -83,22 +83,22 @@ begin
             turn := begun_at;
             while missing > 0 and there_is_more and n_groups < 500 and (steps < 500 or runs = '{}' and steps < 5000) loop
                 steps := steps + 1;
-                hash := spanmq.next_group(this_queue, turn);
+                hash := spanmq_core.next_group(this_queue, turn);
                 if hash is null and not has_wrapped then
                     has_wrapped := true;
-                    hash := spanmq.next_group(this_queue, null);
+                    hash := spanmq_core.next_group(this_queue, null);
                 end if;
                 exit when hash is null or has_wrapped and hash > begun_at;
                 turn := hash;
                 continue when hash = any (tried);
                 tried := tried || hash;
                 share := least(most, missing);
-                took := spanmq.take_group(this_queue, hash, share, mode, bound, at_, most_in_flight);
+                took := spanmq_core.take_group(this_queue, hash, share, mode, bound, at_, most_in_flight);
                 continue when took = '{}';
                 n_groups := n_groups + 1;
-                missing := missing - spanmq.count_runs(took);
+                missing := missing - spanmq_core.count_runs(took);
                 runs := runs || took;
-                if spanmq.count_runs(took) = share then
+                if spanmq_core.count_runs(took) = share then
                     full_hashes := full_hashes || hash;
                 end if;
             end loop;
@@ -106,7 +106,7 @@ begin
         exit when missing = 0;
     end loop;
     if there_is_more then
-        perform spanmq.set_turn(this_queue, turn, not is_odd);
+        perform spanmq_core.set_turn(this_queue, turn, not is_odd);
     end if;
     -- More may stand behind what a group gave: in equal parts, until all have given what they have.
     while missing > 0 and mode in ('fair', 'free', 'rr') and full_hashes <> '{}' loop
@@ -117,24 +117,24 @@ begin
             exit when missing = 0;
             -- What this claim has of the group is not in flight yet.
             share := least(most, missing);
-            took := spanmq.take_group(this_queue, hash, share, mode, bound, at_, most_in_flight
+            took := spanmq_core.take_group(this_queue, hash, share, mode, bound, at_, most_in_flight
                 - (select coalesce(sum(r.n), 0) from unnest(runs) r where r.group_hash is not distinct from hash)::int);
-            missing := missing - spanmq.count_runs(took);
+            missing := missing - spanmq_core.count_runs(took);
             runs := runs || took;
-            if spanmq.count_runs(took) = share then
+            if spanmq_core.count_runs(took) = share then
                 full_hashes := full_hashes || hash;
             end if;
         end loop;
     end loop;
     if mode = 'rr' then
-        return spanmq.layer(runs);
+        return spanmq_core.layer(runs);
     end if;
     -- What a group gave in several rounds stands together.
-    return spanmq.join_runs(array(select r from unnest(runs) r order by min(r.lo) over (partition by r.group_hash), r.lo));
+    return spanmq_core.join_runs(array(select r from unnest(runs) r order by min(r.lo) over (partition by r.group_hash), r.lo));
 end $$;
 
 -- The group of the next greater hash (after null: of the least); null if there is none.
-create or replace function spanmq.next_group(this_queue int, after bigint) returns bigint
+create or replace function spanmq_core.next_group(this_queue int, after bigint) returns bigint
 language plpgsql as $$
 begin
     if after = 9223372036854775807 then
@@ -142,19 +142,19 @@ begin
     end if;
     after := coalesce(after + 1, -9223372036854775808);
     return least(
-        (select f.group_hash from spanmq.fresh f
+        (select f.group_hash from spanmq_core.fresh f
          where f.queue_id + 0 = this_queue and f.group_hash >= after and f.group_hash is not null
          order by f.queue_id + 0, f.group_hash limit 1),
-        (select h.group_hash from spanmq.held h
+        (select h.group_hash from spanmq_core.held h
          where h.queue_id + 0 = this_queue and h.group_hash >= after and h.group_hash is not null
          order by h.queue_id + 0, h.group_hash limit 1));
 end $$;
 
 -- Takes the first `want` messages of a group (hash null: of none) that may be delivered, but no more than may be in flight, unless the group is
 -- blocked or another session is at it: then '{}'. Locks the group to the end of the transaction.
-create or replace function spanmq.take_group(
-    this_queue int, hash bigint, want int, mode text, bound spanmq.bound, at_ timestamptz, most_in_flight int
-) returns spanmq.run[]
+create or replace function spanmq_core.take_group(
+    this_queue int, hash bigint, want int, mode text, bound spanmq_core.bound, at_ timestamptz, most_in_flight int
+) returns spanmq_core.run[]
 language plpgsql as $$
 declare
     hidden record;
@@ -162,41 +162,41 @@ declare
     fresh_los bigint[];
     this_lo bigint;
     stop_at bigint := 9223372036854775807;
-    took spanmq.run[];
-    runs spanmq.run[] := '{}';
+    took spanmq_core.run[];
+    runs spanmq_core.run[] := '{}';
 begin
     -- A first look without the lock: these are held to the commit, and their number is bounded for the whole server.
-    if spanmq.is_blocked(this_queue, hash, mode, most_in_flight, at_)
+    if spanmq_core.is_blocked(this_queue, hash, mode, most_in_flight, at_)
        or not pg_try_advisory_xact_lock(hashint8extended(coalesce(hash, 0), this_queue))
        -- New statements, begun under the lock: what others had taken of the group is seen now.
-       or spanmq.is_blocked(this_queue, hash, mode, most_in_flight, at_) then
+       or spanmq_core.is_blocked(this_queue, hash, mode, most_in_flight, at_) then
         return runs;
     end if;
     want := least(want, most_in_flight);
     if mode = 'free' then
-        want := greatest(least(want, most_in_flight - (spanmq.hidden_of(this_queue, hash, at_)).in_flight), 0);
+        want := greatest(least(want, most_in_flight - (spanmq_core.hidden_of(this_queue, hash, at_)).in_flight), 0);
     end if;
     select array_agg(c.lo order by c.lo) filter (where c.is_due), array_agg(c.lo order by c.lo) filter (where not c.is_due)
         into due_los, fresh_los
         from (select u.*, sum(u.n) over (order by u.lo) - u.n as before
-              from (select h.lo, spanmq.count_left(h) as n, true as is_due from spanmq.held h
+              from (select h.lo, spanmq_core.count_left(h) as n, true as is_due from spanmq_core.held h
                     where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null and h.vt >= bound.due_from and h.vt <= at_
                     union all
-                    select h.lo, spanmq.count_left(h), true from spanmq.held h
+                    select h.lo, spanmq_core.count_left(h), true from spanmq_core.held h
                     where hash is null and h.queue_id + 0 = this_queue and h.group_hash is null and h.vt >= bound.due_from and h.vt <= at_
                     union all
-                    (select f.lo, f.n, false from spanmq.fresh f
+                    (select f.lo, f.n, false from spanmq_core.fresh f
                      where f.queue_id + 0 = this_queue and f.group_hash = hash and f.group_hash is not null and f.lo >= bound.fresh_from
                      order by f.queue_id + 0, f.group_hash, f.lo limit want)
                     union all
-                    (select f.lo, f.n, false from spanmq.fresh f
+                    (select f.lo, f.n, false from spanmq_core.fresh f
                      where hash is null and f.queue_id = this_queue and f.group_hash is null and f.lo >= bound.fresh_from
                      order by f.queue_id, f.lo limit want)) u) c
         where c.before < want;
     if mode <> 'free' then
         -- In a statement begun after the one that found what is visible: what was hidden meanwhile, such as an expired lease that was
         -- extended, blocks the group.
-        hidden := spanmq.hidden_of(this_queue, hash, at_);
+        hidden := spanmq_core.hidden_of(this_queue, hash, at_);
         if hidden.blocks then
             return runs;
         end if;
@@ -205,7 +205,7 @@ begin
     -- Where another session holds a run, nothing behind it is delivered: but where groups have no order.
     foreach this_lo in array coalesce(due_los, '{}') loop
         exit when this_lo >= stop_at;
-        took := spanmq.take_from_held(this_queue, this_lo, int8multirange(int8range(this_lo, this_lo + 256)), null, at_);
+        took := spanmq_core.take_from_held(this_queue, this_lo, int8multirange(int8range(this_lo, this_lo + 256)), null, at_);
         if took is not null then
             runs := runs || took;
         elsif mode <> 'free' then
@@ -214,44 +214,44 @@ begin
         end if;
     end loop;
     fresh_los := array(select lo from unnest(fresh_los) lo where lo < stop_at order by lo);
-    took := spanmq.take_fresh_at(this_queue, fresh_los);
+    took := spanmq_core.take_fresh_at(this_queue, fresh_los);
     if cardinality(took) < cardinality(fresh_los) and mode <> 'free' then
         stop_at := (select min(lo) from unnest(fresh_los) lo where lo <> all (array(select r.lo from unnest(took) r)));
-        perform spanmq.put_back(this_queue, array(select r from unnest(took) r where r.lo > stop_at));
+        perform spanmq_core.put_back(this_queue, array(select r from unnest(took) r where r.lo > stop_at));
         took := array(select r from unnest(took) r where r.lo < stop_at order by r.lo);
     end if;
-    return spanmq.keep_first(this_queue, array(select r from unnest(runs || took) r order by r.lo), want);
+    return spanmq_core.keep_first(this_queue, array(select r from unnest(runs || took) r order by r.lo), want);
 end $$;
 
 -- Whether a group gives nothing now.
-create or replace function spanmq.is_blocked(this_queue int, hash bigint, mode text, most_in_flight int, at_ timestamptz) returns boolean
+create or replace function spanmq_core.is_blocked(this_queue int, hash bigint, mode text, most_in_flight int, at_ timestamptz) returns boolean
 language plpgsql as $$
 declare
-    hidden record := spanmq.hidden_of(this_queue, hash, at_);
+    hidden record := spanmq_core.hidden_of(this_queue, hash, at_);
 begin
     if mode = 'free' and hidden.in_flight >= most_in_flight or mode <> 'free' and hidden.blocks then
         return true;
     end if;
     -- The row may be of one that buried while the policy was taken back.
-    return exists (select from spanmq.blocked_group b join spanmq.policy p on p.queue_id = b.queue_id
+    return exists (select from spanmq_core.blocked_group b join spanmq_core.policy p on p.queue_id = b.queue_id
                    where b.queue_id = this_queue and b.group_hash = hash and p.dead_letter_blocks_group);
 end $$;
 
 -- What a group has that is hidden: whether it blocks the group, how many messages are leased, and the first that is delayed.
-create or replace function spanmq.hidden_of(this_queue int, hash bigint, at_ timestamptz, out blocks boolean, out in_flight bigint, out delayed_lo bigint)
+create or replace function spanmq_core.hidden_of(this_queue int, hash bigint, at_ timestamptz, out blocks boolean, out in_flight bigint, out delayed_lo bigint)
 language plpgsql as $$
 begin
     if hash is null then
-        select coalesce(bool_or((h.lease_id <> 0 or h.attempts > 0) and spanmq.count_left(h) > 0), false),
-               coalesce(sum(spanmq.count_left(h)) filter (where h.lease_id <> 0), 0),
+        select coalesce(bool_or((h.lease_id <> 0 or h.attempts > 0) and spanmq_core.count_left(h) > 0), false),
+               coalesce(sum(spanmq_core.count_left(h)) filter (where h.lease_id <> 0), 0),
                min(h.lo) filter (where h.lease_id = 0 and h.attempts = 0)
             into blocks, in_flight, delayed_lo
-            from spanmq.held h where h.queue_id + 0 = this_queue and h.group_hash is null and h.vt > at_;
+            from spanmq_core.held h where h.queue_id + 0 = this_queue and h.group_hash is null and h.vt > at_;
     else
-        select coalesce(bool_or((h.lease_id <> 0 or h.attempts > 0) and spanmq.count_left(h) > 0), false),
-               coalesce(sum(spanmq.count_left(h)) filter (where h.lease_id <> 0), 0),
+        select coalesce(bool_or((h.lease_id <> 0 or h.attempts > 0) and spanmq_core.count_left(h) > 0), false),
+               coalesce(sum(spanmq_core.count_left(h)) filter (where h.lease_id <> 0), 0),
                min(h.lo) filter (where h.lease_id = 0 and h.attempts = 0)
             into blocks, in_flight, delayed_lo
-            from spanmq.held h where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null and h.vt > at_;
+            from spanmq_core.held h where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null and h.vt > at_;
     end if;
 end $$;

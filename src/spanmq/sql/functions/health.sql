@@ -1,14 +1,14 @@
 -- How queues are: health(), and the statistics that maintain() keeps. What it costs grows with runs, not with messages.
 
-create or replace function spanmq.survey_of(
-    this spanmq.queue, at_ timestamptz, out backlog bigint, out visible bigint, out in_flight bigint, out delayed bigint, out failed bigint,
+create or replace function spanmq_core.survey_of(
+    this spanmq_core.queue, at_ timestamptz, out backlog bigint, out visible bigint, out in_flight bigint, out delayed bigint, out failed bigint,
     out expired bigint, out leases bigint, out oldest_lease_at timestamptz, out oldest_ready_at timestamptz
 )
 language plpgsql as $$
 declare
     found_counts record;
 begin
-    select * into found_counts from spanmq.survey(this.queue_id, at_);
+    select * into found_counts from spanmq_core.survey(this.queue_id, at_);
     backlog := found_counts.backlog;
     visible := found_counts.visible;
     in_flight := found_counts.in_flight;
@@ -19,14 +19,14 @@ begin
     oldest_lease_at := found_counts.oldest_lease_at;
     if visible > 0 then
         if found_counts.first_fresh_id is not null then
-            oldest_ready_at := spanmq.enqueued_at(this.queue_id, found_counts.first_fresh_id);
+            oldest_ready_at := spanmq_core.enqueued_at(this.queue_id, found_counts.first_fresh_id);
         end if;
         oldest_ready_at := least(oldest_ready_at, found_counts.oldest_due_at);
     end if;
 end $$;
 
 -- Since when the oldest snapshot or transaction of the cluster is open that keeps dead rows and old segments; null: none but ours.
-create or replace function spanmq.oldest_snapshot_at() returns timestamptz
+create or replace function spanmq_core.oldest_snapshot_at() returns timestamptz
 language sql stable as $$
     select least((select min(coalesce(a.xact_start, a.backend_start)) from pg_catalog.pg_stat_activity a
                   where a.pid <> pg_catalog.pg_backend_pid() and a.backend_type <> 'autovacuum worker'
@@ -35,28 +35,28 @@ language sql stable as $$
 $$;
 
 -- How many sessions wait for each queue's own locks: its tables, its segments being made, its creation or drop.
-create or replace function spanmq.waiting_sessions() returns table (queue_id int, sessions bigint)
+create or replace function spanmq_core.waiting_sessions() returns table (queue_id int, sessions bigint)
 language sql stable as $$
     select q.queue_id, count(distinct w.pid)
     from (select l.pid, l.relation, (l.classid::bigint << 32) | l.objid::bigint as key, l.locktype, c.relname, c.relnamespace
           from pg_catalog.pg_locks l left join pg_catalog.pg_class c on c.oid = l.relation
           where not l.granted and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())) w
-    join spanmq.queue q
+    join spanmq_core.queue q
         on w.relation in (q.queue_view, q.archive, q.ids)
-        or w.relnamespace = 'spanmq'::regnamespace and w.relname ~ ('^log_' || q.queue_id || '(_|$)')
-        or w.locktype = 'advisory' and w.key in (spanmq.lock_key('segment', q.queue_id),
-                                                 hashtextextended('spanmq.queue.' || q.folded_name, 0))
+        or w.relnamespace = 'spanmq_core'::regnamespace and w.relname ~ ('^log_' || q.queue_id || '(_|$)')
+        or w.locktype = 'advisory' and w.key in (spanmq_core.lock_key('segment', q.queue_id),
+                                                 hashtextextended('spanmq_core.queue.' || q.folded_name, 0))
     group by q.queue_id
 $$;
 
 -- How many sessions wait for a row of fresh or held: of which queue it is can't be told.
-create or replace function spanmq.sessions_waiting_for_rows() returns bigint
+create or replace function spanmq_core.sessions_waiting_for_rows() returns bigint
 language sql stable as $$
     select count(distinct w.pid)
     from pg_catalog.pg_locks w
     where not w.granted and w.locktype in ('transactionid', 'tuple')
       and exists (select from pg_catalog.pg_locks o
-                  where o.pid = w.pid and o.granted and o.relation in ('spanmq.fresh'::regclass, 'spanmq.held'::regclass)
+                  where o.pid = w.pid and o.granted and o.relation in ('spanmq_core.fresh'::regclass, 'spanmq_core.held'::regclass)
                     and o.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database()))
 $$;
 
@@ -72,30 +72,30 @@ $$;
 --   waiting_sessions        sessions that wait for a lock of the queue; those that wait for a row, whose queue can't be told, count in each
 --   oldest_snapshot_seconds the oldest snapshot or prepared transaction of the cluster: what keeps dead rows and old segments
 --   breaker_open_until      until when a worker of the queue receives nothing because its circuit breaker is open; null: none is open
-create or replace function pgmq.health()
+create or replace function spanmq.health()
 returns table (queue text, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, dead bigint,
                dead_per_minute bigint, oldest_ready_seconds double precision, oldest_lease_seconds double precision, receivers bigint,
                waiting_sessions bigint, oldest_snapshot_seconds double precision, is_paused boolean, breaker_open_until timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
     at_ timestamptz := clock_timestamp();
     now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
     found_counts record;
-    waits jsonb := (select jsonb_object_agg(w.queue_id, w.sessions) from spanmq.waiting_sessions() w);
-    shared_waits bigint := spanmq.sessions_waiting_for_rows();
-    snapshot_seconds double precision := extract(epoch from at_ - spanmq.oldest_snapshot_at());
+    waits jsonb := (select jsonb_object_agg(w.queue_id, w.sessions) from spanmq_core.waiting_sessions() w);
+    shared_waits bigint := spanmq_core.sessions_waiting_for_rows();
+    snapshot_seconds double precision := extract(epoch from at_ - spanmq_core.oldest_snapshot_at());
 begin
-    for this in select * from spanmq.queue q order by q.queue_id loop
-        continue when has_table_privilege(spanmq.caller(), this.queue_view, 'select') is not true;
+    for this in select * from spanmq_core.queue q order by q.queue_id loop
+        continue when has_table_privilege(spanmq_core.caller(), this.queue_view, 'select') is not true;
         begin
-            select * into found_counts from spanmq.survey_of(this, at_);
+            select * into found_counts from spanmq_core.survey_of(this, at_);
             receivers := found_counts.leases
                          + (this.waiting is not null and coalesce(pg_sequence_last_value(this.waiting), 0) > now_ms)::int;
         exception when undefined_table or internal_error then
             -- As in metrics_all().
-            if not spanmq.is_gone(this) then
+            if not spanmq_core.is_gone(this) then
                 raise;
             end if;
             continue;
@@ -106,26 +106,26 @@ begin
         in_flight := found_counts.in_flight;
         delayed := found_counts.delayed;
         failed := found_counts.failed;
-        dead := (select coalesce(sum(c.n), 0) from spanmq.dead_letter_count c where c.queue_id = this.queue_id);
-        dead_per_minute := spanmq.count_died(this.queue_id, at_ - interval '1 minute');
+        dead := (select coalesce(sum(c.n), 0) from spanmq_core.dead_letter_count c where c.queue_id = this.queue_id);
+        dead_per_minute := spanmq_core.count_died(this.queue_id, at_ - interval '1 minute');
         oldest_ready_seconds := extract(epoch from at_ - found_counts.oldest_ready_at);
         oldest_lease_seconds := extract(epoch from at_ - found_counts.oldest_lease_at);
         waiting_sessions := coalesce((waits->>this.queue_id::text)::bigint, 0) + shared_waits;
         oldest_snapshot_seconds := greatest(snapshot_seconds, 0);
-        is_paused := exists (select from spanmq.policy p where p.queue_id = this.queue_id and p.paused);
-        breaker_open_until := spanmq.breaker_open_until(this.queue_id);
+        is_paused := exists (select from spanmq_core.policy p where p.queue_id = this.queue_id and p.paused);
+        breaker_open_until := spanmq_core.breaker_open_until(this.queue_id);
         return next;
     end loop;
 end $$;
 
--- What a queue did within the last so many seconds, a row a sample (see spanmq.statistics), oldest first. maintain() samples once a
+-- What a queue did within the last so many seconds, a row a sample (see spanmq_core.statistics), oldest first. maintain() samples once a
 -- minute and keeps three days. Raises MQ002 for seconds that are no positive number, 42P01 and 42501 as metrics() does.
-create or replace function pgmq.statistics(queue text, seconds double precision default 3600)
+create or replace function spanmq.statistics(queue text, seconds double precision default 3600)
 returns table (sampled_at timestamptz, duration_seconds double precision, sent bigint, received bigint, settled bigint, failed bigint, dead bigint,
                backlog bigint, visible bigint, in_flight bigint, oldest_ready_seconds double precision)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
 begin
     if seconds is null or not (seconds > 0 and seconds <= 3e9) then
         raise exception 'seconds must be a positive number, got: %', seconds
@@ -133,36 +133,36 @@ begin
     end if;
     return query
         select s.sampled_at, s.seconds, s.sent, s.received, s.settled, s.failed, s.dead, s.backlog, s.visible, s.in_flight, s.oldest_ready_seconds
-        from spanmq.statistics s
+        from spanmq_core.statistics s
         where s.queue_id = this.queue_id and s.sampled_at > clock_timestamp() - make_interval(secs => statistics.seconds)
         order by s.sampled_at;
 end $$;
 
 -- Samples a queue, if the last time was a minute ago or never, and deletes some of what is older than three days.
-create or replace function spanmq.take_sample(this spanmq.queue) returns void
+create or replace function spanmq_core.take_sample(this spanmq_core.queue) returns void
 language plpgsql as $$
 declare
     at_ timestamptz := clock_timestamp();
-    before spanmq.sample;
+    before spanmq_core.sample;
     found_counts record;
     drawn bigint;
-    made spanmq.statistics;
+    made spanmq_core.statistics;
 begin
-    select * into before from spanmq.sample s where s.queue_id = this.queue_id;
+    select * into before from spanmq_core.sample s where s.queue_id = this.queue_id;
     -- A last sample in the future (the clock was set back) does not end the statistics.
     if before.sampled_at between at_ - interval '1 minute' and at_ + interval '1 minute' then
         return;
     end if;
-    drawn := spanmq.drawn_from(this.ids);
-    select * into found_counts from spanmq.survey_of(this, at_);
+    drawn := spanmq_core.drawn_from(this.ids);
+    select * into found_counts from spanmq_core.survey_of(this, at_);
     if before.sampled_at is not null and before.sampled_at < at_ then
         made.queue_id := this.queue_id;
         made.sampled_at := at_;
         made.seconds := extract(epoch from at_ - before.sampled_at);
         -- The sequence may be set back by hand.
         made.sent := greatest(drawn - before.drawn, 0);
-        made.dead := spanmq.count_died(this.queue_id, before.sampled_at);
-        made.failed := spanmq.count_failed(this.queue_id, before.sampled_at) + made.dead;
+        made.dead := spanmq_core.count_died(this.queue_id, before.sampled_at);
+        made.failed := spanmq_core.count_failed(this.queue_id, before.sampled_at) + made.dead;
         -- What was drawn before the last sample and committed after it, or the other way round, must not make it negative.
         made.settled := greatest(made.sent - made.dead - (found_counts.backlog - before.backlog), 0);
         made.received := greatest(made.settled + made.failed + found_counts.in_flight - before.in_flight, 0);
@@ -171,21 +171,21 @@ begin
         made.in_flight := found_counts.in_flight;
         made.oldest_ready_seconds := extract(epoch from at_ - found_counts.oldest_ready_at);
         if made.sent > 0 or made.failed > 0 or made.settled > 0 or made.backlog > 0 or before.backlog > 0 then
-            insert into spanmq.statistics select made.* on conflict do nothing;
+            insert into spanmq_core.statistics select made.* on conflict do nothing;
         end if;
     end if;
-    insert into spanmq.sample values (this.queue_id, at_, drawn, found_counts.backlog, found_counts.in_flight)
+    insert into spanmq_core.sample values (this.queue_id, at_, drawn, found_counts.backlog, found_counts.in_flight)
         on conflict (queue_id) do update
         set sampled_at = excluded.sampled_at, drawn = excluded.drawn, backlog = excluded.backlog, in_flight = excluded.in_flight;
-    delete from spanmq.statistics s where s.queue_id = this.queue_id and s.sampled_at in (
-        select o.sampled_at from spanmq.statistics o
+    delete from spanmq_core.statistics s where s.queue_id = this.queue_id and s.sampled_at in (
+        select o.sampled_at from spanmq_core.statistics o
         where o.queue_id = this.queue_id and o.sampled_at < at_ - interval '3 days' order by o.sampled_at limit 1000);
 end $$;
 
 -- How many messages were given back with a failure since then and are still in the queue. By its BRIN index.
-create or replace function spanmq.count_failed(this_queue int, since timestamptz) returns bigint
+create or replace function spanmq_core.count_failed(this_queue int, since timestamptz) returns bigint
 language plpgsql set enable_bitmapscan = on as $$
 begin
-    return (select coalesce(sum(f.n), 0) from spanmq.failure f
+    return (select coalesce(sum(f.n), 0) from spanmq_core.failure f
             where f.queue_id = this_queue and f.failed_at > since and f.outcome <> 'cancelled');
 end $$;

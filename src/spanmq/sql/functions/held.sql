@@ -1,7 +1,7 @@
 -- What becomes of held messages other than being settled: held longer, given back, looked for.
 
 -- Holds the runs of a lease until then, at least: never shorter than before. Returns how many messages it holds.
-create or replace function spanmq.extend_lease(this_queue int, lease bigint, until timestamptz) returns bigint
+create or replace function spanmq_core.extend_lease(this_queue int, lease bigint, until timestamptz) returns bigint
 language plpgsql as $$
 declare
     held bigint;
@@ -10,23 +10,23 @@ begin
     -- Until a statement begun after the last wait finds none that ends before: messages of the lease may have moved to other rows.
     for round in 1 .. 100 loop
         with locked as materialized (
-            select h.ctid as place from spanmq.held h
+            select h.ctid as place from spanmq_core.held h
             where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0 and h.vt < until order by h.lo for no key update)
-        update spanmq.held h set vt = until from locked k where h.ctid = k.place and h.vt < until;
-        select coalesce(sum(spanmq.count_left(h)), 0), coalesce(bool_and(h.vt >= until), true) into held, is_done
-            from spanmq.held h where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0;
+        update spanmq_core.held h set vt = until from locked k where h.ctid = k.place and h.vt < until;
+        select coalesce(sum(spanmq_core.count_left(h)), 0), coalesce(bool_and(h.vt >= until), true) into held, is_done
+            from spanmq_core.held h where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0;
         exit when is_done;
     end loop;
     return held;
 end $$;
 
 -- Gives these messages of a lease a time of their own, and returns them as runs; they stay in the lease.
-create or replace function spanmq.hold_messages(this_queue int, lease bigint, msg_ids bigint[], until timestamptz) returns spanmq.run[]
+create or replace function spanmq_core.hold_messages(this_queue int, lease bigint, msg_ids bigint[], until timestamptz) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    runs spanmq.run[] := spanmq.take_out(this_queue, msg_ids, lease);
+    runs spanmq_core.run[] := spanmq_core.take_out(this_queue, msg_ids, lease);
 begin
-    insert into spanmq.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
         select this_queue, r.lo, r.n, lease, r.attempts, greatest(until, clock_timestamp()), r.last_read_at, r.priority, r.group_hash, r.group_key
         from unnest(runs) r;
     return runs;
@@ -34,30 +34,30 @@ end $$;
 
 -- Takes those messages of an ordered group out of their leases that come after `after_id`, and gives them back as if they had not
 -- been delivered: an earlier one goes back, so none of them may be handled before it.
-create or replace function spanmq.release_followers(this_queue int, key text, after_id bigint) returns void
+create or replace function spanmq_core.release_followers(this_queue int, key text, after_id bigint) returns void
 language plpgsql as $$
 declare
-    due_from timestamptz := (spanmq.bound_of(this_queue)).due_from;
+    due_from timestamptz := (spanmq_core.bound_of(this_queue)).due_from;
     candidate record;
     behind int8multirange := int8multirange(int8range(after_id + 1, null));
-    took spanmq.run[];
-    runs spanmq.run[] := '{}';
+    took spanmq_core.run[];
+    runs spanmq_core.run[] := '{}';
     is_overtaken boolean;
 begin
     -- Again where a run was another's by the time that its lock was had: its messages may be in other rows of the lease.
     for round in 1 .. 100 loop
         is_overtaken := false;
         for candidate in
-            select h.lo, h.lease_id from spanmq.held h
+            select h.lo, h.lease_id from spanmq_core.held h
             where key is not null and h.queue_id + 0 = this_queue and h.group_hash = hashtextextended(key, 0) and h.group_hash is not null
               and h.vt >= due_from and h.group_key = key and h.lease_id > 0 and h.lo + h.n > after_id + 1
             union all
-            select h.lo, h.lease_id from spanmq.held h
+            select h.lo, h.lease_id from spanmq_core.held h
             where key is null and h.queue_id + 0 = this_queue and h.vt >= due_from and h.group_hash is null and h.lease_id > 0
               and h.lo + h.n > after_id + 1
             order by 1
         loop
-            took := spanmq.take_from_held(this_queue, candidate.lo, behind, candidate.lease_id);
+            took := spanmq_core.take_from_held(this_queue, candidate.lo, behind, candidate.lease_id);
             is_overtaken := is_overtaken or took is null;
             if took is not null then
                 runs := runs || took;
@@ -65,35 +65,35 @@ begin
         end loop;
         exit when not is_overtaken;
     end loop;
-    perform spanmq.give_back(this_queue, array(select spanmq.undelivered(r) from unnest(runs) r));
+    perform spanmq_core.give_back(this_queue, array(select spanmq_core.undelivered(r) from unnest(runs) r));
 end $$;
 
 -- Whether a message is visible that these, which were taken out, may have held up: of one of their groups, or with `any_` whichever.
-create or replace function spanmq.has_behind(this_queue int, runs spanmq.run[], any_ boolean) returns boolean
+create or replace function spanmq_core.has_behind(this_queue int, runs spanmq_core.run[], any_ boolean) returns boolean
 language plpgsql as $$
 declare
     at_ timestamptz := clock_timestamp();
-    bound spanmq.bound := spanmq.bound_of(this_queue);
+    bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
     candidate record;
     is_ordered boolean;
 begin
     if any_ or exists (select from unnest(runs) r where r.group_hash is null) then
-        return exists (select from spanmq.fresh f where f.queue_id = this_queue and f.lo >= bound.fresh_from order by f.queue_id, f.lo limit 1)
-            or exists (select from spanmq.held h where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_);
+        return exists (select from spanmq_core.fresh f where f.queue_id = this_queue and f.lo >= bound.fresh_from order by f.queue_id, f.lo limit 1)
+            or exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_);
     end if;
-    is_ordered := (spanmq.policy_of(this_queue)).ordered;
+    is_ordered := (spanmq_core.policy_of(this_queue)).ordered;
     for candidate in
         select r.group_hash as hash, max(coalesce(upper(r.ids) - 1, r.lo + r.n - 1)) as last_id from unnest(runs) r group by r.group_hash
     loop
         -- Whoever acks a run as it goes frees the group with the last message. Only what is leased behind these counts: of two
         -- settlements of one run, neither of which sees the other, that of its end speaks.
         continue when is_ordered and exists (
-            select from spanmq.held h
+            select from spanmq_core.held h
             where h.queue_id + 0 = this_queue and h.group_hash = candidate.hash and h.group_hash is not null and h.vt > at_
-              and h.lease_id <> 0 and h.lo + h.n - 1 > candidate.last_id and spanmq.count_left(h) > 0);
-        if exists (select from spanmq.fresh f
+              and h.lease_id <> 0 and h.lo + h.n - 1 > candidate.last_id and spanmq_core.count_left(h) > 0);
+        if exists (select from spanmq_core.fresh f
                    where f.queue_id + 0 = this_queue and f.group_hash = candidate.hash and f.group_hash is not null and f.lo >= bound.fresh_from)
-           or exists (select from spanmq.held h
+           or exists (select from spanmq_core.held h
                       where h.queue_id + 0 = this_queue and h.group_hash = candidate.hash and h.group_hash is not null
                         and h.vt >= bound.due_from and h.vt <= at_ and h.lease_id = 0) then
             return true;
@@ -103,45 +103,45 @@ begin
 end $$;
 
 -- The run that holds a message (of a fresh one vt is null); no row if it is in none.
-create or replace function spanmq.find_run(this_queue int, id bigint) returns setof spanmq.run
+create or replace function spanmq_core.find_run(this_queue int, id bigint) returns setof spanmq_core.run
 language plpgsql stable rows 1 as $$
 begin
     return query
-        select r.* from spanmq.fresh f cross join lateral spanmq.run_of(f) r
+        select r.* from spanmq_core.fresh f cross join lateral spanmq_core.run_of(f) r
         where f.queue_id = this_queue and f.lo = (
-                select o.lo from spanmq.fresh o
+                select o.lo from spanmq_core.fresh o
                 where o.queue_id = this_queue and o.lo <= id and o.lo >= id / 256 * 256 order by o.queue_id desc, o.lo desc limit 1)
           and f.lo + f.n > id
         union all
-        select r.* from spanmq.held h cross join lateral spanmq.run_of(h) r
+        select r.* from spanmq_core.held h cross join lateral spanmq_core.run_of(h) r
         where h.queue_id = this_queue and h.lo = (
-                select o.lo from spanmq.held o
+                select o.lo from spanmq_core.held o
                 where o.queue_id = this_queue and o.lo <= id and o.lo >= id / 256 * 256 order by o.queue_id desc, o.lo desc limit 1)
           and h.lo + h.n > id
-          and (h.n = 1 or h.lease_id = 0 or not exists (select from spanmq.done d where d.queue_id = this_queue and d.msg_id = id));
+          and (h.n = 1 or h.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = this_queue and d.msg_id = id));
 end $$;
 
 -- When the first held message after at_ becomes visible; null: none is hidden.
-create or replace function spanmq.next_due(this_queue int, at_ timestamptz) returns timestamptz
+create or replace function spanmq_core.next_due(this_queue int, at_ timestamptz) returns timestamptz
 language plpgsql stable as $$
 begin
-    return (select h.vt from spanmq.held h where h.queue_id + 0 = this_queue and h.vt > at_ order by h.queue_id + 0, h.vt limit 1);
+    return (select h.vt from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt > at_ order by h.queue_id + 0, h.vt limit 1);
 end $$;
 
 -- Gives what leases that ran out, of which these runs were taken, still hold of the same groups to leases that nobody knows. Else a worker whose
 -- lease ran out could yet settle what stands behind a message that another has in work. Leaves alone what others hold at this instant.
-create or replace function spanmq.disown(this_queue int, runs spanmq.run[], at_ timestamptz) returns void
+create or replace function spanmq_core.disown(this_queue int, runs spanmq_core.run[], at_ timestamptz) returns void
 language plpgsql as $$
 declare
     late record;
 begin
     for late in
-        select l.*, spanmq.new_lease(at_) as new_lease
-        from (select distinct r.group_hash, r.lease_id from unnest(runs) r where r.lease_id > 0 and r.lease_id <> spanmq.suspects()) l
+        select l.*, spanmq_core.new_lease(at_) as new_lease
+        from (select distinct r.group_hash, r.lease_id from unnest(runs) r where r.lease_id > 0 and r.lease_id <> spanmq_core.suspects()) l
     loop
-        update spanmq.held h set lease_id = late.new_lease
+        update spanmq_core.held h set lease_id = late.new_lease
             where h.ctid = any (array(
-                select k.ctid from spanmq.held k
+                select k.ctid from spanmq_core.held k
                 where k.queue_id + 0 = this_queue and k.lease_id = late.lease_id and k.lease_id <> 0 and k.vt <= at_
                   and k.group_hash is not distinct from late.group_hash
                 order by k.lo for update skip locked));
@@ -149,69 +149,69 @@ begin
 end $$;
 
 -- Up to 100 leased runs that ran out with at least so many attempts. Only looks.
-create or replace function spanmq.late_runs(this_queue int, at_ timestamptz, least_attempts int) returns spanmq.run[]
+create or replace function spanmq_core.late_runs(this_queue int, at_ timestamptz, least_attempts int) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    due_from timestamptz := (spanmq.bound_of(this_queue)).due_from;
+    due_from timestamptz := (spanmq_core.bound_of(this_queue)).due_from;
 begin
     return array(
-        select spanmq.run_of(h) from spanmq.held h
+        select spanmq_core.run_of(h) from spanmq_core.held h
         where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ and h.lease_id > 0 and h.attempts >= least_attempts
         order by h.queue_id + 0, h.vt limit 100);
 end $$;
 
 -- Takes messages out of leases that ran out, skipping what others hold at this instant.
-create or replace function spanmq.take_late(this_queue int, at_ timestamptz, wanted int8multirange) returns spanmq.run[]
+create or replace function spanmq_core.take_late(this_queue int, at_ timestamptz, wanted int8multirange) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    due_from timestamptz := (spanmq.bound_of(this_queue)).due_from;
+    due_from timestamptz := (spanmq_core.bound_of(this_queue)).due_from;
     candidate record;
-    runs spanmq.run[] := '{}';
+    runs spanmq_core.run[] := '{}';
 begin
     for candidate in
-        select h.lo, h.lease_id from spanmq.held h
+        select h.lo, h.lease_id from spanmq_core.held h
         where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ and h.lease_id > 0 and wanted && int8range(h.lo, h.lo + h.n)
         order by h.lo limit 100
     loop
-        runs := runs || coalesce(spanmq.take_from_held(this_queue, candidate.lo, wanted, candidate.lease_id, at_), '{}');
+        runs := runs || coalesce(spanmq_core.take_from_held(this_queue, candidate.lo, wanted, candidate.lease_id, at_), '{}');
     end loop;
     return runs;
 end $$;
 
 -- Of the next 1,000 held runs from an id on those of no lease that are visible after so many attempts; locks them, skipping what
 -- others hold at this instant. next_lo: where to go on, 0 after the last one.
-create or replace function spanmq.lock_spent(this_queue int, at_ timestamptz, least_attempts int, from_lo bigint)
-returns table (runs spanmq.run[], next_lo bigint)
+create or replace function spanmq_core.lock_spent(this_queue int, at_ timestamptz, least_attempts int, from_lo bigint)
+returns table (runs spanmq_core.run[], next_lo bigint)
 language plpgsql as $$
 begin
     return query
         with looked_at as materialized (
-            select h.lo, h.lease_id, h.attempts, h.vt from spanmq.held h
+            select h.lo, h.lease_id, h.attempts, h.vt from spanmq_core.held h
             where h.queue_id = this_queue and h.lo >= from_lo order by h.queue_id, h.lo limit 1000),
         locked as materialized (
             select k.this
             from (select l.lo from looked_at l where l.lease_id = 0 and l.attempts >= least_attempts and l.vt <= at_) l
             cross join lateral (
-                select h as this from spanmq.held h
+                select h as this from spanmq_core.held h
                 where h.queue_id = this_queue and h.lo = l.lo and h.lease_id = 0 and h.attempts >= least_attempts and h.vt <= at_
                 for update skip locked) k)
-        select array(select spanmq.run_of(l.this) from locked l), (select case when count(*) = 1000 then max(l.lo) + 1 else 0 end from looked_at l);
+        select array(select spanmq_core.run_of(l.this) from locked l), (select case when count(*) = 1000 then max(l.lo) + 1 else 0 end from looked_at l);
 end $$;
 
 -- Those of the messages that no lease holds and nobody else holds at this instant. Locks their runs.
-create or replace function spanmq.lock_free(this_queue int, msg_ids bigint[]) returns bigint[]
+create or replace function spanmq_core.lock_free(this_queue int, msg_ids bigint[]) returns bigint[]
 language plpgsql as $$
 declare
     asked int8multirange := (select coalesce(range_agg(int8range(id, id, '[]')), '{}') from unnest(msg_ids) id);
 begin
     return array(
-        with places as materialized (select * from spanmq.runs_with(this_queue, asked, 0) order by lo),
+        with places as materialized (select * from spanmq_core.runs_with(this_queue, asked, 0) order by lo),
         locked as materialized (
             select k.lo, k.n from places p cross join lateral (
-                select h.lo, h.n from spanmq.held h where not p.is_fresh and h.queue_id = this_queue and h.lo = p.lo and h.lease_id = 0
+                select h.lo, h.n from spanmq_core.held h where not p.is_fresh and h.queue_id = this_queue and h.lo = p.lo and h.lease_id = 0
                 for update skip locked) k
             union all
             select k.lo, k.n from places p cross join lateral (
-                select f.lo, f.n from spanmq.fresh f where p.is_fresh and f.queue_id = this_queue and f.lo = p.lo for update skip locked) k)
+                select f.lo, f.n from spanmq_core.fresh f where p.is_fresh and f.queue_id = this_queue and f.lo = p.lo for update skip locked) k)
         select id from locked l, unnest(msg_ids) id where id >= l.lo and id < l.lo + l.n);
 end $$;

@@ -3,13 +3,13 @@
 -- How each of these queues stands now (null: all into which the caller may look), in the order of their making. is_exact: it has at most
 -- `most` runs, and these were counted; else the counts are null: use the last sample (latest_statistics). Costs what
 -- `most` runs cost. Queues that are not there, or that one may not look into, are left out. Raises MQ002 for a bad number.
-create or replace function pgmq.glance(queues text[] default null, most integer default 200)
+create or replace function spanmq.glance(queues text[] default null, most integer default 200)
 returns table (queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint,
                breaker_open_until timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
     at_ timestamptz := clock_timestamp();
     found_counts record;
 begin
@@ -18,96 +18,96 @@ begin
             using errcode = 'MQ002', hint = 'Ask for fewer at a time.';
     end if;
     for this in
-        select * from spanmq.queue q
+        select * from spanmq_core.queue q
         where (queues is null or q.folded_name = any (select lower(n) from unnest(queues) n))
-          and has_table_privilege(spanmq.caller(), q.queue_view, 'select')
+          and has_table_privilege(spanmq_core.caller(), q.queue_view, 'select')
         order by q.queue_id
     loop
-        select * into found_counts from spanmq.glance_at(this.queue_id, at_, most);
+        select * into found_counts from spanmq_core.glance_at(this.queue_id, at_, most);
         queue := this.name;
-        is_paused := not this.has_plain_policy and (spanmq.policy_of(this.queue_id)).paused;
+        is_paused := not this.has_plain_policy and (spanmq_core.policy_of(this.queue_id)).paused;
         backlog := found_counts.backlog;
         visible := found_counts.visible;
         in_flight := found_counts.in_flight;
         delayed := found_counts.delayed;
         failed := found_counts.failed;
         is_exact := backlog is not null;
-        breaker_open_until := spanmq.breaker_open_until(this.queue_id);
+        breaker_open_until := spanmq_core.breaker_open_until(this.queue_id);
         return next;
     end loop;
 end $$;
 
 -- What receivers hold: the oldest leases of a queue, at most qty, and of its first 2,000 leased runs. A lease that ran out stands here
 -- until its messages are received again (is_expired). Raises 42P01 for an unknown queue, 42501 without the right to look into it.
-create or replace function pgmq.list_leases(queue text, qty integer default 100)
+create or replace function spanmq.list_leases(queue text, qty integer default 100)
 returns table (leased_at timestamptz, leased_until timestamptz, messages bigint, first_id bigint, last_id bigint, attempt integer, is_expired boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
 begin
-    perform spanmq.check_quantity(qty);
-    return query select * from spanmq.leases_of(this.queue_id, clock_timestamp(), qty);
+    perform spanmq_core.check_quantity(qty);
+    return query select * from spanmq_core.leases_of(this.queue_id, clock_timestamp(), qty);
 end $$;
 
 -- Groups of a queue, at most qty, those first that give nothing now. state: free; leased and retrying (one of its messages is in work, or
 -- waits for its backoff, until `until`); delayed (its first message is); dead letter (it waits until that is redriven or discarded).
 -- messages counts up to 200 runs of it: has_more. Reads the 2,000 held runs that become visible next, the 2,000 that became so first, and the
 -- first 2,000 fresh ones: a group with none among these is not shown. Raises as list_leases().
-create or replace function pgmq.list_groups(queue text, qty integer default 100)
+create or replace function spanmq.list_groups(queue text, qty integer default 100)
 returns table (group_key text, state text, until timestamptz, first_id bigint, messages bigint, has_more boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
 begin
-    perform spanmq.check_quantity(qty);
-    return query select * from spanmq.groups_of(this.queue_id, clock_timestamp(), qty);
+    perform spanmq_core.check_quantity(qty);
+    return query select * from spanmq_core.groups_of(this.queue_id, clock_timestamp(), qty);
 end $$;
 
 -- The segments of a queue's log, at most qty, the newest first; of a subscription those of the queue that it follows. state: ahead (no id
 -- of it is drawn), open, settled (nothing in it is needed, it will be truncated), truncated. rewritten: another table takes over.
 -- Raises as list_leases().
-create or replace function pgmq.list_segments(queue text, qty integer default 100)
+create or replace function spanmq.list_segments(queue text, qty integer default 100)
 returns table (segment text, first_id bigint, last_id bigint, state text, is_rewritten boolean, bytes bigint, created_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'select');
-    log_id int := coalesce((select p.log_id from spanmq.subscription p where p.queue_id = this.queue_id), this.queue_id);
-    drawn bigint := spanmq.drawn_from((select q.ids from spanmq.queue q where q.queue_id = log_id));
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
+    log_id int := coalesce((select p.log_id from spanmq_core.subscription p where p.queue_id = this.queue_id), this.queue_id);
+    drawn bigint := spanmq_core.drawn_from((select q.ids from spanmq_core.queue q where q.queue_id = log_id));
 begin
-    perform spanmq.check_quantity(qty);
+    perform spanmq_core.check_quantity(qty);
     return query
         select s.log_name, s.lo, s.hi,
                case when s.state = 'truncated' then 'truncated' when s.lo > drawn then 'ahead' when s.settled_at_xid is not null then 'settled' else 'open' end,
                s.copy_name is not null or s.old_name is not null,
                -- Whoever drops one in this moment leaves null.
-               (select sum(pg_total_relation_size(to_regclass(format('spanmq.%I', t.name))))::bigint
+               (select sum(pg_total_relation_size(to_regclass(format('spanmq_core.%I', t.name))))::bigint
                 from unnest(array[s.log_name, s.copy_name, s.old_name]) t (name) where t.name is not null),
                s.created_at
-        from spanmq.segment s where s.queue_id = log_id order by s.queue_id desc, s.lo desc limit qty;
+        from spanmq_core.segment s where s.queue_id = log_id order by s.queue_id desc, s.lo desc limit qty;
 end $$;
 
 -- The dead letters that a message became, the first one first: it dies again if it was redriven. Bodies and headers of more than
 -- body_bytes_max bytes are left out (see cut()). Raises as list_leases().
-create or replace function pgmq.dead_letters_of(queue text, msg_id bigint, body_bytes_max integer default null) returns setof pgmq.dead_letter
+create or replace function spanmq.dead_letters_of(queue text, msg_id bigint, body_bytes_max integer default null) returns setof spanmq.dead_letter
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
 begin
     if dead_letters_of.msg_id is null then
         raise exception 'msg_id cannot be NULL'
             using errcode = 'MQ002', hint = 'Give the id of a message.';
     end if;
-    perform spanmq.check_body_bytes(body_bytes_max);
+    perform spanmq_core.check_body_bytes(body_bytes_max);
     -- Those that were put back and those that wait have an index each, and no index has both.
     return query
-        select (spanmq.as_dead_letter(d, this.name, body_bytes_max)).*
-        from (select w.* from spanmq.dead_letter w where w.queue_id = this.queue_id and w.msg_id = dead_letters_of.msg_id and w.redriven_at is null
+        select (spanmq_core.as_dead_letter(d, this.name, body_bytes_max)).*
+        from (select w.* from spanmq_core.dead_letter w where w.queue_id = this.queue_id and w.msg_id = dead_letters_of.msg_id and w.redriven_at is null
               union all
-              select r.* from spanmq.dead_letter r where r.queue_id = this.queue_id and r.msg_id = dead_letters_of.msg_id and r.redriven_at is not null
+              select r.* from spanmq_core.dead_letter r where r.queue_id = this.queue_id and r.msg_id = dead_letters_of.msg_id and r.redriven_at is not null
               union all
-              select l.* from spanmq.dead_runs_of(this.queue_id, dead_letters_of.msg_id) r cross join lateral spanmq.letters_of(r) l
+              select l.* from spanmq_core.dead_runs_of(this.queue_id, dead_letters_of.msg_id) r cross join lateral spanmq_core.letters_of(r) l
               where l.msg_id = dead_letters_of.msg_id) d
         order by d.dead_letter_id;
 end $$;
@@ -116,7 +116,7 @@ end $$;
 -- complete. Oldest first; a step in which nothing happened has nulls. Counts and levels of a sample are spread evenly over the time that it
 -- covers; oldest_ready_seconds is the worst of them. queues null: all into which the caller may look; those that he may not, or that
 -- are not there, are left out. Costs what the samples in that time cost. Raises MQ002 for what is no such number.
-create or replace function pgmq.sum_statistics(queues text[] default null, seconds double precision default 3600, step double precision default 60)
+create or replace function spanmq.sum_statistics(queues text[] default null, seconds double precision default 3600, step double precision default 60)
 returns table (began_at timestamptz, sent double precision, received double precision, settled double precision, failed double precision,
                dead double precision, backlog double precision, visible double precision, in_flight double precision, oldest_ready_seconds double precision)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -137,13 +137,13 @@ begin
     return query
         with samples as (
             select s.*, extract(epoch from s.sampled_at)::double precision - s.seconds as from_, extract(epoch from s.sampled_at)::double precision as to_
-            from spanmq.queue q
+            from spanmq_core.queue q
             cross join lateral (
-                select * from spanmq.statistics t
+                select * from spanmq_core.statistics t
                 where t.queue_id = q.queue_id and t.sampled_at > to_timestamp(first_step * step_)
                 offset 0) s
             where s.seconds > 0 and (queues is null or q.folded_name = any (select lower(n) from unnest(queues) n))
-              and has_table_privilege(spanmq.caller(), q.queue_view, 'select')),
+              and has_table_privilege(spanmq_core.caller(), q.queue_view, 'select')),
         -- A sample is a minute, and touches a step or two: these are a row each; only of a longer one rows are generated, at six times the price.
         placed as (
             select floor(s.from_ / step_)::bigint as first_, floor(s.to_ / step_)::bigint as last_, s.* from samples s),

@@ -8,44 +8,44 @@
 
 -- Frees the lanes that nobody can know any more, and gives free ones to queues in use, of which the arrays say how many ids they have
 -- drawn. Never waits over the lock_timeout of maintain().
-create or replace function spanmq.tend_lanes(queue_ids int[], positions bigint[]) returns void
+create or replace function spanmq_core.tend_lanes(queue_ids int[], positions bigint[]) returns void
 language plpgsql as $$
 declare
-    this spanmq.lane;
+    this spanmq_core.lane;
     this_queue int;
 begin
     -- Everybody whose snapshot began before this statement may know it: from here on, nobody new. (A number from the future comes from
     -- another server, by dump and restore.)
-    update spanmq.lane l set free_from_xid = pg_snapshot_xmax(pg_current_snapshot())
+    update spanmq_core.lane l set free_from_xid = pg_snapshot_xmax(pg_current_snapshot())
         where (l.free_from_xid is null or l.free_from_xid > pg_snapshot_xmax(pg_current_snapshot()))
-          and not exists (select from spanmq.queue q where q.lane = l.lane);
+          and not exists (select from spanmq_core.queue q where q.lane = l.lane);
     for this in
-        select * from spanmq.lane l where l.free_from_xid is not null and pg_has_role(current_user, 'pg_read_all_stats', 'usage')
+        select * from spanmq_core.lane l where l.free_from_xid is not null and pg_has_role(current_user, 'pg_read_all_stats', 'usage')
     loop
-        exit when this.free_from_xid > spanmq.horizon();
-        perform spanmq.free_lane(this.lane);
+        exit when this.free_from_xid > spanmq_core.horizon();
+        perform spanmq_core.free_lane(this.lane);
     end loop;
     for this_queue in
         select q.queue_id
         from unnest(queue_ids, positions) d (queue_id, drawn)
-        cross join lateral (select * from spanmq.queue q where q.queue_id = d.queue_id) q
+        cross join lateral (select * from spanmq_core.queue q where q.queue_id = d.queue_id) q
         -- Most queues of a test or of an idle tenant never come so far, and lanes are few.
         where q.lane is null and d.drawn >= 1000 and d.drawn between q.log_lo and q.log_hi
           -- Of small segments a lane would be made and dropped each moment.
           and q.log_hi - q.log_lo >= 16383
     loop
-        exit when not spanmq.open_lane(this_queue);
+        exit when not spanmq_core.open_lane(this_queue);
     end loop;
 end $$;
 
 -- Drops a lane. False: somebody holds it.
-create or replace function spanmq.free_lane(this_lane int) returns boolean
+create or replace function spanmq_core.free_lane(this_lane int) returns boolean
 language plpgsql as $$
 begin
-    perform from spanmq.lane l where l.lane = this_lane for update skip locked;
+    perform from spanmq_core.lane l where l.lane = this_lane for update skip locked;
     if found then
-        execute format('drop view if exists spanmq.lane_%s', this_lane);
-        delete from spanmq.lane l where l.lane = this_lane;
+        execute format('drop view if exists spanmq_core.lane_%s', this_lane);
+        delete from spanmq_core.lane l where l.lane = this_lane;
     end if;
     return found;
 exception when lock_not_available then
@@ -53,21 +53,21 @@ exception when lock_not_available then
 end $$;
 
 -- Gives a queue a lane, unless somebody is at its row. False: there is none left.
-create or replace function spanmq.open_lane(this_queue int) returns boolean
+create or replace function spanmq_core.open_lane(this_queue int) returns boolean
 language plpgsql as $$
 declare
-    free_lane int := (select min(n) from generate_series(1, spanmq.count_lanes()) n where n not in (select l.lane from spanmq.lane l));
+    free_lane int := (select min(n) from generate_series(1, spanmq_core.count_lanes()) n where n not in (select l.lane from spanmq_core.lane l));
     log text;
 begin
     if free_lane is null then
         return false;
     end if;
     -- Its log can't go while we hold the row: drop_queue() wants it too, and maintain(), which retires segments, is us.
-    select q.log_name into log from spanmq.queue q where q.queue_id = this_queue and q.lane is null for no key update skip locked;
+    select q.log_name into log from spanmq_core.queue q where q.queue_id = this_queue and q.lane is null for no key update skip locked;
     if found then
-        execute format('create view spanmq.lane_%s as select msg_id, enqueued_at, message, headers from spanmq.%I', free_lane, log);
-        insert into spanmq.lane (lane, log_name) values (free_lane, log);
-        update spanmq.queue q set lane = free_lane where q.queue_id = this_queue;
+        execute format('create view spanmq_core.lane_%s as select msg_id, enqueued_at, message, headers from spanmq_core.%I', free_lane, log);
+        insert into spanmq_core.lane (lane, log_name) values (free_lane, log);
+        update spanmq_core.queue q set lane = free_lane where q.queue_id = this_queue;
     end if;
     return true;
 exception when lock_not_available then
@@ -76,25 +76,25 @@ end $$;
 
 -- Drops the lanes of a queue, which is about to be dropped; holds its row to the end of the transaction, so that it gets no new one. The
 -- rows stay until nobody can know the lanes any more: who does and uses one finds no view, as it would find no log.
-create or replace function spanmq.close_lanes(this_queue int) returns void
+create or replace function spanmq_core.close_lanes(this_queue int) returns void
 language plpgsql as $$
 declare
     this_lane int;
 begin
-    perform from spanmq.queue q where q.queue_id = this_queue for update;
+    perform from spanmq_core.queue q where q.queue_id = this_queue for update;
     for this_lane in
-        select l.lane from spanmq.lane l
-        where l.log_name in (select name from spanmq.segment s, unnest(array[s.log_name, s.old_name]) name where s.queue_id = this_queue)
+        select l.lane from spanmq_core.lane l
+        where l.log_name in (select name from spanmq_core.segment s, unnest(array[s.log_name, s.old_name]) name where s.queue_id = this_queue)
         order by l.lane for update
     loop
-        execute format('drop view if exists spanmq.lane_%s', this_lane);
-        update spanmq.lane l set free_from_xid = null where l.lane = this_lane;
+        execute format('drop view if exists spanmq_core.lane_%s', this_lane);
+        update spanmq_core.lane l set free_from_xid = null where l.lane = this_lane;
     end loop;
 end $$;
 
 -- Whether a lane shows this log, which can't be dropped then.
-create or replace function spanmq.has_lane(log text) returns boolean
+create or replace function spanmq_core.has_lane(log text) returns boolean
 language plpgsql as $$
 begin
-    return exists (select from spanmq.lane l where l.log_name = log);
+    return exists (select from spanmq_core.lane l where l.log_name = log);
 end $$;

@@ -4,24 +4,24 @@
 --   dead_letters            dead letters that wait now
 --   sampled_at              when maintain() looked last; null: never. Counts are of the duration_seconds before it, and nought when that
 --                           was long ago and the queue was empty: an idle queue is not sampled
-create or replace function pgmq.latest_statistics()
+create or replace function spanmq.latest_statistics()
 returns table (queue text, is_paused boolean, sent_total bigint, dead_letters bigint, sampled_at timestamptz, duration_seconds double precision,
                sent bigint, received bigint, settled bigint, failed bigint, dead bigint, backlog bigint, visible bigint, in_flight bigint,
                oldest_ready_seconds double precision, breaker_open_until timestamptz)
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select q.name,
-           exists (select from spanmq.policy p where p.queue_id = q.queue_id and p.paused),
-           spanmq.drawn_from(q.ids),
-           (select coalesce(sum(c.n), 0)::bigint from spanmq.dead_letter_count c where c.queue_id = q.queue_id),
+           exists (select from spanmq_core.policy p where p.queue_id = q.queue_id and p.paused),
+           spanmq_core.drawn_from(q.ids),
+           (select coalesce(sum(c.n), 0)::bigint from spanmq_core.dead_letter_count c where c.queue_id = q.queue_id),
            s.sampled_at, s.seconds,
            case when r.is_recent then s.sent else 0 end, case when r.is_recent then s.received else 0 end,
            case when r.is_recent then s.settled else 0 end, case when r.is_recent then s.failed else 0 end,
            case when r.is_recent then s.dead else 0 end,
            coalesce(s.backlog, 0), coalesce(s.visible, 0), coalesce(s.in_flight, 0), s.oldest_ready_seconds,
-           spanmq.breaker_open_until(q.queue_id)
-    from spanmq.queue q
-    left join lateral (select * from spanmq.statistics t where t.queue_id = q.queue_id order by t.sampled_at desc limit 1) s on true
+           spanmq_core.breaker_open_until(q.queue_id)
+    from spanmq_core.queue q
+    left join lateral (select * from spanmq_core.statistics t where t.queue_id = q.queue_id order by t.sampled_at desc limit 1) s on true
     cross join lateral (select coalesce(s.backlog > 0 or s.sampled_at > clock_timestamp() - interval '3 minutes', false) as is_recent) r
-    where has_table_privilege(spanmq.caller(), q.queue_view, 'select')
+    where has_table_privilege(spanmq_core.caller(), q.queue_view, 'select')
     order by q.queue_id
 $$;

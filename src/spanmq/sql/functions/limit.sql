@@ -6,20 +6,20 @@
 -- Far from the limit up to 16 transactions claim side by side, once each, for at most a 64th of the limit, so all of them for a quarter; as
 -- long as they see no more than half of it. (When the last of them looked, there was half; what was under way then was a quarter; what
 -- is under way now is the other.) Else claims go one at a time. One that has waited for 50 ms, for that or for one of the 16, gives 0.
-create or replace function spanmq.room_in_flight(this spanmq.queue, quantity int, max_in_flight int, at_ timestamptz) returns int
+create or replace function spanmq_core.room_in_flight(this spanmq_core.queue, quantity int, max_in_flight int, at_ timestamptz) returns int
 language plpgsql as $$
 declare
-    key bigint := spanmq.lock_key('in flight', this.queue_id);
+    key bigint := spanmq_core.lock_key('in flight', this.queue_id);
     kept text := current_setting('lock_timeout');
     -- Of this transaction: the place that it has from a claim that found nothing, or that it took something. Nobody else sees what.
     before text := coalesce(current_setting('spanmq.place_' || this.queue_id, true), '');
     place int;
 begin
-    if not spanmq.sees_now() then
+    if not spanmq_core.sees_now() then
         raise exception 'a queue with max_in_flight needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
             using errcode = 'MQ003', hint = 'An older snapshot does not show what others have taken since.';
     end if;
-    if quantity <= max_in_flight / 64 and before <> 'used' and spanmq.count_in_flight(this.queue_id, at_) <= max_in_flight / 2
+    if quantity <= max_in_flight / 64 and before <> 'used' and spanmq_core.count_in_flight(this.queue_id, at_) <= max_in_flight / 2
        and pg_try_advisory_xact_lock_shared(key) then
         -- Who polls keeps to one place: else it soon had them all.
         place := coalesce(nullif(before, '')::int, floor(random() * 16)::int);
@@ -37,11 +37,11 @@ begin
         return 0;
     end;
     if place is null then
-        return least(quantity, max_in_flight - spanmq.count_in_flight(this.queue_id, at_));
+        return least(quantity, max_in_flight - spanmq_core.count_in_flight(this.queue_id, at_));
     end if;
     perform set_config('spanmq.place_' || this.queue_id, place::text, true);
     -- Again, in a new statement under the lock.
-    return case when spanmq.count_in_flight(this.queue_id, at_) <= max_in_flight / 2 then quantity else 0 end;
+    return case when spanmq_core.count_in_flight(this.queue_id, at_) <= max_in_flight / 2 then quantity else 0 end;
 end $$;
 
 -- A rate limit is a bucket that fills at `rate` tokens a second up to `burst`; a message takes one. It is kept as one number,
@@ -49,12 +49,12 @@ end $$;
 -- lasts, so a receiver never waits for the transaction of another. What a rolled back claim took is lost.
 
 -- Takes up to `quantity` tokens and returns how many; negative: gives them back. At most burst + rate * seconds in any time.
-create or replace function spanmq.take_tokens(this_queue int, quantity int, rate double precision, burst double precision) returns int
+create or replace function spanmq_core.take_tokens(this_queue int, quantity int, rate double precision, burst double precision) returns int
 language plpgsql as $$
 declare
-    bucket regclass := to_regclass('spanmq.rate_' || this_queue);
-    token bigint := spanmq.token_ns(rate);
-    room bigint := spanmq.bucket_ns(rate, burst);
+    bucket regclass := to_regclass('spanmq_core.rate_' || this_queue);
+    token bigint := spanmq_core.token_ns(rate);
+    room bigint := spanmq_core.bucket_ns(rate, burst);
     at_ns bigint;
     full_ns bigint;
     n int;
@@ -64,7 +64,7 @@ begin
     end if;
     begin
         -- The lock goes with the rollback of this block, the sequence keeps what it was set to. No claim waits while it holds it.
-        perform pg_advisory_xact_lock(spanmq.lock_key('rate', this_queue));
+        perform pg_advisory_xact_lock(spanmq_core.lock_key('rate', this_queue));
         at_ns := extract(epoch from clock_timestamp() - '2020-01-01 00:00:00+00') * 1e9;
         full_ns := coalesce(pg_sequence_last_value(bucket), 0);
         -- A time too far ahead comes from a clock that was set back, or from a slower rate.
@@ -80,38 +80,38 @@ begin
 end $$;
 
 -- Seconds until take_tokens() would give a token; null: it would now, or there is no limit.
-create or replace function spanmq.until_token(this_queue int, rate double precision, burst double precision) returns double precision
+create or replace function spanmq_core.until_token(this_queue int, rate double precision, burst double precision) returns double precision
 language plpgsql as $$
 declare
     token bigint;
     room bigint;
     missing bigint;
 begin
-    if rate is null or to_regclass('spanmq.rate_' || this_queue) is null then
+    if rate is null or to_regclass('spanmq_core.rate_' || this_queue) is null then
         return null;
     end if;
-    token := spanmq.token_ns(rate);
-    room := spanmq.bucket_ns(rate, burst);
-    missing := coalesce(pg_sequence_last_value(to_regclass('spanmq.rate_' || this_queue)), 0)
+    token := spanmq_core.token_ns(rate);
+    room := spanmq_core.bucket_ns(rate, burst);
+    missing := coalesce(pg_sequence_last_value(to_regclass('spanmq_core.rate_' || this_queue)), 0)
                - (extract(epoch from clock_timestamp() - '2020-01-01 00:00:00+00') * 1e9)::bigint - room + token;
     -- A time too far ahead: see take_tokens().
     return case when missing > 0 then least(missing, token) / 1e9 end;
 end $$;
 
 -- What a token is worth, and what the bucket holds, in nanoseconds. Within what a sequence holds, whatever the policy: centuries.
-create or replace function spanmq.token_ns(rate double precision) returns bigint
+create or replace function spanmq_core.token_ns(rate double precision) returns bigint
 language sql immutable as $$ select least(ceil(1e9 / rate), 1e18)::bigint $$;
 
-create or replace function spanmq.bucket_ns(rate double precision, burst double precision) returns bigint
-language sql immutable as $$ select least(coalesce(burst, greatest(rate, 1)) * spanmq.token_ns(rate), 4e18)::bigint $$;
+create or replace function spanmq_core.bucket_ns(rate double precision, burst double precision) returns bigint
+language sql immutable as $$ select least(coalesce(burst, greatest(rate, 1)) * spanmq_core.token_ns(rate), 4e18)::bigint $$;
 
 -- Makes or drops the bucket of a queue, as its policy says.
-create or replace function spanmq.set_bucket(this_queue int, is_wanted boolean) returns void
+create or replace function spanmq_core.set_bucket(this_queue int, is_wanted boolean) returns void
 language plpgsql as $$
 begin
-    if is_wanted and to_regclass('spanmq.rate_' || this_queue) is null then
-        execute format('create sequence spanmq.rate_%s minvalue 0', this_queue);
-    elsif not is_wanted and to_regclass('spanmq.rate_' || this_queue) is not null then
-        execute format('drop sequence spanmq.rate_%s', this_queue);
+    if is_wanted and to_regclass('spanmq_core.rate_' || this_queue) is null then
+        execute format('create sequence spanmq_core.rate_%s minvalue 0', this_queue);
+    elsif not is_wanted and to_regclass('spanmq_core.rate_' || this_queue) is not null then
+        execute format('drop sequence spanmq_core.rate_%s', this_queue);
     end if;
 end $$;

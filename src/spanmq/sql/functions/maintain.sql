@@ -6,14 +6,14 @@
 -- written yet, is waited for; and one that has written holds a lock on the table until it commits.
 
 -- A transaction id in full, from its 32 bits and one that is near. (age() counts from where the transaction looked first.)
-create or replace function spanmq.full_id(id xid, near bigint) returns bigint
+create or replace function spanmq_core.full_id(id xid, near bigint) returns bigint
 language sql immutable as $$
     select near + 2147483648 - ((near + 2147483648 - id::text::bigint) & 4294967295)
 $$;
 
 -- The oldest transaction id that a snapshot anywhere may still see as running: below it everything is seen by everybody.
 -- Raises 42501 where the sessions of others can't be looked at.
-create or replace function spanmq.horizon() returns xid8
+create or replace function spanmq_core.horizon() returns xid8
 language plpgsql volatile as $$
 declare
     current_id bigint := pg_current_xact_id()::text::bigint;
@@ -28,16 +28,16 @@ begin
     perform pg_stat_clear_snapshot();
     select least(
         oldest,
-        (select min(spanmq.full_id(a.backend_xmin, current_id)) from pg_stat_activity a where a.pid <> pg_backend_pid() and a.backend_xmin is not null),
-        (select min(spanmq.full_id(p.transaction, current_id)) from pg_prepared_xacts p),
-        (select min(spanmq.full_id(r.xmin, current_id)) from pg_replication_slots r where r.xmin is not null),
-        (select min(spanmq.full_id(r.backend_xmin, current_id)) from pg_stat_replication r where r.backend_xmin is not null))
+        (select min(spanmq_core.full_id(a.backend_xmin, current_id)) from pg_stat_activity a where a.pid <> pg_backend_pid() and a.backend_xmin is not null),
+        (select min(spanmq_core.full_id(p.transaction, current_id)) from pg_prepared_xacts p),
+        (select min(spanmq_core.full_id(r.xmin, current_id)) from pg_replication_slots r where r.xmin is not null),
+        (select min(spanmq_core.full_id(r.backend_xmin, current_id)) from pg_stat_replication r where r.backend_xmin is not null))
         into oldest;
     return greatest(oldest, 3)::text::xid8;
 end $$;
 
 -- The oldest transaction of this database that may still write, prepared ones too: who has drawn ids has a number.
-create or replace function spanmq.oldest_writer() returns xid8
+create or replace function spanmq_core.oldest_writer() returns xid8
 language plpgsql volatile as $$
 declare
     current_id bigint := pg_current_xact_id()::text::bigint;
@@ -45,31 +45,31 @@ declare
 begin
     perform pg_stat_clear_snapshot();
     -- In this order, a statement each: who prepares is a prepared transaction first, and then none of a session any more.
-    oldest := (select min(spanmq.full_id(a.backend_xid, current_id)) from pg_stat_activity a where a.datname = current_database());
-    return least(current_id, oldest, (select min(spanmq.full_id(p.transaction, current_id)) from pg_prepared_xacts p
+    oldest := (select min(spanmq_core.full_id(a.backend_xid, current_id)) from pg_stat_activity a where a.datname = current_database());
+    return least(current_id, oldest, (select min(spanmq_core.full_id(p.transaction, current_id)) from pg_prepared_xacts p
                                       where p.database = current_database()))::text::xid8;
 end $$;
 
-create or replace function spanmq.is_needed_by(this spanmq.queue, first_id bigint, last_id bigint) returns boolean
+create or replace function spanmq_core.is_needed_by(this spanmq_core.queue, first_id bigint, last_id bigint) returns boolean
 language plpgsql as $$
 begin
     -- In this order, a statement each: see is_reserved().
-    if spanmq.is_reserved(this.queue_id, first_id, last_id) then
+    if spanmq_core.is_reserved(this.queue_id, first_id, last_id) then
         return true;
-    elsif spanmq.has_run(this.queue_id, first_id, last_id) then
+    elsif spanmq_core.has_run(this.queue_id, first_id, last_id) then
         return true;
     end if;
-    return spanmq.is_kept(this.queue_id, first_id, last_id);
+    return spanmq_core.is_kept(this.queue_id, first_id, last_id);
 end $$;
 
 -- Whether a segment is needed by its queue, or by one of its subscriptions.
-create or replace function spanmq.is_needed(this spanmq.queue, first_id bigint, last_id bigint) returns boolean
+create or replace function spanmq_core.is_needed(this spanmq_core.queue, first_id bigint, last_id bigint) returns boolean
 language plpgsql as $$
 declare
-    reader spanmq.queue;
+    reader spanmq_core.queue;
 begin
-    for reader in select q.* from spanmq.queues_of(this.queue_id) o join spanmq.queue q on q.queue_id = o.queue_id loop
-        if spanmq.is_needed_by(reader, first_id, last_id) then
+    for reader in select q.* from spanmq_core.queues_of(this.queue_id) o join spanmq_core.queue q on q.queue_id = o.queue_id loop
+        if spanmq_core.is_needed_by(reader, first_id, last_id) then
             return true;
         end if;
     end loop;
@@ -77,10 +77,10 @@ begin
 end $$;
 
 -- Locks a table of the log for this transaction, or gives up after the lock_timeout of maintain().
-create or replace function spanmq.lock_log(log_name text, mode text) returns boolean
+create or replace function spanmq_core.lock_log(log_name text, mode text) returns boolean
 language plpgsql as $$
 begin
-    execute format('lock table spanmq.%I in %s mode', log_name, mode);
+    execute format('lock table spanmq_core.%I in %s mode', log_name, mode);
     return true;
 exception when lock_not_available then
     return false;
@@ -88,11 +88,11 @@ end $$;
 
 -- One step of housekeeping: returns what it did, a row an act, at most `budget` of them; nothing when there is nothing to do, or
 -- another is at it. Call it again until no row comes. A step that locks a segment is the last of its call: commit it soon.
-create or replace function pgmq.maintain(budget integer default 10) returns table (action text, queue text, detail text)
+create or replace function spanmq.maintain(budget integer default 10) returns table (action text, queue text, detail text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '20ms' as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
     -- What each sequence has drawn, read before this transaction has an id of its own: then every sender that drew an id up to there
     -- has a lower transaction id than the notes that retire_segments() makes. In a transaction that has one, nothing is retired.
     queue_ids int[];
@@ -106,20 +106,20 @@ begin
         raise exception 'budget must be at least 1, got: %', budget
             using errcode = 'MQ002', hint = 'Say how many acts a call may do.';
     end if;
-    if not spanmq.sees_now() then
+    if not spanmq_core.sees_now() then
         raise exception 'maintain() needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
             using errcode = 'MQ003', hint = 'Call it in a transaction of its own.';
     end if;
     -- First, and whoever else is at the housekeeping: it has locks of its own, and is to be seen soon.
-    return query select f.action, f.queue, f.detail from spanmq.fire_schedules(budget) f;
+    return query select f.action, f.queue, f.detail from spanmq_core.fire_schedules(budget) f;
     if found then
         return;
     end if;
-    if not pg_try_advisory_xact_lock(spanmq.lock_key('maintain', 0)) then
+    if not pg_try_advisory_xact_lock(spanmq_core.lock_key('maintain', 0)) then
         return;
     end if;
     if pg_current_xact_id_if_assigned() is null then
-        for this in select * from spanmq.queue q order by q.queue_id loop
+        for this in select * from spanmq_core.queue q order by q.queue_id loop
             begin
                 positions := positions || coalesce(pg_sequence_last_value(this.ids), 0);
                 queue_ids := queue_ids || this.queue_id;
@@ -129,18 +129,18 @@ begin
             end;
         end loop;
     end if;
-    perform spanmq.tend_lanes(queue_ids, positions);
-    for this in select * from spanmq.queue q order by q.queue_id loop
+    perform spanmq_core.tend_lanes(queue_ids, positions);
+    for this in select * from spanmq_core.queue q order by q.queue_id loop
         begin
             select array_agg(t.action), array_agg(t.detail), bool_or(t.is_last) into actions, details, is_last
-                from spanmq.tend(this, positions[array_position(queue_ids, this.queue_id)]) t;
+                from spanmq_core.tend(this, positions[array_position(queue_ids, this.queue_id)]) t;
         exception
             when lock_not_available then
                 -- Somebody drops or changes this queue: the next call will see.
                 continue;
             when undefined_table or undefined_file or data_corrupted or index_corrupted or internal_error or numeric_value_out_of_range then
                 -- A queue that is damaged keeps no other from its housekeeping.
-                if not spanmq.is_gone(this) then
+                if not spanmq_core.is_gone(this) then
                     raise warning 'maintain() can''t keep queue "%": %', this.name, sqlerrm;
                 end if;
                 continue;
@@ -158,62 +158,62 @@ begin
 end $$;
 
 -- Waits until nobody keeps house, for three seconds at most: for who was skipped because of a row that maintain() holds.
-create or replace function spanmq.await_maintain() returns void
+create or replace function spanmq_core.await_maintain() returns void
 language plpgsql set lock_timeout = '3s' as $$
 begin
     -- Not to the end of the transaction: nobody could keep house meanwhile.
-    perform pg_advisory_lock_shared(spanmq.lock_key('maintain', 0));
-    perform pg_advisory_unlock_shared(spanmq.lock_key('maintain', 0));
+    perform pg_advisory_lock_shared(spanmq_core.lock_key('maintain', 0));
+    perform pg_advisory_unlock_shared(spanmq_core.lock_key('maintain', 0));
 exception when lock_not_available then
     return;
 end $$;
 
 -- What maintain() does for one queue. is_last: it holds a lock on a segment.
-create or replace function spanmq.tend(this spanmq.queue, drawn bigint) returns table (action text, detail text, is_last boolean)
+create or replace function spanmq_core.tend(this spanmq_core.queue, drawn bigint) returns table (action text, detail text, is_last boolean)
 language plpgsql as $$
 begin
-    perform spanmq.move_bound(this.queue_id, this.ids), spanmq.forget_bounds(this.queue_id);
+    perform spanmq_core.move_bound(this.queue_id, this.ids), spanmq_core.forget_bounds(this.queue_id);
     if not this.is_subscription then
-        return query select a.action, a.detail, false from spanmq.make_ahead(this) a;
+        return query select a.action, a.detail, false from spanmq_core.make_ahead(this) a;
     end if;
-    return query select t.action, t.detail, false from spanmq.tidy(this) t;
-    return query select f.action, f.detail, false from spanmq.forget_sent(this) f;
-    return query select t.action, t.detail, false from spanmq.tidy_story(this) t;
-    perform spanmq.take_sample(this);
+    return query select t.action, t.detail, false from spanmq_core.tidy(this) t;
+    return query select f.action, f.detail, false from spanmq_core.forget_sent(this) f;
+    return query select t.action, t.detail, false from spanmq_core.tidy_story(this) t;
+    perform spanmq_core.take_sample(this);
     if not this.is_subscription then
-        return query select r.action, r.detail, true from spanmq.retire_segments(this, drawn) r;
+        return query select r.action, r.detail, true from spanmq_core.retire_segments(this, drawn) r;
     end if;
 end $$;
 
 -- Two segments ready ahead, so that no send makes one. Where the last that is full was made less than a minute before, the next are twice as large.
-create or replace function spanmq.make_ahead(this spanmq.queue) returns table (action text, detail text)
+create or replace function spanmq_core.make_ahead(this spanmq_core.queue) returns table (action text, detail text)
 language plpgsql as $$
 declare
     drawn bigint := coalesce(pg_sequence_last_value(this.ids), 0);
-    last spanmq.segment;
+    last spanmq_core.segment;
     size int := this.segment_size;
 begin
     if drawn > this.log_hi then
-        perform spanmq.remember_segment(this.queue_id, drawn);
+        perform spanmq_core.remember_segment(this.queue_id, drawn);
     end if;
     if this.ids_filenode is distinct from pg_relation_filenode(this.ids) then
         -- After a restore. Who changes the subscriptions meanwhile holds the row; under its lock both are looked at again.
-        update spanmq.queue q set ids_filenode = pg_relation_filenode(q.ids) where q.queue_id = this.queue_id;
+        update spanmq_core.queue q set ids_filenode = pg_relation_filenode(q.ids) where q.queue_id = this.queue_id;
     end if;
     for step in 1 .. 3 loop
-        exit when (select count(*) from spanmq.segment s where s.queue_id = this.queue_id and s.lo > drawn) >= 2;
+        exit when (select count(*) from spanmq_core.segment s where s.queue_id = this.queue_id and s.lo > drawn) >= 2;
         if step = 1 and not this.is_partitioned and size < 1048576
-           and (select s.created_at from spanmq.segment s where s.queue_id = this.queue_id and s.hi < drawn order by s.queue_id desc, s.lo desc limit 1)
+           and (select s.created_at from spanmq_core.segment s where s.queue_id = this.queue_id and s.hi < drawn order by s.queue_id desc, s.lo desc limit 1)
                > clock_timestamp() - interval '1 minute' then
             size := size * 2;
             -- Unless somebody is at the row: then with the next.
-            perform from spanmq.queue q where q.queue_id = this.queue_id for no key update skip locked;
+            perform from spanmq_core.queue q where q.queue_id = this.queue_id for no key update skip locked;
             if found then
-                update spanmq.queue q set segment_size = size where q.queue_id = this.queue_id;
+                update spanmq_core.queue q set segment_size = size where q.queue_id = this.queue_id;
             end if;
         end if;
-        select * into last from spanmq.segment s where s.queue_id = this.queue_id order by s.queue_id desc, s.lo desc limit 1;
-        last := spanmq.create_segment(this.queue_id, greatest(coalesce(last.hi, 0), drawn) + 1, size, false);
+        select * into last from spanmq_core.segment s where s.queue_id = this.queue_id order by s.queue_id desc, s.lo desc limit 1;
+        last := spanmq_core.create_segment(this.queue_id, greatest(coalesce(last.hi, 0), drawn) + 1, size, false);
         exit when last.lo is null;
         action := 'made segment';
         detail := last.log_name;
@@ -222,30 +222,30 @@ begin
 end $$;
 
 -- Sweeps runs, closes abandoned writes, and deletes from the archive what is past its retention: a bounded part of each.
-create or replace function spanmq.tidy(this spanmq.queue) returns table (action text, detail text)
+create or replace function spanmq_core.tidy(this spanmq_core.queue) returns table (action text, detail text)
 language plpgsql as $$
 declare
     n bigint;
 begin
-    n := spanmq.sweep(this.queue_id, 100);
+    n := spanmq_core.sweep(this.queue_id, 100);
     if n > 0 then
         action := 'swept leased runs';
         detail := n;
         return next;
     end if;
-    n := spanmq.cut_visible(this.queue_id, clock_timestamp(), 100);
+    n := spanmq_core.cut_visible(this.queue_id, clock_timestamp(), 100);
     if n > 0 then
         action := 'cut runs';
         detail := n;
         return next;
     end if;
-    n := spanmq.close_abandoned(this.queue_id);
+    n := spanmq_core.close_abandoned(this.queue_id);
     if n > 0 then
         action := 'closed abandoned writes';
         detail := n;
         return next;
     end if;
-    n := spanmq.shorten_archive(this, coalesce(pg_sequence_last_value(this.ids), 0));
+    n := spanmq_core.shorten_archive(this, coalesce(pg_sequence_last_value(this.ids), 0));
     if n > 0 then
         action := 'deleted from archive';
         detail := n;
@@ -254,73 +254,73 @@ begin
 end $$;
 
 -- Takes the first segment of a queue that can go one step further on its way out, and says which step.
-create or replace function spanmq.retire_segments(this spanmq.queue, drawn bigint) returns table (action text, detail text)
+create or replace function spanmq_core.retire_segments(this spanmq_core.queue, drawn bigint) returns table (action text, detail text)
 language plpgsql as $$
 declare
-    segment spanmq.segment;
+    segment spanmq_core.segment;
     horizon xid8;
     oldest_writer xid8;
     is_used boolean;
 begin
-    for segment in select * from spanmq.segment s where s.queue_id = this.queue_id and s.hi < drawn order by s.lo loop
+    for segment in select * from spanmq_core.segment s where s.queue_id = this.queue_id and s.hi < drawn order by s.lo loop
         -- As long as the queue's row names this segment, receivers take the table's name from there.
-        continue when segment.lo = (select q.log_lo from spanmq.queue q where q.queue_id = this.queue_id);
-        horizon := coalesce(horizon, spanmq.horizon());
-        segment := spanmq.note_passed(segment);
+        continue when segment.lo = (select q.log_lo from spanmq_core.queue q where q.queue_id = this.queue_id);
+        horizon := coalesce(horizon, spanmq_core.horizon());
+        segment := spanmq_core.note_passed(segment);
         detail := segment.log_name;
         if segment.state = 'truncated' then
             -- Nobody can have the table's name any more who looked it up before it was truncated.
-            continue when segment.settled_at_xid >= horizon or spanmq.has_lane(segment.log_name);
-            continue when not spanmq.lock_log(segment.log_name, 'access exclusive');
+            continue when segment.settled_at_xid >= horizon or spanmq_core.has_lane(segment.log_name);
+            continue when not spanmq_core.lock_log(segment.log_name, 'access exclusive');
             -- A new statement under the lock: a dead letter may have come back into it.
-            continue when not spanmq.is_as_it_was(segment);
-            execute format('drop table spanmq.%I', segment.log_name);
-            delete from spanmq.segment s where s.queue_id = this.queue_id and s.lo = segment.lo;
+            continue when not spanmq_core.is_as_it_was(segment);
+            execute format('drop table spanmq_core.%I', segment.log_name);
+            delete from spanmq_core.segment s where s.queue_id = this.queue_id and s.lo = segment.lo;
             action := 'dropped segment';
             return next;
             return;
         end if;
-        oldest_writer := coalesce(oldest_writer, spanmq.oldest_writer());
+        oldest_writer := coalesce(oldest_writer, spanmq_core.oldest_writer());
         -- Who drew ids of it, and has a number from before it was passed, may be about to publish.
         continue when segment.settled_at_xid is null and segment.passed_at_xid > oldest_writer;
         -- While a snapshot is held elsewhere the note can't be below the horizon, and a look would pass all that died in the segment.
         -- Nothing comes into it but by redrive(), which takes the note away.
-        is_used := (segment.settled_at_xid >= horizon) is not true and spanmq.is_needed(this, segment.lo, segment.hi);
-        if segment.old_name is not null and segment.swapped_at_xid < horizon and not spanmq.has_lane(segment.old_name)
-            and spanmq.lock_log(segment.old_name, 'access exclusive')
+        is_used := (segment.settled_at_xid >= horizon) is not true and spanmq_core.is_needed(this, segment.lo, segment.hi);
+        if segment.old_name is not null and segment.swapped_at_xid < horizon and not spanmq_core.has_lane(segment.old_name)
+            and spanmq_core.lock_log(segment.old_name, 'access exclusive')
         then
-            execute format('drop table spanmq.%I', segment.old_name);
-            update spanmq.segment s set old_name = null where s.queue_id = this.queue_id and s.lo = segment.lo;
+            execute format('drop table spanmq_core.%I', segment.old_name);
+            update spanmq_core.segment s set old_name = null where s.queue_id = this.queue_id and s.lo = segment.lo;
             action := 'dropped old table of segment';
             return next;
             return;
         elsif is_used and segment.settled_at_xid is not null then
             -- Nobody brings one without taking the note away, it was said: should it be wrong, nothing is lost.
-            update spanmq.segment s set settled_at_xid = null where s.queue_id = this.queue_id and s.lo = segment.lo;
+            update spanmq_core.segment s set settled_at_xid = null where s.queue_id = this.queue_id and s.lo = segment.lo;
         elsif not is_used and segment.settled_at_xid is null then
             -- Who brings old messages back into it has a lock on it. A look in a new statement, when there is none, sees what they brought.
-            continue when not spanmq.lock_log(segment.log_name, 'share');
-            continue when spanmq.is_needed(this, segment.lo, segment.hi);
-            update spanmq.segment s set settled_at_xid = pg_current_xact_id() where s.queue_id = this.queue_id and s.lo = segment.lo;
+            continue when not spanmq_core.lock_log(segment.log_name, 'share');
+            continue when spanmq_core.is_needed(this, segment.lo, segment.hi);
+            update spanmq_core.segment s set settled_at_xid = pg_current_xact_id() where s.queue_id = this.queue_id and s.lo = segment.lo;
         elsif not is_used and segment.settled_at_xid < horizon and segment.old_name is null and segment.copy_name is null then
-            continue when not spanmq.truncate_segment(this, segment);
+            continue when not spanmq_core.truncate_segment(this, segment);
             action := 'truncated segment';
             return next;
             return;
         elsif segment.copy_name is not null then
             continue when segment.copied_at_xid >= horizon;
-            continue when not spanmq.swap_segment(segment);
+            continue when not spanmq_core.swap_segment(segment);
             action := 'rewrote segment';
             return next;
             return;
         elsif is_used and segment.old_name is null and segment.passed_at_xid < horizon and segment.n_rows > 1000 then
-            continue when spanmq.count_alive_of(this, segment.lo, segment.hi) * 10 >= segment.n_rows;
+            continue when spanmq_core.count_alive_of(this, segment.lo, segment.hi) * 10 >= segment.n_rows;
             -- Rows that no run holds are needed too: the copy would not have them.
-            continue when spanmq.is_reserved(this.queue_id, segment.lo, segment.hi);
-            continue when (select bool_or(spanmq.is_kept(o.queue_id, segment.lo, segment.hi)) from spanmq.queues_of(this.queue_id) o);
+            continue when spanmq_core.is_reserved(this.queue_id, segment.lo, segment.hi);
+            continue when (select bool_or(spanmq_core.is_kept(o.queue_id, segment.lo, segment.hi)) from spanmq_core.queues_of(this.queue_id) o);
             -- Who has written here and not committed is not in the copy. This lock can be had only when there is nobody.
-            continue when not spanmq.lock_log(segment.log_name, 'share');
-            continue when not spanmq.copy_segment(this, segment);
+            continue when not spanmq_core.lock_log(segment.log_name, 'share');
+            continue when not spanmq_core.copy_segment(this, segment);
             action := 'copied segment';
             return next;
             return;
@@ -330,7 +330,7 @@ end $$;
 
 -- Notes that the ids have passed this segment. Numbers from the future come from another server, by dump and restore: they begin
 -- anew, else nothing would ever be below the horizon.
-create or replace function spanmq.note_passed(segment spanmq.segment) returns spanmq.segment
+create or replace function spanmq_core.note_passed(segment spanmq_core.segment) returns spanmq_core.segment
 language plpgsql as $$
 declare
     this_id xid8 := pg_current_xact_id();
@@ -339,7 +339,7 @@ begin
        and coalesce(segment.copied_at_xid <= this_id, true) and coalesce(segment.swapped_at_xid <= this_id, true) then
         return segment;
     end if;
-    update spanmq.segment s
+    update spanmq_core.segment s
         set passed_at_xid = least(s.passed_at_xid, this_id),
             settled_at_xid = case when s.settled_at_xid > this_id then this_id else s.settled_at_xid end,
             copied_at_xid = case when s.copied_at_xid > this_id then this_id else s.copied_at_xid end,
@@ -350,35 +350,35 @@ begin
 end $$;
 
 -- Whether nobody has changed the row of a segment since it was read: redrive() does, when a message comes back into it.
-create or replace function spanmq.is_as_it_was(segment spanmq.segment) returns boolean
+create or replace function spanmq_core.is_as_it_was(segment spanmq_core.segment) returns boolean
 language plpgsql as $$
 begin
-    return exists (select from spanmq.segment s where s.queue_id = segment.queue_id and s.lo = segment.lo and s is not distinct from segment);
+    return exists (select from spanmq_core.segment s where s.queue_id = segment.queue_id and s.lo = segment.lo and s is not distinct from segment);
 end $$;
 
 -- How many messages of a segment are alive. With subscriptions at most so many: one that is alive in two queues counts twice.
-create or replace function spanmq.count_alive_of(this spanmq.queue, first_id bigint, last_id bigint) returns bigint
+create or replace function spanmq_core.count_alive_of(this spanmq_core.queue, first_id bigint, last_id bigint) returns bigint
 language plpgsql as $$
 begin
-    return (select sum(spanmq.count_alive(o.queue_id, first_id, last_id)) from spanmq.queues_of(this.queue_id) o);
+    return (select sum(spanmq_core.count_alive(o.queue_id, first_id, last_id)) from spanmq_core.queues_of(this.queue_id) o);
 end $$;
 
 -- First half of a rewrite. The rows of a message never change, and where an id comes alive again (redrive) its row is written into the
 -- copy too, so the copy stays good. False: the copy may lack a row that is needed, and is not made.
-create or replace function spanmq.copy_segment(this spanmq.queue, segment spanmq.segment) returns boolean
+create or replace function spanmq_core.copy_segment(this spanmq_core.queue, segment spanmq_core.segment) returns boolean
 language plpgsql as $$
 declare
-    copy text := format('log_%s_%s', this.queue_id, nextval('spanmq.segment_number'));
+    copy text := format('log_%s_%s', this.queue_id, nextval('spanmq_core.segment_number'));
     n bigint;
 begin
-    execute format('create %s table spanmq.%I (like spanmq.log_%s, primary key (msg_id)) with (autovacuum_enabled = off)',
+    execute format('create %s table spanmq_core.%I (like spanmq_core.log_%s, primary key (msg_id)) with (autovacuum_enabled = off)',
                    case when this.is_unlogged then 'unlogged' end, copy, this.queue_id);
-    n := (select sum(spanmq.copy_alive(o.queue_id, segment.lo, segment.hi, segment.log_name, copy)) from spanmq.queues_of(this.queue_id) o);
+    n := (select sum(spanmq_core.copy_alive(o.queue_id, segment.lo, segment.hi, segment.log_name, copy)) from spanmq_core.queues_of(this.queue_id) o);
     -- A new statement: what left its run before the copy was made, and since the caller looked, is kept for somebody now.
-    if (select bool_or(spanmq.is_kept(o.queue_id, segment.lo, segment.hi)) from spanmq.queues_of(this.queue_id) o) then
+    if (select bool_or(spanmq_core.is_kept(o.queue_id, segment.lo, segment.hi)) from spanmq_core.queues_of(this.queue_id) o) then
         raise exception 'a row is needed that no run holds' using errcode = '55P03';
     end if;
-    update spanmq.segment s set copy_name = copy, copied_at_xid = pg_current_xact_id(), n_rows = n
+    update spanmq_core.segment s set copy_name = copy, copied_at_xid = pg_current_xact_id(), n_rows = n
         where s.queue_id = this.queue_id and s.lo = segment.lo;
     return true;
 exception when lock_not_available then
@@ -387,15 +387,15 @@ end $$;
 
 -- Second half, when every snapshot sees the copy. The table that it replaces stays until nobody has its name. False: somebody
 -- has a lock, and nothing has changed; what was locked meanwhile is free again, for the sub-block is rolled back.
-create or replace function spanmq.swap_segment(segment spanmq.segment) returns boolean
+create or replace function spanmq_core.swap_segment(segment spanmq_core.segment) returns boolean
 language plpgsql as $$
 begin
     -- The parent first, which needs no more than a sender that makes a segment: readers must not wait while we wait for it.
-    execute format('lock table spanmq.log_%s in share update exclusive mode', segment.queue_id);
-    execute format('lock table spanmq.%I in access exclusive mode', segment.log_name);
-    execute format('alter table spanmq.%I no inherit spanmq.log_%s', segment.log_name, segment.queue_id);
-    execute format('alter table spanmq.%I inherit spanmq.log_%s', segment.copy_name, segment.queue_id);
-    update spanmq.segment s
+    execute format('lock table spanmq_core.log_%s in share update exclusive mode', segment.queue_id);
+    execute format('lock table spanmq_core.%I in access exclusive mode', segment.log_name);
+    execute format('alter table spanmq_core.%I no inherit spanmq_core.log_%s', segment.log_name, segment.queue_id);
+    execute format('alter table spanmq_core.%I inherit spanmq_core.log_%s', segment.copy_name, segment.queue_id);
+    update spanmq_core.segment s
         set log_name = segment.copy_name, copy_name = null, old_name = segment.log_name, swapped_at_xid = pg_current_xact_id()
         where s.queue_id = segment.queue_id and s.lo = segment.lo;
     return true;
@@ -405,16 +405,16 @@ end $$;
 
 -- Empties a segment whose messages are all settled. False: somebody has a lock on it, or a message has come back. Then it is not locked either:
 -- the sub-block is rolled back, else readers would wait for the end of maintain().
-create or replace function spanmq.truncate_segment(this spanmq.queue, segment spanmq.segment) returns boolean
+create or replace function spanmq_core.truncate_segment(this spanmq_core.queue, segment spanmq_core.segment) returns boolean
 language plpgsql as $$
 begin
-    execute format('lock table spanmq.%I in access exclusive mode', segment.log_name);
+    execute format('lock table spanmq_core.%I in access exclusive mode', segment.log_name);
     -- A new statement under the lock.
-    if not spanmq.is_as_it_was(segment) or spanmq.is_needed(this, segment.lo, segment.hi) then
+    if not spanmq_core.is_as_it_was(segment) or spanmq_core.is_needed(this, segment.lo, segment.hi) then
         raise exception 'a message has come back' using errcode = '55P03';
     end if;
-    execute format('truncate spanmq.%I', segment.log_name);
-    update spanmq.segment s set state = 'truncated', settled_at_xid = pg_current_xact_id()
+    execute format('truncate spanmq_core.%I', segment.log_name);
+    update spanmq_core.segment s set state = 'truncated', settled_at_xid = pg_current_xact_id()
         where s.queue_id = this.queue_id and s.lo = segment.lo;
     return true;
 exception when lock_not_available then

@@ -1,10 +1,10 @@
 -- What is done to messages by their ids: delete, archive, set_vt, ack, cancel, purge; and peek, which does nothing to them.
 
 -- The ids of runs, ascending.
-create or replace function spanmq.expand_runs(runs spanmq.run[]) returns setof bigint
+create or replace function spanmq_core.expand_runs(runs spanmq_core.run[]) returns setof bigint
 language plpgsql immutable rows 100 as $$
 declare
-    this spanmq.run := spanmq.as_range(runs, false);
+    this spanmq_core.run := spanmq_core.as_range(runs, false);
     next_id bigint := 0;
 begin
     if this.lo is not null then
@@ -14,7 +14,7 @@ begin
     -- Runs of different groups lie between each other.
     foreach this in array runs loop
         if this.lo < next_id then
-            return query select e.id from unnest(runs) r, spanmq.expand(r.lo, r.n, r.ids) e (id) order by e.id;
+            return query select e.id from unnest(runs) r, spanmq_core.expand(r.lo, r.n, r.ids) e (id) order by e.id;
             return;
         end if;
         next_id := coalesce(upper(this.ids), this.lo + this.n);
@@ -29,13 +29,13 @@ begin
 end $$;
 
 -- Takes messages out for good (see take_out), and wakes who waits for what they held up.
-create or replace function spanmq.remove(this spanmq.queue, msg_ids bigint[], fence bigint) returns spanmq.run[]
+create or replace function spanmq_core.remove(this spanmq_core.queue, msg_ids bigint[], fence bigint) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    runs spanmq.run[] := spanmq.take_out(this.queue_id, msg_ids, fence, true);
+    runs spanmq_core.run[] := spanmq_core.take_out(this.queue_id, msg_ids, fence, true);
 begin
     if not this.has_plain_policy and this.waiting is not null then
-        perform spanmq.wake_behind(this, runs);
+        perform spanmq_core.wake_behind(this, runs);
     end if;
     return runs;
 end $$;
@@ -48,21 +48,21 @@ declare
     this_queue int;
     is_done boolean;
 begin
-    select q.queue_id into this_queue from spanmq.queue q
+    select q.queue_id into this_queue from spanmq_core.queue q
         where q.folded_name = lower(queue_name) and (q.has_plain_policy or q.waiting is null)
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete');
     if found then
         -- The usual cases: the message is a run of its own, or in a leased run of several.
-        delete from spanmq.held h where h.queue_id = this_queue and h.lo = delete.msg_id and h.n = 1 and h.lease_id >= 0;
+        delete from spanmq_core.held h where h.queue_id = this_queue and h.lo = delete.msg_id and h.n = 1 and h.lease_id >= 0;
         if found then
             return true;
         end if;
-        is_done := spanmq.take_one_from_run(this_queue, delete.msg_id);
+        is_done := spanmq_core.take_one_from_run(this_queue, delete.msg_id);
         if is_done then
             return true;
         end if;
     end if;
-    return spanmq.remove(spanmq.find_queue(queue_name, 'delete'), array[msg_id], null) <> '{}';
+    return spanmq_core.remove(spanmq_core.find_queue(queue_name, 'delete'), array[msg_id], null) <> '{}';
 end $$;
 
 -- Deletes messages and returns the ids of those that were in the queue.
@@ -71,30 +71,30 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     this_queue int;
-    runs spanmq.run[];
-    range spanmq.run;
+    runs spanmq_core.run[];
+    range spanmq_core.run;
 begin
-    select q.queue_id into this_queue from spanmq.queue q
+    select q.queue_id into this_queue from spanmq_core.queue q
         where q.folded_name = lower(queue_name) and (q.has_plain_policy or q.waiting is null)
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete');
-    runs := case when found then spanmq.take_out(this_queue, msg_ids, null, true)
-                 else spanmq.remove(spanmq.find_queue(queue_name, 'delete'), msg_ids, null) end;
-    range := spanmq.as_range(runs, false);
+    runs := case when found then spanmq_core.take_out(this_queue, msg_ids, null, true)
+                 else spanmq_core.remove(spanmq_core.find_queue(queue_name, 'delete'), msg_ids, null) end;
+    range := spanmq_core.as_range(runs, false);
     if range.lo is not null then
         -- The usual case without a copy.
         return query select generate_series(range.lo, range.lo + range.n - 1);
     else
-        return query select spanmq.expand_runs(runs);
+        return query select spanmq_core.expand_runs(runs);
     end if;
 end $$;
 
-create or replace function spanmq.archive_messages(this spanmq.queue, msg_ids bigint[]) returns spanmq.run[]
+create or replace function spanmq_core.archive_messages(this spanmq_core.queue, msg_ids bigint[]) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    runs spanmq.run[] := spanmq.remove(this, msg_ids, null);
+    runs spanmq_core.run[] := spanmq_core.remove(this, msg_ids, null);
 begin
     if runs <> '{}' then
-        perform spanmq.copy_to_archive(this, runs);
+        perform spanmq_core.copy_to_archive(this, runs);
     end if;
     return runs;
 end $$;
@@ -104,7 +104,7 @@ create or replace function pgmq.archive(queue_name text, msg_id bigint) returns 
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
-    return spanmq.archive_messages(spanmq.find_queue(queue_name, 'delete'), array[msg_id]) <> '{}';
+    return spanmq_core.archive_messages(spanmq_core.find_queue(queue_name, 'delete'), array[msg_id]) <> '{}';
 end $$;
 
 -- Moves messages from the queue to its archive and returns the ids of those that were in the queue.
@@ -112,113 +112,113 @@ create or replace function pgmq.archive(queue_name text, msg_ids bigint[]) retur
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
-    return query select spanmq.expand_runs(spanmq.archive_messages(spanmq.find_queue(queue_name, 'delete'), msg_ids));
+    return query select spanmq_core.expand_runs(spanmq_core.archive_messages(spanmq_core.find_queue(queue_name, 'delete'), msg_ids));
 end $$;
 
 -- Hides messages until a time (or shows them at once). They leave the lease that they were in. read_ct stays.
-create or replace function spanmq.hide(this spanmq.queue, msg_ids bigint[], until timestamptz) returns setof pgmq.message_record
+create or replace function spanmq_core.hide(this spanmq_core.queue, msg_ids bigint[], until timestamptz) returns setof pgmq.message_record
 language plpgsql rows 10 as $$
 declare
-    runs spanmq.run[];
+    runs spanmq_core.run[];
 begin
     if until is null or not isfinite(until) then
         raise exception 'vt cannot be NULL or infinite'
             using errcode = 'MQ002', hint = 'Give a time; one that is past shows the messages at once.';
     end if;
-    runs := spanmq.take_out(this.queue_id, msg_ids, null);
+    runs := spanmq_core.take_out(this.queue_id, msg_ids, null);
     if runs = '{}' then
         return;
     end if;
-    perform spanmq.give_back(this.queue_id, array(
-        select (r.lo, r.n, null, r.attempts, 0, until, r.last_read_at, r.group_hash, r.group_key, r.priority)::spanmq.run from unnest(runs) r));
-    if this.waiting is not null and not spanmq.is_foreseen(until) then
-        perform spanmq.wake(this);
+    perform spanmq_core.give_back(this.queue_id, array(
+        select (r.lo, r.n, null, r.attempts, 0, until, r.last_read_at, r.group_hash, r.group_key, r.priority)::spanmq_core.run from unnest(runs) r));
+    if this.waiting is not null and not spanmq_core.is_foreseen(until) then
+        perform spanmq_core.wake(this);
     end if;
-    return query select * from spanmq.fetch(this.queue_id, runs, 0, null, until, true);
+    return query select * from spanmq_core.fetch(this.queue_id, runs, 0, null, until, true);
 end $$;
 
 create or replace function pgmq.set_vt(queue_name text, msg_id bigint, vt integer) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
-    return query select * from spanmq.hide(spanmq.find_queue(queue_name, 'update'), array[msg_id], spanmq.after(vt, 'vt'));
+    return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name, 'update'), array[msg_id], spanmq_core.after(vt, 'vt'));
 end $$;
 
 create or replace function pgmq.set_vt(queue_name text, msg_id bigint, vt timestamptz) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
-    return query select * from spanmq.hide(spanmq.find_queue(queue_name, 'update'), array[msg_id], vt);
+    return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name, 'update'), array[msg_id], vt);
 end $$;
 
 create or replace function pgmq.set_vt(queue_name text, msg_ids bigint[], vt integer) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
-    return query select * from spanmq.hide(spanmq.find_queue(queue_name, 'update'), msg_ids, spanmq.after(vt, 'vt'));
+    return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name, 'update'), msg_ids, spanmq_core.after(vt, 'vt'));
 end $$;
 
 create or replace function pgmq.set_vt(queue_name text, msg_ids bigint[], vt timestamptz) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
-    return query select * from spanmq.hide(spanmq.find_queue(queue_name, 'update'), msg_ids, vt);
+    return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name, 'update'), msg_ids, vt);
 end $$;
 
 -- Settles messages of a lease: they are done and leave the queue. One row for each distinct id, ascending: acked, or stale if
 -- this lease doesn't hold it any more; a stale message is left alone. A lease that ran out still holds what nobody took since.
-create or replace function pgmq.ack(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
+create or replace function spanmq.ack(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
     asked int := cardinality(msg_ids);
-    runs spanmq.run[];
-    range spanmq.run;
+    runs spanmq_core.run[];
+    range spanmq_core.run;
 begin
     outcome := 'acked';
     if asked = 1 then
         -- As in delete().
-        delete from spanmq.held h using spanmq.queue q
+        delete from spanmq_core.held h using spanmq_core.queue q
             where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null)
               and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete')
               and h.queue_id = q.queue_id and h.lo = msg_ids[1] and h.n = 1 and h.lease_id = ack.lease_id and ack.lease_id > 0
-              and ack.lease_id <> spanmq.suspects();
+              and ack.lease_id <> spanmq_core.suspects();
         if found then
             msg_id := msg_ids[1];
             return next;
             return;
         end if;
     end if;
-    if lease_id > 0 and lease_id <> spanmq.suspects() then
-        select q.queue_id into this.queue_id from spanmq.queue q
+    if lease_id > 0 and lease_id <> spanmq_core.suspects() then
+        select q.queue_id into this.queue_id from spanmq_core.queue q
             where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null)
               and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete');
         if found and asked > 0 then
             -- Where they are whole runs of the lease.
-            runs := spanmq.take_out(this.queue_id, msg_ids, lease_id, true);
-            range := spanmq.as_range(runs, false);
+            runs := spanmq_core.take_out(this.queue_id, msg_ids, lease_id, true);
+            range := spanmq_core.as_range(runs, false);
             if range.n = asked then
                 return query select generate_series(range.lo, range.lo + range.n - 1), outcome;
                 return;
             end if;
         end if;
     end if;
-    this := spanmq.find_queue(queue, 'delete');
-    if msg_ids is null or (ack.lease_id > 0 and ack.lease_id <> spanmq.suspects()) is not true and msg_ids <> '{}' then
+    this := spanmq_core.find_queue(queue, 'delete');
+    if msg_ids is null or (ack.lease_id > 0 and ack.lease_id <> spanmq_core.suspects()) is not true and msg_ids <> '{}' then
         raise exception 'lease_id must be one that receive gave and msg_ids an array, got: % and %', ack.lease_id, msg_ids
             using errcode = 'MQ002', hint = 'Give both as receive() returned them.';
     end if;
-    runs := coalesce(runs, spanmq.take_out(this.queue_id, msg_ids, ack.lease_id, true));
+    runs := coalesce(runs, spanmq_core.take_out(this.queue_id, msg_ids, ack.lease_id, true));
     if this.archive_on_ack and runs <> '{}' then
-        perform spanmq.copy_to_archive(this, runs);
+        perform spanmq_core.copy_to_archive(this, runs);
     end if;
     if not this.has_plain_policy and this.waiting is not null then
-        perform spanmq.wake_behind(this, runs);
+        perform spanmq_core.wake_behind(this, runs);
     end if;
-    if spanmq.count_runs(runs) = asked then
+    if spanmq_core.count_runs(runs) = asked then
         -- The usual case without a join: all of them were held.
-        range := spanmq.as_range(runs, false);
+        range := spanmq_core.as_range(runs, false);
         if range.lo is not null then
             return query select generate_series(range.lo, range.lo + range.n - 1), outcome;
         else
@@ -234,28 +234,28 @@ begin
 end $$;
 
 -- Takes messages back that nobody has in work. One row for each distinct id: cancelled, processing (leased, left alone) or unknown.
-create or replace function pgmq.cancel(queue text, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
+create or replace function spanmq.cancel(queue text, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'delete');
-    runs spanmq.run[];
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'delete');
+    runs spanmq_core.run[];
     cancelled int8multirange;
     others bigint[];
     known bigint[];
 begin
     -- Fence 0: only from runs that no lease holds.
-    runs := spanmq.remove(this, msg_ids, 0);
-    cancelled := coalesce(spanmq.ids_of_runs(runs), '{}');
+    runs := spanmq_core.remove(this, msg_ids, 0);
+    cancelled := coalesce(spanmq_core.ids_of_runs(runs), '{}');
     -- For status(): these are not completed.
-    perform spanmq.note_failure(this.queue_id, runs, clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq.reason);
+    perform spanmq_core.note_failure(this.queue_id, runs, clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq_core.reason);
     -- To find out where a message is costs more than to take it: only for those that were not to be had.
     others := array(select id from unnest(msg_ids) id where not id <@ cancelled);
     if others <> '{}' then
         -- Raises if the queue was dropped meanwhile.
-        this := spanmq.find_queue(queue, 'delete');
+        this := spanmq_core.find_queue(queue, 'delete');
     end if;
-    known := array(select id from unnest(others) id where exists (select from spanmq.find_run(this.queue_id, id)));
+    known := array(select id from unnest(others) id where exists (select from spanmq_core.find_run(this.queue_id, id)));
     return query
         select distinct id, case when id <@ cancelled then 'cancelled' when id = any (known) then 'processing' else 'unknown' end
         from unnest(msg_ids) id where id is not null order by id;
@@ -266,44 +266,44 @@ create or replace function pgmq.purge_queue(queue_name text) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue_name, 'truncate');
-    drawn bigint := spanmq.drawn_from(this.ids);
+    this spanmq_core.queue := spanmq_core.find_queue(queue_name, 'truncate');
+    drawn bigint := spanmq_core.drawn_from(this.ids);
     purged bigint;
 begin
-    perform spanmq.lose_batches(this.queue_id);
-    purged := spanmq.purge(this.queue_id);
+    perform spanmq_core.lose_batches(this.queue_id);
+    purged := spanmq_core.purge(this.queue_id);
     if purged > 0 then
-        perform spanmq.forget_failures(this.queue_id, drawn);
+        perform spanmq_core.forget_failures(this.queue_id, drawn);
     end if;
     return purged;
 end $$;
 
 -- The first qty messages with an id over `after`, in any state, without taking them. Walks along the runs: what it costs grows
 -- with qty and not with the queue. Bodies and headers of more than body_bytes_max bytes are left out (see cut()).
-create or replace function pgmq.peek(queue text, qty integer default 10, after bigint default 0, body_bytes_max integer default null)
+create or replace function spanmq.peek(queue text, qty integer default 10, after bigint default 0, body_bytes_max integer default null)
 returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
     from_id bigint := least(greatest(after, 0), 9223372036854775550) + 1;
     to_id bigint;
     n int;
 begin
-    perform spanmq.check_quantity(qty);
-    perform spanmq.check_body_bytes(body_bytes_max);
+    perform spanmq_core.check_quantity(qty);
+    perform spanmq_core.check_body_bytes(body_bytes_max);
     while qty > 0 loop
-        select r.from_id, r.to_id into from_id, to_id from spanmq.reach(this.queue_id, from_id, qty) r;
+        select r.from_id, r.to_id into from_id, to_id from spanmq_core.reach(this.queue_id, from_id, qty) r;
         exit when from_id is null;
         -- One segment at a time.
-        to_id := least(to_id, (spanmq.segment_of(this.queue_id, from_id)).hi);
+        to_id := least(to_id, (spanmq_core.segment_of(this.queue_id, from_id)).hi);
         if body_bytes_max is null then
-            return query select * from spanmq.look(this, from_id, to_id, qty);
+            return query select * from spanmq_core.look(this, from_id, to_id, qty);
         else
             return query
-                select l.msg_id, l.read_ct, l.enqueued_at, l.last_read_at, l.vt, spanmq.cut(l.message, body_bytes_max),
-                       spanmq.cut(l.headers, body_bytes_max)
-                from spanmq.look(this, from_id, to_id, qty) l;
+                select l.msg_id, l.read_ct, l.enqueued_at, l.last_read_at, l.vt, spanmq_core.cut(l.message, body_bytes_max),
+                       spanmq_core.cut(l.headers, body_bytes_max)
+                from spanmq_core.look(this, from_id, to_id, qty) l;
         end if;
         get diagnostics n = row_count;
         qty := qty - n;

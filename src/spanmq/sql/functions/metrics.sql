@@ -7,20 +7,20 @@ create or replace function pgmq.metrics(queue_name text) returns pgmq.metrics_re
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue_name, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue_name, 'select');
     at_ timestamptz := clock_timestamp();
     found_counts record;
     result pgmq.metrics_result;
 begin
     -- Before the log: see drop_queue().
-    result.total_messages := spanmq.drawn_from(this.ids);
-    select * into found_counts from spanmq.survey(this.queue_id, at_);
+    result.total_messages := spanmq_core.drawn_from(this.ids);
+    select * into found_counts from spanmq_core.survey(this.queue_id, at_);
     result.queue_name := queue_name;
     result.queue_length := found_counts.backlog;
     result.queue_visible_length := found_counts.visible;
     if found_counts.backlog > 0 then
-        result.newest_msg_age_sec := extract(epoch from at_ - spanmq.enqueued_at(this.queue_id, found_counts.newest_id));
-        result.oldest_msg_age_sec := extract(epoch from at_ - spanmq.enqueued_at(this.queue_id, found_counts.oldest_id));
+        result.newest_msg_age_sec := extract(epoch from at_ - spanmq_core.enqueued_at(this.queue_id, found_counts.newest_id));
+        result.oldest_msg_age_sec := extract(epoch from at_ - spanmq_core.enqueued_at(this.queue_id, found_counts.oldest_id));
     end if;
     result.scrape_time := at_;
     result.default_partition_length := case when this.is_partitioned then 0 end;
@@ -30,20 +30,20 @@ end $$;
 create or replace function pgmq.metrics_all() returns setof pgmq.metrics_result
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
 begin
-    for this in select * from spanmq.queue q order by q.queue_id loop
-        continue when has_table_privilege(spanmq.caller(), this.queue_view, 'select') is not true;
+    for this in select * from spanmq_core.queue q order by q.queue_id loop
+        continue when has_table_privilege(spanmq_core.caller(), this.queue_view, 'select') is not true;
         begin
             return next pgmq.metrics(this.name);
         exception when undefined_table or internal_error then
             -- A queue that somebody has dropped meanwhile must not hide the others.
-            if not spanmq.is_gone(this) then
+            if not spanmq_core.is_gone(this) then
                 raise;
             end if;
         end;
     end loop;
 end $$;
 
-create or replace function pgmq.spanmq_version() returns text
+create or replace function spanmq.version() returns text
 language sql immutable set search_path = pg_catalog, pg_temp as $$ select :version $$;

@@ -4,26 +4,26 @@
 
 -- The reason that a caller gave, with its category: that which it names, else what the rules make of the error.
 -- Raises MQ002 for a category that is none.
-create or replace function spanmq.reason_of(
+create or replace function spanmq_core.reason_of(
     this_queue int, category text, error text, error_class text, traceback text, worker text
-) returns spanmq.reason
+) returns spanmq_core.reason
 language plpgsql stable as $$
 begin
     if category is null then
-        category := spanmq.classify_error(this_queue, error_class, error);
+        category := spanmq_core.classify_error(this_queue, error_class, error);
     else
-        perform spanmq.check_category(category);
+        perform spanmq_core.check_category(category);
     end if;
-    return (category, error, error_class, traceback, worker)::spanmq.reason;
+    return (category, error, error_class, traceback, worker)::spanmq_core.reason;
 end $$;
 
 -- What a category means for a queue: its own row, else that of all queues, else it is tried again.
-create or replace function spanmq.category_policy_of(this_queue int, category text) returns spanmq.category_policy
+create or replace function spanmq_core.category_policy_of(this_queue int, category text) returns spanmq_core.category_policy
 language plpgsql stable as $$
 declare
-    this spanmq.category_policy;
+    this spanmq_core.category_policy;
 begin
-    select * into this from spanmq.category_policy c
+    select * into this from spanmq_core.category_policy c
         where coalesce(c.queue_id, 0) in (this_queue, 0) and c.category = category_policy_of.category
         order by c.queue_id nulls last limit 1;
     this.retries := coalesce(this.retries, true);
@@ -32,21 +32,21 @@ end $$;
 
 -- Those messages of runs that have no more than `spare` attempts left, of their own number, else of max_attempts (null: endless).
 -- Reads the log only for queues where messages have numbers of their own.
-create or replace function spanmq.exhausted(this spanmq.queue, runs spanmq.run[], max_attempts int, spare int) returns int8multirange
+create or replace function spanmq_core.exhausted(this spanmq_core.queue, runs spanmq_core.run[], max_attempts int, spare int) returns int8multirange
 language plpgsql as $$
 declare
-    run spanmq.run;
+    run spanmq_core.run;
 begin
     if this.uses_limits then
         return (select coalesce(range_agg(int8range(m.msg_id, m.msg_id, '[]')), '{}')
-                from spanmq.fetch(this.queue_id, runs, 0, null, null, true) m
-                where m.read_ct >= coalesce(spanmq.own_max_attempts(m.headers), max_attempts) - spare);
+                from spanmq_core.fetch(this.queue_id, runs, 0, null, null, true) m
+                where m.read_ct >= coalesce(spanmq_core.own_max_attempts(m.headers), max_attempts) - spare);
     end if;
     if max_attempts is not null then
         foreach run in array runs loop
             if run.attempts >= max_attempts - spare then
                 -- At once: adding ranges to each other in a loop takes seconds for thousands.
-                return (select range_agg(piece) from unnest(runs) r, unnest(spanmq.ids_of(r.lo, r.n, r.ids)) piece
+                return (select range_agg(piece) from unnest(runs) r, unnest(spanmq_core.ids_of(r.lo, r.n, r.ids)) piece
                         where r.attempts >= max_attempts - spare);
             end if;
         end loop;
@@ -54,14 +54,14 @@ begin
     return '{}';
 end $$;
 
-create or replace function spanmq.own_max_attempts(headers jsonb) returns int
+create or replace function spanmq_core.own_max_attempts(headers jsonb) returns int
 language sql immutable as $$
     select case when jsonb_typeof(headers->'x-spanmq-max-attempts') = 'number'
                 then greatest(least((headers->>'x-spanmq-max-attempts')::numeric, 1000), 1)::int end
 $$;
 
 -- Seconds to wait after this many attempts: least(max, base * factor^(attempts - 1)), or with full jitter a random part of it.
-create or replace function spanmq.backoff(attempts int, base double precision, factor double precision, most double precision, jitter boolean)
+create or replace function spanmq_core.backoff(attempts int, base double precision, factor double precision, most double precision, jitter boolean)
 returns double precision
 language sql volatile as $$
     select case
@@ -72,45 +72,45 @@ language sql volatile as $$
         * case when jitter then random() else 1 end
 $$;
 
-create or replace function spanmq.check_lease(lease_id bigint, msg_ids bigint[]) returns void
+create or replace function spanmq_core.check_lease(lease_id bigint, msg_ids bigint[]) returns void
 language plpgsql immutable as $$
 begin
-    if msg_ids is null or (lease_id > 0 and lease_id <> spanmq.suspects()) is not true and msg_ids <> '{}' then
+    if msg_ids is null or (lease_id > 0 and lease_id <> spanmq_core.suspects()) is not true and msg_ids <> '{}' then
         raise exception 'lease_id must be one that receive gave and msg_ids an array, got: % and %', lease_id, msg_ids
             using errcode = 'MQ002', hint = 'Give both as receive() returned them.';
     end if;
 end $$;
 
 -- Gives messages back that were taken, and wakes who waits for them.
-create or replace function spanmq.return_to(this spanmq.queue, runs spanmq.run[]) returns void
+create or replace function spanmq_core.return_to(this spanmq_core.queue, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 begin
-    perform spanmq.give_back(this.queue_id, runs);
-    if this.waiting is not null and not (select bool_and(spanmq.is_foreseen(r.vt)) from unnest(runs) r) then
-        perform spanmq.wake(this);
+    perform spanmq_core.give_back(this.queue_id, runs);
+    if this.waiting is not null and not (select bool_and(spanmq_core.is_foreseen(r.vt)) from unnest(runs) r) then
+        perform spanmq_core.wake(this);
     end if;
 end $$;
 
 -- In an ordered queue: gives back what is leased of the groups of these runs behind them. They have left their lease.
-create or replace function spanmq.release_behind(this spanmq.queue, runs spanmq.run[]) returns void
+create or replace function spanmq_core.release_behind(this spanmq_core.queue, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 declare
     first record;
 begin
-    if not (spanmq.policy_of(this.queue_id)).ordered then
+    if not (spanmq_core.policy_of(this.queue_id)).ordered then
         return;
     end if;
     for first in select r.group_key, min(r.lo) as id from unnest(runs) r group by r.group_key order by 2 loop
-        perform spanmq.release_followers(this.queue_id, first.group_key, first.id);
+        perform spanmq_core.release_followers(this.queue_id, first.group_key, first.id);
     end loop;
 end $$;
 
 -- One row for each distinct id, ascending: `held` of those in runs, dead of those in `dead`, stale of the rest.
-create or replace function spanmq.outcomes(msg_ids bigint[], runs spanmq.run[], dead int8multirange, held text)
+create or replace function spanmq_core.outcomes(msg_ids bigint[], runs spanmq_core.run[], dead int8multirange, held text)
 returns table (msg_id bigint, outcome text)
 language plpgsql as $$
 begin
-    if isempty(dead) and spanmq.count_runs(runs) = cardinality(msg_ids) then
+    if isempty(dead) and spanmq_core.count_runs(runs) = cardinality(msg_ids) then
         return query select id, held from unnest(msg_ids) id order by id;
         return;
     end if;
@@ -126,44 +126,44 @@ end $$;
 -- One row for each distinct id, ascending: retrying, dead or stale. In an ordered queue, what is leased of the same group behind such
 -- a message goes back too, its attempt not counted. With a retry_in and no category it is tried again whatever the rules say.
 -- Raises MQ002 for a lease that is none, an unknown category or a negative retry_in; 42P01, 42501.
-create or replace function pgmq.nack(
+create or replace function spanmq.nack(
     queue text, lease_id bigint, msg_ids bigint[], error text default null, category text default null,
     retry_in double precision default null, error_class text default null, traceback text default null, worker text default null
 ) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'update');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
     at_ timestamptz := clock_timestamp();
-    reason spanmq.reason := spanmq.reason_of(this.queue_id, category, error, error_class, traceback, worker);
-    policy spanmq.policy := spanmq.policy_of(this.queue_id);
-    rule spanmq.category_policy := spanmq.category_policy_of(this.queue_id, reason.category);
+    reason spanmq_core.reason := spanmq_core.reason_of(this.queue_id, category, error, error_class, traceback, worker);
+    policy spanmq_core.policy := spanmq_core.policy_of(this.queue_id);
+    rule spanmq_core.category_policy := spanmq_core.category_policy_of(this.queue_id, reason.category);
     retry_at timestamptz;
-    runs spanmq.run[];
-    retrying spanmq.run[];
+    runs spanmq_core.run[];
+    retrying spanmq_core.run[];
     dead int8multirange := '{}';
-    run spanmq.run;
+    run spanmq_core.run;
     drawn_for bigint;              -- a block
 begin
-    perform spanmq.check_lease(lease_id, msg_ids);
+    perform spanmq_core.check_lease(lease_id, msg_ids);
     if retry_in is not null then
-        perform spanmq.after(retry_in, 'retry_in');
+        perform spanmq_core.after(retry_in, 'retry_in');
         if retry_in < 0 then
             raise exception 'retry_in cannot be negative, got: %', retry_in
                 using errcode = 'MQ002', hint = '0 is at once; null is as the policy says.';
         end if;
     end if;
-    runs := spanmq.gather_runs(spanmq.take_out(this.queue_id, msg_ids, lease_id));
+    runs := spanmq_core.gather_runs(spanmq_core.take_out(this.queue_id, msg_ids, lease_id));
     if runs <> '{}' then
         if rule.retries or retry_in is not null and category is null then
-            dead := spanmq.exhausted(this, runs, coalesce(rule.max_attempts, spanmq.attempts_of(policy)), 0);
+            dead := spanmq_core.exhausted(this, runs, coalesce(rule.max_attempts, spanmq_core.attempts_of(policy)), 0);
         else
-            dead := spanmq.ids_of_runs(runs);
+            dead := spanmq_core.ids_of_runs(runs);
         end if;
         retrying := runs;
         if not isempty(dead) then
-            perform spanmq.bury(this, spanmq.runs_among(runs, dead), at_, reason);
-            retrying := array(select r from unnest(runs) u, unnest(spanmq.run_without(u, spanmq.ids_of(u.lo, u.n, u.ids) * dead)) r);
+            perform spanmq_core.bury(this, spanmq_core.runs_among(runs, dead), at_, reason);
+            retrying := array(select r from unnest(runs) u, unnest(spanmq_core.run_without(u, spanmq_core.ids_of(u.lo, u.n, u.ids) * dead)) r);
         end if;
         if retrying <> '{}' then
             -- One draw for each block of ids: those of it who failed together come back together, and cost one run, and one failure.
@@ -171,116 +171,116 @@ begin
                 run := retrying[i];
                 if run.lo / 256 is distinct from drawn_for or run.attempts is distinct from retrying[i - 1].attempts then
                     drawn_for := run.lo / 256;
-                    retry_at := coalesce(at_ + make_interval(secs => retry_in), at_ + make_interval(secs => spanmq.backoff(
+                    retry_at := coalesce(at_ + make_interval(secs => retry_in), at_ + make_interval(secs => spanmq_core.backoff(
                         run.attempts, coalesce(rule.backoff_base, policy.backoff_base), coalesce(rule.backoff_factor, policy.backoff_factor),
                         coalesce(rule.backoff_max, policy.backoff_max), policy.jitter)));
                 end if;
                 run.vt := retry_at;
                 retrying[i] := run;
             end loop;
-            perform spanmq.return_to(this, retrying);
-            perform spanmq.note_failure(this.queue_id, retrying, at_, 'retrying', reason);
+            perform spanmq_core.return_to(this, retrying);
+            perform spanmq_core.note_failure(this.queue_id, retrying, at_, 'retrying', reason);
         end if;
         if not this.has_plain_policy then
-            perform spanmq.release_behind(this, runs);
-            perform spanmq.wake_behind(this, spanmq.runs_among(runs, dead));
+            perform spanmq_core.release_behind(this, runs);
+            perform spanmq_core.wake_behind(this, spanmq_core.runs_among(runs, dead));
         end if;
     end if;
-    return query select * from spanmq.outcomes(msg_ids, runs, dead, 'retrying');
+    return query select * from spanmq_core.outcomes(msg_ids, runs, dead, 'retrying');
 end $$;
 
 -- Gives messages up: they become dead letters at once. One row for each distinct id, ascending: dead or stale. A category that is
 -- not named is what the rules make of the error, else PERMANENT. What is leased of the same ordered group behind them goes back.
-create or replace function pgmq.reject(
+create or replace function spanmq.reject(
     queue text, lease_id bigint, msg_ids bigint[], error text default null, category text default null,
     error_class text default null, traceback text default null, worker text default null
 ) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue;
-    reason spanmq.reason;
-    runs spanmq.run[];
+    this spanmq_core.queue;
+    reason spanmq_core.reason;
+    runs spanmq_core.run[];
 begin
     if cardinality(msg_ids) = 1 and category in ('TRANSIENT', 'DEPENDENCY', 'PERMANENT', 'BUSINESS', 'UNKNOWN') then
         reason := (category, error, error_class, traceback, worker);
-        if spanmq.bury_one(queue, lease_id, msg_ids[1], reason) then
+        if spanmq_core.bury_one(queue, lease_id, msg_ids[1], reason) then
             msg_id := msg_ids[1];
             outcome := 'dead';
             return next;
             return;
         end if;
     end if;
-    this := spanmq.find_queue(queue, 'delete');
-    reason := spanmq.reason_of(this.queue_id, category, error, error_class, traceback, worker);
-    perform spanmq.check_lease(lease_id, msg_ids);
+    this := spanmq_core.find_queue(queue, 'delete');
+    reason := spanmq_core.reason_of(this.queue_id, category, error, error_class, traceback, worker);
+    perform spanmq_core.check_lease(lease_id, msg_ids);
     if category is null and reason.category = 'UNKNOWN' then
         reason.category := 'PERMANENT';
     end if;
-    runs := spanmq.gather_runs(spanmq.take_out(this.queue_id, msg_ids, lease_id));
+    runs := spanmq_core.gather_runs(spanmq_core.take_out(this.queue_id, msg_ids, lease_id));
     if runs <> '{}' then
-        perform spanmq.bury(this, runs, clock_timestamp(), reason);
+        perform spanmq_core.bury(this, runs, clock_timestamp(), reason);
         if not this.has_plain_policy then
-            perform spanmq.release_behind(this, runs);
-            perform spanmq.wake_behind(this, runs);
+            perform spanmq_core.release_behind(this, runs);
+            perform spanmq_core.wake_behind(this, runs);
         end if;
     end if;
-    return query select * from spanmq.outcomes(msg_ids, runs, '{}', 'dead');
+    return query select * from spanmq_core.outcomes(msg_ids, runs, '{}', 'dead');
 end $$;
 
 -- Gives messages back that were not handled: visible at once, and this delivery does not count as an attempt. For a worker that
 -- stops. One row for each distinct id, ascending: released or stale. What is leased of the same ordered group behind them goes back.
-create or replace function pgmq.release(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
+create or replace function spanmq.release(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'update');
-    runs spanmq.run[];
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
+    runs spanmq_core.run[];
 begin
-    perform spanmq.check_lease(lease_id, msg_ids);
-    runs := spanmq.join_runs(spanmq.take_out(this.queue_id, msg_ids, lease_id));
+    perform spanmq_core.check_lease(lease_id, msg_ids);
+    runs := spanmq_core.join_runs(spanmq_core.take_out(this.queue_id, msg_ids, lease_id));
     if runs <> '{}' then
-        perform spanmq.return_to(this, array(select spanmq.undelivered(r) from unnest(runs) r));
+        perform spanmq_core.return_to(this, array(select spanmq_core.undelivered(r) from unnest(runs) r));
         if not this.has_plain_policy then
-            perform spanmq.release_behind(this, runs);
+            perform spanmq_core.release_behind(this, runs);
         end if;
     end if;
-    return query select * from spanmq.outcomes(msg_ids, runs, '{}', 'released');
+    return query select * from spanmq_core.outcomes(msg_ids, runs, '{}', 'released');
 end $$;
 
 -- Holds what a lease holds for `seconds` from now on, at least: never shorter than before. Returns how many messages that are; 0: the
 -- lease is stale, everything of it was settled or has gone to others. A lease that ran out is held again if nobody took its messages
 -- meanwhile: only what it still holds.
-create or replace function pgmq.extend(queue text, lease_id bigint, seconds double precision) returns bigint
+create or replace function spanmq.extend(queue text, lease_id bigint, seconds double precision) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'update');
-    until timestamptz := spanmq.after(seconds, 'seconds');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
+    until timestamptz := spanmq_core.after(seconds, 'seconds');
 begin
-    perform spanmq.check_lease(lease_id, '{0}');
+    perform spanmq_core.check_lease(lease_id, '{0}');
     if seconds <= 0 then
         raise exception 'seconds must be more than 0, got: %', seconds using errcode = 'MQ002', hint = 'release() gives messages back.';
     end if;
-    return spanmq.extend_lease(this.queue_id, lease_id, until);
+    return spanmq_core.extend_lease(this.queue_id, lease_id, until);
 end $$;
 
 -- Holds these messages of a lease for `seconds` from now on, longer or shorter than before; the others of the lease stay as they were.
 -- They stay in the lease, so whatever settles or extends it finds them. One row for each distinct id, ascending: held or stale.
 -- Raises MQ002 for a lease that is none and for no seconds; 42P01, 42501.
-create or replace function pgmq.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision)
+create or replace function spanmq.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision)
 returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'update');
-    until timestamptz := spanmq.after(seconds, 'seconds');
-    runs spanmq.run[];
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
+    until timestamptz := spanmq_core.after(seconds, 'seconds');
+    runs spanmq_core.run[];
 begin
-    perform spanmq.check_lease(lease_id, msg_ids);
+    perform spanmq_core.check_lease(lease_id, msg_ids);
     if seconds <= 0 then
         raise exception 'seconds must be more than 0, got: %', seconds using errcode = 'MQ002', hint = 'release() gives messages back.';
     end if;
-    runs := spanmq.hold_messages(this.queue_id, lease_id, msg_ids, until);
-    return query select * from spanmq.outcomes(msg_ids, runs, '{}', 'held');
+    runs := spanmq_core.hold_messages(this.queue_id, lease_id, msg_ids, until);
+    return query select * from spanmq_core.outcomes(msg_ids, runs, '{}', 'held');
 end $$;

@@ -1,11 +1,11 @@
 -- Notifications at a send: channel pgmq.q_<name>.INSERT, empty payload, at most one each throttle interval and queue.
--- When a queue last notified stands in a sequence, spanmq.notified_<queue_id> (milliseconds since 1970): it is read and set
+-- When a queue last notified stands in a sequence, spanmq_core.notified_<queue_id> (milliseconds since 1970): it is read and set
 -- without locks, survives a crash, and no sender waits for another. Two senders at the same instant may both notify.
 
-create or replace function spanmq.notify(this spanmq.queue) returns void
+create or replace function spanmq_core.notify(this spanmq_core.queue) returns void
 language plpgsql as $$
 declare
-    clock regclass := format('spanmq.notified_%s', this.queue_id)::regclass;
+    clock regclass := format('spanmq_core.notified_%s', this.queue_id)::regclass;
     now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
     last_ms bigint := pg_sequence_last_value(clock);
 begin
@@ -16,15 +16,15 @@ begin
     end if;
 end $$;
 
-create or replace function spanmq.drop_notify_clock(queue_id int) returns void
+create or replace function spanmq_core.drop_notify_clock(queue_id int) returns void
 language plpgsql as $$
 begin
-    if to_regclass(format('spanmq.notified_%s', queue_id)) is not null then
-        execute format('drop sequence spanmq.notified_%s', queue_id);
+    if to_regclass(format('spanmq_core.notified_%s', queue_id)) is not null then
+        execute format('drop sequence spanmq_core.notified_%s', queue_id);
     end if;
 end $$;
 
-create or replace function spanmq.check_throttle(throttle_interval_ms int, text_of_negative text) returns void
+create or replace function spanmq_core.check_throttle(throttle_interval_ms int, text_of_negative text) returns void
 language plpgsql immutable as $$
 begin
     if throttle_interval_ms is null or throttle_interval_ms < 0 then
@@ -34,84 +34,84 @@ begin
 end $$;
 
 -- The queue of that name for the notify functions, which say in PGMQ's words that there is none.
-create or replace function spanmq.find_queue_to_notify(queue_name text, text_of_unknown text) returns spanmq.queue
+create or replace function spanmq_core.find_queue_to_notify(queue_name text, text_of_unknown text) returns spanmq_core.queue
 language plpgsql stable as $$
 begin
-    if not exists (select from spanmq.queue q where q.folded_name = lower(queue_name)) then
+    if not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)) then
         perform pgmq.format_table_name(queue_name, 'q');
         raise exception '%', format(text_of_unknown, queue_name)
             using errcode = '42P01', hint = 'pgmq.list_queues() shows what there is.';
     end if;
-    return spanmq.find_queue(queue_name, 'trigger');
+    return spanmq_core.find_queue(queue_name, 'trigger');
 end $$;
 
 create or replace function pgmq.enable_notify_insert(queue_name text, throttle_interval_ms integer default 250) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
 begin
-    perform spanmq.check_throttle(throttle_interval_ms, 'throttle_interval_ms must be non-negative');
-    this := spanmq.find_queue_to_notify(queue_name, 'Queue "%s" does not exist. Create it first using pgmq.create()');
+    perform spanmq_core.check_throttle(throttle_interval_ms, 'throttle_interval_ms must be non-negative');
+    this := spanmq_core.find_queue_to_notify(queue_name, 'Queue "%s" does not exist. Create it first using pgmq.create()');
     perform pgmq.acquire_queue_lock(queue_name);
     -- A new statement: the one who held the lock may have dropped it.
-    this := spanmq.find_queue(queue_name, 'trigger');
+    this := spanmq_core.find_queue(queue_name, 'trigger');
     -- Before the queue says so: a sender that reads notify_ms finds the sequence. One that is there stays: a sender may be at it.
-    if to_regclass(format('spanmq.notified_%s', this.queue_id)) is null then
-        execute format('create sequence spanmq.notified_%s minvalue 0', this.queue_id);
+    if to_regclass(format('spanmq_core.notified_%s', this.queue_id)) is null then
+        execute format('create sequence spanmq_core.notified_%s minvalue 0', this.queue_id);
     end if;
-    perform setval(format('spanmq.notified_%s', this.queue_id)::regclass, 0);
-    update spanmq.queue q set notify_ms = throttle_interval_ms where q.queue_id = this.queue_id;
+    perform setval(format('spanmq_core.notified_%s', this.queue_id)::regclass, 0);
+    update spanmq_core.queue q set notify_ms = throttle_interval_ms where q.queue_id = this.queue_id;
 end $$;
 
 create or replace function pgmq.disable_notify_insert(queue_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
 begin
-    if not exists (select from spanmq.queue q where q.folded_name = lower(queue_name)) then
+    if not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)) then
         -- As in PGMQ, no error: what tidies up may come after drop_queue.
         raise notice 'relation "pgmq.%" does not exist, skipping', pgmq.format_table_name(queue_name, 'q') using errcode = '42P01';
         return;
     end if;
-    this := spanmq.find_queue(queue_name, 'trigger');
+    this := spanmq_core.find_queue(queue_name, 'trigger');
     -- The sequence stays: a sender that read the queue a moment ago may look at it.
-    update spanmq.queue q set notify_ms = null where q.queue_id = this.queue_id;
+    update spanmq_core.queue q set notify_ms = null where q.queue_id = this.queue_id;
 end $$;
 
 create or replace function pgmq.update_notify_insert(queue_name text, throttle_interval_ms integer) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
 begin
-    perform spanmq.check_throttle(throttle_interval_ms, format('throttle_interval_ms must be non-negative, got: %s', throttle_interval_ms));
-    this := spanmq.find_queue_to_notify(queue_name, 'Queue "%s" does not exist. Create the queue first using pgmq.create()');
+    perform spanmq_core.check_throttle(throttle_interval_ms, format('throttle_interval_ms must be non-negative, got: %s', throttle_interval_ms));
+    this := spanmq_core.find_queue_to_notify(queue_name, 'Queue "%s" does not exist. Create the queue first using pgmq.create()');
     if this.notify_ms is null then
         raise exception 'Queue "%" does not have notify_insert enabled. Enable it first using pgmq.enable_notify_insert()', queue_name
             using errcode = 'MQ002', hint = 'pgmq.list_notify_insert_throttles() shows which have.';
     end if;
-    update spanmq.queue q set notify_ms = throttle_interval_ms where q.queue_id = this.queue_id;
-    perform setval(format('spanmq.notified_%s', this.queue_id)::regclass, 0);
+    update spanmq_core.queue q set notify_ms = throttle_interval_ms where q.queue_id = this.queue_id;
+    perform setval(format('spanmq_core.notified_%s', this.queue_id)::regclass, 0);
 end $$;
 
-create or replace function spanmq.last_notified_at(queue_id int) returns timestamptz
+create or replace function spanmq_core.last_notified_at(queue_id int) returns timestamptz
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    return to_timestamp(coalesce(pg_sequence_last_value(format('spanmq.notified_%s', queue_id)::regclass), 0) / 1000.0);
+    return to_timestamp(coalesce(pg_sequence_last_value(format('spanmq_core.notified_%s', queue_id)::regclass), 0) / 1000.0);
 end $$;
 
 create or replace function pgmq.list_notify_insert_throttles()
 returns table (queue_name text, throttle_interval_ms integer, last_notified_at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    return query select q.name::text, q.notify_ms, spanmq.last_notified_at(q.queue_id)
-        from spanmq.queue q where q.notify_ms is not null and spanmq.may_see(q.queue_view, q.archive) order by q.name;
+    return query select q.name::text, q.notify_ms, spanmq_core.last_notified_at(q.queue_id)
+        from spanmq_core.queue q where q.notify_ms is not null and spanmq_core.may_see(q.queue_view, q.archive) order by q.name;
 end $$;
 
 create or replace view pgmq.notify_insert_throttle as
-    select name as queue_name, notify_ms as throttle_interval_ms, spanmq.last_notified_at(queue_id) as last_notified_at
-    from spanmq.queue where notify_ms is not null;
+    select name as queue_name, notify_ms as throttle_interval_ms, spanmq_core.last_notified_at(queue_id) as last_notified_at
+    from spanmq_core.queue where notify_ms is not null;
 create or replace trigger spanmq_change instead of insert or update or delete on pgmq.notify_insert_throttle
-    for each row execute function spanmq.refuse_change('pgmq.enable_notify_insert, update_notify_insert or disable_notify_insert');
+    for each row execute function spanmq_core.refuse_change('pgmq.enable_notify_insert, update_notify_insert or disable_notify_insert');
 
 -- PGMQ's trigger function. Kept for what refers to it by name; nothing here fires it.
 create or replace function pgmq.notify_queue_listeners() returns trigger

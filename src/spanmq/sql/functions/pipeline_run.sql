@@ -4,52 +4,52 @@
 -- Notes that a job begins; gives the run's number. Of a queue (null: of several) the newest thousand are kept: they are counted here and
 -- not in maintain(), which is called every second. Raises 42P01 and 42501 as a look into the queue does, MQ002 for a name or a target that
 -- is empty or too long.
-create or replace function pgmq.begin_pipeline_run(job text, queue text default null, target text default null) returns bigint
+create or replace function spanmq.begin_pipeline_run(job text, queue text default null, target text default null) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     of_queue int;
     begun bigint;
 begin
     if queue is not null then
-        of_queue := (spanmq.find_queue(queue, 'select')).queue_id;
+        of_queue := (spanmq_core.find_queue(queue, 'select')).queue_id;
     end if;
     if job is null or octet_length(job) not between 1 and 100 or octet_length(target) > 2000 then
         raise exception 'a run needs the name of its job, of 1 to 100 bytes, and a target of at most 2,000'
             using errcode = 'MQ002', hint = 'Give a name, and a shorter target.';
     end if;
-    insert into spanmq.pipeline_run (job, queue_id, target, begun_by) values (job, of_queue, target, spanmq.caller())
+    insert into spanmq_core.pipeline_run (job, queue_id, target, begun_by) values (job, of_queue, target, spanmq_core.caller())
         returning run_id into begun;
     -- Two that begin at once may leave one more: the next sees to it.
-    delete from spanmq.pipeline_run r where r.run_id <= (
-        select o.run_id from spanmq.pipeline_run o where o.queue_id is not distinct from of_queue order by o.run_id desc offset 1000 limit 1)
+    delete from spanmq_core.pipeline_run r where r.run_id <= (
+        select o.run_id from spanmq_core.pipeline_run o where o.queue_id is not distinct from of_queue order by o.run_id desc offset 1000 limit 1)
         and r.queue_id is not distinct from of_queue;
     return begun;
 end $$;
 
 -- Notes that a run goes on, and how many messages it has done (null: it can't tell); false if there is no such run of the caller's, or it
 -- has ended.
-create or replace function pgmq.note_pipeline_run(run_id bigint, done bigint default null) returns boolean
+create or replace function spanmq.note_pipeline_run(run_id bigint, done bigint default null) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    update spanmq.pipeline_run r set seen_at = clock_timestamp(), done = coalesce(note_pipeline_run.done, r.done)
-        where r.run_id = note_pipeline_run.run_id and r.begun_by = spanmq.caller() and r.ended_at is null;
+    update spanmq_core.pipeline_run r set seen_at = clock_timestamp(), done = coalesce(note_pipeline_run.done, r.done)
+        where r.run_id = note_pipeline_run.run_id and r.begun_by = spanmq_core.caller() and r.ended_at is null;
     return found;
 end $$;
 
 -- Notes that a run has ended, with its report, or with the error that ended it; false if there is no such run of the caller's, or it has
 -- ended.
-create or replace function pgmq.end_pipeline_run(run_id bigint, report jsonb default null, error text default null) returns boolean
+create or replace function spanmq.end_pipeline_run(run_id bigint, report jsonb default null, error text default null) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    update spanmq.pipeline_run r
+    update spanmq_core.pipeline_run r
         set seen_at = clock_timestamp(), ended_at = clock_timestamp(), report = end_pipeline_run.report, error = left(end_pipeline_run.error, 2000)
-        where r.run_id = end_pipeline_run.run_id and r.begun_by = spanmq.caller() and r.ended_at is null;
+        where r.run_id = end_pipeline_run.run_id and r.begun_by = spanmq_core.caller() and r.ended_at is null;
     return found;
 end $$;
 
 -- The newest runs first, those before the run `before` (null: from the newest), of a queue or of all that the caller may see; state is
 -- running, succeeded, failed or lost. Raises 42P01 and 42501 as a look into the queue does, MQ002 for a quantity below 1.
-create or replace function pgmq.list_pipeline_runs(queue text default null, before bigint default null, qty int default 100)
+create or replace function spanmq.list_pipeline_runs(queue text default null, before bigint default null, qty int default 100)
 returns table (run_id bigint, job text, queue_name text, target text, begun_by text, state text, begun_at timestamptz, seen_at timestamptz,
                ended_at timestamptz, done bigint, report jsonb, error text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -57,7 +57,7 @@ declare
     of_queue int;
 begin
     if queue is not null then
-        of_queue := (spanmq.find_queue(queue, 'select')).queue_id;
+        of_queue := (spanmq_core.find_queue(queue, 'select')).queue_id;
     end if;
     if qty is null or qty < 1 then
         raise exception 'qty must be at least 1, got: %', qty
@@ -70,10 +70,10 @@ begin
                  when r.error is null then 'succeeded'
                  else 'failed' end,
             r.begun_at, r.seen_at, r.ended_at, r.done, r.report, r.error
-        from spanmq.pipeline_run r left join spanmq.queue q on q.queue_id = r.queue_id
+        from spanmq_core.pipeline_run r left join spanmq_core.queue q on q.queue_id = r.queue_id
         where (queue is null or r.queue_id = of_queue)
           and (before is null or r.run_id < before)
-          and (q.queue_id is null or has_table_privilege(spanmq.caller(), q.queue_view, 'select'))
+          and (q.queue_id is null or has_table_privilege(spanmq_core.caller(), q.queue_view, 'select'))
         order by r.run_id desc
         limit qty;
 end $$;

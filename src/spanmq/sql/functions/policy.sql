@@ -1,32 +1,32 @@
 -- Policies: how a queue delivers. As JSON, so that a client and a schema of different releases understand each other.
 
 -- The policy of a queue; of one that has none of its own the defaults.
-create or replace function spanmq.policy_of(this_queue int) returns spanmq.policy
+create or replace function spanmq_core.policy_of(this_queue int) returns spanmq_core.policy
 language plpgsql stable as $$
 declare
-    this spanmq.policy;
+    this spanmq_core.policy;
 begin
-    select * into this from spanmq.policy p where p.queue_id = this_queue;
+    select * into this from spanmq_core.policy p where p.queue_id = this_queue;
     if not found then
-        this := spanmq.default_policy(this_queue);
+        this := spanmq_core.default_policy(this_queue);
     end if;
     return this;
 end $$;
 
-create or replace function spanmq.default_policy(this_queue int) returns spanmq.policy
+create or replace function spanmq_core.default_policy(this_queue int) returns spanmq_core.policy
 language sql immutable as $$
-    select (this_queue, null, 30, 1, 2, 604800, true, null, false, false, false, false, null, null, null, null, 60, null)::spanmq.policy
+    select (this_queue, null, 30, 1, 2, 604800, true, null, false, false, false, false, null, null, null, null, 60, null)::spanmq_core.policy
 $$;
 
 -- After how many attempts receive() and nack() make a dead letter of a message; null: never. Messages and categories may have their own number.
-create or replace function spanmq.attempts_of(policy spanmq.policy) returns int
-language sql immutable as $$ select nullif(coalesce(policy.max_attempts, spanmq.default_attempts()), 0) $$;
+create or replace function spanmq_core.attempts_of(policy spanmq_core.policy) returns int
+language sql immutable as $$ select nullif(coalesce(policy.max_attempts, spanmq_core.default_attempts()), 0) $$;
 
-create or replace function spanmq.default_attempts() returns int
+create or replace function spanmq_core.default_attempts() returns int
 language sql immutable as $$ select 25 $$;
 
 -- What a setting may be, for errors. The table's constraints say it to the server.
-create or replace function spanmq.range_of(setting text) returns text
+create or replace function spanmq_core.range_of(setting text) returns text
 language sql immutable as $$
     select case
         when setting = 'max_attempts' then 'a whole number from 1 to 1000, or 0 for no limit'
@@ -40,31 +40,31 @@ language sql immutable as $$
 $$;
 
 -- A policy as people see it: with the settings that the queue's own row holds.
-create or replace function spanmq.settings_of(this spanmq.queue, policy spanmq.policy) returns jsonb
+create or replace function spanmq_core.settings_of(this spanmq_core.queue, policy spanmq_core.policy) returns jsonb
 language sql stable as $$
     select to_jsonb(policy) - 'queue_id'
-           || jsonb_build_object('max_attempts', coalesce(spanmq.attempts_of(policy), 0))
+           || jsonb_build_object('max_attempts', coalesce(spanmq_core.attempts_of(policy), 0))
            || jsonb_build_object('archive_on_ack', this.archive_on_ack, 'archive_retention', this.retention_interval)
 $$;
 
 -- The settings of a queue's policy, those with their default too, as a JSON object.
 -- Raises 42P01 for an unknown queue, 42501 without the right to look into it.
-create or replace function pgmq.get_policy(queue text) returns jsonb
+create or replace function spanmq.get_policy(queue text) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
 begin
-    return spanmq.settings_of(this, spanmq.policy_of(this.queue_id));
+    return spanmq_core.settings_of(this, spanmq_core.policy_of(this.queue_id));
 end $$;
 
 -- Changes the settings that are named and leaves the others; null gives one its default back. Returns the whole policy. It holds
 -- from the next call of anybody. Raises MQ008 for a setting that is unknown or out of range: then nothing has changed;
 -- MQ060 for a max_backlog of a subscription.
-create or replace function pgmq.set_policy(queue text, settings jsonb) returns jsonb
+create or replace function spanmq.set_policy(queue text, settings jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'delete with grant option');
-    policy spanmq.policy := spanmq.default_policy(this.queue_id);
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'delete with grant option');
+    policy spanmq_core.policy := spanmq_core.default_policy(this.queue_id);
     defaults jsonb := to_jsonb(policy) - 'queue_id' || '{"archive_on_ack": false, "archive_retention": null}';
     bad text;
     constraint_ text;
@@ -81,11 +81,11 @@ begin
             using errcode = 'MQ008', hint = 'It has ' || (select string_agg(key, ', ' order by key) from jsonb_object_keys(defaults) key) || '.';
     end if;
     -- One change after the other. Whoever sends or receives only reads the queue's row, and does not wait.
-    select * into this from spanmq.queue q where q.queue_id = this.queue_id for no key update;
+    select * into this from spanmq_core.queue q where q.queue_id = this.queue_id for no key update;
     if not found then
-        perform spanmq.raise_not_found(queue, 'select');
+        perform spanmq_core.raise_not_found(queue, 'select');
     end if;
-    policy := spanmq.policy_of(this.queue_id);
+    policy := spanmq_core.policy_of(this.queue_id);
     was_blocking := policy.dead_letter_blocks_group;
     old_max_backlog := policy.max_backlog;
     settings := (select coalesce(jsonb_object_agg(key, case value when 'null' then defaults->key else value end), '{}') from jsonb_each(settings));
@@ -101,18 +101,18 @@ begin
         end if;
         bad := 'archive_on_ack';
         this.archive_on_ack := coalesce((settings->>bad)::boolean, this.archive_on_ack);
-        delete from spanmq.policy p where p.queue_id = this.queue_id;
-        insert into spanmq.policy select policy.*;
+        delete from spanmq_core.policy p where p.queue_id = this.queue_id;
+        insert into spanmq_core.policy select policy.*;
     exception
         when check_violation or not_null_violation or data_exception or datatype_mismatch then
             get stacked diagnostics constraint_ = constraint_name;
             bad := coalesce(substring(constraint_ from '^policy_(.*)_check$'), bad);
-            raise exception '% must be %, got: %', bad, spanmq.range_of(bad), settings->bad
+            raise exception '% must be %, got: %', bad, spanmq_core.range_of(bad), settings->bad
                 using errcode = 'MQ008', hint = 'null sets the default again'
-                    || coalesce(': ' || coalesce(defaults->>bad, case bad when 'max_attempts' then spanmq.default_attempts()::text end), '') || '.';
+                    || coalesce(': ' || coalesce(defaults->>bad, case bad when 'max_attempts' then spanmq_core.default_attempts()::text end), '') || '.';
     end;
-    perform spanmq.set_bucket(this.queue_id, policy.rate_limit is not null);
-    update spanmq.queue q set
+    perform spanmq_core.set_bucket(this.queue_id, policy.rate_limit is not null);
+    update spanmq_core.queue q set
         archive_on_ack = this.archive_on_ack,
         lease = policy.lease,
         max_attempts = nullif(policy.max_attempts, 0),
@@ -125,10 +125,10 @@ begin
             raise exception 'max_backlog is of the queue that is sent into, not of its subscription %', this.name
                 using errcode = 'MQ060', hint = 'Set it on the queue that it subscribes to.';
         end if;
-        perform spanmq.set_room(this.queue_id, policy.max_backlog is not null);
+        perform spanmq_core.set_room(this.queue_id, policy.max_backlog is not null);
     end if;
     if not (policy.dead_letter_blocks_group and was_blocking) then
-        delete from spanmq.blocked_group b where b.queue_id = this.queue_id;
+        delete from spanmq_core.blocked_group b where b.queue_id = this.queue_id;
     end if;
-    return spanmq.settings_of(this, policy);
+    return spanmq_core.settings_of(this, policy);
 end $$;

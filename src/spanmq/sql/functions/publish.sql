@@ -2,18 +2,18 @@
 
 -- Draws n ids, ascending. They follow each other unless another sender came between. Large batches are drawn under a lock: else they
 -- would be torn into small runs. The lock goes with the rollback of the inner block, and the ids stay drawn.
-create or replace function spanmq.draw_ids(ids regclass, n int) returns bigint[]
+create or replace function spanmq_core.draw_ids(ids regclass, n int) returns bigint[]
 language plpgsql as $$
 declare
     drawn bigint[];
 begin
     -- The lock of a sender, before the first id: see bound.sql.
-    insert into spanmq.sending (queue_id, lo, n) select 0, 0, 0 where false;
+    insert into spanmq_core.sending (queue_id, lo, n) select 0, 0, 0 where false;
     if n <= 20 then
         return array(select nextval(ids) from generate_series(1, n));
     end if;
     begin
-        perform pg_advisory_xact_lock(spanmq.lock_key('ids', ids::oid::int));
+        perform pg_advisory_xact_lock(spanmq_core.lock_key('ids', ids::oid::int));
         drawn := array(select nextval(ids) from (select generate_series(1, n)) each);
         raise exception using errcode = 'MQ000';
     exception when sqlstate 'MQ000' then null;
@@ -22,7 +22,7 @@ begin
 end $$;
 
 -- The runs of ten messages at most into which the ids first_id to last_id are cut. None crosses a multiple of 256.
-create or replace function spanmq.tens(first_id bigint, last_id bigint, out lo bigint, out n int) returns setof record
+create or replace function spanmq_core.tens(first_id bigint, last_id bigint, out lo bigint, out n int) returns setof record
 language plpgsql immutable rows 10 as $$
 begin
     lo := first_id;
@@ -35,41 +35,41 @@ end $$;
 
 -- Makes messages of ids that this transaction has drawn, of a queue and its subscriptions: first_id to last_id, or `ids` where those have
 -- gaps. groups: null, or a group key (or null) for each message. They are visible at once, or from visible_at on.
-create or replace function spanmq.publish(
+create or replace function spanmq_core.publish(
     this_queue int, first_id bigint, last_id bigint, ids bigint[], groups text[], visible_at timestamptz, priority int default null
 ) returns void
 language plpgsql as $$
 declare
-    runs spanmq.run[];
+    runs spanmq_core.run[];
 begin
     priority := nullif(priority, 0);
     visible_at := case when visible_at > clock_timestamp() then visible_at end;
     if ids is null and groups is null and visible_at is null then
-        insert into spanmq.fresh (queue_id, lo, n, priority)
-            select q.queue_id, t.lo, t.n, publish.priority from spanmq.queues_of(this_queue) q, spanmq.tens(first_id, last_id) t;
+        insert into spanmq_core.fresh (queue_id, lo, n, priority)
+            select q.queue_id, t.lo, t.n, publish.priority from spanmq_core.queues_of(this_queue) q, spanmq_core.tens(first_id, last_id) t;
         return;
     elsif groups is null and ids is null then
-        runs := array[(first_id, last_id - first_id + 1, null, 0, 0, visible_at, null, null, null, priority)::spanmq.run];
+        runs := array[(first_id, last_id - first_id + 1, null, 0, 0, visible_at, null, null, null, priority)::spanmq_core.run];
     else
         runs := array(
-            select (min(m.id), count(*), null, 0, 0, visible_at, null, hashtextextended(m.group_key, 0), m.group_key, publish.priority)::spanmq.run
+            select (min(m.id), count(*), null, 0, 0, visible_at, null, hashtextextended(m.group_key, 0), m.group_key, publish.priority)::spanmq_core.run
             from (select u.*, u.id - row_number() over (partition by u.group_key order by u.id) as island
                   from (select coalesce(ids[g.position], first_id + g.position - 1) as id, g.group_key
                         from unnest(coalesce(groups, array_fill(null::text, array[cardinality(ids)]))) with ordinality g (group_key, position)) u) m
             group by m.group_key, m.island);
     end if;
-    perform spanmq.publish_runs(q.queue_id, runs) from spanmq.queues_of(this_queue) q;
+    perform spanmq_core.publish_runs(q.queue_id, runs) from spanmq_core.queues_of(this_queue) q;
 end $$;
 
 -- Makes messages of runs that were never delivered: fresh where vt is null, else held until then, though that may be past by now: a sender
--- of delayed messages need not have locked spanmq.sending. The runs may be of any length.
-create or replace function spanmq.publish_runs(this_queue int, runs spanmq.run[]) returns void
+-- of delayed messages need not have locked spanmq_core.sending. The runs may be of any length.
+create or replace function spanmq_core.publish_runs(this_queue int, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 begin
-    insert into spanmq.fresh (queue_id, lo, n, priority, group_hash, group_key)
+    insert into spanmq_core.fresh (queue_id, lo, n, priority, group_hash, group_key)
         select this_queue, t.lo, t.n, r.priority, r.group_hash, r.group_key
-        from unnest(runs) r, spanmq.tens(r.lo, r.lo + r.n - 1) t where r.vt is null;
-    insert into spanmq.held (queue_id, lo, n, attempts, vt, priority, group_hash, group_key)
+        from unnest(runs) r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t where r.vt is null;
+    insert into spanmq_core.held (queue_id, lo, n, attempts, vt, priority, group_hash, group_key)
         select this_queue, t.lo, t.n, 0, greatest(r.vt, clock_timestamp()), r.priority, r.group_hash, r.group_key
-        from unnest(runs) r, spanmq.tens(r.lo, r.lo + r.n - 1) t where r.vt is not null;
+        from unnest(runs) r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t where r.vt is not null;
 end $$;

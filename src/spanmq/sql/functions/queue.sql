@@ -3,47 +3,47 @@
 create or replace function pgmq.acquire_queue_lock(queue_name text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    perform pg_advisory_xact_lock(hashtextextended('spanmq.queue.' || lower(queue_name), 0));
+    perform pg_advisory_xact_lock(hashtextextended('spanmq_core.queue.' || lower(queue_name), 0));
 end $$;
 
 -- Raises 42501 unless the caller may create in schema pgmq, as PGMQ's create would.
-create or replace function spanmq.check_may_create() returns void
+create or replace function spanmq_core.check_may_create() returns void
 language plpgsql as $$
 begin
-    if not has_schema_privilege(spanmq.caller(), 'pgmq', 'create') then
+    if not has_schema_privilege(spanmq_core.caller(), 'pgmq', 'create') then
         raise exception 'permission denied for schema pgmq'
-            using errcode = '42501', hint = format('grant create on schema pgmq to %I', spanmq.caller());
+            using errcode = '42501', hint = format('grant create on schema pgmq to %I', spanmq_core.caller());
     end if;
 end $$;
 
 -- Makes the queue unless there is one of that name.
-create or replace function spanmq.create_queue(queue_name text, partitioned boolean, unlogged boolean) returns spanmq.queue
+create or replace function spanmq_core.create_queue(queue_name text, partitioned boolean, unlogged boolean) returns spanmq_core.queue
 language plpgsql as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
 begin
     perform pgmq.validate_queue_name(queue_name);
     perform pgmq.format_table_name(queue_name, 'q');
-    perform spanmq.check_may_create();
+    perform spanmq_core.check_may_create();
     perform pgmq.acquire_queue_lock(queue_name);
     -- A new statement: the one who held the lock may have made it.
-    select * into this from spanmq.queue q where q.folded_name = lower(queue_name);
+    select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name);
     if found then
         raise notice 'queue "%" already exists, skipping', this.name using errcode = '42P07';
-        if spanmq.archive_of(this) is null then
-            perform spanmq.make_archive('a_' || this.folded_name);
+        if spanmq_core.archive_of(this) is null then
+            perform spanmq_core.make_archive('a_' || this.folded_name);
         end if;
-        if spanmq.is_gone(this) then
-            perform spanmq.make_view(this);
+        if spanmq_core.is_gone(this) then
+            perform spanmq_core.make_view(this);
         end if;
         return this;
     end if;
-    return spanmq.make_queue(queue_name, partitioned, unlogged, null);
+    return spanmq_core.make_queue(queue_name, partitioned, unlogged, null);
 end $$;
 
 -- Raises MQ001 where what a queue of this name is made of can't have its names, for something else has them: queue x_msg_id_seq has the name
 -- of the sequence of queue x. A table with the name of the archive is taken for it (make_archive).
-create or replace function spanmq.check_names(folded_name text, is_subscription boolean) returns void
+create or replace function spanmq_core.check_names(folded_name text, is_subscription boolean) returns void
 language plpgsql stable as $$
 declare
     archive regclass := to_regclass(format('pgmq.%I', 'a_' || folded_name));
@@ -65,27 +65,27 @@ begin
 end $$;
 
 -- Makes a queue with its archive; of its own, or of `parent` for a subscription, are the ids and the log.
-create or replace function spanmq.make_queue(queue_name text, partitioned boolean, unlogged boolean, parent spanmq.queue) returns spanmq.queue
+create or replace function spanmq_core.make_queue(queue_name text, partitioned boolean, unlogged boolean, parent spanmq_core.queue) returns spanmq_core.queue
 language plpgsql as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
     q_name text := pgmq.format_table_name(queue_name, 'q');
     a_name text := pgmq.format_table_name(queue_name, 'a');
     is_subscription boolean := parent.queue_id is not null;
 begin
-    perform spanmq.check_names(lower(queue_name), is_subscription);
-    this.queue_id := nextval(pg_get_serial_sequence('spanmq.queue', 'queue_id'));
+    perform spanmq_core.check_names(lower(queue_name), is_subscription);
+    this.queue_id := nextval(pg_get_serial_sequence('spanmq_core.queue', 'queue_id'));
     if is_subscription then
-        execute format('create view spanmq.log_%s as select * from spanmq.log_%s', this.queue_id, parent.queue_id);
+        execute format('create view spanmq_core.log_%s as select * from spanmq_core.log_%s', this.queue_id, parent.queue_id);
     else
         execute format('create sequence pgmq.%I', q_name || '_msg_id_seq');
-        execute format('create %s table spanmq.log_%s (msg_id bigint not null, enqueued_at timestamptz not null, message jsonb, headers jsonb)',
+        execute format('create %s table spanmq_core.log_%s (msg_id bigint not null, enqueued_at timestamptz not null, message jsonb, headers jsonb)',
                        case when unlogged then 'unlogged' end, this.queue_id);
     end if;
-    perform spanmq.make_archive(a_name);
-    execute spanmq.view_text(q_name, this.queue_id);
+    perform spanmq_core.make_archive(a_name);
+    execute spanmq_core.view_text(q_name, this.queue_id);
     this.ids := coalesce(parent.ids, to_regclass(format('pgmq.%I', q_name || '_msg_id_seq')));
-    insert into spanmq.queue (queue_id, name, is_partitioned, is_unlogged, ids, ids_filenode, queue_view, archive, is_subscription, uses_priority,
+    insert into spanmq_core.queue (queue_id, name, is_partitioned, is_unlogged, ids, ids_filenode, queue_view, archive, is_subscription, uses_priority,
                               uses_limits)
         overriding system value
         values (this.queue_id, queue_name, partitioned, unlogged, this.ids, pg_relation_filenode(this.ids),
@@ -93,75 +93,75 @@ begin
                 coalesce(parent.uses_priority, false), coalesce(parent.uses_limits, false))
         returning * into this;
     execute format('create trigger spanmq_change instead of insert or update or delete on pgmq.%I'
-                   ' for each row execute function spanmq.change_view(%s)', q_name, this.queue_id);
-    insert into spanmq.bound (queue_id, number, fresh_from, due_from) values (this.queue_id, 0, 0, '-infinity');
+                   ' for each row execute function spanmq_core.change_view(%s)', q_name, this.queue_id);
+    insert into spanmq_core.bound (queue_id, number, fresh_from, due_from) values (this.queue_id, 0, 0, '-infinity');
     if not is_subscription then
-        perform spanmq.create_segment(this.queue_id, 1, this.segment_size, true);
+        perform spanmq_core.create_segment(this.queue_id, 1, this.segment_size, true);
     end if;
-    if not pg_has_role(spanmq.caller(), current_user, 'usage') then
-        execute format('grant all on pgmq.%I to %I with grant option', q_name, spanmq.caller());
-        execute format('grant %s on pgmq.%I to %I with grant option', spanmq.archive_privileges(), a_name, spanmq.caller());
+    if not pg_has_role(spanmq_core.caller(), current_user, 'usage') then
+        execute format('grant all on pgmq.%I to %I with grant option', q_name, spanmq_core.caller());
+        execute format('grant %s on pgmq.%I to %I with grant option', spanmq_core.archive_privileges(), a_name, spanmq_core.caller());
     end if;
     return this;
 end $$;
 
 -- Makes the table of an archive, or takes the one that is there. Raises 42501 where that one isn't ours: we would run its triggers.
-create or replace function spanmq.make_archive(a_name text) returns void
+create or replace function spanmq_core.make_archive(a_name text) returns void
 language plpgsql as $$
 begin
     execute format('create table if not exists pgmq.%I (msg_id bigint primary key, read_ct int not null default 0,'
                    ' enqueued_at timestamptz not null default now(), last_read_at timestamptz,'
                    ' archived_at timestamptz not null default now(), vt timestamptz not null, message jsonb, headers jsonb)', a_name);
-    perform spanmq.check_archive(format('pgmq.%I', a_name)::regclass);
+    perform spanmq_core.check_archive(format('pgmq.%I', a_name)::regclass);
     -- BRIN: the archive only grows at its end, so an index of a few pages finds a time, and costs an ack next to nothing.
     execute format('create index if not exists %I on pgmq.%I using brin (archived_at) with (autosummarize = on)',
                    a_name || '_archived_at_idx', a_name);
 end $$;
 
 -- Makes the view of a queue again that somebody has dropped. Who could do what with it went with it.
-create or replace function spanmq.make_view(this spanmq.queue) returns void
+create or replace function spanmq_core.make_view(this spanmq_core.queue) returns void
 language plpgsql as $$
 declare
     q_name text := pgmq.format_table_name(this.folded_name, 'q');
 begin
-    execute spanmq.view_text(q_name, this.queue_id);
+    execute spanmq_core.view_text(q_name, this.queue_id);
     execute format('create trigger spanmq_change instead of insert or update or delete on pgmq.%I'
-                   ' for each row execute function spanmq.change_view(%s)', q_name, this.queue_id);
-    update spanmq.queue q set queue_view = format('pgmq.%I', q_name)::regclass where q.queue_id = this.queue_id;
+                   ' for each row execute function spanmq_core.change_view(%s)', q_name, this.queue_id);
+    update spanmq_core.queue q set queue_view = format('pgmq.%I', q_name)::regclass where q.queue_id = this.queue_id;
 end $$;
 
 -- The view of a queue: each unsettled message with its read_ct and vt. Look-ups by msg_id go through the log's key, scans through the runs;
 -- both conditions stand in it so that the planner may choose.
-create or replace function spanmq.view_text(view_name text, queue_id int) returns text
+create or replace function spanmq_core.view_text(view_name text, queue_id int) returns text
 language sql immutable as $$
     select format($view$
         create view pgmq.%1$I as
         select l.msg_id, s.attempts as read_ct, l.enqueued_at, s.last_read_at, coalesce(s.vt, l.enqueued_at) as vt, l.message, l.headers
-        from (select queue_id, lo, n, 0::bigint as lease_id, 0 as attempts, null::timestamptz as last_read_at, null::timestamptz as vt from spanmq.fresh
+        from (select queue_id, lo, n, 0::bigint as lease_id, 0 as attempts, null::timestamptz as last_read_at, null::timestamptz as vt from spanmq_core.fresh
               union all
-              select queue_id, lo, n, lease_id, attempts, last_read_at, vt from spanmq.held) s
-        join spanmq.log_%2$s l on l.msg_id >= s.lo and l.msg_id < s.lo + s.n and s.lo >= l.msg_id - l.msg_id %% 256 and s.lo <= l.msg_id
+              select queue_id, lo, n, lease_id, attempts, last_read_at, vt from spanmq_core.held) s
+        join spanmq_core.log_%2$s l on l.msg_id >= s.lo and l.msg_id < s.lo + s.n and s.lo >= l.msg_id - l.msg_id %% 256 and s.lo <= l.msg_id
         where s.queue_id = %2$s
-          and (s.n = 1 or s.lease_id = 0 or not exists (select from spanmq.done d where d.queue_id = %2$s and d.msg_id = l.msg_id))
+          and (s.n = 1 or s.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = %2$s and d.msg_id = l.msg_id))
         $view$, view_name, queue_id)
 $$;
 
 -- `update pgmq.q_x set vt = ...` and `delete from pgmq.q_x` do what set_vt() and delete() do. The rest raises MQ004.
-create or replace function spanmq.change_view() returns trigger
+create or replace function spanmq_core.change_view() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := (select q from spanmq.queue q where q.queue_id = tg_argv[0]::int);
+    this spanmq_core.queue := (select q from spanmq_core.queue q where q.queue_id = tg_argv[0]::int);
 begin
     if tg_op = 'DELETE' then
-        if spanmq.remove(this, array[old.msg_id], null) = '{}' then
+        if spanmq_core.remove(this, array[old.msg_id], null) = '{}' then
             return null;
         end if;
         return old;
     end if;
     if tg_op = 'UPDATE' and (new.msg_id, new.read_ct, new.enqueued_at, new.last_read_at, new.message, new.headers)
             is not distinct from (old.msg_id, old.read_ct, old.enqueued_at, old.last_read_at, old.message, old.headers) then
-        perform spanmq.hide(this, array[old.msg_id], new.vt);
+        perform spanmq_core.hide(this, array[old.msg_id], new.vt);
         if not found then
             return null;
         end if;
@@ -174,20 +174,20 @@ end $$;
 create or replace function pgmq.create_non_partitioned(queue_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq.create_queue(queue_name, false, false);
+    perform spanmq_core.create_queue(queue_name, false, false);
 end $$;
 
 create or replace function pgmq.create(queue_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq.create_queue(queue_name, false, false);
+    perform spanmq_core.create_queue(queue_name, false, false);
 end $$;
 
 -- A queue that a crash of the server empties and that writes no WAL. Its archive and its ids are logged.
 create or replace function pgmq.create_unlogged(queue_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq.create_queue(queue_name, false, true);
+    perform spanmq_core.create_queue(queue_name, false, true);
 end $$;
 
 -- A queue with segments of partition_interval ids (or one for each such time, roughly) whose archive is kept for
@@ -198,22 +198,22 @@ create or replace function pgmq.create_partitioned(
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
 begin
     if premake is null or premake < 1 then
         raise exception 'premake must be at least 1, got %', premake
             using errcode = 'MQ002', hint = 'Leave it out: it has no effect here.';
     end if;
-    perform spanmq.parse_interval(partition_interval, 'partition_interval');
-    perform spanmq.parse_interval(retention_interval, 'retention_interval');
-    this := spanmq.create_queue(queue_name, true, false);
+    perform spanmq_core.parse_interval(partition_interval, 'partition_interval');
+    perform spanmq_core.parse_interval(retention_interval, 'retention_interval');
+    this := spanmq_core.create_queue(queue_name, true, false);
     if this.is_partitioned then
-        perform spanmq.set_retention(this, partition_interval, retention_interval);
+        perform spanmq_core.set_retention(this, partition_interval, retention_interval);
     end if;
 end $$;
 
 -- Raises MQ002 unless the text is a positive number of ids or a positive interval.
-create or replace function spanmq.parse_interval(given text, what text) returns void
+create or replace function spanmq_core.parse_interval(given text, what text) returns void
 language plpgsql stable as $$
 begin
     if given ~ '^[[:space:]]*[0-9]{1,9}[[:space:]]*$' and given::int > 0 or given !~ '^[[:space:]]*-?[0-9]+[[:space:]]*$' and given::interval > interval '0' then
@@ -226,10 +226,10 @@ exception when invalid_datetime_format or datetime_field_overflow or interval_fi
         using errcode = 'MQ002', hint = 'Such as 10000 or 1 day.';
 end $$;
 
-create or replace function spanmq.set_retention(this spanmq.queue, segments text, retention text) returns void
+create or replace function spanmq_core.set_retention(this spanmq_core.queue, segments text, retention text) returns void
 language plpgsql as $$
 begin
-    update spanmq.queue q set
+    update spanmq_core.queue q set
         segment_size = case when segments ~ '^[[:space:]]*[0-9]+[[:space:]]*$' then least(1048576, ceil(segments::int / 256.0) * 256) else q.segment_size end,
         retention_count = case when retention ~ '^[[:space:]]*[0-9]+[[:space:]]*$' then retention::bigint end,
         retention_interval = case when retention !~ '^[[:space:]]*[0-9]+[[:space:]]*$' then retention::interval end
@@ -242,13 +242,13 @@ create or replace function pgmq.convert_archive_partitioned(
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq.parse_interval(partition_interval, 'partition_interval');
-    perform spanmq.parse_interval(retention_interval, 'retention_interval');
-    if not exists (select from spanmq.queue q where q.folded_name = lower(table_name)) then
+    perform spanmq_core.parse_interval(partition_interval, 'partition_interval');
+    perform spanmq_core.parse_interval(retention_interval, 'retention_interval');
+    if not exists (select from spanmq_core.queue q where q.folded_name = lower(table_name)) then
         raise notice 'Table % does not exists', pgmq.format_table_name(table_name, 'a');
         return;
     end if;
-    perform spanmq.set_retention(spanmq.find_queue(table_name, 'truncate'), '', retention_interval);
+    perform spanmq_core.set_retention(spanmq_core.find_queue(table_name, 'truncate'), '', retention_interval);
 end $$;
 
 -- Drops a queue with its messages, its archive, its failures and its dead letters. False, with a notice, if there is none. Raises
@@ -256,58 +256,58 @@ end $$;
 create or replace function pgmq.drop_queue(queue_name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
     left_over regclass;
     log_name text;
 begin
     perform pgmq.acquire_queue_lock(queue_name);
-    if not spanmq.may_see_queue(queue_name) then
+    if not spanmq_core.may_see_queue(queue_name) then
         perform pgmq.format_table_name(queue_name, 'q');
         raise notice 'pgmq queue `%` does not exist', queue_name;
         return false;
     end if;
-    this := spanmq.find_queue(queue_name, 'delete with grant option');
-    perform spanmq.check_unsubscribed(this);
+    this := spanmq_core.find_queue(queue_name, 'delete with grant option');
+    perform spanmq_core.check_unsubscribed(this);
     execute format('drop view %s', this.queue_view);
-    if spanmq.archive_of(this) is not null then
-        execute format('drop table %s', spanmq.archive_of(this));
+    if spanmq_core.archive_of(this) is not null then
+        execute format('drop table %s', spanmq_core.archive_of(this));
     end if;
     left_over := to_regclass(format('pgmq.%I', 'a_' || this.folded_name || '_old'));
     -- What PGMQ's convert_archive_partitioned had left behind, in a queue that was adopted. Not the archive of a queue of that name.
-    if left_over is not null and not exists (select from spanmq.queue q where spanmq.archive_of(q) = left_over) then
+    if left_over is not null and not exists (select from spanmq_core.queue q where spanmq_core.archive_of(q) = left_over) then
         execute format('drop table %s', left_over);
     end if;
     -- In the order in which senders come to them: none of those that wait for this may hold what this is to wait for.
-    perform spanmq.drop_room(this.queue_id);
+    perform spanmq_core.drop_room(this.queue_id);
     if not this.is_subscription then
         execute format('drop sequence %s', this.ids);
         -- First all of it at once: else somebody makes a segment that the list below lacks.
-        execute format('lock table spanmq.log_%s in access exclusive mode', this.queue_id);
+        execute format('lock table spanmq_core.log_%s in access exclusive mode', this.queue_id);
     end if;
-    perform spanmq.close_lanes(this.queue_id);
+    perform spanmq_core.close_lanes(this.queue_id);
     for log_name in
-        select name from spanmq.segment s, unnest(array[s.log_name, s.copy_name, s.old_name]) name
+        select name from spanmq_core.segment s, unnest(array[s.log_name, s.copy_name, s.old_name]) name
         where s.queue_id = this.queue_id and name is not null
     loop
-        execute format('drop table spanmq.%I', log_name);
+        execute format('drop table spanmq_core.%I', log_name);
     end loop;
     if this.is_subscription then
-        perform spanmq.end_subscription(this);
-        execute format('drop view spanmq.log_%s', this.queue_id);
+        perform spanmq_core.end_subscription(this);
+        execute format('drop view spanmq_core.log_%s', this.queue_id);
         -- Waits for who is about to put some back; what they put back is purged below. Elsewhere the drop of the log waits for them.
-        perform spanmq.forget_dead_letters(this.queue_id);
+        perform spanmq_core.forget_dead_letters(this.queue_id);
     else
-        execute format('drop table spanmq.log_%s', this.queue_id);
+        execute format('drop table spanmq_core.log_%s', this.queue_id);
     end if;
-    perform spanmq.purge(this.queue_id);
-    delete from spanmq.bound b where b.queue_id = this.queue_id;
-    perform spanmq.forget_all_duplicates(this.queue_id);
-    perform spanmq.forget_failures(this.queue_id, 9223372036854775807);
-    perform spanmq.forget_dead_letters(this.queue_id);
-    perform spanmq.drop_notify_clock(this.queue_id);
-    perform spanmq.set_bucket(this.queue_id, false);
-    perform spanmq.drop_wake_clocks(this);
-    delete from spanmq.queue q where q.queue_id = this.queue_id;
+    perform spanmq_core.purge(this.queue_id);
+    delete from spanmq_core.bound b where b.queue_id = this.queue_id;
+    perform spanmq_core.forget_all_duplicates(this.queue_id);
+    perform spanmq_core.forget_failures(this.queue_id, 9223372036854775807);
+    perform spanmq_core.forget_dead_letters(this.queue_id);
+    perform spanmq_core.drop_notify_clock(this.queue_id);
+    perform spanmq_core.set_bucket(this.queue_id, false);
+    perform spanmq_core.drop_wake_clocks(this);
+    delete from spanmq_core.queue q where q.queue_id = this.queue_id;
     return true;
 end $$;
 
@@ -320,14 +320,14 @@ begin
 end $$;
 
 create or replace trigger spanmq_change instead of insert or update or delete on pgmq.meta
-    for each row execute function spanmq.refuse_change('pgmq.create or pgmq.drop_queue');
+    for each row execute function spanmq_core.refuse_change('pgmq.create or pgmq.drop_queue');
 
 -- The queues on which the caller has a right.
 create or replace function pgmq.list_queues() returns setof pgmq.queue_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    return query select q.name, q.is_partitioned, q.is_unlogged, q.created_at from spanmq.queue q
-        where spanmq.may_see(q.queue_view, q.archive) order by q.queue_id;
+    return query select q.name, q.is_partitioned, q.is_unlogged, q.created_at from spanmq_core.queue q
+        where spanmq_core.may_see(q.queue_view, q.archive) order by q.queue_id;
 end $$;
 
 create or replace function pgmq.detach_archive(queue_name text) returns void
@@ -341,7 +341,7 @@ end $$;
 create or replace function pgmq.create_fifo_index(queue_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq.find_queue(queue_name, 'select');
+    perform spanmq_core.find_queue(queue_name, 'select');
 end $$;
 
 create or replace function pgmq.create_fifo_indexes_all() returns void

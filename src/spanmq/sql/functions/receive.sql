@@ -1,14 +1,14 @@
 -- Receiving: read and pop as in PGMQ, receive with a fencing token.
 
-create or replace function spanmq.new_lease(at_ timestamptz) returns bigint
+create or replace function spanmq_core.new_lease(at_ timestamptz) returns bigint
 language sql volatile as $$
     -- Time first: a lease number that a crash lost (claims may be committed asynchronously) must not come again.
-    select (extract(epoch from at_) * 1000)::bigint << 20 | (nextval('spanmq.lease_number') & 1048575)
+    select (extract(epoch from at_) * 1000)::bigint << 20 | (nextval('spanmq_core.lease_number') & 1048575)
 $$;
 
 -- Leases the first visible message until then (null: as the queue's policy says), where that is a fresh one and the queue has no limits: the
 -- usual case in few steps. msg_id is null in every other case, errors included; enqueued_at if the message has no row in the log.
-create or replace function spanmq.claim_one(queue_name text, lease bigint, until timestamptz, at_ timestamptz) returns pgmq.leased_message
+create or replace function spanmq_core.claim_one(queue_name text, lease bigint, until timestamptz, at_ timestamptz) returns spanmq.leased_message
 language plpgsql as $$
 declare
     this_queue int;
@@ -24,47 +24,47 @@ declare
     level smallint;
     hash bigint;
     key text;
-    logged spanmq.logged;
+    logged spanmq_core.logged;
 begin
     select q.queue_id, q.log_name, q.log_lo, q.log_hi, q.lane, coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9))), q.ids,
            b.fresh_from, b.due_from
         into this_queue, log_name, log_lo, log_hi, lane, until, ids, fresh_from, due_from
-        from spanmq.queue q
+        from spanmq_core.queue q
         cross join lateral (
-            select b.fresh_from, b.due_from from spanmq.bound b where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
+            select b.fresh_from, b.due_from from spanmq_core.bound b where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
         where q.folded_name = lower(queue_name) and q.is_plain and b.due_from <= at_
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
     if not found then
         return null;
     end if;
-    delete from spanmq.fresh f
+    delete from spanmq_core.fresh f
         where f.ctid = (
-            select k.ctid from spanmq.fresh k
+            select k.ctid from spanmq_core.fresh k
             where k.queue_id = this_queue and k.lo >= fresh_from
-              and not exists (select from spanmq.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_)
+              and not exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_)
             order by k.queue_id, k.lo limit 1 for update skip locked)
         returning f.lo, f.n, f.priority, f.group_hash, f.group_key into id, n, level, hash, key;
     if not found then
         return null;
     end if;
     if n > 1 then
-        insert into spanmq.fresh (queue_id, lo, n, priority, group_hash, group_key) values (this_queue, id + 1, n - 1, level, hash, key);
+        insert into spanmq_core.fresh (queue_id, lo, n, priority, group_hash, group_key) values (this_queue, id + 1, n - 1, level, hash, key);
     end if;
-    insert into spanmq.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
         values (this_queue, id, 1, lease, 1, greatest(until, clock_timestamp()), at_, level, hash, key);
     if id & 127 = 0 then
-        perform spanmq.move_bound(this_queue, ids);
+        perform spanmq_core.move_bound(this_queue, ids);
     end if;
     if lane is not null and id between log_lo and log_hi then
-        logged := spanmq.fetch_by_lane(lane, id);
+        logged := spanmq_core.fetch_by_lane(lane, id);
     else
-        logged := spanmq.fetch_one(this_queue, id, case when id between log_lo and log_hi then log_name end);
+        logged := spanmq_core.fetch_one(this_queue, id, case when id between log_lo and log_hi then log_name end);
     end if;
-    return (id, 1, logged.enqueued_at, at_, until, logged.message, logged.headers, lease, 1, 1, key, null::text)::pgmq.leased_message;
+    return (id, 1, logged.enqueued_at, at_, until, logged.message, logged.headers, lease, 1, 1, key, null::text)::spanmq.leased_message;
 end $$;
 
 -- As claim_one(), for several messages. Null in every case but the usual one, that no held message is visible.
-create or replace function spanmq.claim_first(queue_name text, quantity int, lease bigint, until timestamptz, at_ timestamptz) returns spanmq.claimed
+create or replace function spanmq_core.claim_first(queue_name text, quantity int, lease bigint, until timestamptz, at_ timestamptz) returns spanmq_core.claimed
 language plpgsql as $$
 declare
     this record;
@@ -73,14 +73,14 @@ declare
     first_id bigint;
     taken int := 0;
     is_unbroken boolean := true;
-    runs spanmq.run[];
+    runs spanmq_core.run[];
 begin
     select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.ids, b.fresh_from, b.due_from,
            coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9))) as until
         into this
-        from spanmq.queue q
+        from spanmq_core.queue q
         cross join lateral (
-            select b.fresh_from, b.due_from from spanmq.bound b where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
+            select b.fresh_from, b.due_from from spanmq_core.bound b where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
         where q.folded_name = lower(queue_name) and q.is_plain and b.due_from <= at_ and quantity > 0
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
     if not found then
@@ -88,16 +88,16 @@ begin
     end if;
     loop
         with gone as (
-            delete from spanmq.fresh f
+            delete from spanmq_core.fresh f
                 where f.ctid = any (array(
-                    select k.ctid from spanmq.fresh k
+                    select k.ctid from spanmq_core.fresh k
                     where k.queue_id = this.queue_id and k.lo >= this.fresh_from
-                      and not exists (select from spanmq.held h where h.queue_id + 0 = this.queue_id and h.vt >= this.due_from and h.vt <= at_)
+                      and not exists (select from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.vt >= this.due_from and h.vt <= at_)
                     order by k.queue_id, k.lo limit wanted_rows for update skip locked))
                 returning f.*)
         select count(*) as n_rows, sum(g.n)::int as n, min(g.lo) as lo, max(g.lo + g.n) as end_id,
                bool_and(g.group_key is null and g.priority is null) as is_plain,
-               array_agg((g.lo, g.n, null, 0, 0, null, null, g.group_hash, g.group_key, g.priority)::spanmq.run order by g.lo) as runs
+               array_agg((g.lo, g.n, null, 0, 0, null, null, g.group_hash, g.group_key, g.priority)::spanmq_core.run order by g.lo) as runs
             into gone from gone g;
         exit when gone.n is null;
         first_id := coalesce(first_id, gone.lo);
@@ -113,25 +113,25 @@ begin
         return null;
     elsif is_unbroken then
         if taken > quantity then
-            insert into spanmq.fresh (queue_id, lo, n) select this.queue_id, t.lo, t.n from spanmq.tens(first_id + quantity, first_id + taken - 1) t;
+            insert into spanmq_core.fresh (queue_id, lo, n) select this.queue_id, t.lo, t.n from spanmq_core.tens(first_id + quantity, first_id + taken - 1) t;
             taken := quantity;
         end if;
         -- A row for each block of 256 ids that they touch.
-        insert into spanmq.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at)
+        insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at)
             select this.queue_id, greatest(first_id, block * 256),
                    (least(first_id + taken, block * 256 + 256) - greatest(first_id, block * 256))::int,
                    lease, 1, greatest(this.until, clock_timestamp()), at_
             from generate_series(first_id / 256, (first_id + taken - 1) / 256) block;
         if first_id / 1024 <> (first_id + taken) / 1024 then
-            perform spanmq.move_bound(this.queue_id, this.ids);
+            perform spanmq_core.move_bound(this.queue_id, this.ids);
         end if;
         return (this.queue_id, first_id, taken, this.until,
                 case when first_id > this.log_lo and first_id + taken - 1 <= this.log_hi then this.log_name
-                     else spanmq.log_of(this.queue_id, first_id, first_id + taken - 1) end, null::spanmq.run[])::spanmq.claimed;
+                     else spanmq_core.log_of(this.queue_id, first_id, first_id + taken - 1) end, null::spanmq_core.run[])::spanmq_core.claimed;
     end if;
-    runs := spanmq.keep_first(this.queue_id, runs, quantity);
-    perform spanmq.hold(this.queue_id, runs, lease, this.until, at_);
-    return (this.queue_id, null::bigint, null::int, this.until, null::text, runs)::spanmq.claimed;
+    runs := spanmq_core.keep_first(this.queue_id, runs, quantity);
+    perform spanmq_core.hold(this.queue_id, runs, lease, this.until, at_);
+    return (this.queue_id, null::bigint, null::int, this.until, null::text, runs)::spanmq_core.claimed;
 end $$;
 
 -- Leases up to qty visible messages for vt seconds, lowest ids first, and returns them in that order.
@@ -143,48 +143,48 @@ set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off 
 declare
     at_ timestamptz := clock_timestamp();
     until timestamptz := at_ + make_interval(secs => vt);
-    lease bigint := spanmq.new_lease(at_);
-    one pgmq.leased_message;
-    claimed spanmq.claimed;
-    this spanmq.queue;
-    runs spanmq.run[];
+    lease bigint := spanmq_core.new_lease(at_);
+    one spanmq.leased_message;
+    claimed spanmq_core.claimed;
+    this spanmq_core.queue;
+    runs spanmq_core.run[];
     n int;
 begin
     if qty = 1 and conditional = '{}' and until is not null then
-        one := spanmq.claim_one(queue_name, lease, until, at_);
+        one := spanmq_core.claim_one(queue_name, lease, until, at_);
         if one.enqueued_at is not null then
             return next (one.msg_id, 1, one.enqueued_at, at_, until, one.message, one.headers)::pgmq.message_record;
             return;
         elsif one.msg_id is not null then
-            runs := spanmq.blocks(one.msg_id, one.msg_id);
+            runs := spanmq_core.blocks(one.msg_id, one.msg_id);
         end if;
     elsif conditional = '{}' and until is not null then
-        claimed := spanmq.claim_first(queue_name, qty, lease, until, at_);
+        claimed := spanmq_core.claim_first(queue_name, qty, lease, until, at_);
         if claimed.lo is not null then
             return query execute
-                'select msg_id, 1, enqueued_at, $3, $4, message, headers from spanmq.' || quote_ident(claimed.log_name)
+                'select msg_id, 1, enqueued_at, $3, $4, message, headers from spanmq_core.' || quote_ident(claimed.log_name)
                 || ' where msg_id >= $1 and msg_id < $2 order by msg_id'
                 using claimed.lo, claimed.lo + claimed.n, at_, until;
             get diagnostics n = row_count;
             if n = claimed.n then
                 return;
             end if;
-            runs := spanmq.blocks(claimed.lo, claimed.lo + claimed.n - 1);
+            runs := spanmq_core.blocks(claimed.lo, claimed.lo + claimed.n - 1);
         end if;
         runs := coalesce(runs, claimed.runs);
     end if;
-    this := spanmq.find_queue(queue_name, 'update');
+    this := spanmq_core.find_queue(queue_name, 'update');
     if runs is null then
-        until := spanmq.after(vt, 'vt', at_);
-        perform spanmq.check_quantity(qty);
-        runs := spanmq.claim(this, qty, lease, until, at_, 1, conditional);
+        until := spanmq_core.after(vt, 'vt', at_);
+        perform spanmq_core.check_quantity(qty);
+        runs := spanmq_core.claim(this, qty, lease, until, at_, 1, conditional);
     end if;
     if n is null then
-        return query select * from spanmq.fetch(this.queue_id, runs, 1, at_, until, true);
+        return query select * from spanmq_core.fetch(this.queue_id, runs, 1, at_, until, true);
         get diagnostics n = row_count;
     end if;
-    if n < spanmq.count_runs(runs) then
-        perform spanmq.settle_missing(this, runs);
+    if n < spanmq_core.count_runs(runs) then
+        perform spanmq_core.settle_missing(this, runs);
         if n = 0 then
             return query select * from pgmq.read(queue_name, vt, qty, conditional);
         end if;
@@ -196,17 +196,17 @@ create or replace function pgmq.pop(queue_name text, qty integer default 1) retu
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue_name, 'delete');
+    this spanmq_core.queue := spanmq_core.find_queue(queue_name, 'delete');
     at_ timestamptz := clock_timestamp();
-    runs spanmq.run[];
+    runs spanmq_core.run[];
     n int;
 begin
-    perform spanmq.check_quantity(qty);
-    runs := spanmq.claim(this, qty, null, null, at_, 1);
-    return query select * from spanmq.fetch(this.queue_id, runs, 0, null, null, true);
+    perform spanmq_core.check_quantity(qty);
+    runs := spanmq_core.claim(this, qty, null, null, at_, 1);
+    return query select * from spanmq_core.fetch(this.queue_id, runs, 0, null, null, true);
     get diagnostics n = row_count;
-    if n < spanmq.count_runs(runs) then
-        perform spanmq.settle_missing(this, runs);
+    if n < spanmq_core.count_runs(runs) then
+        perform spanmq_core.settle_missing(this, runs);
         if n = 0 then
             return query select * from pgmq.pop(queue_name, qty);
         end if;
@@ -217,62 +217,62 @@ end $$;
 -- order; by priority, the highest first, then by id, where messages have one and no order of groups counts. All carry one
 -- lease_id, the token without which ack() settles nothing. A slot is what one transaction will settle: with `slots` = 1 the
 -- whole batch, with as many slots as concurrent handlers each its share.
-create or replace function pgmq.receive(queue text, qty integer default 1, lease double precision default null, slots integer default 1)
-returns setof pgmq.leased_message
+create or replace function spanmq.receive(queue text, qty integer default 1, lease double precision default null, slots integer default 1)
+returns setof spanmq.leased_message
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
     at_ timestamptz := clock_timestamp();
-    lease_id bigint := spanmq.new_lease(at_);
+    lease_id bigint := spanmq_core.new_lease(at_);
     until timestamptz := case when lease between -3e9 and 3e9 then at_ + make_interval(secs => lease) end;
-    one pgmq.leased_message;
-    claimed spanmq.claimed;
-    this spanmq.queue;
-    runs spanmq.run[];
+    one spanmq.leased_message;
+    claimed spanmq_core.claimed;
+    this spanmq_core.queue;
+    runs spanmq_core.run[];
     n int;
 begin
     if qty = 1 and slots = 1 and (lease is null or until is not null) then
-        one := spanmq.claim_one(queue, lease_id, until, at_);
+        one := spanmq_core.claim_one(queue, lease_id, until, at_);
         if one.enqueued_at is not null then
             return next one;
             return;
         elsif one.msg_id is not null then
-            runs := spanmq.blocks(one.msg_id, one.msg_id);
+            runs := spanmq_core.blocks(one.msg_id, one.msg_id);
         end if;
     elsif slots = 1 and (lease is null or until is not null) then
-        claimed := spanmq.claim_first(queue, qty, lease_id, until, at_);
+        claimed := spanmq_core.claim_first(queue, qty, lease_id, until, at_);
         until := coalesce(claimed.until, until);
         if claimed.lo is not null then
             return query execute
-                'select msg_id, 1, enqueued_at, $3, $4, message, headers, $5, 1, 1, headers->>''x-pgmq-group'', null::text from spanmq.'
+                'select msg_id, 1, enqueued_at, $3, $4, message, headers, $5, 1, 1, headers->>''x-pgmq-group'', null::text from spanmq_core.'
                 || quote_ident(claimed.log_name) || ' where msg_id >= $1 and msg_id < $2 order by msg_id'
                 using claimed.lo, claimed.lo + claimed.n, at_, claimed.until, lease_id;
             get diagnostics n = row_count;
             if n = claimed.n then
                 return;
             end if;
-            runs := spanmq.blocks(claimed.lo, claimed.lo + claimed.n - 1);
+            runs := spanmq_core.blocks(claimed.lo, claimed.lo + claimed.n - 1);
         end if;
         runs := coalesce(runs, claimed.runs);
     end if;
-    this := spanmq.find_queue(queue, 'update');
+    this := spanmq_core.find_queue(queue, 'update');
     if runs is null then
-        until := spanmq.after(coalesce(lease, least(this.lease, 3e9)), 'lease', at_);
-        perform spanmq.check_quantity(qty);
+        until := spanmq_core.after(coalesce(lease, least(this.lease, 3e9)), 'lease', at_);
+        perform spanmq_core.check_quantity(qty);
         if slots is null or slots < 1 then
             raise exception 'slots must be at least 1, got: %', slots
                 using errcode = 'MQ002', hint = '1 where one transaction settles the whole batch.';
         end if;
-        runs := spanmq.claim_limited(this, qty, lease_id, until, at_, slots);
+        runs := spanmq_core.claim_limited(this, qty, lease_id, until, at_, slots);
     end if;
     if n is null then
-        return query select * from spanmq.fetch_leased(this.queue_id, runs, at_, until, lease_id, slots, not spanmq.goes_by_priority(this));
+        return query select * from spanmq_core.fetch_leased(this.queue_id, runs, at_, until, lease_id, slots, not spanmq_core.goes_by_priority(this));
         get diagnostics n = row_count;
     end if;
-    if n < spanmq.count_runs(runs) then
-        perform spanmq.settle_missing(this, runs);
+    if n < spanmq_core.count_runs(runs) then
+        perform spanmq_core.settle_missing(this, runs);
         if n = 0 then
-            return query select * from pgmq.receive(queue, qty, lease, slots);
+            return query select * from spanmq.receive(queue, qty, lease, slots);
         end if;
     end if;
 end $$;
@@ -285,16 +285,16 @@ create or replace function pgmq.read_with_poll(
 ) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    stop_at timestamptz := spanmq.after(max_poll_seconds, 'max_poll_seconds');
+    stop_at timestamptz := spanmq_core.after(max_poll_seconds, 'max_poll_seconds');
 begin
     while clock_timestamp() < stop_at loop
         return query select * from pgmq.read(queue_name, vt, qty, conditional);
         exit when found;
-        perform pg_sleep(spanmq.poll_pause(poll_interval_ms));
+        perform pg_sleep(spanmq_core.poll_pause(poll_interval_ms));
     end loop;
 end $$;
 
-create or replace function spanmq.poll_pause(poll_interval_ms int) returns double precision
+create or replace function spanmq_core.poll_pause(poll_interval_ms int) returns double precision
 language plpgsql immutable as $$
 begin
     if poll_interval_ms is null or poll_interval_ms < 0 then

@@ -1,23 +1,23 @@
 -- The grouped reads of PGMQ, over ordered groups (group.sql).
 
-create or replace function spanmq.read_groups(queue_name text, vt int, qty int, mode text) returns setof pgmq.message_record
+create or replace function spanmq_core.read_groups(queue_name text, vt int, qty int, mode text) returns setof pgmq.message_record
 language plpgsql as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue_name, 'update');
+    this spanmq_core.queue := spanmq_core.find_queue(queue_name, 'update');
     at_ timestamptz := clock_timestamp();
     until timestamptz;
-    runs spanmq.run[];
+    runs spanmq_core.run[];
     n int;
 begin
-    perform spanmq.check_quantity(qty);
-    until := spanmq.after(vt, 'vt', at_);
-    runs := spanmq.claim(this, qty, spanmq.new_lease(at_), until, at_, 1, '{}', mode);
-    return query select * from spanmq.fetch(this.queue_id, runs, 1, at_, until, mode <> 'rr');
+    perform spanmq_core.check_quantity(qty);
+    until := spanmq_core.after(vt, 'vt', at_);
+    runs := spanmq_core.claim(this, qty, spanmq_core.new_lease(at_), until, at_, 1, '{}', mode);
+    return query select * from spanmq_core.fetch(this.queue_id, runs, 1, at_, until, mode <> 'rr');
     get diagnostics n = row_count;
-    if n < spanmq.count_runs(runs) then
-        perform spanmq.settle_missing(this, runs);
+    if n < spanmq_core.count_runs(runs) then
+        perform spanmq_core.settle_missing(this, runs);
         if n = 0 then
-            return query select * from spanmq.read_groups(queue_name, vt, qty, mode);
+            return query select * from spanmq_core.read_groups(queue_name, vt, qty, mode);
         end if;
     end if;
 end $$;
@@ -27,7 +27,7 @@ create or replace function pgmq.read_grouped(queue_name text, vt integer, qty in
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 begin
-    return query select * from spanmq.read_groups(queue_name, vt, qty, 'fill');
+    return query select * from spanmq_core.read_groups(queue_name, vt, qty, 'fill');
 end $$;
 
 -- Leases up to qty messages, one of each group in turn.
@@ -35,7 +35,7 @@ create or replace function pgmq.read_grouped_rr(queue_name text, vt integer, qty
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 begin
-    return query select * from spanmq.read_groups(queue_name, vt, qty, 'rr');
+    return query select * from spanmq_core.read_groups(queue_name, vt, qty, 'rr');
 end $$;
 
 -- Leases the first message of up to qty groups.
@@ -43,7 +43,7 @@ create or replace function pgmq.read_grouped_head(queue_name text, vt integer, q
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 begin
-    return query select * from spanmq.read_groups(queue_name, vt, qty, 'head');
+    return query select * from spanmq_core.read_groups(queue_name, vt, qty, 'head');
 end $$;
 
 create or replace function pgmq.read_grouped_with_poll(
@@ -51,12 +51,12 @@ create or replace function pgmq.read_grouped_with_poll(
 ) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    stop_at timestamptz := spanmq.after(max_poll_seconds, 'max_poll_seconds');
+    stop_at timestamptz := spanmq_core.after(max_poll_seconds, 'max_poll_seconds');
 begin
     while clock_timestamp() < stop_at loop
         return query select * from pgmq.read_grouped(queue_name, vt, qty);
         exit when found;
-        perform pg_sleep(spanmq.poll_pause(poll_interval_ms));
+        perform pg_sleep(spanmq_core.poll_pause(poll_interval_ms));
     end loop;
 end $$;
 
@@ -65,12 +65,12 @@ create or replace function pgmq.read_grouped_rr_with_poll(
 ) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    stop_at timestamptz := spanmq.after(max_poll_seconds, 'max_poll_seconds');
+    stop_at timestamptz := spanmq_core.after(max_poll_seconds, 'max_poll_seconds');
 begin
     while clock_timestamp() < stop_at loop
         return query select * from pgmq.read_grouped_rr(queue_name, vt, qty);
         exit when found;
-        perform pg_sleep(spanmq.poll_pause(poll_interval_ms));
+        perform pg_sleep(spanmq_core.poll_pause(poll_interval_ms));
     end loop;
 end $$;
 
@@ -79,11 +79,11 @@ create or replace function pgmq.read_grouped_head_with_poll(
 ) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    stop_at timestamptz := spanmq.after(max_poll_seconds, 'max_poll_seconds');
+    stop_at timestamptz := spanmq_core.after(max_poll_seconds, 'max_poll_seconds');
 begin
     while clock_timestamp() < stop_at loop
         return query select * from pgmq.read_grouped_head(queue_name, vt, qty);
         exit when found;
-        perform pg_sleep(spanmq.poll_pause(poll_interval_ms));
+        perform pg_sleep(spanmq_core.poll_pause(poll_interval_ms));
     end loop;
 end $$;

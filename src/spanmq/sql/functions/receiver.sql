@@ -5,18 +5,18 @@
 -- Finds or makes the receiver of a checkpoint and raises its incarnation: from now on calls of an earlier reader are refused.
 -- receiver null: a new checkpoint. Raises MQ052 if the label is another checkpoint's (adopt_receiver lets the next one go on in
 -- its place; also where this receiver bore it until it was released), MQ051 for a receiver that is not of this queue or this server.
-create or replace function pgmq.receiver_open(queue text, receiver uuid default null, label text default null)
+create or replace function spanmq.receiver_open(queue text, receiver uuid default null, label text default null)
 returns table (receiver_id uuid, incarnation bigint, settled bigint, newest_id bigint, system_id text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'update');
-    found_one spanmq.receiver;
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
+    found_one spanmq_core.receiver;
 begin
-    perform spanmq.find_queue(queue, 'delete');
-    newest_id := spanmq.drawn_from(this.ids);
+    perform spanmq_core.find_queue(queue, 'delete');
+    newest_id := spanmq_core.drawn_from(this.ids);
     system_id := (select c.system_identifier::text from pg_control_system() c);
     if receiver is null and label is not null then
-        select * into found_one from spanmq.receiver r
+        select * into found_one from spanmq_core.receiver r
             where r.queue_id = this.queue_id and r.label = receiver_open.label and r.state <> 'released' for update;
         if found and found_one.state = 'active' then
             raise exception 'the receiver % of queue % belongs to another checkpoint', label, this.name
@@ -28,9 +28,9 @@ begin
     end if;
     begin
         if receiver is null then
-            insert into spanmq.receiver (queue_id, label) values (this.queue_id, receiver_open.label) returning * into found_one;
+            insert into spanmq_core.receiver (queue_id, label) values (this.queue_id, receiver_open.label) returning * into found_one;
         else
-            update spanmq.receiver r
+            update spanmq_core.receiver r
                 set incarnation = r.incarnation + 1, state = 'active', opened_at = clock_timestamp()
                 where r.receiver_id = receiver and r.queue_id = this.queue_id returning * into found_one;
             if not found then
@@ -40,7 +40,7 @@ begin
         end if;
     exception when unique_violation then
         -- Another bears the label since: this instant, or since this one was released.
-        label := coalesce((select r.label from spanmq.receiver r where r.receiver_id = receiver), label);
+        label := coalesce((select r.label from spanmq_core.receiver r where r.receiver_id = receiver), label);
         raise exception 'the receiver % of queue % belongs to another checkpoint', label, this.name
             using errcode = 'MQ052',
                 hint = format('`spanmq release-receiver %s %s` gives back what the other holds and frees the label; a new checkpoint may use another label.',
@@ -53,12 +53,12 @@ begin
 end $$;
 
 -- Locks a receiver for this transaction. Raises MQ051 unless the call is of its newest incarnation.
-create or replace function spanmq.lock_receiver(this spanmq.queue, receiver uuid, incarnation bigint) returns spanmq.receiver
+create or replace function spanmq_core.lock_receiver(this spanmq_core.queue, receiver uuid, incarnation bigint) returns spanmq_core.receiver
 language plpgsql as $$
 declare
-    found_one spanmq.receiver;
+    found_one spanmq_core.receiver;
 begin
-    select * into found_one from spanmq.receiver r where r.receiver_id = receiver and r.queue_id = this.queue_id for update;
+    select * into found_one from spanmq_core.receiver r where r.receiver_id = receiver and r.queue_id = this.queue_id for update;
     if not found or found_one.incarnation is distinct from lock_receiver.incarnation then
         raise exception 'this reader of queue % is no longer the receiver %: it was %', this.name, receiver,
                 case found_one.state when 'released' then 'released by hand' when 'adoptable' then 'given to another checkpoint'
@@ -71,154 +71,154 @@ end $$;
 -- Settles all batches up to `settled`, which the engine's checkpoint has; then gives the batch after it: one that an earlier
 -- driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any). Returns its number, or
 -- `settled` itself where nothing waits. Raises MQ051 for a reader that is not the newest.
-create or replace function pgmq.receiver_claim(
+create or replace function spanmq.receiver_claim(
     queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint default null
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'update');
-    reader spanmq.receiver := spanmq.lock_receiver(this, receiver, receiver_claim.incarnation);
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
+    reader spanmq_core.receiver := spanmq_core.lock_receiver(this, receiver, receiver_claim.incarnation);
     at_ timestamptz := clock_timestamp();
     lease bigint;
     held record;
     pending bigint;
 begin
-    perform spanmq.find_queue(queue, 'delete');
-    perform spanmq.check_quantity(qty);
-    perform spanmq.settle_batches(this, receiver, receiver_claim.settled);
-    select min(b.batch) into pending from spanmq.receiver_batch b
+    perform spanmq_core.find_queue(queue, 'delete');
+    perform spanmq_core.check_quantity(qty);
+    perform spanmq_core.settle_batches(this, receiver, receiver_claim.settled);
+    select min(b.batch) into pending from spanmq_core.receiver_batch b
         where b.receiver_id = receiver and b.batch > receiver_claim.settled and b.state <> 'released';
     if pending is not null then
         return pending;
     end if;
-    lease := -spanmq.new_lease(at_);
+    lease := -spanmq_core.new_lease(at_);
     -- A time that every driver can read, and no lease lives to see.
-    perform spanmq.claim(this, qty, lease, '9999-12-30 00:00+00', at_, 1);
+    perform spanmq_core.claim(this, qty, lease, '9999-12-30 00:00+00', at_, 1);
     for step in 1 .. 2 loop
-        select * into held from spanmq.list_batch(this.queue_id, lease);
+        select * into held from spanmq_core.list_batch(this.queue_id, lease);
         exit when last_id is null or held.his[cardinality(held.his)] <= last_id;
         exit when held.n = 0;
-        perform spanmq.free_batch(this.queue_id, lease, last_id);
+        perform spanmq_core.free_batch(this.queue_id, lease, last_id);
     end loop;
     if held.n = 0 then
         return receiver_claim.settled;
     end if;
-    update spanmq.receiver r set batch = greatest(r.batch, receiver_claim.settled) + 1
+    update spanmq_core.receiver r set batch = greatest(r.batch, receiver_claim.settled) + 1
         where r.receiver_id = receiver returning r.batch into reader.batch;
-    insert into spanmq.receiver_batch (receiver_id, batch, queue_id, lease_id, n, lo, hi, los, his, attempts)
+    insert into spanmq_core.receiver_batch (receiver_id, batch, queue_id, lease_id, n, lo, hi, los, his, attempts)
         values (receiver, reader.batch, this.queue_id, lease, held.n, held.los[1], held.his[cardinality(held.his)], held.los, held.his, held.attempts);
     return reader.batch;
 end $$;
 
 -- Takes what the batches up to `settled` hold out of the queue (into the archive, where the policy says so). The newest of them
 -- stays for a replay until a later one is settled.
-create or replace function spanmq.settle_batches(this spanmq.queue, receiver uuid, settled bigint) returns void
+create or replace function spanmq_core.settle_batches(this spanmq_core.queue, receiver uuid, settled bigint) returns void
 language plpgsql as $$
 declare
-    batch spanmq.receiver_batch;
-    runs spanmq.run[];
+    batch spanmq_core.receiver_batch;
+    runs spanmq_core.run[];
 begin
     -- Batches before runs, as a purge does: else each could wait for the other.
     for batch in
-        select * from spanmq.receiver_batch b
+        select * from spanmq_core.receiver_batch b
         where b.receiver_id = receiver and b.batch <= settle_batches.settled and b.state = 'claimed' order by b.batch for update
     loop
         if this.archive_on_ack then
-            runs := spanmq.take_batch(this.queue_id, batch.lease_id);
+            runs := spanmq_core.take_batch(this.queue_id, batch.lease_id);
             if runs <> '{}' then
-                perform spanmq.copy_to_archive(this, runs);
+                perform spanmq_core.copy_to_archive(this, runs);
             end if;
         else
-            delete from spanmq.held h where h.queue_id + 0 = this.queue_id and h.lease_id = batch.lease_id and h.lease_id <> 0;
+            delete from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.lease_id = batch.lease_id and h.lease_id <> 0;
         end if;
-        update spanmq.receiver_batch b set state = 'settled' where b.receiver_id = receiver and b.batch = batch.batch;
+        update spanmq_core.receiver_batch b set state = 'settled' where b.receiver_id = receiver and b.batch = batch.batch;
     end loop;
     if found then
-        delete from spanmq.receiver_batch b where b.receiver_id = receiver and b.batch < settle_batches.settled;
-        update spanmq.receiver r set settled = settle_batches.settled
+        delete from spanmq_core.receiver_batch b where b.receiver_id = receiver and b.batch < settle_batches.settled;
+        update spanmq_core.receiver r set settled = settle_batches.settled
             where r.receiver_id = receiver and r.settled < settle_batches.settled;
     end if;
 end $$;
 
 -- What the batches after `after` up to `batch` hold, as ranges of ids; the same at every call. Raises MQ051 for a reader that is
 -- not the newest and for a batch that was released by hand, MQ053 for one that is gone or that a purge took, if fail_on_loss.
-create or replace function pgmq.receiver_ranges(
+create or replace function spanmq.receiver_ranges(
     queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean default true
 )
 returns table (first_id bigint, last_id bigint, attempt integer)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'update');
-    last spanmq.receiver_batch;
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
+    last spanmq_core.receiver_batch;
 begin
-    perform spanmq.lock_receiver(this, receiver, receiver_ranges.incarnation);
+    perform spanmq_core.lock_receiver(this, receiver, receiver_ranges.incarnation);
     if batch = after then
         return;
     end if;
-    select * into last from spanmq.receiver_batch b where b.receiver_id = receiver and b.batch = receiver_ranges.batch;
+    select * into last from spanmq_core.receiver_batch b where b.receiver_id = receiver and b.batch = receiver_ranges.batch;
     if last.state = 'released' then
         raise exception 'batch % of queue % was released by hand: its messages are back in the queue', batch, this.name
             using errcode = 'MQ051', hint = 'Use a new checkpoint. What the sink has of this batch it will get again.';
     -- Batches have numbers without gaps: one that is missing was settled, and forgotten when a later one was.
     elsif fail_on_loss and (
-            select count(*) filter (where b.state <> 'lost') from spanmq.receiver_batch b
+            select count(*) filter (where b.state <> 'lost') from spanmq_core.receiver_batch b
             where b.receiver_id = receiver and b.batch > after and b.batch <= receiver_ranges.batch) < receiver_ranges.batch - after then
         raise exception 'messages of batch % of queue % are gone: purged, or settled long ago', batch, this.name
             using errcode = 'MQ053', detail = format('The checkpoint goes on after batch %s, batches up to %s are settled.', after,
-                    (select r.settled from spanmq.receiver r where r.receiver_id = receiver)),
+                    (select r.settled from spanmq_core.receiver r where r.receiver_id = receiver)),
                 hint = 'With the option failOnDataLoss=false the stream goes on without them.';
     end if;
     return query
-        select u.lo, u.hi, u.attempts from spanmq.receiver_batch b, unnest(b.los, b.his, b.attempts) u (lo, hi, attempts)
+        select u.lo, u.hi, u.attempts from spanmq_core.receiver_batch b, unnest(b.los, b.his, b.attempts) u (lo, hi, attempts)
         where b.receiver_id = receiver and b.batch > after and b.batch <= receiver_ranges.batch and b.state in ('claimed', 'settled')
         order by b.batch, u.lo;
 end $$;
 
 -- The parent of the queue's log, which holds every row that a batch may ask for; null if the caller may not read it. first_id and
 -- last_id bound the ids of what waits in the queue.
-create or replace function pgmq.receiver_log(queue text) returns table (log_table text, first_id bigint, last_id bigint)
+create or replace function spanmq.receiver_log(queue text) returns table (log_table text, first_id bigint, last_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
     name text := format('log_%s', this.queue_id);
 begin
-    log_table := case when has_schema_privilege(spanmq.caller(), 'spanmq', 'usage')
-                           and has_table_privilege(spanmq.caller(), format('spanmq.%I', name), 'select') then name end;
-    first_id := least((select min(f.lo) from spanmq.fresh f where f.queue_id = this.queue_id),
-                      (select min(h.lo) from spanmq.held h where h.queue_id = this.queue_id));
-    last_id := spanmq.drawn_from(this.ids);
+    log_table := case when has_schema_privilege(spanmq_core.caller(), 'spanmq_core', 'usage')
+                           and has_table_privilege(spanmq_core.caller(), format('spanmq_core.%I', name), 'select') then name end;
+    first_id := least((select min(f.lo) from spanmq_core.fresh f where f.queue_id = this.queue_id),
+                      (select min(h.lo) from spanmq_core.held h where h.queue_id = this.queue_id));
+    last_id := spanmq_core.drawn_from(this.ids);
     first_id := coalesce(first_id, last_id + 1);
     return next;
 end $$;
 
 -- The receivers of a queue, or of all (null): what each holds, and since when it has been open.
-create or replace function pgmq.list_receivers(queue text default null)
+create or replace function spanmq.list_receivers(queue text default null)
 returns table (queue_name text, receiver uuid, label text, state text, batch bigint, settled bigint, held bigint,
                created_at timestamptz, opened_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
 begin
     if queue is not null then
-        this := spanmq.find_queue(queue, 'select');
+        this := spanmq_core.find_queue(queue, 'select');
     end if;
     return query
         select q.name::text, r.receiver_id, r.label, r.state, r.batch, r.settled,
-               coalesce((select sum(b.n) from spanmq.receiver_batch b where b.receiver_id = r.receiver_id and b.state = 'claimed'), 0)::bigint,
+               coalesce((select sum(b.n) from spanmq_core.receiver_batch b where b.receiver_id = r.receiver_id and b.state = 'claimed'), 0)::bigint,
                r.created_at, r.opened_at
-        from spanmq.receiver r join spanmq.queue q on q.queue_id = r.queue_id
-        where (queue is null or r.queue_id = this.queue_id) and has_table_privilege(spanmq.caller(), q.queue_view, 'select')
+        from spanmq_core.receiver r join spanmq_core.queue q on q.queue_id = r.queue_id
+        where (queue is null or r.queue_id = this.queue_id) and has_table_privilege(spanmq_core.caller(), q.queue_view, 'select')
         order by q.name, r.created_at;
 end $$;
 
 -- The receiver of that label or id. Raises MQ002 for one that there isn't.
-create or replace function spanmq.find_receiver(this spanmq.queue, receiver text) returns spanmq.receiver
+create or replace function spanmq_core.find_receiver(this spanmq_core.queue, receiver text) returns spanmq_core.receiver
 language plpgsql as $$
 declare
-    found_one spanmq.receiver;
+    found_one spanmq_core.receiver;
 begin
-    select * into found_one from spanmq.receiver r
+    select * into found_one from spanmq_core.receiver r
         where r.queue_id = this.queue_id and (r.label = receiver and r.state <> 'released' or r.receiver_id::text = receiver)
         order by r.state limit 1 for update;
     if not found then
@@ -230,78 +230,78 @@ end $$;
 
 -- Lets the next new checkpoint that names this receiver's label go on in its place, with what it holds. A stream that still runs
 -- under it stops with an error.
-create or replace function pgmq.adopt_receiver(queue text, receiver text) returns void
+create or replace function spanmq.adopt_receiver(queue text, receiver text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'update');
-    reader spanmq.receiver := spanmq.find_receiver(this, receiver);
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
+    reader spanmq_core.receiver := spanmq_core.find_receiver(this, receiver);
 begin
     if reader.label is null or reader.state = 'released' then
         raise exception 'the receiver % has no label under which another checkpoint could find it', receiver
             using errcode = 'MQ002', hint = 'Open the stream with a label if another is to take it over.';
     end if;
-    update spanmq.receiver r set state = 'adoptable', incarnation = r.incarnation + 1 where r.receiver_id = reader.receiver_id;
+    update spanmq_core.receiver r set state = 'adoptable', incarnation = r.incarnation + 1 where r.receiver_id = reader.receiver_id;
 end $$;
 
 -- Gives what a receiver holds back to the queue and frees its label; returns how many messages. First settles the batches up to
 -- `settled`, which a checkpoint proves to be done: what a sink has and no checkpoint proves is delivered again. A stream that
 -- still runs under it stops with an error.
-create or replace function pgmq.release_receiver(queue text, receiver text, settled bigint default null) returns bigint
+create or replace function spanmq.release_receiver(queue text, receiver text, settled bigint default null) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'update');
-    reader spanmq.receiver := spanmq.find_receiver(this, receiver);
-    batch spanmq.receiver_batch;
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
+    reader spanmq_core.receiver := spanmq_core.find_receiver(this, receiver);
+    batch spanmq_core.receiver_batch;
     released bigint := 0;
 begin
     if settled is not null then
-        perform spanmq.find_queue(queue, 'delete');
-        perform spanmq.settle_batches(this, reader.receiver_id, release_receiver.settled);
+        perform spanmq_core.find_queue(queue, 'delete');
+        perform spanmq_core.settle_batches(this, reader.receiver_id, release_receiver.settled);
     end if;
     for batch in
-        select * from spanmq.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed' order by b.batch for update
+        select * from spanmq_core.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed' order by b.batch for update
     loop
-        perform spanmq.free_batch(this.queue_id, batch.lease_id, 0);
-        update spanmq.receiver_batch b set state = 'released' where b.receiver_id = reader.receiver_id and b.batch = batch.batch;
+        perform spanmq_core.free_batch(this.queue_id, batch.lease_id, 0);
+        update spanmq_core.receiver_batch b set state = 'released' where b.receiver_id = reader.receiver_id and b.batch = batch.batch;
         released := released + batch.n;
     end loop;
-    update spanmq.receiver r set state = 'released', incarnation = r.incarnation + 1 where r.receiver_id = reader.receiver_id;
+    update spanmq_core.receiver r set state = 'released', incarnation = r.incarnation + 1 where r.receiver_id = reader.receiver_id;
     return released;
 end $$;
 
 -- A purge takes what batches hold: their streams shall hear of it.
-create or replace function spanmq.lose_batches(this_queue int) returns void
+create or replace function spanmq_core.lose_batches(this_queue int) returns void
 language plpgsql as $$
 begin
-    update spanmq.receiver_batch b set state = 'lost' where b.queue_id = this_queue and b.state = 'claimed';
+    update spanmq_core.receiver_batch b set state = 'lost' where b.queue_id = this_queue and b.state = 'claimed';
 end $$;
 
 -- Takes the messages of a batch out of the queue and returns them as runs.
-create or replace function spanmq.take_batch(this_queue int, lease bigint) returns spanmq.run[]
+create or replace function spanmq_core.take_batch(this_queue int, lease bigint) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    runs spanmq.run[];
+    runs spanmq_core.run[];
 begin
     with gone as (
-        delete from spanmq.held h where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0 returning spanmq.run_of(h) as run)
+        delete from spanmq_core.held h where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0 returning spanmq_core.run_of(h) as run)
     select coalesce(array_agg(g.run order by (g.run).lo), '{}') into runs from gone g;
     return runs;
 end $$;
 
 -- Gives messages back that a batch held, those over `after_id`: visible, and the attempt is not counted.
-create or replace function spanmq.free_batch(this_queue int, lease bigint, after_id bigint) returns void
+create or replace function spanmq_core.free_batch(this_queue int, lease bigint, after_id bigint) returns void
 language plpgsql as $$
 declare
-    runs spanmq.run[] := spanmq.take_batch(this_queue, lease);
+    runs spanmq_core.run[] := spanmq_core.take_batch(this_queue, lease);
     freed int8multirange := int8multirange(int8range(after_id + 1, null));
 begin
-    perform spanmq.give_back(this_queue, array(select spanmq.undelivered(r) from unnest(spanmq.runs_among(runs, freed)) r));
-    perform spanmq.put_back(this_queue, spanmq.runs_among(runs, int8multirange(int8range(null, after_id, '[]'))));
+    perform spanmq_core.give_back(this_queue, array(select spanmq_core.undelivered(r) from unnest(spanmq_core.runs_among(runs, freed)) r));
+    perform spanmq_core.put_back(this_queue, spanmq_core.runs_among(runs, int8multirange(int8range(null, after_id, '[]'))));
 end $$;
 
 -- The ids that a batch holds, as runs without gaps: los, his and attempts of one length, ascending.
-create or replace function spanmq.list_batch(this_queue int, lease bigint, out los bigint[], out his bigint[], out attempts int[], out n bigint)
+create or replace function spanmq_core.list_batch(this_queue int, lease bigint, out los bigint[], out his bigint[], out attempts int[], out n bigint)
 language plpgsql as $$
 begin
     select array_agg(i.lo order by i.lo), array_agg(i.hi order by i.lo), array_agg(i.attempts order by i.lo), coalesce(sum(i.hi - i.lo + 1), 0)
@@ -310,7 +310,7 @@ begin
               from (select q.*, sum(case when q.follows then 0 else 1 end) over (order by q.lo) as island
                     from (select h.lo, h.lo + h.n as end_id, h.attempts,
                                  coalesce(lag(h.lo + h.n) over w = h.lo and lag(h.attempts) over w = h.attempts, false) as follows
-                          from spanmq.held h where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0
+                          from spanmq_core.held h where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0
                           window w as (order by h.lo)) q) p
               group by p.island, p.attempts) i;
 end $$;

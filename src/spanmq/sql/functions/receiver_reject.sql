@@ -2,41 +2,41 @@
 -- and makes dead letters of them. Returns how many; ids that it doesn't hold stay as they are. A driver that runs stops with an
 -- error; the next one reads the same batches without them. Raises MQ002 for an unknown receiver. What the sink had of such a batch
 -- before its checkpoint did stays in the sink.
-create or replace function pgmq.reject_from_receiver(
+create or replace function spanmq.reject_from_receiver(
     queue text, receiver text, msg_ids bigint[], error text default null, category text default null
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'delete');
-    reader spanmq.receiver;
-    reason spanmq.reason := spanmq.reason_of(this.queue_id, category, error, null, null, null);
-    batch spanmq.receiver_batch;
-    runs spanmq.run[];
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'delete');
+    reader spanmq_core.receiver;
+    reason spanmq_core.reason := spanmq_core.reason_of(this.queue_id, category, error, null, null, null);
+    batch spanmq_core.receiver_batch;
+    runs spanmq_core.run[];
     held record;
     rejected bigint := 0;
 begin
-    perform spanmq.find_queue(queue, 'update');
-    reader := spanmq.find_receiver(this, receiver);
+    perform spanmq_core.find_queue(queue, 'update');
+    reader := spanmq_core.find_receiver(this, receiver);
     if category is null and reason.category = 'UNKNOWN' then
         reason.category := 'PERMANENT';
     end if;
     -- Batches before runs, as settling does.
     for batch in
-        select * from spanmq.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed' order by b.batch for update
+        select * from spanmq_core.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed' order by b.batch for update
     loop
-        runs := spanmq.join_runs(spanmq.take_out(this.queue_id, msg_ids, batch.lease_id));
+        runs := spanmq_core.join_runs(spanmq_core.take_out(this.queue_id, msg_ids, batch.lease_id));
         continue when runs = '{}';
-        rejected := rejected + spanmq.bury(this, runs, clock_timestamp(), reason);
-        select * into held from spanmq.list_batch(this.queue_id, batch.lease_id);
+        rejected := rejected + spanmq_core.bury(this, runs, clock_timestamp(), reason);
+        select * into held from spanmq_core.list_batch(this.queue_id, batch.lease_id);
         -- One that is empty now stays, with its number: the checkpoint may have its offset.
-        update spanmq.receiver_batch b
+        update spanmq_core.receiver_batch b
             set n = held.n, los = coalesce(held.los, '{}'), his = coalesce(held.his, '{}'), attempts = coalesce(held.attempts, '{}')
             where b.receiver_id = reader.receiver_id and b.batch = batch.batch;
     end loop;
     if rejected > 0 then
         -- Tasks that run have the batch as it was.
-        update spanmq.receiver r set incarnation = r.incarnation + 1 where r.receiver_id = reader.receiver_id;
+        update spanmq_core.receiver r set incarnation = r.incarnation + 1 where r.receiver_id = reader.receiver_id;
     end if;
     return rejected;
 end $$;

@@ -5,10 +5,10 @@
 -- segment must be made -> tables and rows of segments, ascending.
 
 -- Raises MQ002 for a delay or a rate that is none. Returns when the first of them is to be visible.
-create or replace function spanmq.redrive_from(delay double precision, rate double precision) returns timestamptz
+create or replace function spanmq_core.redrive_from(delay double precision, rate double precision) returns timestamptz
 language plpgsql volatile as $$
 declare
-    visible_from timestamptz := spanmq.after(delay, 'delay');
+    visible_from timestamptz := spanmq_core.after(delay, 'delay');
 begin
     if delay < 0 then
         raise exception 'delay cannot be negative, got: %', delay
@@ -25,38 +25,38 @@ end $$;
 -- visible after `delay` seconds, or from then on `rate` a second. Returns them and when, or with dry_run what would be. Each is put back
 -- once, whoever else calls. They keep their msg_id, enqueued_at and story, their attempts begin anew; the dead letter stays, marked
 -- redriven_at. An expiry that is past is taken off. Raises 42P01 for an unknown queue, 42501 without the right to delete from it, MQ002 and MQ020.
-create or replace function pgmq.redrive(
+create or replace function spanmq.redrive(
     queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,
     until timestamptz default null, payload jsonb default null, qty integer default 1000, rate double precision default null,
     delay double precision default 0, dry_run boolean default false
 ) returns table (msg_id bigint, visible_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'delete');
-    visible_from timestamptz := spanmq.redrive_from(delay, rate);
-    letters spanmq.revived[];
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'delete');
+    visible_from timestamptz := spanmq_core.redrive_from(delay, rate);
+    letters spanmq_core.revived[];
 begin
-    perform spanmq.check_filters(error, qty);
+    perform spanmq_core.check_filters(error, qty);
     if dry_run then
         letters := array(
-            select spanmq.to_revive(d)
-            from spanmq.find_dead_letters(this.queue_id, category, error, error_class, since, until, payload, false, null, qty, 'msg_id') d);
+            select spanmq_core.to_revive(d)
+            from spanmq_core.find_dead_letters(this.queue_id, category, error, error_class, since, until, payload, false, null, qty, 'msg_id') d);
     else
         letters := array(
-            select spanmq.to_revive(d)
-            from spanmq.lock_dead_letters(this, category, error, error_class, since, until, payload, false, qty) d);
-        perform spanmq.revive(this, letters, visible_from, rate);
+            select spanmq_core.to_revive(d)
+            from spanmq_core.lock_dead_letters(this, category, error, error_class, since, until, payload, false, qty) d);
+        perform spanmq_core.revive(this, letters, visible_from, rate);
     end if;
-    return query select l.msg_id, spanmq.visible_at(visible_from, rate, l.ordinality) from unnest(letters) with ordinality l order by l.ordinality;
+    return query select l.msg_id, spanmq_core.visible_at(visible_from, rate, l.ordinality) from unnest(letters) with ordinality l order by l.ordinality;
 end $$;
 
-create or replace function spanmq.to_revive(this spanmq.dead_letter) returns spanmq.revived
+create or replace function spanmq_core.to_revive(this spanmq_core.dead_letter) returns spanmq_core.revived
 language sql immutable as $$
-    select (this.dead_letter_id, this.msg_id, this.enqueued_at, this.message, this.headers, this.group_key, this.priority, this.category)::spanmq.revived
+    select (this.dead_letter_id, this.msg_id, this.enqueued_at, this.message, this.headers, this.group_key, this.priority, this.category)::spanmq_core.revived
 $$;
 
 -- When the n-th of them comes at this rate. Multiplied, not added up: no error grows. Decades ahead is as good as never.
-create or replace function spanmq.visible_at(visible_from timestamptz, rate double precision, n bigint) returns timestamptz
+create or replace function spanmq_core.visible_at(visible_from timestamptz, rate double precision, n bigint) returns timestamptz
 language sql immutable as $$
     select visible_from + make_interval(secs => case when rate is null then 0 else least((n - 1) / rate, 3e9) end)
 $$;
@@ -65,21 +65,21 @@ $$;
 -- message too), visible after `delay` seconds. It stays in its group and at its place. Returns its msg_id.
 -- Raises MQ021 if no dead letter of this msg_id waits, MQ002 for headers of another group, MQ060 for a repair of what another queue of the
 -- same log (a subscription) still has: it is one message. Else as redrive().
-create or replace function pgmq.redrive_message(
+create or replace function spanmq.redrive_message(
     queue text, msg_id bigint, message jsonb default null, headers jsonb default null, delay double precision default 0
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'delete');
-    visible_from timestamptz := spanmq.redrive_from(delay, null);
-    letter spanmq.revived;
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'delete');
+    visible_from timestamptz := spanmq_core.redrive_from(delay, null);
+    letter spanmq_core.revived;
 begin
-    perform spanmq.write_dead_letters(this, array(select r.dead_letter_id from spanmq.dead_runs_of(this.queue_id, redrive_message.msg_id) r));
-    select (spanmq.to_revive(d)).* into letter from spanmq.dead_letter d
+    perform spanmq_core.write_dead_letters(this, array(select r.dead_letter_id from spanmq_core.dead_runs_of(this.queue_id, redrive_message.msg_id) r));
+    select (spanmq_core.to_revive(d)).* into letter from spanmq_core.dead_letter d
         where d.queue_id = this.queue_id and d.msg_id = redrive_message.msg_id and d.redriven_at is null for update;
     if not found then
         raise exception 'queue % has no dead letter % that waits', this.name, coalesce(redrive_message.msg_id::text, 'NULL')
-            using errcode = 'MQ021', hint = 'pgmq.status() tells where the message is.';
+            using errcode = 'MQ021', hint = 'spanmq.status() tells where the message is.';
     end if;
     if headers is not null then
         if jsonb_typeof(headers) not in ('object', 'null') then
@@ -87,22 +87,22 @@ begin
                 using errcode = 'MQ002', hint = 'Such as {"x-pgmq-group": "a"}.';
         end if;
         letter.headers := nullif(headers, 'null');
-        if spanmq.group_of(letter.headers) is distinct from letter.group_key then
+        if spanmq_core.group_of(letter.headers) is distinct from letter.group_key then
             raise exception 'the headers must keep the group of the message: %', coalesce(quote_literal(letter.group_key), 'none')
                 using errcode = 'MQ002', hint = 'It is in the header x-pgmq-group.';
         end if;
     end if;
     letter.message := coalesce(redrive_message.message, letter.message);
-    if (message is not null or headers is not null) and spanmq.is_shared(this, letter.msg_id) then
+    if (message is not null or headers is not null) and spanmq_core.is_shared(this, letter.msg_id) then
         raise exception 'message % is repaired for queue % alone, but other queues have it too', letter.msg_id, this.name
             using errcode = 'MQ060', hint = 'A queue and its subscriptions share each message. Redrive it as it is, or discard it and send another.';
     end if;
-    perform spanmq.revive(this, array[letter], visible_from, null);
+    perform spanmq_core.revive(this, array[letter], visible_from, null);
     return letter.msg_id;
 end $$;
 
 -- When a message expires that says so itself; null for what is no time.
-create or replace function spanmq.own_expires_at(headers jsonb) returns timestamptz
+create or replace function spanmq_core.own_expires_at(headers jsonb) returns timestamptz
 language plpgsql stable as $$
 begin
     if jsonb_typeof(headers->'x-spanmq-expires-at') = 'string' then
@@ -114,7 +114,7 @@ exception when data_exception then
 end $$;
 
 -- Makes messages of dead letters, which the caller has locked, ascending by msg_id.
-create or replace function spanmq.revive(this spanmq.queue, letters spanmq.revived[], visible_from timestamptz, rate double precision) returns void
+create or replace function spanmq_core.revive(this spanmq_core.queue, letters spanmq_core.revived[], visible_from timestamptz, rate double precision) returns void
 language plpgsql as $$
 declare
     at_ timestamptz := clock_timestamp();
@@ -126,55 +126,55 @@ begin
     -- As any sender: a transaction id before the first row.
     perform pg_current_xact_id();
     if this.uses_limits then
-        delete from spanmq.expiry e where e.queue_id = this.queue_id and e.msg_id = any (array(select l.msg_id from unnest(letters) l));
+        delete from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = any (array(select l.msg_id from unnest(letters) l));
         -- What is past would expire again at once.
         letters := array(
             select (l.dead_letter_id, l.msg_id, l.enqueued_at, l.message,
-                    case when spanmq.own_expires_at(l.headers) <= at_ then nullif(l.headers - 'x-spanmq-expires-at', '{}') else l.headers end,
-                    l.group_key, l.priority, l.category)::spanmq.revived
+                    case when spanmq_core.own_expires_at(l.headers) <= at_ then nullif(l.headers - 'x-spanmq-expires-at', '{}') else l.headers end,
+                    l.group_key, l.priority, l.category)::spanmq_core.revived
             from unnest(letters) with ordinality l order by l.ordinality);
-        insert into spanmq.expiry (queue_id, msg_id, expires_at)
-            select this.queue_id, l.msg_id, spanmq.own_expires_at(l.headers) from unnest(letters) l
-            where spanmq.own_expires_at(l.headers) is not null
+        insert into spanmq_core.expiry (queue_id, msg_id, expires_at)
+            select this.queue_id, l.msg_id, spanmq_core.own_expires_at(l.headers) from unnest(letters) l
+            where spanmq_core.own_expires_at(l.headers) is not null
             on conflict do nothing;
     end if;
-    perform spanmq.write_again(this, letters);
-    perform spanmq.give_back(this.queue_id, spanmq.revived_runs(letters, visible_from, rate));
-    delete from spanmq.blocked_group b using unnest(letters) l
+    perform spanmq_core.write_again(this, letters);
+    perform spanmq_core.give_back(this.queue_id, spanmq_core.revived_runs(letters, visible_from, rate));
+    delete from spanmq_core.blocked_group b using unnest(letters) l
         where l.group_key is not null and b.queue_id = this.queue_id and b.group_hash = hashtextextended(l.group_key, 0) and b.msg_id = l.msg_id;
-    update spanmq.dead_letter d set redriven_at = at_, redriven_as = d.msg_id
+    update spanmq_core.dead_letter d set redriven_at = at_, redriven_as = d.msg_id
         where d.dead_letter_id = any (array(select l.dead_letter_id from unnest(letters) l));
     for changed in select l.category, count(*) as n from unnest(letters) l group by l.category order by l.category loop
-        perform spanmq.count_dead(this.queue_id, changed.category, -changed.n);
+        perform spanmq_core.count_dead(this.queue_id, changed.category, -changed.n);
     end loop;
     -- Not announce(): subscribers have nothing of it.
     if this.notify_ms is not null then
-        perform spanmq.notify(this);
+        perform spanmq_core.notify(this);
     end if;
-    if not spanmq.is_foreseen(visible_from) then
-        perform spanmq.wake(this);
+    if not spanmq_core.is_foreseen(visible_from) then
+        perform spanmq_core.wake(this);
     end if;
 end $$;
 
 -- Writes the rows of messages that come back into the log where they are gone, or changed, segment by segment. What other queues of the
 -- log have too stays as it is.
-create or replace function spanmq.write_again(this spanmq.queue, letters spanmq.revived[]) returns void
+create or replace function spanmq_core.write_again(this spanmq_core.queue, letters spanmq_core.revived[]) returns void
 language plpgsql as $$
 declare
-    log_id int := coalesce((select s.log_id from spanmq.subscription s where s.queue_id = this.queue_id), this.queue_id);
+    log_id int := coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id), this.queue_id);
     shared bigint[] := '{}';
-    segment spanmq.segment;
+    segment spanmq_core.segment;
     log_name text;
     next_id bigint := (select min(l.msg_id) from unnest(letters) l);
 begin
     if this.is_subscription or this.has_subscriptions then
-        shared := array(select l.msg_id from unnest(letters) l where spanmq.is_shared(this, l.msg_id));
+        shared := array(select l.msg_id from unnest(letters) l where spanmq_core.is_shared(this, l.msg_id));
     end if;
     while next_id is not null loop
-        segment := spanmq.hold_segment(log_id, next_id);
+        segment := spanmq_core.hold_segment(log_id, next_id);
         -- Into the copy of a rewrite too, which has only what was alive, and into the table that it replaced, whose name somebody may have.
         foreach log_name in array array_remove(array[segment.log_name, segment.copy_name, segment.old_name], null) loop
-            execute format('insert into spanmq.%I as l (msg_id, enqueued_at, message, headers)'
+            execute format('insert into spanmq_core.%I as l (msg_id, enqueued_at, message, headers)'
                            ' select u.msg_id, u.enqueued_at, u.message, u.headers from unnest($1) u where u.msg_id between $2 and $3'
                            ' on conflict (msg_id) do update set message = excluded.message, headers = excluded.headers'
                            ' where (l.message, l.headers) is distinct from (excluded.message, excluded.headers) and l.msg_id <> all ($4)', log_name)
@@ -186,36 +186,36 @@ end $$;
 
 -- The segment of an id that was drawn long ago, made again if it is gone, and held in the log to the end of this transaction: maintain()
 -- can neither truncate, drop nor swap its table, and judges it anew afterwards.
-create or replace function spanmq.hold_segment(this_queue int, id bigint) returns spanmq.segment
+create or replace function spanmq_core.hold_segment(this_queue int, id bigint) returns spanmq_core.segment
 language plpgsql as $$
 declare
-    this spanmq.segment;
-    held spanmq.segment;
+    this spanmq_core.segment;
+    held spanmq_core.segment;
     log_name text;
 begin
     -- Whoever changes a segment does it once, so a second round is rare.
     for round in 1 .. 10 loop
-        this := spanmq.segment_of(this_queue, id);
+        this := spanmq_core.segment_of(this_queue, id);
         if this.lo is null then
-            this := spanmq.create_gap_segment(this_queue, id);
+            this := spanmq_core.create_gap_segment(this_queue, id);
         end if;
         begin
             foreach log_name in array array_remove(array[this.log_name, this.copy_name, this.old_name], null) loop
-                execute format('lock table spanmq.%I in row exclusive mode', log_name);
+                execute format('lock table spanmq_core.%I in row exclusive mode', log_name);
             end loop;
         exception when undefined_table then
             -- It was dropped meanwhile.
             continue;
         end;
         -- A new statement under the locks: is it still as it was? Where statements see the past, the row's lock tells.
-        if spanmq.sees_now() then
-            select * into held from spanmq.segment s where s.queue_id = this_queue and s.lo = this.lo;
+        if spanmq_core.sees_now() then
+            select * into held from spanmq_core.segment s where s.queue_id = this_queue and s.lo = this.lo;
         else
-            select * into held from spanmq.segment s where s.queue_id = this_queue and s.lo = this.lo for no key update;
+            select * into held from spanmq_core.segment s where s.queue_id = this_queue and s.lo = this.lo for no key update;
         end if;
         if found and (held.log_name, held.copy_name, held.old_name) is not distinct from (this.log_name, this.copy_name, this.old_name) then
             if held.state <> 'open' or held.settled_at_xid is not null then
-                update spanmq.segment s set state = 'open', settled_at_xid = null where s.queue_id = this_queue and s.lo = this.lo
+                update spanmq_core.segment s set state = 'open', settled_at_xid = null where s.queue_id = this_queue and s.lo = this.lo
                     returning * into held;
             end if;
             return held;
@@ -226,11 +226,11 @@ begin
 end $$;
 
 -- Makes a segment for an id whose segment is gone: one for the whole gap, so that many old messages don't make many tables.
-create or replace function spanmq.create_gap_segment(this_queue int, id bigint) returns spanmq.segment
+create or replace function spanmq_core.create_gap_segment(this_queue int, id bigint) returns spanmq_core.segment
 language plpgsql as $$
 declare
-    first_id bigint := (select s.hi + 1 from spanmq.segment s where s.queue_id = this_queue and s.lo <= id order by s.queue_id desc, s.lo desc limit 1);
-    this spanmq.segment;
+    first_id bigint := (select s.hi + 1 from spanmq_core.segment s where s.queue_id = this_queue and s.lo <= id order by s.queue_id desc, s.lo desc limit 1);
+    this spanmq_core.segment;
 begin
     -- About 2 billion ids at most, what an int can say.
     if first_id is null then
@@ -238,19 +238,19 @@ begin
     elsif id - first_id >= 2147483392 then
         first_id := id - id % 256;
     end if;
-    this := spanmq.create_segment(this_queue, first_id, 2147483392, true);
+    this := spanmq_core.create_segment(this_queue, first_id, 2147483392, true);
     -- It will hold few rows: no case for a rewrite, which is for segments that have become sparse.
-    update spanmq.segment s set n_rows = 1 where s.queue_id = this_queue and s.lo = this.lo and s.n_rows > 1 and s.created_at >= now();
+    update spanmq_core.segment s set n_rows = 1 where s.queue_id = this_queue and s.lo = this.lo and s.n_rows > 1 and s.created_at >= now();
     return this;
 end $$;
 
 -- Dead letters as runs that were never delivered, each visible at its own time.
-create or replace function spanmq.revived_runs(letters spanmq.revived[], visible_from timestamptz, rate double precision) returns spanmq.run[]
+create or replace function spanmq_core.revived_runs(letters spanmq_core.revived[], visible_from timestamptz, rate double precision) returns spanmq_core.run[]
 language sql immutable as $$
     select array(
-        select (min(m.msg_id), count(*), null, 0, 0, m.vt, null, hashtextextended(m.group_key, 0), m.group_key, m.priority)::spanmq.run
+        select (min(m.msg_id), count(*), null, 0, 0, m.vt, null, hashtextextended(m.group_key, 0), m.group_key, m.priority)::spanmq_core.run
         from (select u.*, u.msg_id - row_number() over (partition by u.group_key, u.priority, u.vt order by u.msg_id) as island
-              from (select l.msg_id, l.group_key, l.priority, spanmq.visible_at(visible_from, rate, l.ordinality) as vt
+              from (select l.msg_id, l.group_key, l.priority, spanmq_core.visible_at(visible_from, rate, l.ordinality) as vt
                     from unnest(letters) with ordinality l) u) m
         group by m.group_key, m.priority, m.vt, m.island)
 $$;

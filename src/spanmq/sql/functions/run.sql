@@ -1,25 +1,25 @@
 -- Runs: arithmetic without tables.
 
-create or replace function spanmq.ids_of(lo bigint, n int, ids int8multirange) returns int8multirange
+create or replace function spanmq_core.ids_of(lo bigint, n int, ids int8multirange) returns int8multirange
 language sql immutable as $$ select coalesce(ids, int8multirange(int8range(lo, lo + n))) $$;
 
 -- The ordered group of a message; null for those without, which are a group too: the one that PGMQ calls _default_fifo_group.
-create or replace function spanmq.group_of(headers jsonb) returns text
+create or replace function spanmq_core.group_of(headers jsonb) returns text
 language sql immutable as $$ select nullif(headers->>'x-pgmq-group', '_default_fifo_group') $$;
 
 -- In PL/pgSQL, as is ids_of_runs: before PostgreSQL 18 an aggregate in an SQL function is planned anew at every call.
-create or replace function spanmq.count_ids(ids int8multirange) returns int
+create or replace function spanmq_core.count_ids(ids int8multirange) returns int
 language plpgsql immutable as $$
 begin
     return (select coalesce(sum(upper(r) - lower(r)), 0)::int from unnest(ids) r);
 end $$;
 
--- The ids of a run as spanmq.failure keeps them: null where they follow each other.
-create or replace function spanmq.run_ids(ids int8multirange) returns int8multirange
+-- The ids of a run as spanmq_core.failure keeps them: null where they follow each other.
+create or replace function spanmq_core.run_ids(ids int8multirange) returns int8multirange
 language sql immutable as $$ select case when int8multirange(int8range(lower(ids), upper(ids))) <> ids then ids end $$;
 
 -- The first n of ids (null: of a run without gaps, for which null says enough).
-create or replace function spanmq.first_ids(ids int8multirange, n int) returns int8multirange
+create or replace function spanmq_core.first_ids(ids int8multirange, n int) returns int8multirange
 language sql immutable as $$
     select range_agg(int8range(p.a, least(p.b, p.a + n - p.before)))
     from (select lower(r) as a, upper(r) as b,
@@ -29,19 +29,19 @@ language sql immutable as $$
 $$;
 
 -- Cuts runs so that no run crosses a multiple of `size` in the count of their messages: a slot is `size` messages.
-create or replace function spanmq.cut(runs spanmq.run[], size int) returns spanmq.run[]
+create or replace function spanmq_core.cut(runs spanmq_core.run[], size int) returns spanmq_core.run[]
 language plpgsql immutable as $$
 declare
-    this spanmq.run;
-    piece spanmq.run;
-    cut spanmq.run[] := '{}';
+    this spanmq_core.run;
+    piece spanmq_core.run;
+    cut spanmq_core.run[] := '{}';
     room int := size;
 begin
     foreach this in array runs loop
         while this.n > room loop
             piece := this;
             piece.n := room;
-            piece.ids := spanmq.first_ids(this.ids, room);
+            piece.ids := spanmq_core.first_ids(this.ids, room);
             cut := cut || piece;
             this.ids := this.ids - piece.ids;
             this.lo := coalesce(lower(this.ids), this.lo + room);
@@ -57,26 +57,26 @@ begin
     return cut;
 end $$;
 
-create or replace function spanmq.ids_of_runs(runs spanmq.run[]) returns int8multirange
+create or replace function spanmq_core.ids_of_runs(runs spanmq_core.run[]) returns int8multirange
 language plpgsql immutable as $$
 begin
-    return (select range_agg(piece) from unnest(runs) r, unnest(spanmq.ids_of(r.lo, r.n, r.ids)) piece);
+    return (select range_agg(piece) from unnest(runs) r, unnest(spanmq_core.ids_of(r.lo, r.n, r.ids)) piece);
 end $$;
 
 -- What is left of a run without some ids, as runs without gaps (where nothing is taken away, the run as it is).
-create or replace function spanmq.run_without(this spanmq.run, gone int8multirange) returns spanmq.run[]
+create or replace function spanmq_core.run_without(this spanmq_core.run, gone int8multirange) returns spanmq_core.run[]
 language plpgsql immutable as $$
 begin
     if isempty(gone) then
         return array[this];
     end if;
-    return spanmq.pieces(this, spanmq.ids_of(this.lo, this.n, this.ids) - gone);
+    return spanmq_core.pieces(this, spanmq_core.ids_of(this.lo, this.n, this.ids) - gone);
 end $$;
 
-create or replace function spanmq.count_runs(runs spanmq.run[]) returns int
+create or replace function spanmq_core.count_runs(runs spanmq_core.run[]) returns int
 language plpgsql immutable as $$
 declare
-    this spanmq.run;
+    this spanmq_core.run;
     n int := 0;
 begin
     if runs is not null then
@@ -88,17 +88,17 @@ begin
 end $$;
 
 -- Runs of one message each, one of every group in turn; groups in the order in which they stand.
-create or replace function spanmq.layer(runs spanmq.run[]) returns spanmq.run[]
+create or replace function spanmq_core.layer(runs spanmq_core.run[]) returns spanmq_core.run[]
 language sql immutable as $$
-    select coalesce(array_agg((m.id, 1, null, m.attempts, m.lease_id, m.vt, m.last_read_at, m.group_hash, m.group_key, m.priority)::spanmq.run
+    select coalesce(array_agg((m.id, 1, null, m.attempts, m.lease_id, m.vt, m.last_read_at, m.group_hash, m.group_key, m.priority)::spanmq_core.run
                               order by m.layer, m.group_place), '{}')
     from (select e.id, r.*, row_number() over (partition by r.group_key order by e.id) as layer,
                  min(r.ordinality) over (partition by r.group_key) as group_place
-          from unnest(runs) with ordinality r, spanmq.expand(r.lo, r.n, r.ids) e (id)) m
+          from unnest(runs) with ordinality r, spanmq_core.expand(r.lo, r.n, r.ids) e (id)) m
 $$;
 
 -- A run that gives its delivery back: it does not count as an attempt. For give_back(), which makes it visible.
-create or replace function spanmq.undelivered(this spanmq.run) returns spanmq.run
+create or replace function spanmq_core.undelivered(this spanmq_core.run) returns spanmq_core.run
 language plpgsql immutable as $$
 begin
     this.attempts := greatest(this.attempts - 1, 0);
@@ -110,12 +110,12 @@ begin
 end $$;
 
 -- Runs with those joined that go on where another ends, within a block, and are alike.
-create or replace function spanmq.join_runs(runs spanmq.run[]) returns spanmq.run[]
+create or replace function spanmq_core.join_runs(runs spanmq_core.run[]) returns spanmq_core.run[]
 language plpgsql immutable as $$
 declare
-    this spanmq.run;
-    joined spanmq.run;
-    all_joined spanmq.run[] := '{}';
+    this spanmq_core.run;
+    joined spanmq_core.run;
+    all_joined spanmq_core.run[] := '{}';
 begin
     if cardinality(runs) < 2 then
         return runs;
@@ -140,7 +140,7 @@ begin
 end $$;
 
 -- Runs of one block that are alike, as one each, whatever lies between them.
-create or replace function spanmq.gather_runs(runs spanmq.run[]) returns spanmq.run[]
+create or replace function spanmq_core.gather_runs(runs spanmq_core.run[]) returns spanmq_core.run[]
 language plpgsql immutable as $$
 begin
     if cardinality(runs) < 2 then
@@ -148,23 +148,23 @@ begin
     end if;
     return array(
         select (lower(g.ids), g.n, case when upper(g.ids) - lower(g.ids) > g.n then g.ids end, g.attempts, g.lease_id, g.vt, g.last_read_at,
-                g.group_hash, g.group_key, g.priority)::spanmq.run
+                g.group_hash, g.group_key, g.priority)::spanmq_core.run
         from (select range_agg(piece) as ids, sum(upper(piece) - lower(piece))::int as n, r.attempts, r.lease_id, r.vt, r.last_read_at,
                      r.group_hash, r.group_key, r.priority
-              from unnest(runs) r cross join lateral unnest(spanmq.ids_of(r.lo, r.n, r.ids)) piece
+              from unnest(runs) r cross join lateral unnest(spanmq_core.ids_of(r.lo, r.n, r.ids)) piece
               group by r.lo / 256, r.attempts, r.lease_id, r.vt, r.last_read_at, r.group_hash, r.group_key, r.priority) g
         order by lower(g.ids));
 end $$;
 
 -- The part of each run that is among the ids.
-create or replace function spanmq.runs_among(runs spanmq.run[], wanted int8multirange) returns spanmq.run[]
+create or replace function spanmq_core.runs_among(runs spanmq_core.run[], wanted int8multirange) returns spanmq_core.run[]
 language plpgsql immutable as $$
 declare
-    this spanmq.run;
-    part spanmq.run[] := '{}';
+    this spanmq_core.run;
+    part spanmq_core.run[] := '{}';
 begin
     foreach this in array runs loop
-        part := part || spanmq.run_without(this, spanmq.ids_of(this.lo, this.n, this.ids) - wanted);
+        part := part || spanmq_core.run_without(this, spanmq_core.ids_of(this.lo, this.n, this.ids) - wanted);
     end loop;
     return part;
 end $$;

@@ -1,16 +1,16 @@
--- Recurring messages. SQL can't read cron, so a schedule's row has its text, and spanmq.schedule_time its next times, which clients
+-- Recurring messages. SQL can't read cron, so a schedule's row has its text, and spanmq_core.schedule_time its next times, which clients
 -- write and top up: 1,000 of them, or a year's. maintain() sends what is due, whoever calls it, pg_cron too: the message is sent and the
 -- time deleted in one transaction, so each time fires once, or, after a crash in the midst, is still there.
 
 -- Makes a schedule, or changes the one of that name: every message of it is as given here from now on. The times that are planned
 -- are kept if cron and time_zone stay as they were. It is sent on behalf of the caller from now on. Raises MQ002 for what is no name, time zone or header, 42P01 and 42501 as send() does.
-create or replace function pgmq.schedule(
+create or replace function spanmq.schedule(
     name text, queue text, cron text, body jsonb, time_zone text default 'UTC', headers jsonb default null, catch_up boolean default false
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'insert');
-    before spanmq.schedule;
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'insert');
+    before spanmq_core.schedule;
 begin
     if name is null or octet_length(name) not between 1 and 255 then
         raise exception 'the name of a schedule must have 1 to 255 bytes'
@@ -26,96 +26,96 @@ begin
     end if;
     -- An unknown zone raises here.
     perform now() at time zone time_zone;
-    perform pg_advisory_xact_lock(hashtextextended('spanmq.schedule.' || name, 0));
-    before := spanmq.find_schedule(name, false);
+    perform pg_advisory_xact_lock(hashtextextended('spanmq_core.schedule.' || name, 0));
+    before := spanmq_core.find_schedule(name, false);
     if before.schedule_id is null then
-        insert into spanmq.schedule (name, queue_id, cron, time_zone, message, headers, catch_up, made_by)
+        insert into spanmq_core.schedule (name, queue_id, cron, time_zone, message, headers, catch_up, made_by)
             values (schedule.name, this.queue_id, schedule.cron, schedule.time_zone, body,
-                    case when jsonb_typeof(schedule.headers) = 'object' then schedule.headers end, schedule.catch_up, spanmq.caller());
+                    case when jsonb_typeof(schedule.headers) = 'object' then schedule.headers end, schedule.catch_up, spanmq_core.caller());
         return;
     end if;
-    update spanmq.schedule s
+    update spanmq_core.schedule s
         set queue_id = this.queue_id, message = body, headers = case when jsonb_typeof(schedule.headers) = 'object' then schedule.headers end,
-            catch_up = schedule.catch_up, made_by = spanmq.caller()
+            catch_up = schedule.catch_up, made_by = spanmq_core.caller()
         where s.schedule_id = before.schedule_id;
     if (before.cron, before.time_zone) <> (cron, time_zone) then
-        delete from spanmq.schedule_time t where t.schedule_id = before.schedule_id;
-        update spanmq.schedule s set cron = schedule.cron, time_zone = schedule.time_zone, planned_until = clock_timestamp()
+        delete from spanmq_core.schedule_time t where t.schedule_id = before.schedule_id;
+        update spanmq_core.schedule s set cron = schedule.cron, time_zone = schedule.time_zone, planned_until = clock_timestamp()
             where s.schedule_id = before.schedule_id;
     end if;
 end $$;
 
 -- The schedule of that name, locked, if the caller may send to its queue. Raises MQ007 if `needed` and there is none.
-create or replace function spanmq.find_schedule(schedule_name text, needed boolean) returns spanmq.schedule
+create or replace function spanmq_core.find_schedule(schedule_name text, needed boolean) returns spanmq_core.schedule
 language plpgsql as $$
 declare
-    this spanmq.schedule;
+    this spanmq_core.schedule;
     queue_name text;
 begin
-    select * into this from spanmq.schedule s where s.name = schedule_name for no key update;
+    select * into this from spanmq_core.schedule s where s.name = schedule_name for no key update;
     if not found then
         if needed then
             raise exception 'there is no schedule %', coalesce(schedule_name, 'NULL')
-                using errcode = 'MQ007', hint = 'pgmq.list_schedules() lists them.';
+                using errcode = 'MQ007', hint = 'spanmq.list_schedules() lists them.';
         end if;
         return null;
     end if;
-    select q.name into queue_name from spanmq.queue q where q.queue_id = this.queue_id;
-    perform spanmq.find_queue(queue_name, 'insert');
+    select q.name into queue_name from spanmq_core.queue q where q.queue_id = this.queue_id;
+    perform spanmq_core.find_queue(queue_name, 'insert');
     return this;
 end $$;
 
 -- Ends a schedule; what it has sent stays. False if there was none of that name.
-create or replace function pgmq.unschedule(name text) returns boolean
+create or replace function spanmq.unschedule(name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.schedule := spanmq.find_schedule(name, false);
+    this spanmq_core.schedule := spanmq_core.find_schedule(name, false);
 begin
-    delete from spanmq.schedule s where s.schedule_id = this.schedule_id;
+    delete from spanmq_core.schedule s where s.schedule_id = this.schedule_id;
     return found;
 end $$;
 
 -- Lets the times pass from now on. Raises MQ007 if there is no schedule of that name.
-create or replace function pgmq.pause_schedule(name text) returns void
+create or replace function spanmq.pause_schedule(name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.schedule := spanmq.find_schedule(name, true);
+    this spanmq_core.schedule := spanmq_core.find_schedule(name, true);
 begin
-    update spanmq.schedule s set is_paused = true, pause_reason = null where s.schedule_id = this.schedule_id;
+    update spanmq_core.schedule s set is_paused = true, pause_reason = null where s.schedule_id = this.schedule_id;
 end $$;
 
 -- Fires again from now on; what fell into the pause is not made up for, whatever catch_up says.
-create or replace function pgmq.resume_schedule(name text) returns void
+create or replace function spanmq.resume_schedule(name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.schedule := spanmq.find_schedule(name, true);
+    this spanmq_core.schedule := spanmq_core.find_schedule(name, true);
     at_ timestamptz := clock_timestamp();
 begin
     if this.is_paused then
-        delete from spanmq.schedule_time t where t.schedule_id = this.schedule_id and t.due_at <= at_;
-        update spanmq.schedule s set is_paused = false, pause_reason = null, planned_until = greatest(s.planned_until, at_)
+        delete from spanmq_core.schedule_time t where t.schedule_id = this.schedule_id and t.due_at <= at_;
+        update spanmq_core.schedule s set is_paused = false, pause_reason = null, planned_until = greatest(s.planned_until, at_)
             where s.schedule_id = this.schedule_id;
     end if;
 end $$;
 
 -- The schedules of queues that the caller may look into, by name.
-create or replace function pgmq.list_schedules()
+create or replace function spanmq.list_schedules()
 returns table (
     name text, queue text, cron text, time_zone text, message jsonb, headers jsonb, catch_up boolean, is_paused boolean,
     next_at timestamptz, last_at timestamptz, last_msg_id bigint, planned_until timestamptz, made_by name, pause_reason text
 )
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select s.name, q.name, s.cron, s.time_zone, s.message, s.headers, s.catch_up, s.is_paused,
-           (select min(t.due_at) from spanmq.schedule_time t where t.schedule_id = s.schedule_id),
+           (select min(t.due_at) from spanmq_core.schedule_time t where t.schedule_id = s.schedule_id),
            s.last_at, s.last_msg_id, s.planned_until, s.made_by, s.pause_reason
-    from spanmq.schedule s join spanmq.queue q on q.queue_id = s.queue_id
-    where has_table_privilege(spanmq.caller(), q.queue_view, 'select')
+    from spanmq_core.schedule s join spanmq_core.queue q on q.queue_id = s.queue_id
+    where has_table_privilege(spanmq_core.caller(), q.queue_view, 'select')
     order by s.name
 $$;
 
 -- What clients need to know: up to 100 schedules that want more times, from plan_from on; and, without a name, in how many seconds
 -- the next time of all is due. Only of queues that the caller may send to.
-create or replace function pgmq.upcoming_schedules()
+create or replace function spanmq.upcoming_schedules()
 returns table (name text, cron text, time_zone text, planned_until timestamptz, plan_from timestamptz, looked_at timestamptz, due_in double precision)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -124,23 +124,23 @@ begin
     return query
         select s.name, s.cron, s.time_zone, s.planned_until, case when s.catch_up then s.planned_until else greatest(s.planned_until, at_) end,
                at_, null::double precision
-        from spanmq.schedule s join spanmq.queue q on q.queue_id = s.queue_id
+        from spanmq_core.schedule s join spanmq_core.queue q on q.queue_id = s.queue_id
         where not s.is_paused and s.planned_until < at_ + interval '180 days'
-          and has_table_privilege(spanmq.caller(), q.queue_view, 'insert')
-          and (select count(*) from (select from spanmq.schedule_time t where t.schedule_id = s.schedule_id limit 500) t) < 500
+          and has_table_privilege(spanmq_core.caller(), q.queue_view, 'insert')
+          and (select count(*) from (select from spanmq_core.schedule_time t where t.schedule_id = s.schedule_id limit 500) t) < 500
         order by s.planned_until limit 100;
     return query
         select null::text, null::text, null::text, null::timestamptz, null::timestamptz, at_, extract(epoch from min(t.due_at) - at_)::double precision
-        from spanmq.schedule_time t join spanmq.schedule s on s.schedule_id = t.schedule_id where not s.is_paused
+        from spanmq_core.schedule_time t join spanmq_core.schedule s on s.schedule_id = t.schedule_id where not s.is_paused
         having min(t.due_at) is not null;
 end $$;
 
 -- Adds times to a schedule, up to new_until, if it is still planned until planned_until: else another has done it, or it has been
 -- changed, and false is returned. Raises MQ007 if there is no schedule of that name, MQ002 for times that are null or over 1,000.
-create or replace function pgmq.plan_schedule(name text, planned_until timestamptz, times timestamptz[], new_until timestamptz) returns boolean
+create or replace function spanmq.plan_schedule(name text, planned_until timestamptz, times timestamptz[], new_until timestamptz) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.schedule := spanmq.find_schedule(name, true);
+    this spanmq_core.schedule := spanmq_core.find_schedule(name, true);
 begin
     if times is null or array_position(times, null) is not null or cardinality(times) > 1000 or new_until is null or not isfinite(new_until) then
         raise exception 'times must be at most 1000, and neither they nor new_until may be NULL'
@@ -149,39 +149,39 @@ begin
     if this.planned_until is distinct from plan_schedule.planned_until then
         return false;
     end if;
-    insert into spanmq.schedule_time (schedule_id, due_at)
+    insert into spanmq_core.schedule_time (schedule_id, due_at)
         select this.schedule_id, t from unnest(times) t on conflict do nothing;
-    update spanmq.schedule s set planned_until = greatest(s.planned_until, new_until) where s.schedule_id = this.schedule_id;
+    update spanmq_core.schedule s set planned_until = greatest(s.planned_until, new_until) where s.schedule_id = this.schedule_id;
     return true;
 end $$;
 
 -- Sends what is due, a row a schedule: up to 100 messages of one that catches up, else one for all its times that have passed.
 -- Locks the schedule, and looks for its times under the lock: any number of callers send each once, and nobody waits.
 -- A schedule whose role may not send into the queue is paused.
-create or replace function spanmq.fire_schedules(budget int) returns table (action text, queue text, detail text)
+create or replace function spanmq_core.fire_schedules(budget int) returns table (action text, queue text, detail text)
 language plpgsql as $$
 declare
     at_ timestamptz := clock_timestamp();
     candidate int;
-    this spanmq.schedule;
-    of_queue spanmq.queue;
+    this spanmq_core.schedule;
+    of_queue spanmq_core.queue;
     times timestamptz[];
     n int := 0;
 begin
     for candidate in
-        select distinct t.schedule_id from spanmq.schedule_time t join spanmq.schedule s on s.schedule_id = t.schedule_id
+        select distinct t.schedule_id from spanmq_core.schedule_time t join spanmq_core.schedule s on s.schedule_id = t.schedule_id
         where t.due_at <= at_ and not s.is_paused order by 1
     loop
         exit when n >= budget;
         begin
             -- A new statement under the lock of the schedule: what stands there is what is to be done.
-            select * into this from spanmq.schedule s where s.schedule_id = candidate and not s.is_paused for no key update skip locked;
+            select * into this from spanmq_core.schedule s where s.schedule_id = candidate and not s.is_paused for no key update skip locked;
             continue when not found;
-            select * into of_queue from spanmq.queue q where q.queue_id = this.queue_id;
+            select * into of_queue from spanmq_core.queue q where q.queue_id = this.queue_id;
             if not exists (select from pg_catalog.pg_roles r
                            where r.rolname = this.made_by and has_table_privilege(r.oid, of_queue.queue_view, 'insert')) then
                 this.pause_reason := format('role %I may not send into queue %s', this.made_by, of_queue.name);
-                update spanmq.schedule s set is_paused = true, pause_reason = this.pause_reason where s.schedule_id = candidate;
+                update spanmq_core.schedule s set is_paused = true, pause_reason = this.pause_reason where s.schedule_id = candidate;
                 action := 'paused schedule';
                 queue := of_queue.name;
                 detail := format('%s: %s', this.name, this.pause_reason);
@@ -190,9 +190,9 @@ begin
                 continue;
             end if;
             with due as (
-                delete from spanmq.schedule_time t
+                delete from spanmq_core.schedule_time t
                     where t.schedule_id = candidate
-                      and t.due_at = any (array(select d.due_at from spanmq.schedule_time d
+                      and t.due_at = any (array(select d.due_at from spanmq_core.schedule_time d
                                                 where d.schedule_id = candidate and d.due_at <= at_ order by d.due_at
                                                 limit case when this.catch_up then 100 end))
                     returning t.due_at)
@@ -204,12 +204,12 @@ begin
                 times := times[cardinality(times):];
             end if;
             for i in 1 .. cardinality(times) loop
-                this.last_msg_id := (spanmq.send_many(
+                this.last_msg_id := (spanmq_core.send_many(
                     of_queue, array[this.message],
                     array[coalesce(this.headers, '{}') || jsonb_build_object('x-spanmq-schedule', this.name, 'x-spanmq-scheduled-at', times[i])],
                     null))[1];
             end loop;
-            update spanmq.schedule s set last_at = times[cardinality(times)], last_msg_id = this.last_msg_id
+            update spanmq_core.schedule s set last_at = times[cardinality(times)], last_msg_id = this.last_msg_id
                 where s.schedule_id = candidate;
             action := 'sent scheduled';
             queue := of_queue.name;

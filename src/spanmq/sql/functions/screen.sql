@@ -8,31 +8,31 @@
 -- as an attempt; but one of them may be the one that kills. They are suspects, and delivered one by one.
 
 -- The lease of suspects. No receiver is given this number, and none may use it.
-create or replace function spanmq.suspects() returns bigint
+create or replace function spanmq_core.suspects() returns bigint
 language sql immutable as $$ select 9223372036854775807 $$;
 
 -- What may be delivered of the runs that a claim has taken, to be leased or (`leases` false) for good; the rest is dead-lettered or goes back.
 -- In order (the policy's, or a grouped read's): behind what goes back nothing of its group is delivered, nor behind what becomes a
 -- dead letter, if the policy lets groups wait for those.
-create or replace function spanmq.screen(
-    this spanmq.queue, runs spanmq.run[], leases boolean, at_ timestamptz, mode text
-) returns spanmq.run[]
+create or replace function spanmq_core.screen(
+    this spanmq_core.queue, runs spanmq_core.run[], leases boolean, at_ timestamptz, mode text
+) returns spanmq_core.run[]
 language plpgsql as $$
 declare
     expired int8multirange := '{}';
-    policy spanmq.policy;
+    policy spanmq_core.policy;
     least_attempts int := case when this.uses_limits then 1 else this.max_attempts end;
     has_late boolean := false;     -- what comes from a lease that ran out, or may have no attempt left
-    late spanmq.run[];
+    late spanmq_core.run[];
     dead int8multirange := '{}';
     spent int8multirange;
-    buried spanmq.run[] := '{}';
+    buried spanmq_core.run[] := '{}';
     waiting int8multirange := '{}';        -- what stands behind a dead letter for which its group waits
     alone int8multirange := '{}';
-    run spanmq.run;
-    piece spanmq.run;
-    kept spanmq.run[] := '{}';
-    back spanmq.run[] := '{}';
+    run spanmq_core.run;
+    piece spanmq_core.run;
+    kept spanmq_core.run[] := '{}';
+    back spanmq_core.run[] := '{}';
     is_late boolean;               -- what is delivered: the rest of one lease that ran out, or what is from none
     late_lease bigint;
     room int;
@@ -43,7 +43,7 @@ begin
     if this.uses_limits then
         select coalesce(range_agg(int8range(e.msg_id, e.msg_id, '[]')), '{}') into expired
             from unnest(runs) r
-            join spanmq.expiry e on e.queue_id = this.queue_id and e.msg_id >= r.lo and e.msg_id < coalesce(upper(r.ids), r.lo + r.n)
+            join spanmq_core.expiry e on e.queue_id = this.queue_id and e.msg_id >= r.lo and e.msg_id < coalesce(upper(r.ids), r.lo + r.n)
                                     and (r.ids is null or r.ids @> e.msg_id)
             where e.expires_at <= at_;
     end if;
@@ -54,42 +54,42 @@ begin
         return runs;
     end if;
     if has_late then
-        spent := spanmq.spent(this, runs, least_attempts) - expired;
+        spent := spanmq_core.spent(this, runs, least_attempts) - expired;
         if isempty(expired) and isempty(spent) and 0 = all (array(select r.lease_id from unnest(runs) r)) then
             return runs;
         end if;
         dead := spent;
     end if;
-    policy := spanmq.policy_of(this.queue_id);
+    policy := spanmq_core.policy_of(this.queue_id);
     if not isempty(expired) then
-        late := spanmq.runs_among(runs, expired);
-        perform spanmq.drop_or_bury(this, late, at_);
+        late := spanmq_core.runs_among(runs, expired);
+        perform spanmq_core.drop_or_bury(this, late, at_);
         if not policy.drop_expired then
             buried := late;
         end if;
     end if;
     if has_late then
-        late := spanmq.runs_among(runs, dead);
-        perform spanmq.bury(this, late, at_, spanmq.no_attempt_left());
+        late := spanmq_core.runs_among(runs, dead);
+        perform spanmq_core.bury(this, late, at_, spanmq_core.no_attempt_left());
         buried := buried || late;
         if policy.ordered then
             is_ordered := true;
-            runs := spanmq.without_followers(runs);
+            runs := spanmq_core.without_followers(runs);
         end if;
-        late := array(select r from unnest(spanmq.runs_among(runs, spanmq.ids_of_runs(runs) - expired)) r where r.lease_id <> 0);
-        spent := spanmq.exhausted(this, late, this.max_attempts, 0);
-        alone := spanmq.exhausted(this, late, this.max_attempts, 2)
-                 + coalesce(spanmq.ids_of_runs(array(select r from unnest(late) r where r.lease_id = spanmq.suspects())), '{}');
-        perform spanmq.bury(this, spanmq.runs_among(late, spent), at_, spanmq.lease_ran_out('the lease of the last attempt ran out'));
-        buried := buried || spanmq.runs_among(late, spent);
+        late := array(select r from unnest(spanmq_core.runs_among(runs, spanmq_core.ids_of_runs(runs) - expired)) r where r.lease_id <> 0);
+        spent := spanmq_core.exhausted(this, late, this.max_attempts, 0);
+        alone := spanmq_core.exhausted(this, late, this.max_attempts, 2)
+                 + coalesce(spanmq_core.ids_of_runs(array(select r from unnest(late) r where r.lease_id = spanmq_core.suspects())), '{}');
+        perform spanmq_core.bury(this, spanmq_core.runs_among(late, spent), at_, spanmq_core.lease_ran_out('the lease of the last attempt ran out'));
+        buried := buried || spanmq_core.runs_among(late, spent);
         dead := dead + spent;
     end if;
     if policy.dead_letter_blocks_group and (is_ordered or policy.ordered or policy.max_in_flight_per_group is not null) then
-        waiting := spanmq.behind(runs, buried) - expired - dead;
-        back := spanmq.runs_among(runs, waiting);
+        waiting := spanmq_core.behind(runs, buried) - expired - dead;
+        back := spanmq_core.runs_among(runs, waiting);
     end if;
     foreach run in array runs loop
-        foreach piece in array spanmq.run_without(run, spanmq.ids_of(run.lo, run.n, run.ids) * (expired + dead + waiting)) loop
+        foreach piece in array spanmq_core.run_without(run, spanmq_core.ids_of(run.lo, run.n, run.ids) * (expired + dead + waiting)) loop
             if is_late is null then
                 is_late := piece.lease_id <> 0 and leases and (this.max_attempts is not null or piece.lo <@ alone);
                 late_lease := piece.lease_id;
@@ -107,10 +107,10 @@ begin
             elsif is_late and piece.lease_id = late_lease and room > 0 then
                 if piece.n > room then
                     run := piece;
-                    run.ids := spanmq.first_ids(spanmq.ids_of(piece.lo, piece.n, piece.ids), room);
-                    back := back || spanmq.run_without(piece, run.ids);
+                    run.ids := spanmq_core.first_ids(spanmq_core.ids_of(piece.lo, piece.n, piece.ids), room);
+                    back := back || spanmq_core.run_without(piece, run.ids);
                     held := held || key;
-                    piece := (spanmq.run_without(piece, spanmq.ids_of(piece.lo, piece.n, piece.ids) - run.ids))[1];
+                    piece := (spanmq_core.run_without(piece, spanmq_core.ids_of(piece.lo, piece.n, piece.ids) - run.ids))[1];
                 end if;
                 room := room - piece.n;
                 kept := kept || piece;
@@ -120,25 +120,25 @@ begin
             end if;
         end loop;
     end loop;
-    perform spanmq.put_back(this.queue_id, back);
-    late := array(select r from unnest(kept) r where r.lease_id not in (0, spanmq.suspects()));
+    perform spanmq_core.put_back(this.queue_id, back);
+    late := array(select r from unnest(kept) r where r.lease_id not in (0, spanmq_core.suspects()));
     if late <> '{}' and leases then
-        perform spanmq.note_failure(this.queue_id, late, at_, 'expired', spanmq.lease_ran_out('the lease ran out'));
+        perform spanmq_core.note_failure(this.queue_id, late, at_, 'expired', spanmq_core.lease_ran_out('the lease ran out'));
     end if;
     return kept;
 end $$;
 
-create or replace function spanmq.no_attempt_left() returns spanmq.reason
+create or replace function spanmq_core.no_attempt_left() returns spanmq_core.reason
 language sql immutable as $$
-    select ('UNKNOWN', 'the last attempt ended without an outcome', 'NoAttemptLeft', null, null)::spanmq.reason
+    select ('UNKNOWN', 'the last attempt ended without an outcome', 'NoAttemptLeft', null, null)::spanmq_core.reason
 $$;
 
-create or replace function spanmq.lease_ran_out(error text) returns spanmq.reason
-language sql immutable as $$ select ('UNKNOWN', error, 'LeaseExpired', null, null)::spanmq.reason $$;
+create or replace function spanmq_core.lease_ran_out(error text) returns spanmq_core.reason
+language sql immutable as $$ select ('UNKNOWN', error, 'LeaseExpired', null, null)::spanmq_core.reason $$;
 
 -- Those messages of runs that come from no lease and yet have no attempt left: set_vt() showed them again after their last. Not those
 -- that failed and may be tried again: their category may have more attempts than the queue.
-create or replace function spanmq.spent(this spanmq.queue, runs spanmq.run[], least_attempts int) returns int8multirange
+create or replace function spanmq_core.spent(this spanmq_core.queue, runs spanmq_core.run[], least_attempts int) returns int8multirange
 language plpgsql as $$
 declare
     dead int8multirange;
@@ -147,40 +147,40 @@ begin
     if runs = '{}' then
         return '{}';
     end if;
-    dead := spanmq.exhausted(this, runs, this.max_attempts, 0);
+    dead := spanmq_core.exhausted(this, runs, this.max_attempts, 0);
     if isempty(dead) then
         return dead;
     end if;
     return dead - (
         select coalesce(range_agg(piece), '{}')
         from unnest(runs) r
-        join spanmq.failure f on f.queue_id = this.queue_id and f.lo >= r.lo - r.lo % 256 and f.lo < r.lo - r.lo % 256 + 256
+        join spanmq_core.failure f on f.queue_id = this.queue_id and f.lo >= r.lo - r.lo % 256 and f.lo < r.lo - r.lo % 256 + 256
                                  and f.outcome = 'retrying' and f.attempt >= r.attempts
-        cross join unnest(spanmq.ids_of(f.lo, f.n, f.ids) * spanmq.ids_of(r.lo, r.n, r.ids)) piece);
+        cross join unnest(spanmq_core.ids_of(f.lo, f.n, f.ids) * spanmq_core.ids_of(r.lo, r.n, r.ids)) piece);
 end $$;
 
 -- Those messages of runs that stand behind one of these dead letters in their group.
-create or replace function spanmq.behind(runs spanmq.run[], buried spanmq.run[]) returns int8multirange
+create or replace function spanmq_core.behind(runs spanmq_core.run[], buried spanmq_core.run[]) returns int8multirange
 language plpgsql immutable as $$
 begin
     return (
         select coalesce(range_agg(piece), '{}')
         from unnest(runs) r
         join (select b.group_key, min(b.lo) as lo from unnest(buried) b group by b.group_key) first on first.group_key = r.group_key
-        cross join unnest(spanmq.ids_of(r.lo, r.n, r.ids) - int8multirange(int8range(null, first.lo, '[]'))) piece);
+        cross join unnest(spanmq_core.ids_of(r.lo, r.n, r.ids) - int8multirange(int8range(null, first.lo, '[]'))) piece);
 end $$;
 
 -- Runs with those messages as suspects that stand behind the first one of their group in a lease that ran out.
-create or replace function spanmq.without_followers(runs spanmq.run[]) returns spanmq.run[]
+create or replace function spanmq_core.without_followers(runs spanmq_core.run[]) returns spanmq_core.run[]
 language plpgsql immutable as $$
 declare
-    run spanmq.run;
-    head spanmq.run;
+    run spanmq_core.run;
+    head spanmq_core.run;
     seen text[] := '{}';
-    result spanmq.run[] := '{}';
+    result spanmq_core.run[] := '{}';
 begin
     foreach run in array runs loop
-        if run.lease_id in (0, spanmq.suspects()) then
+        if run.lease_id in (0, spanmq_core.suspects()) then
             result := result || run;
             continue;
         end if;
@@ -190,11 +190,11 @@ begin
                 result := result || run;
                 continue;
             end if;
-            head := (spanmq.run_without(run, spanmq.ids_of(run.lo, run.n, run.ids) - int8multirange(int8range(run.lo, run.lo, '[]'))))[1];
+            head := (spanmq_core.run_without(run, spanmq_core.ids_of(run.lo, run.n, run.ids) - int8multirange(int8range(run.lo, run.lo, '[]'))))[1];
             result := result || head;
-            run := (spanmq.run_without(run, int8multirange(int8range(run.lo, run.lo, '[]'))))[1];
+            run := (spanmq_core.run_without(run, int8multirange(int8range(run.lo, run.lo, '[]'))))[1];
         end if;
-        run.lease_id := spanmq.suspects();
+        run.lease_id := spanmq_core.suspects();
         run.attempts := greatest(run.attempts - 1, 0);
         result := result || run;
     end loop;
@@ -202,27 +202,27 @@ begin
 end $$;
 
 -- Messages that expired, taken out of the queue: dead letters, unless the policy drops them.
-create or replace function spanmq.drop_or_bury(this spanmq.queue, runs spanmq.run[], at_ timestamptz) returns void
+create or replace function spanmq_core.drop_or_bury(this spanmq_core.queue, runs spanmq_core.run[], at_ timestamptz) returns void
 language plpgsql as $$
 declare
-    reason spanmq.reason := ('EXPIRED', 'the message expired before it was handled', null, null, null)::spanmq.reason;
+    reason spanmq_core.reason := ('EXPIRED', 'the message expired before it was handled', null, null, null)::spanmq_core.reason;
 begin
     if runs = '{}' then
         return;
     end if;
-    if (spanmq.policy_of(this.queue_id)).drop_expired then
+    if (spanmq_core.policy_of(this.queue_id)).drop_expired then
         -- For status(): these are not completed.
-        perform spanmq.note_failure(this.queue_id, runs, at_, 'cancelled', reason);
+        perform spanmq_core.note_failure(this.queue_id, runs, at_, 'cancelled', reason);
     else
-        perform spanmq.bury(this, runs, at_, reason);
+        perform spanmq_core.bury(this, runs, at_, reason);
     end if;
-    delete from spanmq.expiry e where e.queue_id = this.queue_id and e.msg_id = any (array(select spanmq.expand_runs(runs)));
+    delete from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = any (array(select spanmq_core.expand_runs(runs)));
 end $$;
 
 -- Dead-letters (or drops) messages that have expired and that no live lease holds, up to so many, also where nobody receives.
 -- Returns how many. A message that is in work keeps its row: if it comes back, it has expired. Goes on past those, for a second, and the
 -- next call from there: however many are in work, those behind them have their turn. Skips what others hold this instant.
-create or replace function spanmq.expire(this spanmq.queue, at_ timestamptz, at_most int) returns bigint
+create or replace function spanmq_core.expire(this spanmq_core.queue, at_ timestamptz, at_most int) returns bigint
 language plpgsql as $$
 declare
     ids bigint[];
@@ -232,30 +232,30 @@ declare
     first_at timestamptz;
     first_id bigint;
     is_second_round boolean := false;
-    runs spanmq.run[];
+    runs spanmq_core.run[];
 begin
-    select u.expired_at, u.expired_to into first_at, first_id from spanmq.upkeep u where u.queue_id = this.queue_id;
+    select u.expired_at, u.expired_to into first_at, first_id from spanmq_core.upkeep u where u.queue_id = this.queue_id;
     from_at := coalesce(first_at, '-infinity');
     from_id := coalesce(first_id, 0);
     loop
-        ids := array(select e.msg_id from spanmq.expiry e
+        ids := array(select e.msg_id from spanmq_core.expiry e
                      where e.queue_id = this.queue_id and e.expires_at <= at_ and (e.expires_at, e.msg_id) > (from_at, from_id)
                      order by e.queue_id, e.expires_at, e.msg_id limit at_most);
         from_id := ids[cardinality(ids)];
-        from_at := (select e.expires_at from spanmq.expiry e where e.queue_id = this.queue_id and e.msg_id = from_id);
-        free := spanmq.lock_free(this.queue_id, ids);
-        runs := spanmq.take_out(this.queue_id, free, 0, true);
-        if spanmq.count_runs(runs) < cardinality(ids) then
-            runs := runs || spanmq.take_late(this.queue_id, at_, (select range_agg(int8range(id, id, '[]')) from unnest(ids) id));
+        from_at := (select e.expires_at from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = from_id);
+        free := spanmq_core.lock_free(this.queue_id, ids);
+        runs := spanmq_core.take_out(this.queue_id, free, 0, true);
+        if spanmq_core.count_runs(runs) < cardinality(ids) then
+            runs := runs || spanmq_core.take_late(this.queue_id, at_, (select range_agg(int8range(id, id, '[]')) from unnest(ids) id));
         end if;
-        perform spanmq.drop_or_bury(this, runs, at_);
+        perform spanmq_core.drop_or_bury(this, runs, at_);
         if not this.has_plain_policy and this.waiting is not null then
-            perform spanmq.wake_behind(this, runs);
+            perform spanmq_core.wake_behind(this, runs);
         end if;
         -- Of messages that had gone before nothing is left but this row.
-        delete from spanmq.expiry e
+        delete from spanmq_core.expiry e
             where e.queue_id = this.queue_id and e.msg_id = any (ids)
-              and not exists (select from spanmq.find_run(this.queue_id, e.msg_id));
+              and not exists (select from spanmq_core.find_run(this.queue_id, e.msg_id));
         if cardinality(ids) < at_most then
             -- Round again, from the left: at once, if this call began further on and has found nothing.
             from_at := '-infinity';
@@ -266,54 +266,54 @@ begin
         exit when runs <> '{}' or clock_timestamp() > at_ + interval '1 second';
     end loop;
     if (from_at, from_id) is distinct from (coalesce(first_at, '-infinity'), coalesce(first_id, 0)) then
-        insert into spanmq.upkeep (queue_id, expired_at, expired_to) values (this.queue_id, from_at, from_id)
+        insert into spanmq_core.upkeep (queue_id, expired_at, expired_to) values (this.queue_id, from_at, from_id)
             on conflict (queue_id) do update set expired_at = excluded.expired_at, expired_to = excluded.expired_to;
     end if;
-    return spanmq.count_runs(runs);
+    return spanmq_core.count_runs(runs);
 end $$;
 
 -- Dead-letters messages whose lease ran out on their last attempt, of up to 100 runs, and those that set_vt() showed again after it,
 -- of the next 1,000 runs from where the last call ended; also where nobody receives. Of ordered queues the claims do it: only they
 -- know which message of a group was in work. Returns how many.
-create or replace function spanmq.bury_exhausted(this spanmq.queue, at_ timestamptz) returns bigint
+create or replace function spanmq_core.bury_exhausted(this spanmq_core.queue, at_ timestamptz) returns bigint
 language plpgsql as $$
 declare
     least_attempts int := case when this.uses_limits then 1 else this.max_attempts end;
-    runs spanmq.run[];
+    runs spanmq_core.run[];
     dead int8multirange;
 begin
-    if least_attempts is null or (spanmq.policy_of(this.queue_id)).ordered then
+    if least_attempts is null or (spanmq_core.policy_of(this.queue_id)).ordered then
         return 0;
     end if;
-    runs := spanmq.late_runs(this.queue_id, at_, least_attempts);
-    dead := spanmq.exhausted(this, runs, this.max_attempts, 0);
+    runs := spanmq_core.late_runs(this.queue_id, at_, least_attempts);
+    dead := spanmq_core.exhausted(this, runs, this.max_attempts, 0);
     if not isempty(dead) then
-        runs := spanmq.take_late(this.queue_id, at_, dead);
-        perform spanmq.bury(this, runs, at_, spanmq.lease_ran_out('the lease of the last attempt ran out'));
+        runs := spanmq_core.take_late(this.queue_id, at_, dead);
+        perform spanmq_core.bury(this, runs, at_, spanmq_core.lease_ran_out('the lease of the last attempt ran out'));
     else
         runs := '{}';
     end if;
-    return spanmq.count_runs(runs) + spanmq.bury_spent(this, at_, least_attempts);
+    return spanmq_core.count_runs(runs) + spanmq_core.bury_spent(this, at_, least_attempts);
 end $$;
 
-create or replace function spanmq.bury_spent(this spanmq.queue, at_ timestamptz, least_attempts int) returns bigint
+create or replace function spanmq_core.bury_spent(this spanmq_core.queue, at_ timestamptz, least_attempts int) returns bigint
 language plpgsql as $$
 declare
-    first_lo bigint := (select u.spent_to from spanmq.upkeep u where u.queue_id = this.queue_id);
+    first_lo bigint := (select u.spent_to from spanmq_core.upkeep u where u.queue_id = this.queue_id);
     found_spent record;
     dead int8multirange;
-    runs spanmq.run[] := '{}';
+    runs spanmq_core.run[] := '{}';
 begin
-    select * into found_spent from spanmq.lock_spent(this.queue_id, at_, least_attempts, coalesce(first_lo, 0));
-    dead := spanmq.spent(this, found_spent.runs, least_attempts);
+    select * into found_spent from spanmq_core.lock_spent(this.queue_id, at_, least_attempts, coalesce(first_lo, 0));
+    dead := spanmq_core.spent(this, found_spent.runs, least_attempts);
     if not isempty(dead) then
-        runs := spanmq.take_out(
+        runs := spanmq_core.take_out(
             this.queue_id, array(select id from unnest(dead) r, generate_series(lower(r), upper(r) - 1) id order by id), 0);
-        perform spanmq.bury(this, runs, at_, spanmq.no_attempt_left());
+        perform spanmq_core.bury(this, runs, at_, spanmq_core.no_attempt_left());
     end if;
     if found_spent.next_lo is distinct from coalesce(first_lo, 0) then
-        insert into spanmq.upkeep (queue_id, spent_to) values (this.queue_id, found_spent.next_lo)
+        insert into spanmq_core.upkeep (queue_id, spent_to) values (this.queue_id, found_spent.next_lo)
             on conflict (queue_id) do update set spent_to = excluded.spent_to;
     end if;
-    return spanmq.count_runs(runs);
+    return spanmq_core.count_runs(runs);
 end $$;

@@ -2,7 +2,7 @@
 -- maintain() relies on it when it judges that nobody can still write into a segment.
 
 -- Sends one message; visible_at null: at once. Returns its id.
-create or replace function spanmq.send_one(queue_name text, message jsonb, headers jsonb, visible_at timestamptz) returns bigint
+create or replace function spanmq_core.send_one(queue_name text, message jsonb, headers jsonb, visible_at timestamptz) returns bigint
 language plpgsql as $$
 declare
     this_queue int;
@@ -19,81 +19,81 @@ declare
     room regclass;
     sent_at timestamptz := clock_timestamp();
     id bigint;
-    key text := case when headers is not null then spanmq.group_of(headers) end;
+    key text := case when headers is not null then spanmq_core.group_of(headers) end;
     now_ms bigint;
 begin
     select q.queue_id, q.notify_ms, q.waiting, q.woken, q.has_subscriptions, q.log_name, q.log_lo, q.log_hi, q.lane, q.ids, q.ids_filenode, q.room
         into this_queue, notify_ms, waiting, woken, has_subscriptions, log_name, log_lo, log_hi, lane, ids, ids_filenode, room
-        from spanmq.queue q
+        from spanmq_core.queue q
         where q.folded_name = lower(queue_name)
           and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'insert')
           and not q.is_subscription;
     if not found or room is not null then
         -- Raises what keeps this message from being sent.
-        perform spanmq.check_room(spanmq.find_queue(queue_name, 'insert'), 1);
+        perform spanmq_core.check_room(spanmq_core.find_queue(queue_name, 'insert'), 1);
     end if;
     -- case: a sender has its transaction id before it draws a message id. maintain() relies on it, when it judges that nobody can write into a
     -- segment any more.
     if (visible_at > sent_at) is not true then
-        insert into spanmq.sending (queue_id, lo, n, group_hash, group_key)
+        insert into spanmq_core.sending (queue_id, lo, n, group_hash, group_key)
             values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end, 1, hashtextextended(key, 0), key)
             returning lo into id;
     else
-        insert into spanmq.held (queue_id, lo, n, attempts, vt, group_hash, group_key)
+        insert into spanmq_core.held (queue_id, lo, n, attempts, vt, group_hash, group_key)
             values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end, 1, 0, greatest(visible_at, clock_timestamp()),
                     hashtextextended(key, 0), key)
             returning lo into id;
     end if;
     if lane is not null and id > log_lo and id <= log_hi then
-        id := spanmq.append_by_lane(lane, id, sent_at, message, headers);
+        id := spanmq_core.append_by_lane(lane, id, sent_at, message, headers);
     elsif id > log_lo and id <= log_hi then
-        execute 'insert into spanmq.' || quote_ident(log_name) || ' (msg_id, enqueued_at, message, headers) values ($1, $2, $3, $4)'
+        execute 'insert into spanmq_core.' || quote_ident(log_name) || ' (msg_id, enqueued_at, message, headers) values ($1, $2, $3, $4)'
             using id, sent_at, message, headers;
     else
-        perform spanmq.append_first(queue_name, id, sent_at, message, headers);
+        perform spanmq_core.append_first(queue_name, id, sent_at, message, headers);
     end if;
     -- Since the id was drawn, nobody can subscribe before this is committed. Of another file is the sequence if somebody has subscribed since
     -- the queue's row was read (or after a restore; maintain() notes it then).
     if has_subscriptions or pg_relation_filenode(ids) is distinct from ids_filenode then
-        perform spanmq.publish_to_subscriptions(this_queue, id, key, case when visible_at > sent_at then visible_at end);
+        perform spanmq_core.publish_to_subscriptions(this_queue, id, key, case when visible_at > sent_at then visible_at end);
     end if;
     if notify_ms is not null or waiting is not null or has_subscriptions then
         now_ms := extract(epoch from clock_timestamp()) * 1000;
         if notify_ms is not null or has_subscriptions then
-            perform spanmq.announce(spanmq.find_queue(queue_name, 'insert'), visible_at);
-        -- What spanmq.announce() and wake() do, at a third of the cost: somebody waits for this message. First whether somebody has
+            perform spanmq_core.announce(spanmq_core.find_queue(queue_name, 'insert'), visible_at);
+        -- What spanmq_core.announce() and wake() do, at a third of the cost: somebody waits for this message. First whether somebody has
         -- been woken a moment ago: where messages come fast, that is so almost always.
         elsif pg_sequence_last_value(woken) not between now_ms - 10 and now_ms
               and pg_sequence_last_value(waiting) between now_ms and now_ms + 60000
-              and not spanmq.is_foreseen(visible_at) then
-            perform setval(woken, now_ms), pg_notify(spanmq.channel_of(queue_name), '');
+              and not spanmq_core.is_foreseen(visible_at) then
+            perform setval(woken, now_ms), pg_notify(spanmq_core.channel_of(queue_name), '');
         end if;
     end if;
     return id;
 end $$;
 
 -- Appends a message to another segment than the queue's row names.
-create or replace function spanmq.append_first(queue_name text, id bigint, sent_at timestamptz, message jsonb, headers jsonb) returns void
+create or replace function spanmq_core.append_first(queue_name text, id bigint, sent_at timestamptz, message jsonb, headers jsonb) returns void
 language plpgsql as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue_name, 'insert');
+    this spanmq_core.queue := spanmq_core.find_queue(queue_name, 'insert');
 begin
-    perform spanmq.append(this.queue_id, this.segment_size, id, null, sent_at, array[message], array[headers]);
-    perform spanmq.remember_segment(this.queue_id, id);
+    perform spanmq_core.append(this.queue_id, this.segment_size, id, null, sent_at, array[message], array[headers]);
+    perform spanmq_core.remember_segment(this.queue_id, id);
 end $$;
 
-create or replace function spanmq.publish_to_subscriptions(this_queue int, id bigint, key text, visible_at timestamptz) returns void
+create or replace function spanmq_core.publish_to_subscriptions(this_queue int, id bigint, key text, visible_at timestamptz) returns void
 language plpgsql as $$
 begin
-    if not spanmq.sees_now() then
-        perform spanmq.sees_subscriptions(this_queue);
+    if not spanmq_core.sees_now() then
+        perform spanmq_core.sees_subscriptions(this_queue);
     end if;
-    perform spanmq.publish_runs(q.queue_id, array[(id, 1, null, 0, 0, visible_at, null, hashtextextended(key, 0), key, null)::spanmq.run])
-        from spanmq.queues_of(this_queue) q where q.queue_id <> this_queue;
+    perform spanmq_core.publish_runs(q.queue_id, array[(id, 1, null, 0, 0, visible_at, null, hashtextextended(key, 0), key, null)::spanmq_core.run])
+        from spanmq_core.queues_of(this_queue) q where q.queue_id <> this_queue;
 end $$;
 
 -- Sends a batch: all of it or nothing. Returns the ids in the order of the messages.
-create or replace function spanmq.send_many(this spanmq.queue, messages jsonb[], headers jsonb[], visible_at timestamptz) returns bigint[]
+create or replace function spanmq_core.send_many(this spanmq_core.queue, messages jsonb[], headers jsonb[], visible_at timestamptz) returns bigint[]
 language plpgsql as $$
 declare
     n int := cardinality(messages);
@@ -104,40 +104,40 @@ declare
     sent_at timestamptz;
 begin
     if n is null or n = 0 or headers is not null then
-        perform spanmq.check_batch(messages, headers);
+        perform spanmq_core.check_batch(messages, headers);
     end if;
     if this.room is not null then
-        perform spanmq.check_room(this, n);
+        perform spanmq_core.check_room(this, n);
     end if;
-    ids := spanmq.draw_ids(this.ids, n);
+    ids := spanmq_core.draw_ids(this.ids, n);
     first_id := ids[1];
     last_id := ids[n];
     sent_at := clock_timestamp();
     if first_id > this.log_lo and last_id <= this.log_hi and last_id - first_id + 1 = n and headers is null then
         -- The usual case. Functions that return sets are streamed in a select list; in a from list they would be copied first.
         if this.lane is not null then
-            perform spanmq.append_run_by_lane(this.lane, first_id, last_id, sent_at, messages);
+            perform spanmq_core.append_run_by_lane(this.lane, first_id, last_id, sent_at, messages);
         else
-            execute format('insert into spanmq.%I (msg_id, enqueued_at, message) select generate_series($1, $2), $3, unnest($4)', this.log_name)
+            execute format('insert into spanmq_core.%I (msg_id, enqueued_at, message) select generate_series($1, $2), $3, unnest($4)', this.log_name)
                 using first_id, last_id, sent_at, messages;
         end if;
         if visible_at is null and not this.has_subscriptions and this.ids_filenode = pg_relation_filenode(this.ids) then
             -- What publish() does where nobody has subscribed: see send_one().
-            insert into spanmq.fresh (queue_id, lo, n) select this.queue_id, t.lo, t.n from spanmq.tens(first_id, last_id) t;
+            insert into spanmq_core.fresh (queue_id, lo, n) select this.queue_id, t.lo, t.n from spanmq_core.tens(first_id, last_id) t;
         else
-            perform spanmq.publish(this.queue_id, first_id, last_id, null, null, visible_at);
+            perform spanmq_core.publish(this.queue_id, first_id, last_id, null, null, visible_at);
         end if;
     else
-        perform spanmq.append_and_publish(this, ids, messages, headers, sent_at, visible_at);
+        perform spanmq_core.append_and_publish(this, ids, messages, headers, sent_at, visible_at);
     end if;
     if this.notify_ms is not null or this.waiting is not null or this.has_subscriptions then
-        perform spanmq.announce(this, visible_at);
+        perform spanmq_core.announce(this, visible_at);
     end if;
     return ids;
 end $$;
 
-create or replace function spanmq.append_and_publish(
-    this spanmq.queue, ids bigint[], messages jsonb[], headers jsonb[], sent_at timestamptz, visible_at timestamptz,
+create or replace function spanmq_core.append_and_publish(
+    this spanmq_core.queue, ids bigint[], messages jsonb[], headers jsonb[], sent_at timestamptz, visible_at timestamptz,
     priority int default null
 ) returns void
 language plpgsql as $$
@@ -149,18 +149,18 @@ begin
     if last_id - first_id + 1 = cardinality(ids) then
         ids := null;
     end if;
-    perform spanmq.append(this.queue_id, this.segment_size, first_id, ids, sent_at, messages, headers);
-    perform spanmq.remember_segment(this.queue_id, last_id);
+    perform spanmq_core.append(this.queue_id, this.segment_size, first_id, ids, sent_at, messages, headers);
+    perform spanmq_core.remember_segment(this.queue_id, last_id);
     if headers is not null then
-        groups := array(select spanmq.group_of(h) from unnest(headers) with ordinality u (h, position) order by position);
+        groups := array(select spanmq_core.group_of(h) from unnest(headers) with ordinality u (h, position) order by position);
         if array_remove(groups, null) = '{}' then
             groups := null;
         end if;
     end if;
-    perform spanmq.publish(this.queue_id, first_id, last_id, ids, groups, visible_at, priority);
+    perform spanmq_core.publish(this.queue_id, first_id, last_id, ids, groups, visible_at, priority);
 end $$;
 
-create or replace function spanmq.check_batch(messages jsonb[], headers jsonb[]) returns void
+create or replace function spanmq_core.check_batch(messages jsonb[], headers jsonb[]) returns void
 language plpgsql immutable as $$
 begin
     if cardinality(messages) is null or cardinality(messages) = 0 then
@@ -174,17 +174,17 @@ begin
 end $$;
 
 -- When a message with this delay becomes visible: null for none. Raises MQ002 for a delay that is null, negative or too long.
-create or replace function spanmq.delayed(delay int) returns timestamptz
+create or replace function spanmq_core.delayed(delay int) returns timestamptz
 language plpgsql volatile as $$
 begin
     if delay < 0 then
         raise exception 'delay cannot be negative, got: %', delay
             using errcode = 'MQ002', hint = '0 is no delay.';
     end if;
-    return case when delay = 0 then null else spanmq.after(delay, 'delay') end;
+    return case when delay = 0 then null else spanmq_core.after(delay, 'delay') end;
 end $$;
 
-create or replace function spanmq.delayed(delay timestamptz) returns timestamptz
+create or replace function spanmq_core.delayed(delay timestamptz) returns timestamptz
 language plpgsql immutable as $$
 begin
     if delay is null or not isfinite(delay) then
@@ -197,71 +197,71 @@ end $$;
 create or replace function pgmq.send(queue_name text, msg jsonb) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return next spanmq.send_one(queue_name, msg, null, null);
+    return next spanmq_core.send_one(queue_name, msg, null, null);
 end $$;
 
 create or replace function pgmq.send(queue_name text, msg jsonb, headers jsonb) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return next spanmq.send_one(queue_name, msg, headers, null);
+    return next spanmq_core.send_one(queue_name, msg, headers, null);
 end $$;
 
 create or replace function pgmq.send(queue_name text, msg jsonb, delay integer) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return next spanmq.send_one(queue_name, msg, null, spanmq.delayed(delay));
+    return next spanmq_core.send_one(queue_name, msg, null, spanmq_core.delayed(delay));
 end $$;
 
 create or replace function pgmq.send(queue_name text, msg jsonb, delay timestamptz) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return next spanmq.send_one(queue_name, msg, null, spanmq.delayed(delay));
+    return next spanmq_core.send_one(queue_name, msg, null, spanmq_core.delayed(delay));
 end $$;
 
 create or replace function pgmq.send(queue_name text, msg jsonb, headers jsonb, delay integer) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return next spanmq.send_one(queue_name, msg, headers, spanmq.delayed(delay));
+    return next spanmq_core.send_one(queue_name, msg, headers, spanmq_core.delayed(delay));
 end $$;
 
 create or replace function pgmq.send(queue_name text, msg jsonb, headers jsonb, delay timestamptz) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return next spanmq.send_one(queue_name, msg, headers, spanmq.delayed(delay));
+    return next spanmq_core.send_one(queue_name, msg, headers, spanmq_core.delayed(delay));
 end $$;
 
 create or replace function pgmq.send_batch(queue_name text, msgs jsonb[]) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select unnest(spanmq.send_many(spanmq.find_queue(queue_name, 'insert'), msgs, null, null));
+    return query select unnest(spanmq_core.send_many(spanmq_core.find_queue(queue_name, 'insert'), msgs, null, null));
 end $$;
 
 create or replace function pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[]) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select unnest(spanmq.send_many(spanmq.find_queue(queue_name, 'insert'), msgs, headers, null));
+    return query select unnest(spanmq_core.send_many(spanmq_core.find_queue(queue_name, 'insert'), msgs, headers, null));
 end $$;
 
 create or replace function pgmq.send_batch(queue_name text, msgs jsonb[], delay integer) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select unnest(spanmq.send_many(spanmq.find_queue(queue_name, 'insert'), msgs, null, spanmq.delayed(delay)));
+    return query select unnest(spanmq_core.send_many(spanmq_core.find_queue(queue_name, 'insert'), msgs, null, spanmq_core.delayed(delay)));
 end $$;
 
 create or replace function pgmq.send_batch(queue_name text, msgs jsonb[], delay timestamptz) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select unnest(spanmq.send_many(spanmq.find_queue(queue_name, 'insert'), msgs, null, spanmq.delayed(delay)));
+    return query select unnest(spanmq_core.send_many(spanmq_core.find_queue(queue_name, 'insert'), msgs, null, spanmq_core.delayed(delay)));
 end $$;
 
 create or replace function pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select unnest(spanmq.send_many(spanmq.find_queue(queue_name, 'insert'), msgs, headers, spanmq.delayed(delay)));
+    return query select unnest(spanmq_core.send_many(spanmq_core.find_queue(queue_name, 'insert'), msgs, headers, spanmq_core.delayed(delay)));
 end $$;
 
 create or replace function pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay timestamptz) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select unnest(spanmq.send_many(spanmq.find_queue(queue_name, 'insert'), msgs, headers, spanmq.delayed(delay)));
+    return query select unnest(spanmq_core.send_many(spanmq_core.find_queue(queue_name, 'insert'), msgs, headers, spanmq_core.delayed(delay)));
 end $$;

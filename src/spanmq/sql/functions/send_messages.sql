@@ -15,7 +15,7 @@
 --                       transaction. 256 locks stand for all groups of a queue: two groups may happen to share one.
 -- Raises MQ002 for what no message can have, MQ062 for what a full queue does not take (duplicates count as others do), MQ063 for a dedup_id
 -- with another fingerprint, 42P01 and 42501 as send() does; then nothing has changed.
-create or replace function pgmq.send_messages(
+create or replace function spanmq.send_messages(
     queue text, messages jsonb[], headers jsonb[] default null, delay double precision default 0, priority integer default 0,
     expires_in double precision default null, max_attempts integer default null, dedup_ids text[] default null,
     dedup_for double precision default 300, ordered boolean default false, fingerprint text default null
@@ -23,7 +23,7 @@ create or replace function pgmq.send_messages(
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'insert');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'insert');
     n int := cardinality(messages);
     expires_at timestamptz;
     visible_at timestamptz;
@@ -32,29 +32,29 @@ declare
     ids bigint[];
     is_first boolean[];
 begin
-    perform spanmq.check_batch(messages, headers);
-    perform spanmq.check_sending(delay, priority, expires_in, max_attempts, ordered);
-    perform spanmq.check_dedup_ids(dedup_ids, n, dedup_for, fingerprint);
-    visible_at := case when delay > 0 then spanmq.after(delay, 'delay') end;
+    perform spanmq_core.check_batch(messages, headers);
+    perform spanmq_core.check_sending(delay, priority, expires_in, max_attempts, ordered);
+    perform spanmq_core.check_dedup_ids(dedup_ids, n, dedup_for, fingerprint);
+    visible_at := case when delay > 0 then spanmq_core.after(delay, 'delay') end;
     if expires_in is not null or max_attempts is not null then
-        expires_at := case when expires_in is not null then spanmq.after(expires_in, 'expires_in') end;
-        headers := spanmq.with_limits(headers, n, max_attempts, expires_at);
+        expires_at := case when expires_in is not null then spanmq_core.after(expires_in, 'expires_in') end;
+        headers := spanmq_core.with_limits(headers, n, max_attempts, expires_at);
     end if;
     if this.room is not null then
-        perform spanmq.check_room(this, n);
+        perform spanmq_core.check_room(this, n);
     end if;
     if ordered then
-        perform spanmq.lock_groups(this.queue_id, headers);
+        perform spanmq_core.lock_groups(this.queue_id, headers);
     end if;
-    perform spanmq.note_use(this, priority > 0, expires_in is not null or max_attempts is not null);
+    perform spanmq_core.note_use(this, priority > 0, expires_in is not null or max_attempts is not null);
     -- Before the ids: see send.sql.
     transaction_id := pg_current_xact_id();
     if dedup_ids is null then
-        ids := spanmq.draw_ids(this.ids, n);
+        ids := spanmq_core.draw_ids(this.ids, n);
         sent_at := clock_timestamp();
-        perform spanmq.append_and_publish(this, ids, messages, headers, sent_at, visible_at, priority);
+        perform spanmq_core.append_and_publish(this, ids, messages, headers, sent_at, visible_at, priority);
     else
-        select d.ids, d.is_first into ids, is_first from spanmq.draw_once(this, dedup_ids, dedup_for, fingerprint) d;
+        select d.ids, d.is_first into ids, is_first from spanmq_core.draw_once(this, dedup_ids, dedup_for, fingerprint) d;
         sent_at := clock_timestamp();
         messages := array(select u.message from unnest(messages, is_first) with ordinality u (message, is_first, position)
                           where u.is_first order by u.position);
@@ -63,23 +63,23 @@ begin
                              where u.is_first order by u.position);
         end if;
         if messages <> '{}' then
-            perform spanmq.append_and_publish(
+            perform spanmq_core.append_and_publish(
                 this, array(select u.id from unnest(ids, is_first) with ordinality u (id, is_first, position) where u.is_first order by u.position),
                 messages, headers, sent_at, visible_at, priority);
         end if;
     end if;
     if expires_at is not null then
-        insert into spanmq.expiry (queue_id, msg_id, expires_at)
+        insert into spanmq_core.expiry (queue_id, msg_id, expires_at)
             select q.queue_id, u.id, expires_at
-            from spanmq.queues_of(this.queue_id) q, unnest(ids, coalesce(is_first, array_fill(true, array[n]))) u (id, is_first) where u.is_first;
+            from spanmq_core.queues_of(this.queue_id) q, unnest(ids, coalesce(is_first, array_fill(true, array[n]))) u (id, is_first) where u.is_first;
     end if;
     if messages <> '{}' then
-        perform spanmq.announce(this, visible_at);
+        perform spanmq_core.announce(this, visible_at);
     end if;
     return query select unnest(ids);
 end $$;
 
-create or replace function spanmq.check_sending(
+create or replace function spanmq_core.check_sending(
     delay double precision, priority int, expires_in double precision, max_attempts int, ordered boolean
 ) returns void
 language plpgsql immutable as $$
@@ -106,7 +106,7 @@ begin
 end $$;
 
 -- The headers with the limits of these messages; a limit that is null is not among them.
-create or replace function spanmq.with_limits(headers jsonb[], n int, max_attempts int, expires_at timestamptz) returns jsonb[]
+create or replace function spanmq_core.with_limits(headers jsonb[], n int, max_attempts int, expires_at timestamptz) returns jsonb[]
 language plpgsql stable as $$
 declare
     limits jsonb := jsonb_strip_nulls(jsonb_build_object('x-spanmq-max-attempts', max_attempts, 'x-spanmq-expires-at', expires_at));
@@ -123,39 +123,39 @@ begin
 end $$;
 
 -- Serialises the senders of these groups to the end of their transactions.
-create or replace function spanmq.lock_groups(this_queue int, headers jsonb[]) returns void
+create or replace function spanmq_core.lock_groups(this_queue int, headers jsonb[]) returns void
 language plpgsql as $$
 declare
     slot bigint;
 begin
     -- A bounded number of locks: one for each of 100,000 groups would fill the lock table of the server.
     for slot in
-        select distinct hashtextextended(coalesce(spanmq.group_of(h), ''), 0) & 255
+        select distinct hashtextextended(coalesce(spanmq_core.group_of(h), ''), 0) & 255
         from unnest(coalesce(headers, array[null]::jsonb[])) h order by 1
     loop
-        perform pg_advisory_xact_lock(spanmq.lock_key('ordered.' || slot, this_queue));
+        perform pg_advisory_xact_lock(spanmq_core.lock_key('ordered.' || slot, this_queue));
     end loop;
 end $$;
 
 -- Notes in the queue's row, and those of its subscriptions, that messages have priorities or limits, so that receivers look for them. Once in a queue's life: this
 -- sender holds the row to its commit, and others that are first too wait for it.
-create or replace function spanmq.note_use(this spanmq.queue, of_priority boolean, of_limits boolean) returns void
+create or replace function spanmq_core.note_use(this spanmq_core.queue, of_priority boolean, of_limits boolean) returns void
 language plpgsql as $$
 begin
     if of_priority and not this.uses_priority then
-        update spanmq.queue q set uses_priority = true where q.queue_id = this.queue_id and not q.uses_priority;
+        update spanmq_core.queue q set uses_priority = true where q.queue_id = this.queue_id and not q.uses_priority;
         -- A statement of its own, under the lock of that row: a subscription made before it is seen, a later one copies the row.
-        update spanmq.queue q set uses_priority = true
-            where q.queue_id in (select s.queue_id from spanmq.subscription s where s.log_id = this.queue_id) and not q.uses_priority;
+        update spanmq_core.queue q set uses_priority = true
+            where q.queue_id in (select s.queue_id from spanmq_core.subscription s where s.log_id = this.queue_id) and not q.uses_priority;
     end if;
     if of_limits and not this.uses_limits then
-        update spanmq.queue q set uses_limits = true where q.queue_id = this.queue_id and not q.uses_limits;
-        update spanmq.queue q set uses_limits = true
-            where q.queue_id in (select s.queue_id from spanmq.subscription s where s.log_id = this.queue_id) and not q.uses_limits;
+        update spanmq_core.queue q set uses_limits = true where q.queue_id = this.queue_id and not q.uses_limits;
+        update spanmq_core.queue q set uses_limits = true
+            where q.queue_id in (select s.queue_id from spanmq_core.subscription s where s.log_id = this.queue_id) and not q.uses_limits;
     end if;
 end $$;
 
-create or replace function spanmq.check_dedup_ids(dedup_ids text[], n int, dedup_for double precision, fingerprint text) returns void
+create or replace function spanmq_core.check_dedup_ids(dedup_ids text[], n int, dedup_for double precision, fingerprint text) returns void
 language plpgsql immutable as $$
 begin
     if fingerprint is not null and (dedup_ids is null or octet_length(fingerprint) > 512) then
@@ -178,12 +178,12 @@ begin
 end $$;
 
 -- What maintain() does for deduplication: a bounded part.
-create or replace function spanmq.forget_sent(this spanmq.queue) returns table (action text, detail text)
+create or replace function spanmq_core.forget_sent(this spanmq_core.queue) returns table (action text, detail text)
 language plpgsql as $$
 declare
     n bigint;
 begin
-    n := spanmq.forget_duplicates(this.queue_id, 10000);
+    n := spanmq_core.forget_duplicates(this.queue_id, 10000);
     if n > 0 then
         action := 'forgot deduplication ids';
         detail := n;

@@ -6,14 +6,14 @@
 -- Takes these messages and returns them as runs, ascending; what is in no run is not in the result.
 --   fence     null: wherever they are, but for batches of receivers; else only those of this lease, or with 0 only those of none
 --   for_good  they never come back (delete, archive): so what leaves a leased run in part is only noted
-create or replace function spanmq.take_out(this_queue int, msg_ids bigint[], fence bigint, for_good boolean default false) returns spanmq.run[]
+create or replace function spanmq_core.take_out(this_queue int, msg_ids bigint[], fence bigint, for_good boolean default false) returns spanmq_core.run[]
 language plpgsql as $$
 declare
     n_asked int := cardinality(msg_ids);
     first_id bigint := msg_ids[1];
     last_id bigint := msg_ids[n_asked];
-    run spanmq.run;
-    runs spanmq.run[] := '{}';
+    run spanmq_core.run;
+    runs spanmq_core.run[] := '{}';
     taken int := 0;
     has_leased boolean := false;
     asked int8multirange;
@@ -22,11 +22,11 @@ begin
     -- greatest(): the distance between the lowest and the highest number is none.
     if greatest(last_id, 0) - greatest(first_id, 0) = n_asked - 1 then
         for run in
-            delete from spanmq.held h
+            delete from spanmq_core.held h
                 where h.queue_id = this_queue and h.lo >= first_id and h.lo <= last_id and h.lo + h.n - 1 <= last_id
                   and (h.lease_id = fence or fence is null and h.lease_id >= 0)
                   and (n_asked = 1 or msg_ids = array(select generate_series(greatest(first_id, 0), greatest(last_id, 0)))
-                                      and coalesce((select b.lo + b.n from spanmq.held b
+                                      and coalesce((select b.lo + b.n from spanmq_core.held b
                                                     where b.queue_id = this_queue and b.lo < first_id and b.lo >= first_id / 256 * 256
                                                     order by b.queue_id desc, b.lo desc limit 1), 0) <= first_id)
                 returning h.lo, h.n, null, h.attempts, h.lease_id, h.vt, h.last_read_at, h.group_hash, h.group_key, h.priority
@@ -36,28 +36,28 @@ begin
             has_leased := has_leased or run.n > 1 and run.lease_id > 0;
         end loop;
         -- A new statement, under the locks: messages may have been deleted from these runs one by one.
-        if has_leased and (not spanmq.sees_now() or exists (
-                select from spanmq.done d where d.queue_id = this_queue and d.msg_id >= first_id and d.msg_id <= last_id)) then
-            runs := spanmq.without_done(this_queue, runs);
+        if has_leased and (not spanmq_core.sees_now() or exists (
+                select from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= first_id and d.msg_id <= last_id)) then
+            runs := spanmq_core.without_done(this_queue, runs);
         elsif taken = n_asked then
             return runs;
         end if;
     end if;
     -- No message has the highest number that there is, nor can a range end behind it.
     asked := (select range_agg(int8range(id, id, '[]')) from unnest(msg_ids) id where id > 0 and id < 9223372036854775807);
-    asked := coalesce(asked, '{}') - coalesce(spanmq.ids_of_runs(runs), '{}');
-    return spanmq.take_parts(this_queue, asked, fence, for_good, runs);
+    asked := coalesce(asked, '{}') - coalesce(spanmq_core.ids_of_runs(runs), '{}');
+    return spanmq_core.take_parts(this_queue, asked, fence, for_good, runs);
 end $$;
 
 -- Goes on with take_out(), run by run.
-create or replace function spanmq.take_parts(this_queue int, asked int8multirange, fence bigint, for_good boolean, runs spanmq.run[])
-returns spanmq.run[]
+create or replace function spanmq_core.take_parts(this_queue int, asked int8multirange, fence bigint, for_good boolean, runs spanmq_core.run[])
+returns spanmq_core.run[]
 language plpgsql as $$
 declare
     los bigint[];
     candidate record;
-    took spanmq.run[];
-    took_all spanmq.run[];
+    took spanmq_core.run[];
+    took_all spanmq_core.run[];
     found_any boolean;
 begin
     -- Each round takes something, or somebody else was first. "Not found" is believed only of a statement begun after the last wait.
@@ -67,22 +67,22 @@ begin
         took_all := '{}';
         -- Held runs that go as a whole, if all of these do: in one statement.
         select array_agg(r.lo order by r.lo) into los
-            from spanmq.runs_with(this_queue, asked, fence) r where not r.is_fresh
+            from spanmq_core.runs_with(this_queue, asked, fence) r where not r.is_fresh
             having bool_and(r.wanted = int8multirange(int8range(r.lo, r.lo + r.n)));
         if los is not null then
-            took_all := spanmq.take_whole(this_queue, los, fence);
+            took_all := spanmq_core.take_whole(this_queue, los, fence);
             found_any := true;
         end if;
         for candidate in
-            select * from spanmq.runs_with(this_queue, asked, fence) r where los is null or r.is_fresh order by r.is_fresh, r.lo
+            select * from spanmq_core.runs_with(this_queue, asked, fence) r where los is null or r.is_fresh order by r.is_fresh, r.lo
         loop
             if candidate.is_fresh then
-                took := spanmq.take_from_fresh(this_queue, candidate.lo, candidate.wanted);
+                took := spanmq_core.take_from_fresh(this_queue, candidate.lo, candidate.wanted);
             elsif for_good and candidate.lease_id > 0 and candidate.n > 1
                   and candidate.wanted <> int8multirange(int8range(candidate.lo, candidate.lo + candidate.n)) then
-                took := spanmq.note_done(this_queue, candidate.lo, candidate.lease_id, candidate.wanted);
+                took := spanmq_core.note_done(this_queue, candidate.lo, candidate.lease_id, candidate.wanted);
             else
-                took := spanmq.take_from_held(this_queue, candidate.lo, candidate.wanted, fence);
+                took := spanmq_core.take_from_held(this_queue, candidate.lo, candidate.wanted, fence);
             end if;
             -- Where a run holds only what is done already, nobody was first: it was found for nothing.
             found_any := found_any or took is null or took <> '{}';
@@ -92,36 +92,36 @@ begin
             if cardinality(took_all) > 100 then
                 -- Each append copies all that is there.
                 runs := runs || took_all;
-                asked := asked - spanmq.ids_of_runs(took_all);
+                asked := asked - spanmq_core.ids_of_runs(took_all);
                 took_all := '{}';
             end if;
         end loop;
         exit when not found_any;
         runs := runs || took_all;
-        asked := asked - coalesce(spanmq.ids_of_runs(took_all), '{}');
+        asked := asked - coalesce(spanmq_core.ids_of_runs(took_all), '{}');
     end loop;
     return array(select r from unnest(runs) r order by r.lo);
 end $$;
 
 -- Takes the held runs that begin at these ids, ascending, as far as they are still this lease's (fence null: any's), and waits for their locks.
-create or replace function spanmq.take_whole(this_queue int, los bigint[], fence bigint) returns spanmq.run[]
+create or replace function spanmq_core.take_whole(this_queue int, los bigint[], fence bigint) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    runs spanmq.run[];
+    runs spanmq_core.run[];
 begin
     with gone as (
-        delete from spanmq.held h
+        delete from spanmq_core.held h
             where h.ctid = any (array(
                 select k.ctid from unnest(los) u (lo) cross join lateral (
-                    select h.ctid from spanmq.held h
+                    select h.ctid from spanmq_core.held h
                     where h.queue_id = this_queue and h.lo = u.lo and (h.lease_id = fence or fence is null and h.lease_id >= 0) for update) k))
-            returning spanmq.run_of(h) as run)
+            returning spanmq_core.run_of(h) as run)
     select array_agg(g.run order by (g.run).lo) into runs from gone g;
-    return spanmq.without_done(this_queue, runs);
+    return spanmq_core.without_done(this_queue, runs);
 end $$;
 
 -- The runs that hold any of these ids, under the fence, and which.
-create or replace function spanmq.runs_with(this_queue int, asked int8multirange, fence bigint)
+create or replace function spanmq_core.runs_with(this_queue int, asked int8multirange, fence bigint)
 returns table (lo bigint, n int, lease_id bigint, is_fresh boolean, wanted int8multirange)
 language plpgsql volatile as $$
 begin
@@ -129,191 +129,191 @@ begin
     return query
         select h.lo, h.n, h.lease_id, false, range_agg(a * int8range(h.lo, h.lo + h.n))
         from unnest(asked) a cross join lateral (
-            (select * from spanmq.held h
+            (select * from spanmq_core.held h
              where h.queue_id = this_queue and h.lo <= lower(a) and h.lo >= lower(a) / 256 * 256 order by h.queue_id desc, h.lo desc limit 1)
             union all
-            (select * from spanmq.held h where h.queue_id = this_queue and h.lo > lower(a) and h.lo < upper(a))) h
+            (select * from spanmq_core.held h where h.queue_id = this_queue and h.lo > lower(a) and h.lo < upper(a))) h
         where h.lo + h.n > lower(a) and (h.lease_id = fence or fence is null and h.lease_id >= 0)
         group by h.lo, h.n, h.lease_id
         union all
         select f.lo, f.n, 0::bigint, true, range_agg(a * int8range(f.lo, f.lo + f.n))
         from unnest(asked) a cross join lateral (
-            (select * from spanmq.fresh f
+            (select * from spanmq_core.fresh f
              where f.queue_id = this_queue and f.lo <= lower(a) and f.lo >= lower(a) / 256 * 256 order by f.queue_id desc, f.lo desc limit 1)
             union all
-            (select * from spanmq.fresh f where f.queue_id = this_queue and f.lo > lower(a) and f.lo < upper(a))) f
+            (select * from spanmq_core.fresh f where f.queue_id = this_queue and f.lo > lower(a) and f.lo < upper(a))) f
         where f.lo + f.n > lower(a) and coalesce(fence, 0) = 0
         group by f.lo, f.n;
 end $$;
 
 -- Takes those of these messages that are in the held run that begins at this_lo; the rest stays as it was. Waits for the lock of the run; with
 -- due_at it takes only a run that was visible then, and doesn't wait. Returns null if the run is gone, is another lease's by now, or was not taken.
-create or replace function spanmq.take_from_held(
+create or replace function spanmq_core.take_from_held(
     this_queue int, this_lo bigint, wanted int8multirange, fence bigint, due_at timestamptz default null
-) returns spanmq.run[]
+) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    this spanmq.held;
+    this spanmq_core.held;
     ids int8multirange;
 begin
     if due_at is not null then
-        select * into this from spanmq.held h
+        select * into this from spanmq_core.held h
             where h.queue_id = this_queue and h.lo = this_lo and (h.lease_id = fence or fence is null) and h.vt <= due_at for update skip locked;
     else
-        select * into this from spanmq.held h
+        select * into this from spanmq_core.held h
             where h.queue_id = this_queue and h.lo = this_lo and (h.lease_id = fence or fence is null and h.lease_id >= 0) for update;
     end if;
     if not found then
         return null;
     end if;
-    ids := spanmq.ids_of(this.lo, this.n, null);
+    ids := spanmq_core.ids_of(this.lo, this.n, null);
     if this.n > 1 and this.lease_id > 0 then
-        ids := ids - spanmq.forget_done(this_queue, this.lo, this.n);
+        ids := ids - spanmq_core.forget_done(this_queue, this.lo, this.n);
     end if;
-    delete from spanmq.held h where h.queue_id = this_queue and h.lo = this_lo;
+    delete from spanmq_core.held h where h.queue_id = this_queue and h.lo = this_lo;
     -- What stays leased hides nothing, and needs not be cut.
-    insert into spanmq.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
         select this_queue, t.lo, t.n, this.lease_id, this.attempts, this.vt, this.last_read_at, this.priority, this.group_hash, this.group_key
         from unnest(ids - wanted) r
         cross join lateral (
             select lower(r) as lo, (upper(r) - lower(r))::int as n where this.lease_id <> 0
             union all
-            select t.lo, t.n from spanmq.tens(lower(r), upper(r) - 1) t where this.lease_id = 0) t;
-    return spanmq.pieces(spanmq.run_of(this), ids * wanted);
+            select t.lo, t.n from spanmq_core.tens(lower(r), upper(r) - 1) t where this.lease_id = 0) t;
+    return spanmq_core.pieces(spanmq_core.run_of(this), ids * wanted);
 end $$;
 
-create or replace function spanmq.take_from_fresh(this_queue int, this_lo bigint, wanted int8multirange) returns spanmq.run[]
+create or replace function spanmq_core.take_from_fresh(this_queue int, this_lo bigint, wanted int8multirange) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    this spanmq.fresh;
+    this spanmq_core.fresh;
     ids int8multirange;
 begin
-    delete from spanmq.fresh f where f.queue_id = this_queue and f.lo = this_lo returning f.* into this;
+    delete from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = this_lo returning f.* into this;
     if not found then
         return null;
     end if;
-    ids := spanmq.ids_of(this.lo, this.n, null);
-    insert into spanmq.fresh (queue_id, lo, n, priority, group_hash, group_key)
+    ids := spanmq_core.ids_of(this.lo, this.n, null);
+    insert into spanmq_core.fresh (queue_id, lo, n, priority, group_hash, group_key)
         select this_queue, lower(r), upper(r) - lower(r), this.priority, this.group_hash, this.group_key from unnest(ids - wanted) r;
-    return spanmq.pieces(spanmq.run_of(this), ids * wanted);
+    return spanmq_core.pieces(spanmq_core.run_of(this), ids * wanted);
 end $$;
 
 -- Notes that these messages have left the run of this lease that begins at this_lo, so that others may leave it at the same time. Returns those
 -- that had not left it before; null if the run is gone.
-create or replace function spanmq.note_done(this_queue int, this_lo bigint, lease bigint, wanted int8multirange) returns spanmq.run[]
+create or replace function spanmq_core.note_done(this_queue int, this_lo bigint, lease bigint, wanted int8multirange) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    this spanmq.held;
+    this spanmq_core.held;
     took int8multirange;
 begin
     -- Shared by all who note. Whoever takes the run as a whole waits for them, or skips it.
-    select * into this from spanmq.held h where h.queue_id = this_queue and h.lo = this_lo and h.lease_id = lease for key share;
+    select * into this from spanmq_core.held h where h.queue_id = this_queue and h.lo = this_lo and h.lease_id = lease for key share;
     if not found then
         return null;
     end if;
     with notes as (
-        insert into spanmq.done (queue_id, msg_id)
+        insert into spanmq_core.done (queue_id, msg_id)
             select this_queue, id
-            from unnest(wanted * spanmq.ids_of(this.lo, this.n, null)) r, generate_series(lower(r), upper(r) - 1) id order by id
+            from unnest(wanted * spanmq_core.ids_of(this.lo, this.n, null)) r, generate_series(lower(r), upper(r) - 1) id order by id
             on conflict do nothing
             returning msg_id)
         select coalesce(range_agg(int8range(n.msg_id, n.msg_id, '[]')), '{}') into took from notes n;
     -- The last one sweeps up. To count at each step would cost n^2 a run, so a large one is swept by who takes its last message; else
     -- by a claim when the lease has run out, or by maintain().
     if this.n <= 16 or upper(took) = this.lo + this.n then
-        perform spanmq.sweep_run(this);
+        perform spanmq_core.sweep_run(this);
     end if;
-    return spanmq.pieces(spanmq.run_of(this), took);
+    return spanmq_core.pieces(spanmq_core.run_of(this), took);
 end $$;
 
 -- Notes that a message has left the leased run of several that holds it. False if there is no such run, or it had left before.
-create or replace function spanmq.take_one_from_run(this_queue int, id bigint) returns boolean
+create or replace function spanmq_core.take_one_from_run(this_queue int, id bigint) returns boolean
 language plpgsql as $$
 declare
-    this spanmq.held;
+    this spanmq_core.held;
 begin
-    select * into this from spanmq.held h
+    select * into this from spanmq_core.held h
         where h.queue_id = this_queue and h.lo <= id and h.lo >= id / 256 * 256 order by h.queue_id desc, h.lo desc limit 1 for key share;
     if not found or this.n = 1 or this.lease_id <= 0 or id >= this.lo + this.n then
         return false;
     end if;
-    insert into spanmq.done (queue_id, msg_id) values (this_queue, id) on conflict do nothing;
+    insert into spanmq_core.done (queue_id, msg_id) values (this_queue, id) on conflict do nothing;
     if not found then
         return false;
     end if;
     -- As in note_done().
     if this.n <= 16 or id = this.lo + this.n - 1 then
-        perform spanmq.sweep_run(this);
+        perform spanmq_core.sweep_run(this);
     end if;
     return true;
 end $$;
 
 -- Deletes a leased run all of whose messages are done. Never waits: who holds it may be waiting for a note of ours.
-create or replace function spanmq.sweep_run(this spanmq.held) returns boolean
+create or replace function spanmq_core.sweep_run(this spanmq_core.held) returns boolean
 language plpgsql as $$
 begin
-    if (select count(*) from spanmq.done d where d.queue_id = this.queue_id and d.msg_id >= this.lo and d.msg_id < this.lo + this.n) < this.n then
+    if (select count(*) from spanmq_core.done d where d.queue_id = this.queue_id and d.msg_id >= this.lo and d.msg_id < this.lo + this.n) < this.n then
         return false;
     end if;
-    perform from spanmq.held h where h.queue_id = this.queue_id and h.lo = this.lo and h.n = this.n and h.lease_id <> 0 for update skip locked;
+    perform from spanmq_core.held h where h.queue_id = this.queue_id and h.lo = this.lo and h.n = this.n and h.lease_id <> 0 for update skip locked;
     if not found then
         return false;
     end if;
-    perform spanmq.forget_done(this.queue_id, this.lo, this.n);
-    delete from spanmq.held h where h.queue_id = this.queue_id and h.lo = this.lo;
+    perform spanmq_core.forget_done(this.queue_id, this.lo, this.n);
+    delete from spanmq_core.held h where h.queue_id = this.queue_id and h.lo = this.lo;
     return true;
 end $$;
 
 -- How many messages a held run has: without those that were deleted from it one by one. In SQL, so that it is a part of the statement.
-create or replace function spanmq.count_left(this spanmq.held) returns int
+create or replace function spanmq_core.count_left(this spanmq_core.held) returns int
 language sql stable as $$
     select case when this.n = 1 or this.lease_id = 0 then this.n
-                else this.n - (select count(*) from spanmq.done d
+                else this.n - (select count(*) from spanmq_core.done d
                                where d.queue_id = this.queue_id and d.msg_id >= this.lo and d.msg_id < this.lo + this.n)::int end
 $$;
 
 -- Gives messages back that were taken: visible at once, or hidden until the vt of their run. Never fresh again, and ten a row.
-create or replace function spanmq.give_back(this_queue int, runs spanmq.run[]) returns void
+create or replace function spanmq_core.give_back(this_queue int, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 begin
-    perform spanmq.heed_clock(this_queue);
-    insert into spanmq.held (queue_id, lo, n, attempts, vt, last_read_at, priority, group_hash, group_key)
+    perform spanmq_core.heed_clock(this_queue);
+    insert into spanmq_core.held (queue_id, lo, n, attempts, vt, last_read_at, priority, group_hash, group_key)
         select this_queue, t.lo, t.n, r.attempts, greatest(r.vt, clock_timestamp()), r.last_read_at, r.priority, r.group_hash, r.group_key
         from unnest(runs) r
-        cross join lateral unnest(spanmq.ids_of(r.lo, r.n, r.ids)) piece
-        cross join lateral spanmq.tens(lower(piece), upper(piece) - 1) t;
+        cross join lateral unnest(spanmq_core.ids_of(r.lo, r.n, r.ids)) piece
+        cross join lateral spanmq_core.tens(lower(piece), upper(piece) - 1) t;
 end $$;
 
 -- Takes all messages of a queue out of it. Returns how many there were. What is sent meanwhile goes too, counted; it is over when a
 -- statement sees nothing, though it may have waited for others who have moved what it saw to other rows. What that one did not see
 -- stays, and is noted (was_purged).
-create or replace function spanmq.purge(this_queue int) returns bigint
+create or replace function spanmq_core.purge(this_queue int) returns bigint
 language plpgsql as $$
 declare
     purged bigint := 0;
     n bigint;
     n_fresh bigint;
-    runs spanmq.run[];
+    runs spanmq_core.run[];
     sees_any boolean;
     seen_in pg_snapshot;
     unpublished int8multirange;
 begin
     loop
-        with doomed as (select h.ctid from spanmq.held h where h.queue_id = this_queue order by h.lo for update),
-        gone as (delete from spanmq.held h where h.ctid in (select d.ctid from doomed d) returning h.n, h.lease_id, spanmq.run_of(h) as run),
-        doomed_fresh as (select f.ctid from spanmq.fresh f where f.queue_id = this_queue order by f.lo for update),
-        gone_fresh as (delete from spanmq.fresh f where f.ctid in (select d.ctid from doomed_fresh d) returning f.n)
+        with doomed as (select h.ctid from spanmq_core.held h where h.queue_id = this_queue order by h.lo for update),
+        gone as (delete from spanmq_core.held h where h.ctid in (select d.ctid from doomed d) returning h.n, h.lease_id, spanmq_core.run_of(h) as run),
+        doomed_fresh as (select f.ctid from spanmq_core.fresh f where f.queue_id = this_queue order by f.lo for update),
+        gone_fresh as (delete from spanmq_core.fresh f where f.ctid in (select d.ctid from doomed_fresh d) returning f.n)
         select (select sum(g.n) from gone g), (select sum(g.n) from gone_fresh g),
                (select array_agg(g.run) from gone g where g.lease_id <> 0 and g.n > 1),
-               exists (select from spanmq.held h where h.queue_id = this_queue) or exists (select from spanmq.fresh f where f.queue_id = this_queue),
-               pg_current_snapshot(), spanmq.unpublished(this_queue)
+               exists (select from spanmq_core.held h where h.queue_id = this_queue) or exists (select from spanmq_core.fresh f where f.queue_id = this_queue),
+               pg_current_snapshot(), spanmq_core.unpublished(this_queue)
             into n, n_fresh, runs, sees_any, seen_in, unpublished;
         exit when not sees_any;
         -- A new statement, under the locks: what was deleted from these runs one by one before was not in the queue.
-        purged := purged + coalesce(n, 0) + coalesce(n_fresh, 0) - spanmq.count_runs(runs) + spanmq.count_runs(spanmq.without_done(this_queue, runs));
+        purged := purged + coalesce(n, 0) + coalesce(n_fresh, 0) - spanmq_core.count_runs(runs) + spanmq_core.count_runs(spanmq_core.without_done(this_queue, runs));
     end loop;
     if purged > 0 then
-        perform spanmq.note_purge(this_queue, seen_in, unpublished);
+        perform spanmq_core.note_purge(this_queue, seen_in, unpublished);
     end if;
     return purged;
 end $$;

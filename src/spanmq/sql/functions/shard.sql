@@ -5,28 +5,28 @@
 -- has committed here, everything that was sent by the old map has been committed, or never will be.
 
 -- The map of a logical queue, or no row. Raises nothing.
-create or replace function pgmq.get_shards(queue text) returns table (epoch bigint, routing text, shards jsonb, former jsonb)
+create or replace function spanmq.get_shards(queue text) returns table (epoch bigint, routing text, shards jsonb, former jsonb)
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-    select m.epoch, m.routing, m.shards, m.former from spanmq.shard_map m where m.name = lower(queue)
+    select m.epoch, m.routing, m.shards, m.former from spanmq_core.shard_map m where m.name = lower(queue)
 $$;
 
 -- Writes the map, unless one with this epoch or a later one is there. Returns the epoch that is there in the end. Waits for those who
 -- are sending by the map that was there, to the end of their transactions. Raises MQ002 for what is no map, 42501 for who may not
 -- create queues.
-create or replace function pgmq.set_shards(queue text, epoch bigint, routing text, shards jsonb, former jsonb default null) returns bigint
+create or replace function spanmq.set_shards(queue text, epoch bigint, routing text, shards jsonb, former jsonb default null) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     there bigint;
 begin
     perform pgmq.validate_queue_name(queue);
-    perform spanmq.check_may_create();
+    perform spanmq_core.check_may_create();
     if epoch is null or routing is null or shards is null then
         raise exception 'a map of shards needs an epoch, a routing and shards'
             using errcode = 'MQ002', hint = 'Give what get_shards() gave, changed.';
     end if;
-    perform pg_advisory_xact_lock(spanmq.shard_lock(queue));
+    perform pg_advisory_xact_lock(spanmq_core.shard_lock(queue));
     begin
-        insert into spanmq.shard_map as m values (lower(queue), set_shards.epoch, set_shards.routing, set_shards.shards, set_shards.former)
+        insert into spanmq_core.shard_map as m values (lower(queue), set_shards.epoch, set_shards.routing, set_shards.shards, set_shards.former)
             on conflict (name) do update set epoch = excluded.epoch, routing = excluded.routing, shards = excluded.shards, former = excluded.former
             where m.epoch < excluded.epoch;
     exception when check_violation then
@@ -34,17 +34,17 @@ begin
             using errcode = 'MQ002', detail = format('routing %s, shards %s, former %s', routing, shards, former),
                 hint = 'Give what get_shards() gave, changed.';
     end;
-    select m.epoch into there from spanmq.shard_map m where m.name = lower(queue);
+    select m.epoch into there from spanmq_core.shard_map m where m.name = lower(queue);
     return there;
 end $$;
 
 -- Forgets the map; the shards stay as queues. False if there was none.
-create or replace function pgmq.forget_shards(queue text) returns boolean
+create or replace function spanmq.forget_shards(queue text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq.check_may_create();
-    perform pg_advisory_xact_lock(spanmq.shard_lock(queue));
-    delete from spanmq.shard_map m where m.name = lower(queue);
+    perform spanmq_core.check_may_create();
+    perform pg_advisory_xact_lock(spanmq_core.shard_lock(queue));
+    delete from spanmq_core.shard_map m where m.name = lower(queue);
     return found;
 end $$;
 
@@ -52,16 +52,16 @@ end $$;
 -- group, senders of this group that ask the same wait for each other, and it tells whether the shard has messages of the group
 -- that are not settled. Raises MQ030 when the map is not the one with this epoch, and 55P03 after 30 seconds: who waits for each
 -- other on two servers is in no deadlock that either could see.
-create or replace function pgmq.enter_shards(queue text, epoch bigint, shard text default null, group_key text default null) returns boolean
+create or replace function spanmq.enter_shards(queue text, epoch bigint, shard text default null, group_key text default null) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '30s'
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
     there bigint;
 begin
-    perform pg_advisory_xact_lock_shared(spanmq.shard_lock(queue));
+    perform pg_advisory_xact_lock_shared(spanmq_core.shard_lock(queue));
     -- A new statement: who held the lock may have changed the map.
-    select m.epoch into there from spanmq.shard_map m where m.name = lower(queue);
+    select m.epoch into there from spanmq_core.shard_map m where m.name = lower(queue);
     if there is distinct from enter_shards.epoch then
         raise exception 'the shards of queue "%" have changed: epoch % here, not %', queue, coalesce(there::text, 'none'), enter_shards.epoch
             using errcode = 'MQ030', hint = 'Look at the map again, and send by the new one.';
@@ -69,22 +69,22 @@ begin
     if shard is null or group_key is null then
         return null;
     end if;
-    this := spanmq.find_queue(shard, 'insert');
-    perform pg_advisory_xact_lock(spanmq.lock_key('shard.' || (hashtextextended(group_key, 0) & 255), this.queue_id));
-    return spanmq.has_group(this.queue_id, group_key);
+    this := spanmq_core.find_queue(shard, 'insert');
+    perform pg_advisory_xact_lock(spanmq_core.lock_key('shard.' || (hashtextextended(group_key, 0) & 255), this.queue_id));
+    return spanmq_core.has_group(this.queue_id, group_key);
 end $$;
 
 -- The groups of messages that are not settled, in the order of their hashes, after the group `after` (null: from the first): for
 -- the end of a change. Those without a group are not among them.
-create or replace function pgmq.shard_groups(queue text, after text default null, qty integer default 1000) returns setof text
+create or replace function spanmq.shard_groups(queue text, after text default null, qty integer default 1000) returns setof text
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
 begin
-    perform spanmq.check_quantity(qty);
-    return query select * from spanmq.groups_after(this.queue_id, after, qty);
+    perform spanmq_core.check_quantity(qty);
+    return query select * from spanmq_core.groups_after(this.queue_id, after, qty);
 end $$;
 
-create or replace function spanmq.shard_lock(queue text) returns bigint
+create or replace function spanmq_core.shard_lock(queue text) returns bigint
 language sql immutable as $$ select pg_catalog.hashtextextended('spanmq.shards.' || lower(queue), 0) $$;

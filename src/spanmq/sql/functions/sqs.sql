@@ -1,25 +1,25 @@
 -- What the SQS protocol keeps of queues, beside their policies.
 
 -- Attributes and tags of a queue, or of all that the caller sees. Raises 42P01 and 42501 without the right to look.
-create or replace function pgmq.list_sqs_queues(queue text default null)
+create or replace function spanmq.list_sqs_queues(queue text default null)
 returns table (queue_name text, attributes jsonb, tags jsonb, created_at timestamptz, changed_at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
 begin
     if queue is not null then
-        this := spanmq.find_queue(queue, 'select');
+        this := spanmq_core.find_queue(queue, 'select');
     end if;
     return query
         select q.name::text, coalesce(s.attributes, '{}'), coalesce(s.tags, '{}'), q.created_at, coalesce(s.changed_at, q.created_at)
-        from spanmq.queue q left join spanmq.sqs_queue s using (queue_id)
-        where (this.queue_id is null or q.queue_id = this.queue_id) and has_table_privilege(spanmq.caller(), q.queue_view, 'select')
+        from spanmq_core.queue q left join spanmq_core.sqs_queue s using (queue_id)
+        where (this.queue_id is null or q.queue_id = this.queue_id) and has_table_privilege(spanmq_core.caller(), q.queue_view, 'select')
         order by q.name;
 end $$;
 
 -- The queue for a name of SQS's, which may have 80 characters: a longer one than a queue may have is cut and gets a hash. The service
 -- does the same (queue_of_name).
-create or replace function spanmq.sqs_queue_of(sqs_name text) returns text
+create or replace function spanmq_core.sqs_queue_of(sqs_name text) returns text
 language sql immutable as $$
     select case when pg_catalog.length(sqs_name) <= 47 then sqs_name
            else pg_catalog.left(sqs_name, 29) || '-' || pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(sqs_name, 'UTF8')), 'hex'), 12)
@@ -27,27 +27,27 @@ language sql immutable as $$
 $$;
 
 -- The queue that the RedrivePolicy among these attributes names as the dead-letter queue; null if there is none.
-create or replace function spanmq.sqs_redrive_to(attributes jsonb) returns text
+create or replace function spanmq_core.sqs_redrive_to(attributes jsonb) returns text
 language plpgsql immutable as $$
 begin
-    return spanmq.sqs_queue_of(substring((attributes ->> 'RedrivePolicy')::jsonb ->> 'deadLetterTargetArn'
+    return spanmq_core.sqs_queue_of(substring((attributes ->> 'RedrivePolicy')::jsonb ->> 'deadLetterTargetArn'
                                          from '^arn:aws:sqs:[^:]*:000000000000:([A-Za-z0-9_-]+(?:[.]fifo)?)$'));
 exception when invalid_text_representation then
     return null;
 end $$;
 
 -- Whether a role that is known by name has a privilege on a queue; false for a role that was dropped.
-create or replace function spanmq.role_may(role_name text, this spanmq.queue, privilege text) returns boolean
+create or replace function spanmq_core.role_may(role_name text, this spanmq_core.queue, privilege text) returns boolean
 language sql stable as $$
     select coalesce(pg_catalog.has_table_privilege(pg_catalog.to_regrole(pg_catalog.quote_ident(role_name))::oid, this.queue_view::oid, privilege), false)
 $$;
 
 -- Adds attributes and tags to what is known of a queue, and forgets those that are null. Raises 42P01, 42501 unless the caller manages
 -- the queue and may send to the dead-letter queue that a RedrivePolicy names, MQ002 for what is not an object.
-create or replace function pgmq.set_sqs_queue(queue text, attributes jsonb default '{}', tags jsonb default '{}') returns void
+create or replace function spanmq.set_sqs_queue(queue text, attributes jsonb default '{}', tags jsonb default '{}') returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'delete with grant option');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'delete with grant option');
     asker text;
 begin
     if coalesce(jsonb_typeof(attributes), '') <> 'object' or coalesce(jsonb_typeof(tags), '') <> 'object' then
@@ -55,14 +55,14 @@ begin
             using errcode = 'MQ002', hint = 'Give {} for none.';
     end if;
     if attributes ->> 'RedrivePolicy' is not null then
-        if spanmq.sqs_redrive_to(attributes) is null then
+        if spanmq_core.sqs_redrive_to(attributes) is null then
             raise exception 'the RedrivePolicy of queue % names no queue of this service', this.name
                 using errcode = 'MQ002', hint = 'Such as {"deadLetterTargetArn": "arn:aws:sqs:x:000000000000:dead", "maxReceiveCount": 5}, as a string.';
         end if;
-        perform spanmq.find_queue(spanmq.sqs_redrive_to(attributes), 'insert');
-        asker := spanmq.caller();
+        perform spanmq_core.find_queue(spanmq_core.sqs_redrive_to(attributes), 'insert');
+        asker := spanmq_core.caller();
     end if;
-    insert into spanmq.sqs_queue as s (queue_id, attributes, tags, redrive_by)
+    insert into spanmq_core.sqs_queue as s (queue_id, attributes, tags, redrive_by)
         values (this.queue_id, jsonb_strip_nulls(set_sqs_queue.attributes), jsonb_strip_nulls(set_sqs_queue.tags), asker)
         on conflict (queue_id) do update
             set attributes = jsonb_strip_nulls(s.attributes || set_sqs_queue.attributes), tags = jsonb_strip_nulls(s.tags || set_sqs_queue.tags),

@@ -1,20 +1,20 @@
 -- Move tasks of the SQS protocol. A step of a task (its row locked, messages received, sent and acked, the row noted) is one transaction
 -- of a service: whatever dies on the way, a message is in one queue, and any service goes on with the task.
 
-create or replace function spanmq.sqs_move_row(this spanmq.sqs_move) returns pgmq.sqs_move
+create or replace function spanmq_core.sqs_move_row(this spanmq_core.sqs_move) returns spanmq.sqs_move
 language sql immutable as $$
     select row(this.handle::text, this.source, this.destination, this.source_arn, this.destination_arn, this.access_key_id, this.rate,
-               this.status, this.moved, this.to_move, this.failure, this.started_at)::pgmq.sqs_move
+               this.status, this.moved, this.to_move, this.failure, this.started_at)::spanmq.sqs_move
 $$;
 
 -- The queues that name a queue as their dead-letter queue.
-create or replace function spanmq.sqs_sources_of(this spanmq.queue) returns setof spanmq.queue
+create or replace function spanmq_core.sqs_sources_of(this spanmq_core.queue) returns setof spanmq_core.queue
 language sql stable as $$
-    select q.* from spanmq.sqs_queue s join spanmq.queue q using (queue_id)
-    where s.attributes operator(pg_catalog.?) 'RedrivePolicy' and pg_catalog.lower(spanmq.sqs_redrive_to(s.attributes)) operator(pg_catalog.=) this.folded_name
+    select q.* from spanmq_core.sqs_queue s join spanmq_core.queue q using (queue_id)
+    where s.attributes operator(pg_catalog.?) 'RedrivePolicy' and pg_catalog.lower(spanmq_core.sqs_redrive_to(s.attributes)) operator(pg_catalog.=) this.folded_name
 $$;
 
-create or replace function spanmq.raise_not_redriven(source text, destination text) returns void
+create or replace function spanmq_core.raise_not_redriven(source text, destination text) returns void
 language plpgsql as $$
 begin
     raise exception '% as its dead-letter queue', coalesce(format('queue %s does not name %s', source, destination), 'no queue names ' || destination)
@@ -25,23 +25,23 @@ end $$;
 -- source runs. Deletes tasks that ended a month ago. Raises 42P01 and 42501 without the right to receive from the source and to send to
 -- the destination (null: to each queue that names the source as its dead-letter queue), MQ004 for a destination that does not name the
 -- source so, MQ002 for a rate out of range.
-create or replace function pgmq.start_sqs_move(
+create or replace function spanmq.start_sqs_move(
     source text, destination text, source_arn text, destination_arn text, to_move bigint, rate int default null, access_key_id text default null
 ) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(source, 'update');
-    target spanmq.queue;
+    this spanmq_core.queue := spanmq_core.find_queue(source, 'update');
+    target spanmq_core.queue;
     made uuid;
 begin
     if destination is not null then
-        target := spanmq.find_queue(destination, 'insert');
-        if not exists (select from spanmq.sqs_sources_of(this) q where q.queue_id = target.queue_id) then
-            perform spanmq.raise_not_redriven(target.name, this.name);
+        target := spanmq_core.find_queue(destination, 'insert');
+        if not exists (select from spanmq_core.sqs_sources_of(this) q where q.queue_id = target.queue_id) then
+            perform spanmq_core.raise_not_redriven(target.name, this.name);
         end if;
-    elsif not exists (select from spanmq.sqs_sources_of(this)) then
-        perform spanmq.raise_not_redriven(null, this.name);
-    elsif exists (select from spanmq.sqs_sources_of(this) q where not has_table_privilege(spanmq.caller(), q.queue_view, 'insert')) then
+    elsif not exists (select from spanmq_core.sqs_sources_of(this)) then
+        perform spanmq_core.raise_not_redriven(null, this.name);
+    elsif exists (select from spanmq_core.sqs_sources_of(this) q where not has_table_privilege(spanmq_core.caller(), q.queue_view, 'insert')) then
         raise exception 'permission denied for a queue that names % as its dead-letter queue', this.name
             using errcode = '42501', hint = 'Name the destination.';
     end if;
@@ -49,70 +49,70 @@ begin
         raise exception 'rate must be 1 to 500, and to_move and source_arn not NULL'
             using errcode = 'MQ002', hint = 'Give a rate in messages a second, and what is to be moved.';
     end if;
-    delete from spanmq.sqs_move m where m.ended_at < clock_timestamp() - interval '30 days';
-    insert into spanmq.sqs_move as m (source, destination, source_arn, destination_arn, asked_by, access_key_id, rate, to_move)
-        values (this.name, target.name, start_sqs_move.source_arn, start_sqs_move.destination_arn, spanmq.caller(), start_sqs_move.access_key_id,
+    delete from spanmq_core.sqs_move m where m.ended_at < clock_timestamp() - interval '30 days';
+    insert into spanmq_core.sqs_move as m (source, destination, source_arn, destination_arn, asked_by, access_key_id, rate, to_move)
+        values (this.name, target.name, start_sqs_move.source_arn, start_sqs_move.destination_arn, spanmq_core.caller(), start_sqs_move.access_key_id,
                 start_sqs_move.rate, start_sqs_move.to_move)
         on conflict do nothing returning m.handle into made;
     return made::text;
 end $$;
 
 -- The tasks of a source, the newest first. Raises 42P01 and 42501 without the right to look.
-create or replace function pgmq.list_sqs_moves(source text, n int default 10) returns setof pgmq.sqs_move
+create or replace function spanmq.list_sqs_moves(source text, n int default 10) returns setof spanmq.sqs_move
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(source, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(source, 'select');
 begin
-    return query select (spanmq.sqs_move_row(m)).* from spanmq.sqs_move m where m.source = this.name order by m.started_at desc limit n;
+    return query select (spanmq_core.sqs_move_row(m)).* from spanmq_core.sqs_move m where m.source = this.name order by m.started_at desc limit n;
 end $$;
 
 -- The task with that handle, if the caller may look at its source.
-create or replace function pgmq.find_sqs_move(handle text) returns setof pgmq.sqs_move
+create or replace function spanmq.find_sqs_move(handle text) returns setof spanmq.sqs_move
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-    select (spanmq.sqs_move_row(m)).* from spanmq.sqs_move m join spanmq.queue q on q.name = m.source
-    where m.handle::text = find_sqs_move.handle and pg_catalog.has_table_privilege(spanmq.caller(), q.queue_view, 'select')
+    select (spanmq_core.sqs_move_row(m)).* from spanmq_core.sqs_move m join spanmq_core.queue q on q.name = m.source
+    where m.handle::text = find_sqs_move.handle and pg_catalog.has_table_privilege(spanmq_core.caller(), q.queue_view, 'select')
 $$;
 
 -- Moves no more, and returns how many messages were moved; null if no such task runs. Waits for a step that is under way.
-create or replace function pgmq.cancel_sqs_move(handle text) returns bigint
+create or replace function spanmq.cancel_sqs_move(handle text) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.sqs_move;
+    this spanmq_core.sqs_move;
 begin
-    update spanmq.sqs_move m set status = 'CANCELLED', ended_at = clock_timestamp()
+    update spanmq_core.sqs_move m set status = 'CANCELLED', ended_at = clock_timestamp()
         where m.handle::text = cancel_sqs_move.handle and m.status = 'RUNNING' returning m.* into this;
     if found then
-        perform spanmq.find_queue(this.source, 'update');
+        perform spanmq_core.find_queue(this.source, 'update');
     end if;
     return this.moved;
 end $$;
 
 -- A task whose next step is due, locked to the end of the transaction; no row if there is none that nobody else is at.
-create or replace function pgmq.take_sqs_move() returns setof pgmq.sqs_move
+create or replace function spanmq.take_sqs_move() returns setof spanmq.sqs_move
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.sqs_move;
+    this spanmq_core.sqs_move;
 begin
-    select m.* into this from spanmq.sqs_move m
+    select m.* into this from spanmq_core.sqs_move m
         where m.status = 'RUNNING' and m.next_at <= clock_timestamp()
           -- A queue that is gone is found out by the step.
-          and not exists (select from spanmq.queue q where q.name = m.source
-                          and not has_table_privilege(spanmq.caller(), q.queue_view, 'update'))
+          and not exists (select from spanmq_core.queue q where q.name = m.source
+                          and not has_table_privilege(spanmq_core.caller(), q.queue_view, 'update'))
         order by m.next_at limit 1 for no key update skip locked;
     if found then
-        return next spanmq.sqs_move_row(this);
+        return next spanmq_core.sqs_move_row(this);
     end if;
 end $$;
 
 -- Notes a step: so many messages were moved; none: the task is done; null: nothing can be moved now, so that others come first for a second;
 -- with a failure it has failed. Returns after how many seconds the next step is due; null if there is none.
-create or replace function pgmq.note_sqs_move(handle text, moved bigint default null, failure text default null) returns double precision
+create or replace function spanmq.note_sqs_move(handle text, moved bigint default null, failure text default null) returns double precision
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     at_ timestamptz := clock_timestamp();
-    this spanmq.sqs_move;
+    this spanmq_core.sqs_move;
 begin
-    update spanmq.sqs_move m
+    update spanmq_core.sqs_move m
         set moved = m.moved + coalesce(note_sqs_move.moved, 0), failure = note_sqs_move.failure,
             status = case when note_sqs_move.failure is not null then 'FAILED' when note_sqs_move.moved = 0 then 'COMPLETED' else m.status end,
             ended_at = case when note_sqs_move.failure is not null or note_sqs_move.moved = 0 then at_ end,
@@ -122,31 +122,31 @@ begin
                            else greatest(m.next_at, at_ - interval '1 second') + make_interval(secs => note_sqs_move.moved / m.rate::float) end
         where m.handle::text = note_sqs_move.handle and m.status = 'RUNNING' returning m.* into this;
     if found then
-        perform spanmq.find_queue(q.name, 'update') from spanmq.queue q where q.name = this.source;
+        perform spanmq_core.find_queue(q.name, 'update') from spanmq_core.queue q where q.name = this.source;
     end if;
     return case when this.status = 'RUNNING' then greatest(extract(epoch from this.next_at - at_), 0) end;
 end $$;
 
 -- The role that answers for a move: the one that set the RedrivePolicy of the source, or that started the task. Raises MQ004 unless one
 -- of the two queues names the other as its dead-letter queue: the source of a RedrivePolicy, the destination of a task.
-create or replace function spanmq.sqs_move_asked_by(source spanmq.queue, destination spanmq.queue, task text) returns text
+create or replace function spanmq_core.sqs_move_asked_by(source spanmq_core.queue, destination spanmq_core.queue, task text) returns text
 language plpgsql stable as $$
 declare
     asker text;
 begin
     if task is null then
-        select s.redrive_by into asker from spanmq.sqs_queue s
-            where s.queue_id = source.queue_id and lower(spanmq.sqs_redrive_to(s.attributes)) = destination.folded_name;
+        select s.redrive_by into asker from spanmq_core.sqs_queue s
+            where s.queue_id = source.queue_id and lower(spanmq_core.sqs_redrive_to(s.attributes)) = destination.folded_name;
         if not found then
-            perform spanmq.raise_not_redriven(source.name, destination.name);
+            perform spanmq_core.raise_not_redriven(source.name, destination.name);
         end if;
         return asker;
     end if;
-    select m.asked_by into asker from spanmq.sqs_move m
+    select m.asked_by into asker from spanmq_core.sqs_move m
         where m.handle::text = task and m.status = 'RUNNING' and m.source = source.name
           and coalesce(m.destination, destination.name) = destination.name;
-    if not found or not exists (select from spanmq.sqs_sources_of(source) q where q.queue_id = destination.queue_id) then
-        perform spanmq.raise_not_redriven(destination.name, source.name);
+    if not found or not exists (select from spanmq_core.sqs_sources_of(source) q where q.queue_id = destination.queue_id) then
+        perform spanmq_core.raise_not_redriven(destination.name, source.name);
     end if;
     return asker;
 end $$;
@@ -155,20 +155,20 @@ end $$;
 -- RedrivePolicy into its dead-letter queue, or with a task's handle out of one. The messages array has the bodies for the destination, for which they may be sealed;
 -- headers are copied. Raises 42P01, 42501 and MQ062 as send_messages() does, MQ004 for queues of which none names the other, 42501 where
 -- the role that set the policy, or started the task, may not send to the destination (any more).
-create or replace function pgmq.move_sqs_messages(
+create or replace function spanmq.move_sqs_messages(
     source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], expires_in double precision, task text default null
 ) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    from_queue spanmq.queue := spanmq.find_queue(source, 'delete');
-    to_queue spanmq.queue := spanmq.find_queue(destination, 'insert');
-    asker text := spanmq.sqs_move_asked_by(from_queue, to_queue, task);
+    from_queue spanmq_core.queue := spanmq_core.find_queue(source, 'delete');
+    to_queue spanmq_core.queue := spanmq_core.find_queue(destination, 'insert');
+    asker text := spanmq_core.sqs_move_asked_by(from_queue, to_queue, task);
     acked bigint[];
     headers jsonb[];
     sent_at timestamptz[];
     new_ids bigint[];
 begin
-    if not spanmq.role_may(asker, to_queue, 'insert') or task is not null and not spanmq.role_may(asker, from_queue, 'update') then
+    if not spanmq_core.role_may(asker, to_queue, 'insert') or task is not null and not spanmq_core.role_may(asker, from_queue, 'update') then
         raise exception 'permission denied for role % to move messages from queue % to queue %', asker, from_queue.name, to_queue.name
             using errcode = '42501', hint = 'Set the RedrivePolicy again, or start the task again, as a role that may send there.';
     end if;
@@ -176,30 +176,30 @@ begin
         raise exception 'expires_in cannot be NULL, and messages must have one element for each of msg_ids'
             using errcode = 'MQ002', hint = 'Give the MessageRetentionPeriod of the destination.';
     end if;
-    acked := array(select a.msg_id from pgmq.ack(from_queue.name, lease_id, msg_ids) a where a.outcome = 'acked');
+    acked := array(select a.msg_id from spanmq.ack(from_queue.name, lease_id, msg_ids) a where a.outcome = 'acked');
     if acked = '{}' then
         return;
     end if;
     execute format('select array_agg(u.id order by u.n), array_agg(u.message order by u.n), array_agg(l.headers order by u.n),'
                    ' array_agg(l.enqueued_at order by u.n) from unnest($1, $2) with ordinality u (id, message, n)'
-                   ' join spanmq.log_%s l on l.msg_id = u.id where u.id = any ($3)', from_queue.queue_id)
+                   ' join spanmq_core.log_%s l on l.msg_id = u.id where u.id = any ($3)', from_queue.queue_id)
         into acked, messages, headers, sent_at using msg_ids, messages, acked;
     if task is null then
         -- A hint for receivers to look into sqs_moved, not a proof.
         headers := array(select case when coalesce(jsonb_typeof(h), 'object') = 'object' then coalesce(h, '{}') || '{"x-sqs-moved": true}' else h end
                          from unnest(headers) with ordinality u (h, n) order by n);
     end if;
-    new_ids := array(select s from pgmq.send_messages(to_queue.name, messages, headers, expires_in => move_sqs_messages.expires_in,
+    new_ids := array(select s from spanmq.send_messages(to_queue.name, messages, headers, expires_in => move_sqs_messages.expires_in,
                                                       ordered => to_queue.name like '%.fifo') s);
     if task is null then
-        insert into spanmq.sqs_moved (queue_id, msg_id, source, first_queue, first_id, sent_at, expires_at)
+        insert into spanmq_core.sqs_moved (queue_id, msg_id, source, first_queue, first_id, sent_at, expires_at)
             select to_queue.queue_id, u.new_id, from_queue.name, coalesce(m.first_queue, from_queue.name), coalesce(m.first_id, u.id),
                    coalesce(m.sent_at, u.sent_at), clock_timestamp() + make_interval(secs => expires_in)
             from unnest(new_ids, acked, sent_at) u (new_id, id, sent_at)
-            left join spanmq.sqs_moved m on m.queue_id = from_queue.queue_id and m.msg_id = u.id;
+            left join spanmq_core.sqs_moved m on m.queue_id = from_queue.queue_id and m.msg_id = u.id;
         -- A bounded part of what has expired; others may be at it.
-        delete from spanmq.sqs_moved d using (
-            select m.queue_id, m.msg_id from spanmq.sqs_moved m where m.expires_at < clock_timestamp()
+        delete from spanmq_core.sqs_moved d using (
+            select m.queue_id, m.msg_id from spanmq_core.sqs_moved m where m.expires_at < clock_timestamp()
                 order by m.expires_at limit 100 for update skip locked) old
             where d.queue_id = old.queue_id and d.msg_id = old.msg_id;
     end if;
@@ -208,15 +208,15 @@ end $$;
 
 -- Where messages of a dead-letter queue come from (`source` is the name in SQS); no row for one that was not moved there. Raises 42P01
 -- and 42501 without the right to look.
-create or replace function pgmq.list_sqs_moved(queue text, msg_ids bigint[])
+create or replace function spanmq.list_sqs_moved(queue text, msg_ids bigint[])
 returns table (msg_id bigint, source text, first_queue text, first_id bigint, sent_at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
 begin
     return query
-        select m.msg_id, case when spanmq.sqs_queue_of(s.attributes ->> 'QueueName') = m.source then s.attributes ->> 'QueueName' else m.source end,
+        select m.msg_id, case when spanmq_core.sqs_queue_of(s.attributes ->> 'QueueName') = m.source then s.attributes ->> 'QueueName' else m.source end,
                m.first_queue, m.first_id, m.sent_at
-        from spanmq.sqs_moved m left join spanmq.queue q on q.name = m.source left join spanmq.sqs_queue s on s.queue_id = q.queue_id
+        from spanmq_core.sqs_moved m left join spanmq_core.queue q on q.name = m.source left join spanmq_core.sqs_queue s on s.queue_id = q.queue_id
         where m.queue_id = this.queue_id and m.msg_id = any (msg_ids);
 end $$;

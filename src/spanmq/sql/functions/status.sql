@@ -9,48 +9,48 @@
 --   completed    acked, archived or deleted (PGMQ's word for done); for as long as its row is in the log, or the archive has it
 --   unknown      never sent, cancelled, purged (as a dead letter too), or completed long ago
 -- What was redriven is a message like any other.
-create or replace function spanmq.status_of(this spanmq.queue, id bigint) returns text
+create or replace function spanmq_core.status_of(this spanmq_core.queue, id bigint) returns text
 language plpgsql as $$
 declare
     at_ timestamptz := clock_timestamp();
-    this_run spanmq.run;
+    this_run spanmq_core.run;
     is_there boolean;
-    segment spanmq.segment;
+    segment spanmq_core.segment;
     written_by xid;
 begin
-    select * into this_run from spanmq.find_run(this.queue_id, id);
+    select * into this_run from spanmq_core.find_run(this.queue_id, id);
     if this_run.vt > at_ then
         return case
             when this_run.lease_id <> 0 then 'processing'
             when this_run.attempts > 0 and exists (
-                select from spanmq.failures_of(this.queue_id, id) f where f.outcome = 'retrying' and f.retry_at = this_run.vt) then 'failed'
+                select from spanmq_core.failures_of(this.queue_id, id) f where f.outcome = 'retrying' and f.retry_at = this_run.vt) then 'failed'
             else 'delayed' end;
     elsif this_run.lo is not null then
         return 'pending';
     end if;
-    if exists (select from spanmq.dead_letter d where d.queue_id = this.queue_id and d.msg_id = id and d.redriven_at is null)
-       or exists (select from spanmq.dead_runs_of(this.queue_id, id)) then
+    if exists (select from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.msg_id = id and d.redriven_at is null)
+       or exists (select from spanmq_core.dead_runs_of(this.queue_id, id)) then
         return 'dead';
     end if;
-    if spanmq.archive_of(this) is not null then
-        execute format('select exists (select from %s a where a.msg_id = $1)', spanmq.archive_of(this)) into is_there using id;
+    if spanmq_core.archive_of(this) is not null then
+        execute format('select exists (select from %s a where a.msg_id = $1)', spanmq_core.archive_of(this)) into is_there using id;
     end if;
     if is_there then
         return 'completed';
     end if;
-    segment := spanmq.segment_of(this.queue_id, id);
+    segment := spanmq_core.segment_of(this.queue_id, id);
     if segment.lo is not null then
-        execute format('select xmin from spanmq.%I where msg_id = $1', segment.log_name) into written_by using id;
+        execute format('select xmin from spanmq_core.%I where msg_id = $1', segment.log_name) into written_by using id;
     end if;
-    if written_by is not null and not spanmq.was_purged(this.queue_id, id, written_by)
-       and not exists (select from spanmq.failures_of(this.queue_id, id) f where f.outcome = 'cancelled') then
+    if written_by is not null and not spanmq_core.was_purged(this.queue_id, id, written_by)
+       and not exists (select from spanmq_core.failures_of(this.queue_id, id) f where f.outcome = 'cancelled') then
         return 'completed';
     end if;
     return 'unknown';
 end $$;
 
 -- The state of a message (see status_of). Raises 42P01 for an unknown queue, 42501 without the right to look into it.
-create or replace function pgmq.status(queue text, msg_id bigint) returns text
+create or replace function spanmq.status(queue text, msg_id bigint) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
@@ -58,20 +58,20 @@ begin
         raise exception 'msg_id cannot be NULL'
             using errcode = 'MQ002', hint = 'Give the id of a message.';
     end if;
-    return spanmq.status_of(spanmq.find_queue(queue, 'select'), msg_id);
+    return spanmq_core.status_of(spanmq_core.find_queue(queue, 'select'), msg_id);
 end $$;
 
 -- Receivers get nothing from now on; senders go on, and what is leased can be settled. Wants the rights of set_policy.
-create or replace function pgmq.pause(queue text) returns void
+create or replace function spanmq.pause(queue text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform pgmq.set_policy(queue, '{"paused": true}');
+    perform spanmq.set_policy(queue, '{"paused": true}');
 end $$;
 
 -- Receivers get messages again.
-create or replace function pgmq.resume(queue text) returns void
+create or replace function spanmq.resume(queue text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform pgmq.set_policy(queue, '{"paused": false}');
-    perform spanmq.wake(spanmq.find_queue(queue, 'delete with grant option'));
+    perform spanmq.set_policy(queue, '{"paused": false}');
+    perform spanmq_core.wake(spanmq_core.find_queue(queue, 'delete with grant option'));
 end $$;

@@ -1,6 +1,6 @@
 -- Subscriptions: a queue that gets every message of another queue, whatever is done with it there, and without a second copy of it.
 -- It shares the other's log and has runs, an archive, a policy and dead letters of its own, so all functions but those that send
--- take it for any queue. spanmq.log_<its id> is a view of the log that it shares.
+-- take it for any queue. spanmq_core.log_<its id> is a view of the log that it shares.
 --
 -- A sender publishes to a queue and its subscriptions in one statement, which begins after the sender has drawn its ids. Who draws an
 -- id holds a lock on the sequence to the end of its transaction; who makes or drops a subscription takes the sequence for itself. So
@@ -9,22 +9,22 @@
 -- Lock order: the names of the queues, ascending -> bulk publishing of the queue -> the queue's row -> its sequence. All to commit.
 
 -- A queue and its subscriptions. What publishes calls this in the statement that inserts the runs.
-create or replace function spanmq.queues_of(log_id int) returns table (queue_id int)
+create or replace function spanmq_core.queues_of(log_id int) returns table (queue_id int)
 language sql stable as $$
     select log_id
-    where case when spanmq.sees_now() then true else spanmq.sees_subscriptions(log_id) end
+    where case when spanmq_core.sees_now() then true else spanmq_core.sees_subscriptions(log_id) end
     union all
-    select s.queue_id from spanmq.subscription s where s.log_id = queues_of.log_id
+    select s.queue_id from spanmq_core.subscription s where s.log_id = queues_of.log_id
 $$;
 
 -- True, or raises 40001: in a transaction whose statements all see what was there when it began, a subscription that came or went since
 -- would be missed. How often that happened is in the sequence's definition too, which everybody sees as it is now.
-create or replace function spanmq.sees_subscriptions(log_id int) returns boolean
+create or replace function spanmq_core.sees_subscriptions(log_id int) returns boolean
 language plpgsql stable as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
 begin
-    select * into this from spanmq.queue q where q.queue_id = log_id;
+    select * into this from spanmq_core.queue q where q.queue_id = log_id;
     if (select p.start_value from pg_sequence_parameters(this.ids) p) <> this.subscription_changes + 1 then
         raise exception 'could not serialize access: the subscriptions of queue % have changed', this.name
             using errcode = '40001', hint = 'Run the transaction again.';
@@ -34,10 +34,10 @@ end $$;
 
 -- Waits until no transaction is open that has sent into the queue, and keeps senders out to the end of this one. Waits in short pieces,
 -- between which senders go on: one that stays open must not stop them all. Raises MQ061 after `lock_timeout`, or 10 seconds if that is off.
-create or replace function spanmq.hold_senders(log_id int) returns spanmq.queue
+create or replace function spanmq_core.hold_senders(log_id int) returns spanmq_core.queue
 language plpgsql as $$
 declare
-    this spanmq.queue := (select q from spanmq.queue q where q.queue_id = log_id);
+    this spanmq_core.queue := (select q from spanmq_core.queue q where q.queue_id = log_id);
     kept text := current_setting('lock_timeout');
     patience interval := case when kept::interval > interval '0' then kept::interval else interval '10 seconds' end;
     began_at timestamptz := clock_timestamp();
@@ -45,12 +45,12 @@ begin
     loop
         begin
             perform set_config('lock_timeout', '100ms', true);
-            perform pg_advisory_xact_lock(spanmq.lock_key('subscriptions', log_id));
-            select * into this from spanmq.queue q where q.queue_id = log_id for no key update;
+            perform pg_advisory_xact_lock(spanmq_core.lock_key('subscriptions', log_id));
+            select * into this from spanmq_core.queue q where q.queue_id = log_id for no key update;
             -- Locks the sequence, gives it another file, and counts for sees_subscriptions(). Ids go on where they are: only `restart` would
             -- go back to the start.
             execute format('alter sequence %s start with %s', this.ids, this.subscription_changes + 2);
-            update spanmq.queue q set subscription_changes = q.subscription_changes + 1, ids_filenode = pg_relation_filenode(q.ids)
+            update spanmq_core.queue q set subscription_changes = q.subscription_changes + 1, ids_filenode = pg_relation_filenode(q.ids)
                 where q.queue_id = log_id returning q.* into this;
             perform set_config('lock_timeout', kept, true);
             return this;
@@ -69,15 +69,15 @@ end $$;
 -- transactions that have sent and are still open (MQ061 if one does not end), and keeps senders waiting until this one ends: commit it soon. A
 -- subscription of this name and queue that is there stays as it is, with a notice. Raises MQ060 for a name that is another queue's and for a
 -- subscription of a subscription, MQ003 outside READ COMMITTED; 42P01 and 42501 as a look into the queue and create() do.
-create or replace function pgmq.create_subscription(name text, queue text, waiting boolean default false) returns void
+create or replace function spanmq.create_subscription(name text, queue text, waiting boolean default false) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    parent spanmq.queue := spanmq.find_queue(queue, 'select');
-    this spanmq.queue;
+    parent spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
+    this spanmq_core.queue;
     drawn bigint;
 begin
-    if not spanmq.sees_now() then
+    if not spanmq_core.sees_now() then
         raise exception 'create_subscription() needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
             using errcode = 'MQ003', hint = 'Call it in a transaction of its own.';
     end if;
@@ -85,91 +85,91 @@ begin
         raise exception 'queue % is a subscription itself', parent.name
             using errcode = 'MQ060', hint = (
                 select format('Subscribe to queue %s: it gets the same messages.', q.name)
-                from spanmq.subscription s join spanmq.queue q on q.queue_id = s.log_id where s.queue_id = parent.queue_id);
+                from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.log_id where s.queue_id = parent.queue_id);
     end if;
     perform pgmq.validate_queue_name(create_subscription.name);
     perform pgmq.format_table_name(create_subscription.name, 'q');
-    perform spanmq.check_may_create();
+    perform spanmq_core.check_may_create();
     perform pgmq.acquire_queue_lock(n) from (select n from unnest(array[lower(create_subscription.name), parent.folded_name]) n order by n) names;
     -- New statements: who held the locks may have made the one or dropped the other.
-    parent := spanmq.find_queue(queue, 'select');
-    select * into this from spanmq.queue q where q.folded_name = lower(create_subscription.name);
-    if exists (select from spanmq.subscription s where s.queue_id = this.queue_id and s.log_id = parent.queue_id) then
+    parent := spanmq_core.find_queue(queue, 'select');
+    select * into this from spanmq_core.queue q where q.folded_name = lower(create_subscription.name);
+    if exists (select from spanmq_core.subscription s where s.queue_id = this.queue_id and s.log_id = parent.queue_id) then
         raise notice 'subscription "%" already exists, skipping', this.name using errcode = '42P07';
         return;
     elsif this.queue_id is not null then
         raise exception 'there is a queue % that is no subscription of queue %', this.name, parent.name
             using errcode = 'MQ060', hint = 'Choose another name.';
     end if;
-    parent := spanmq.hold_senders(parent.queue_id);
-    this := spanmq.make_queue(create_subscription.name, false, parent.is_unlogged, parent);
-    insert into spanmq.subscription (queue_id, log_id) values (this.queue_id, parent.queue_id);
-    update spanmq.queue q set has_subscriptions = true where q.queue_id = parent.queue_id;
+    parent := spanmq_core.hold_senders(parent.queue_id);
+    this := spanmq_core.make_queue(create_subscription.name, false, parent.is_unlogged, parent);
+    insert into spanmq_core.subscription (queue_id, log_id) values (this.queue_id, parent.queue_id);
+    update spanmq_core.queue q set has_subscriptions = true where q.queue_id = parent.queue_id;
     drawn := coalesce(pg_sequence_last_value(this.ids), 0);
     if waiting then
-        perform spanmq.subscribe_to_waiting(parent, this);
+        perform spanmq_core.subscribe_to_waiting(parent, this);
     else
-        insert into spanmq.upkeep (queue_id, purged_to) values (this.queue_id, drawn);
+        insert into spanmq_core.upkeep (queue_id, purged_to) values (this.queue_id, drawn);
     end if;
 end $$;
 
 -- Gives a new subscription what is unsettled in its queue, as if it had been sent just now. Retries and leases there don't matter here.
-create or replace function spanmq.subscribe_to_waiting(parent spanmq.queue, this spanmq.queue) returns void
+create or replace function spanmq_core.subscribe_to_waiting(parent spanmq_core.queue, this spanmq_core.queue) returns void
 language plpgsql as $$
 begin
     -- As a sender holds it: what is settled there from now on must neither be truncated nor left out of a rewrite before these runs are seen.
-    execute format('lock table spanmq.log_%s in row exclusive mode', parent.queue_id);
+    execute format('lock table spanmq_core.log_%s in row exclusive mode', parent.queue_id);
     -- What was delivered there is new here. What is delayed there is delayed here.
-    perform spanmq.publish_runs(this.queue_id, array(
-        select spanmq.run_of(f) from spanmq.fresh f where f.queue_id = parent.queue_id
+    perform spanmq_core.publish_runs(this.queue_id, array(
+        select spanmq_core.run_of(f) from spanmq_core.fresh f where f.queue_id = parent.queue_id
         union all
         select (piece.lo, piece.n, null, 0, 0, case when h.lease_id = 0 and h.attempts = 0 and h.vt > clock_timestamp() then h.vt end, null,
-                h.group_hash, h.group_key, h.priority)::spanmq.run
-        from spanmq.held h
-        cross join lateral unnest(spanmq.pieces(spanmq.run_of(h), (
-            select coalesce(range_agg(int8range(id, id, '[]')), '{}') from spanmq.left_of(h) id))) piece
+                h.group_hash, h.group_key, h.priority)::spanmq_core.run
+        from spanmq_core.held h
+        cross join lateral unnest(spanmq_core.pieces(spanmq_core.run_of(h), (
+            select coalesce(range_agg(int8range(id, id, '[]')), '{}') from spanmq_core.left_of(h) id))) piece
         where h.queue_id = parent.queue_id));
-    insert into spanmq.expiry (queue_id, msg_id, expires_at)
-        select this.queue_id, e.msg_id, e.expires_at from spanmq.expiry e where e.queue_id = parent.queue_id;
+    insert into spanmq_core.expiry (queue_id, msg_id, expires_at)
+        select this.queue_id, e.msg_id, e.expires_at from spanmq_core.expiry e where e.queue_id = parent.queue_id;
 end $$;
 
 -- The subscriptions of a queue, or of all (null), as far as the caller may look into them. Raises 42P01 and 42501 as a look into the queue does.
-create or replace function pgmq.list_subscriptions(queue text default null)
+create or replace function spanmq.list_subscriptions(queue text default null)
 returns table (subscription text, queue_name text, created_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    parent spanmq.queue;
+    parent spanmq_core.queue;
 begin
     if queue is not null then
-        parent := spanmq.find_queue(queue, 'select');
+        parent := spanmq_core.find_queue(queue, 'select');
     end if;
     return query
         select q.name::text, p.name::text, q.created_at
-        from spanmq.subscription s
-        join spanmq.queue q on q.queue_id = s.queue_id
-        join spanmq.queue p on p.queue_id = s.log_id
-        where (queue is null or s.log_id = parent.queue_id) and has_table_privilege(spanmq.caller(), q.queue_view, 'select')
+        from spanmq_core.subscription s
+        join spanmq_core.queue q on q.queue_id = s.queue_id
+        join spanmq_core.queue p on p.queue_id = s.log_id
+        where (queue is null or s.log_id = parent.queue_id) and has_table_privilege(spanmq_core.caller(), q.queue_view, 'select')
         order by p.name, q.name;
 end $$;
 
 -- Takes a subscription, whose name the caller has locked, away from senders. What it holds the caller purges.
-create or replace function spanmq.end_subscription(this spanmq.queue) returns void
+create or replace function spanmq_core.end_subscription(this spanmq_core.queue) returns void
 language plpgsql as $$
 declare
-    log_id int := (select s.log_id from spanmq.subscription s where s.queue_id = this.queue_id);
+    log_id int := (select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id);
 begin
-    perform spanmq.hold_senders(log_id);
-    delete from spanmq.subscription s where s.queue_id = this.queue_id;
-    update spanmq.queue q set has_subscriptions = exists (select from spanmq.subscription s where s.log_id = q.queue_id)
+    perform spanmq_core.hold_senders(log_id);
+    delete from spanmq_core.subscription s where s.queue_id = this.queue_id;
+    update spanmq_core.queue q set has_subscriptions = exists (select from spanmq_core.subscription s where s.log_id = q.queue_id)
         where q.queue_id = log_id;
 end $$;
 
 -- Raises MQ060 for a queue that has subscriptions: they would lose their messages.
-create or replace function spanmq.check_unsubscribed(this spanmq.queue) returns void
+create or replace function spanmq_core.check_unsubscribed(this spanmq_core.queue) returns void
 language plpgsql as $$
 declare
     names text := (select string_agg(q.name, ', ' order by q.name)
-                   from spanmq.subscription s join spanmq.queue q on q.queue_id = s.queue_id where s.log_id = this.queue_id);
+                   from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.queue_id where s.log_id = this.queue_id);
 begin
     if names is not null then
         raise exception 'queue % has subscriptions: %', this.name, names using errcode = 'MQ060', hint = 'Drop them first.';
@@ -177,26 +177,26 @@ begin
 end $$;
 
 -- Whether another queue of the same log may still deliver this message, or put it back.
-create or replace function spanmq.is_shared(this spanmq.queue, id bigint) returns boolean
+create or replace function spanmq_core.is_shared(this spanmq_core.queue, id bigint) returns boolean
 language plpgsql as $$
 declare
-    other spanmq.queue;
-    log_id int := coalesce((select s.log_id from spanmq.subscription s where s.queue_id = this.queue_id), this.queue_id);
+    other spanmq_core.queue;
+    log_id int := coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id), this.queue_id);
 begin
-    for other in select q.* from spanmq.queues_of(log_id) o join spanmq.queue q on q.queue_id = o.queue_id where q.queue_id <> this.queue_id loop
+    for other in select q.* from spanmq_core.queues_of(log_id) o join spanmq_core.queue q on q.queue_id = o.queue_id where q.queue_id <> this.queue_id loop
         -- In the order in which a message goes: from a run it becomes a dead letter, with others at first, and a batch keeps it for a replay.
-        if spanmq.has_message(other, id)
-           or exists (select from spanmq.dead_runs_of(other.queue_id, id))
-           or exists (select from spanmq.dead_letter d where d.queue_id = other.queue_id and d.msg_id = id and d.redriven_at is null)
-           or spanmq.is_kept(other.queue_id, id, id) then
+        if spanmq_core.has_message(other, id)
+           or exists (select from spanmq_core.dead_runs_of(other.queue_id, id))
+           or exists (select from spanmq_core.dead_letter d where d.queue_id = other.queue_id and d.msg_id = id and d.redriven_at is null)
+           or spanmq_core.is_kept(other.queue_id, id, id) then
             return true;
         end if;
     end loop;
     return false;
 end $$;
 
-create or replace function spanmq.has_message(this spanmq.queue, id bigint) returns boolean
+create or replace function spanmq_core.has_message(this spanmq_core.queue, id bigint) returns boolean
 language plpgsql as $$
 begin
-    return exists (select from spanmq.find_run(this.queue_id, id));
+    return exists (select from spanmq_core.find_run(this.queue_id, id));
 end $$;

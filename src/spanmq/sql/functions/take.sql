@@ -2,12 +2,12 @@
 -- never waits: it skips what others hold at this instant.
 
 -- Takes up to `quantity` fresh messages, lowest ids first, if no held message is visible; null if one is. Returns runs, ascending.
-create or replace function spanmq.take_fresh(this_queue int, quantity int, fresh_from bigint, due_from timestamptz, at_ timestamptz)
-returns spanmq.run[]
+create or replace function spanmq_core.take_fresh(this_queue int, quantity int, fresh_from bigint, due_from timestamptz, at_ timestamptz)
+returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    runs spanmq.run[];
-    more spanmq.run[];
+    runs spanmq_core.run[];
+    more spanmq_core.run[];
     n bigint;
     taken bigint := 0;
     end_id bigint;
@@ -15,14 +15,14 @@ declare
 begin
     loop
         with gone as (
-            delete from spanmq.fresh f
+            delete from spanmq_core.fresh f
                 where f.ctid = any (array(
-                    select k.ctid from spanmq.fresh k
+                    select k.ctid from spanmq_core.fresh k
                     where k.queue_id = this_queue and k.lo >= fresh_from
-                      and not exists (select from spanmq.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_)
+                      and not exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_)
                     order by k.queue_id, k.lo limit wanted_rows for update skip locked))
                 returning f.*)
-        select array_agg((g.lo, g.n, null, 0, 0, null, null, g.group_hash, g.group_key, g.priority)::spanmq.run order by g.lo), sum(g.n),
+        select array_agg((g.lo, g.n, null, 0, 0, null, null, g.group_hash, g.group_key, g.priority)::spanmq_core.run order by g.lo), sum(g.n),
                max(g.lo + g.n)
             into more, n, end_id from gone g;
         exit when more is null;
@@ -34,47 +34,47 @@ begin
         wanted_rows := greatest((quantity - taken + 9) / 10, least((quantity - taken)::bigint * cardinality(more) / n, 4 * cardinality(more)));
     end loop;
     if runs is not null then
-        return spanmq.keep_first(this_queue, runs, quantity);
-    elsif exists (select from spanmq.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_) then
+        return spanmq_core.keep_first(this_queue, runs, quantity);
+    elsif exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_) then
         return null;
     end if;
     return '{}';
 end $$;
 
 -- The ids first_id to last_id as fresh runs, one for each block of 256 that they touch.
-create or replace function spanmq.blocks(first_id bigint, last_id bigint) returns spanmq.run[]
+create or replace function spanmq_core.blocks(first_id bigint, last_id bigint) returns spanmq_core.run[]
 language plpgsql immutable as $$
 declare
-    runs spanmq.run[] := '{}';
+    runs spanmq_core.run[] := '{}';
     end_id bigint;
 begin
     while first_id <= last_id loop
         end_id := least(first_id | 255, last_id) + 1;
-        runs := runs || (first_id, end_id - first_id, null, 0, 0, null, null, null, null, null)::spanmq.run;
+        runs := runs || (first_id, end_id - first_id, null, 0, 0, null, null, null, null, null)::spanmq_core.run;
         first_id := end_id;
     end loop;
     return runs;
 end $$;
 
 -- Takes up to `quantity` visible messages of any kind, lowest ids first: among the 1,000 held runs that fell due first, and the fresh ones.
-create or replace function spanmq.take_visible(this_queue int, quantity int, fresh_from bigint, due_from timestamptz, at_ timestamptz)
-returns spanmq.run[]
+create or replace function spanmq_core.take_visible(this_queue int, quantity int, fresh_from bigint, due_from timestamptz, at_ timestamptz)
+returns spanmq_core.run[]
 language plpgsql as $$
 declare
     tried_to bigint := -1;
     due_los bigint[];
     fresh_los bigint[];
-    runs spanmq.run[] := '{}';
+    runs spanmq_core.run[] := '{}';
     missing int := quantity;
 begin
     -- Again where others hold some of those that were found, or messages of a run were done before.
     for round in 1 .. 10 loop
         with due as materialized (
-            select h.lo, h.n from spanmq.held h
+            select h.lo, h.n from spanmq_core.held h
             where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ and h.lo > tried_to
             order by h.queue_id + 0, h.vt limit 1000),
         fresh as materialized (
-            select f.lo, f.n from spanmq.fresh f
+            select f.lo, f.n from spanmq_core.fresh f
             where f.queue_id = this_queue and f.lo >= greatest(fresh_from, tried_to + 1) order by f.queue_id, f.lo limit least(missing, 1000))
         select array_agg(c.lo order by c.lo) filter (where c.is_due), array_agg(c.lo order by c.lo) filter (where not c.is_due), max(c.lo)
             into due_los, fresh_los, tried_to
@@ -82,74 +82,74 @@ begin
                   from (select d.lo, d.n, true as is_due from due d union all select f.lo, f.n, false from fresh f) u) c
             where c.before < missing;
         exit when tried_to is null;
-        runs := runs || spanmq.take_held(this_queue, due_los, at_) || spanmq.take_fresh_at(this_queue, fresh_los);
-        missing := quantity - spanmq.count_runs(runs);
+        runs := runs || spanmq_core.take_held(this_queue, due_los, at_) || spanmq_core.take_fresh_at(this_queue, fresh_los);
+        missing := quantity - spanmq_core.count_runs(runs);
         exit when missing <= 0;
     end loop;
-    return spanmq.keep_first(this_queue, array(select r from unnest(runs) r order by r.lo), quantity);
+    return spanmq_core.keep_first(this_queue, array(select r from unnest(runs) r order by r.lo), quantity);
 end $$;
 
 -- Takes the visible held runs that begin at these ids, but for those that others hold.
-create or replace function spanmq.take_held(this_queue int, los bigint[], at_ timestamptz) returns spanmq.run[]
+create or replace function spanmq_core.take_held(this_queue int, los bigint[], at_ timestamptz) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    runs spanmq.run[];
+    runs spanmq_core.run[];
 begin
     if los is null then
         return '{}';
     end if;
     with gone as (
-        delete from spanmq.held h
+        delete from spanmq_core.held h
             where h.ctid = any (array(
                 select k.ctid from unnest(los) u (lo) cross join lateral (
-                    select h.ctid from spanmq.held h where h.queue_id = this_queue and h.lo = u.lo and h.vt <= at_ for update skip locked) k))
-            returning spanmq.run_of(h) as run)
+                    select h.ctid from spanmq_core.held h where h.queue_id = this_queue and h.lo = u.lo and h.vt <= at_ for update skip locked) k))
+            returning spanmq_core.run_of(h) as run)
     select array_agg(g.run order by (g.run).lo) into runs from gone g;
-    return spanmq.without_done(this_queue, runs);
+    return spanmq_core.without_done(this_queue, runs);
 end $$;
 
-create or replace function spanmq.take_fresh_at(this_queue int, los bigint[]) returns spanmq.run[]
+create or replace function spanmq_core.take_fresh_at(this_queue int, los bigint[]) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    runs spanmq.run[];
+    runs spanmq_core.run[];
 begin
     if los is not null then
         with gone as (
-            delete from spanmq.fresh f
+            delete from spanmq_core.fresh f
                 where f.ctid = any (array(
                     select k.ctid from unnest(los) u (lo) cross join lateral (
-                        select f.ctid from spanmq.fresh f where f.queue_id = this_queue and f.lo = u.lo for update skip locked) k))
-                returning spanmq.run_of(f) as run)
+                        select f.ctid from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = u.lo for update skip locked) k))
+                returning spanmq_core.run_of(f) as run)
         select array_agg(g.run order by (g.run).lo) into runs from gone g;
     end if;
     return coalesce(runs, '{}');
 end $$;
 
-create or replace function spanmq.run_of(this spanmq.held) returns spanmq.run
+create or replace function spanmq_core.run_of(this spanmq_core.held) returns spanmq_core.run
 language sql immutable as $$
-    select (this.lo, this.n, null, this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash, this.group_key, this.priority)::spanmq.run
+    select (this.lo, this.n, null, this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash, this.group_key, this.priority)::spanmq_core.run
 $$;
 
-create or replace function spanmq.run_of(this spanmq.fresh) returns spanmq.run
+create or replace function spanmq_core.run_of(this spanmq_core.fresh) returns spanmq_core.run
 language sql immutable as $$
-    select (this.lo, this.n, null, 0, 0, null, null, this.group_hash, this.group_key, this.priority)::spanmq.run
+    select (this.lo, this.n, null, 0, 0, null, null, this.group_hash, this.group_key, this.priority)::spanmq_core.run
 $$;
 
 -- These runs, which the caller has taken, without the messages that were deleted from them one by one; their notes go.
-create or replace function spanmq.without_done(this_queue int, runs spanmq.run[]) returns spanmq.run[]
+create or replace function spanmq_core.without_done(this_queue int, runs spanmq_core.run[]) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    this spanmq.run;
+    this spanmq_core.run;
     left_ids int8multirange;
-    kept spanmq.run[] := '{}';
+    kept spanmq_core.run[] := '{}';
 begin
     if runs is not null then
         foreach this in array runs loop
             if this.n = 1 or this.lease_id = 0 then
                 kept := kept || this;
             else
-                left_ids := spanmq.ids_of(this.lo, this.n, null) - spanmq.forget_done(this_queue, this.lo, this.n);
-                kept := kept || spanmq.pieces(this, left_ids);
+                left_ids := spanmq_core.ids_of(this.lo, this.n, null) - spanmq_core.forget_done(this_queue, this.lo, this.n);
+                kept := kept || spanmq_core.pieces(this, left_ids);
             end if;
         end loop;
     end if;
@@ -157,45 +157,45 @@ begin
 end $$;
 
 -- Deletes the notes about messages of a run that the caller has locked or taken, and returns their ids.
-create or replace function spanmq.forget_done(this_queue int, first_id bigint, n int) returns int8multirange
+create or replace function spanmq_core.forget_done(this_queue int, first_id bigint, n int) returns int8multirange
 language plpgsql as $$
 declare
     gone int8multirange;
     added bigint[];
 begin
-    if not spanmq.sees_now() then
+    if not spanmq_core.sees_now() then
         -- An old snapshot does not show a note that was committed since. Writing it again does, as a serialization failure.
         with added as (
-            insert into spanmq.done (queue_id, msg_id)
+            insert into spanmq_core.done (queue_id, msg_id)
                 select this_queue, id from generate_series(first_id, first_id + n - 1) id
-                where not exists (select from spanmq.done d where d.queue_id = this_queue and d.msg_id = id)
+                where not exists (select from spanmq_core.done d where d.queue_id = this_queue and d.msg_id = id)
                 on conflict do nothing returning msg_id)
             select array_agg(a.msg_id) into added from added a;
-        delete from spanmq.done d where d.queue_id = this_queue and d.msg_id = any (added);
+        delete from spanmq_core.done d where d.queue_id = this_queue and d.msg_id = any (added);
     end if;
     with notes as (
-        delete from spanmq.done d where d.queue_id = this_queue and d.msg_id >= first_id and d.msg_id < first_id + n returning d.msg_id)
+        delete from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= first_id and d.msg_id < first_id + n returning d.msg_id)
         select range_agg(int8range(g.msg_id, g.msg_id, '[]')) into gone from notes g;
     return coalesce(gone, '{}');
 end $$;
 
 -- The runs of these ids, alike in all else.
-create or replace function spanmq.pieces(this spanmq.run, ids int8multirange) returns spanmq.run[]
+create or replace function spanmq_core.pieces(this spanmq_core.run, ids int8multirange) returns spanmq_core.run[]
 language sql immutable as $$
     select array(
         select (lower(r), upper(r) - lower(r), null, this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash, this.group_key,
-                this.priority)::spanmq.run
+                this.priority)::spanmq_core.run
         from unnest(ids) r order by lower(r))
 $$;
 
 -- The first `quantity` messages of runs that the caller has taken, joined where they follow each other; the rest goes back.
-create or replace function spanmq.keep_first(this_queue int, runs spanmq.run[], quantity int) returns spanmq.run[]
+create or replace function spanmq_core.keep_first(this_queue int, runs spanmq_core.run[], quantity int) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    this spanmq.run;
-    rest spanmq.run;
-    kept spanmq.run[] := '{}';
-    back spanmq.run[] := '{}';
+    this spanmq_core.run;
+    rest spanmq_core.run;
+    kept spanmq_core.run[] := '{}';
+    back spanmq_core.run[] := '{}';
 begin
     foreach this in array runs loop
         if quantity >= this.n then
@@ -212,31 +212,31 @@ begin
         end if;
         quantity := greatest(quantity - this.n, 0);
     end loop;
-    perform spanmq.put_back(this_queue, back);
-    return spanmq.join_runs(kept);
+    perform spanmq_core.put_back(this_queue, back);
+    return spanmq_core.join_runs(kept);
 end $$;
 
 -- Puts runs that the caller has taken back as they were.
-create or replace function spanmq.put_back(this_queue int, runs spanmq.run[]) returns void
+create or replace function spanmq_core.put_back(this_queue int, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 begin
     if runs = '{}' then
         return;
     end if;
-    insert into spanmq.fresh (queue_id, lo, n, priority, group_hash, group_key)
+    insert into spanmq_core.fresh (queue_id, lo, n, priority, group_hash, group_key)
         select this_queue, t.lo, t.n, r.priority, r.group_hash, r.group_key
-        from unnest(runs) r, spanmq.tens(r.lo, r.lo + r.n - 1) t where r.vt is null;
-    insert into spanmq.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
+        from unnest(runs) r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t where r.vt is null;
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
         select this_queue, t.lo, t.n, r.lease_id, r.attempts, r.vt, r.last_read_at, r.priority, r.group_hash, r.group_key
-        from unnest(runs) r, spanmq.tens(r.lo, r.lo + r.n - 1) t where r.vt is not null;
+        from unnest(runs) r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t where r.vt is not null;
 end $$;
 
 -- Leases runs that the caller has taken. Every row of held is written with a vt that is not before the clock: see bound.sql.
-create or replace function spanmq.hold(this_queue int, runs spanmq.run[], lease bigint, until timestamptz, at_ timestamptz) returns void
+create or replace function spanmq_core.hold(this_queue int, runs spanmq_core.run[], lease bigint, until timestamptz, at_ timestamptz) returns void
 language plpgsql as $$
 begin
-    perform spanmq.heed_clock(this_queue);
-    insert into spanmq.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
+    perform spanmq_core.heed_clock(this_queue);
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
         select this_queue, r.lo, r.n, lease, r.attempts + 1, greatest(until, clock_timestamp()), at_, r.priority, r.group_hash, r.group_key
         from unnest(runs) r;
 end $$;

@@ -1,18 +1,18 @@
 -- Tokens of the HTTP service. A token lets its bearer act with the rights of the service's role, so only who has the privilege on
--- spanmq.token itself may handle them: insert to create, update to rotate, delete to revoke, select to list and to check.
+-- spanmq_core.token itself may handle them: insert to create, update to rotate, delete to revoke, select to list and to check.
 
 -- Raises 42501 unless the caller has the privilege on the table of tokens.
-create or replace function spanmq.check_token_right(privilege text) returns void
+create or replace function spanmq_core.check_token_right(privilege text) returns void
 language plpgsql stable as $$
 begin
-    if not has_table_privilege(spanmq.caller(), 'spanmq.token', privilege) then
+    if not has_table_privilege(spanmq_core.caller(), 'spanmq_core.token', privilege) then
         raise exception 'permission denied for tokens'
-            using errcode = '42501', hint = format('grant %s on spanmq.token to %I', privilege, spanmq.caller());
+            using errcode = '42501', hint = format('grant %s on spanmq_core.token to %I', privilege, spanmq_core.caller());
     end if;
 end $$;
 
 -- Raises MQ002 for what is no SHA-256 in hexadecimal digits.
-create or replace function spanmq.check_secret_hash(secret_hash text) returns void
+create or replace function spanmq_core.check_secret_hash(secret_hash text) returns void
 language plpgsql immutable as $$
 begin
     if secret_hash is null or secret_hash !~ '^[0-9a-f]{64}$' then
@@ -23,7 +23,7 @@ begin
 end $$;
 
 -- Raises MQ002 for patterns that fit no queue's name, and verbs that there are not.
-create or replace function spanmq.check_scope(queues text[], verbs text[]) returns void
+create or replace function spanmq_core.check_scope(queues text[], verbs text[]) returns void
 language plpgsql immutable as $$
 declare
     unfit text;
@@ -47,19 +47,19 @@ begin
 end $$;
 
 -- Tells services that they should ask again: a token or a key is not any more what it was. They hear it at commit.
-create or replace function spanmq.tell_access() returns void
+create or replace function spanmq_core.tell_access() returns void
 language plpgsql as $$
 begin
     perform pg_notify('spanmq.access', '');
 end $$;
 
-create or replace function spanmq.token_row(this spanmq.token) returns pgmq.token
+create or replace function spanmq_core.token_row(this spanmq_core.token) returns spanmq.token
 language sql immutable as $$
-    select row(this.name, this.queues, this.verbs, this.created_at, this.expires_at, this.rotated_at)::pgmq.token
+    select row(this.name, this.queues, this.verbs, this.created_at, this.expires_at, this.rotated_at)::spanmq.token
 $$;
 
 -- Whether that is the hash of a token's secret, and the token is good now. One expression: what asks by it finds the index.
-create or replace function spanmq.is_good(this spanmq.token, hash text) returns boolean
+create or replace function spanmq_core.is_good(this spanmq_core.token, hash text) returns boolean
 language sql volatile as $$
     select (this.secret_hash = hash or this.previous_hash = hash and this.previous_until > pg_catalog.clock_timestamp())
         and (this.expires_at is null or this.expires_at > pg_catalog.clock_timestamp())
@@ -67,84 +67,84 @@ $$;
 
 -- Makes a token from the hash of its secret. Raises MQ002 for a name that is taken or empty, a pattern that fits no queue's name, an
 -- unknown verb, a time that is over; 42501 without the right.
-create or replace function pgmq.create_token(name text, secret_hash text, queues text[], verbs text[], expires_at timestamptz default null)
-returns pgmq.token
+create or replace function spanmq.create_token(name text, secret_hash text, queues text[], verbs text[], expires_at timestamptz default null)
+returns spanmq.token
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    made spanmq.token;
+    made spanmq_core.token;
 begin
-    perform spanmq.check_token_right('insert');
-    perform spanmq.check_secret_hash(secret_hash);
+    perform spanmq_core.check_token_right('insert');
+    perform spanmq_core.check_secret_hash(secret_hash);
     if name is null or octet_length(name) not between 1 and 100 then
         raise exception 'the name of a token must have 1 to 100 bytes'
             using errcode = 'MQ002', hint = 'Choose another name.';
     end if;
-    perform spanmq.check_scope(queues, verbs);
+    perform spanmq_core.check_scope(queues, verbs);
     if expires_at <= clock_timestamp() then
         raise exception 'the token would have expired at %', expires_at
             using errcode = 'MQ002', hint = 'Give a time that is still to come, or none.';
     end if;
-    insert into spanmq.token as t (name, secret_hash, queues, verbs, expires_at)
+    insert into spanmq_core.token as t (name, secret_hash, queues, verbs, expires_at)
         values (create_token.name, create_token.secret_hash, create_token.queues,
                 array(select distinct v from unnest(create_token.verbs) v order by v), create_token.expires_at)
         on conflict do nothing
         returning * into made;
     if not found then
-        raise exception 'there is a token %', quote_literal(name) using errcode = 'MQ002', hint = 'pgmq.rotate_token() gives it a new secret.';
+        raise exception 'there is a token %', quote_literal(name) using errcode = 'MQ002', hint = 'spanmq.rotate_token() gives it a new secret.';
     end if;
-    return spanmq.token_row(made);
+    return spanmq_core.token_row(made);
 end $$;
 
 -- The tokens by name, those that have expired too; what they are checked by is not among it. Raises 42501 without the right.
-create or replace function pgmq.list_tokens() returns setof pgmq.token
+create or replace function spanmq.list_tokens() returns setof spanmq.token
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq.check_token_right('select');
-    return query select (spanmq.token_row(t)).* from spanmq.token t order by t.name;
+    perform spanmq_core.check_token_right('select');
+    return query select (spanmq_core.token_row(t)).* from spanmq_core.token t order by t.name;
 end $$;
 
 -- Ends a token; false if there was none of that name. Services that listen notice at once, others within seconds. Raises 42501 without the right.
-create or replace function pgmq.revoke_token(name text) returns boolean
+create or replace function spanmq.revoke_token(name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq.check_token_right('delete');
-    delete from spanmq.token t where t.name = revoke_token.name;
+    perform spanmq_core.check_token_right('delete');
+    delete from spanmq_core.token t where t.name = revoke_token.name;
     if not found then
         return false;
     end if;
-    perform spanmq.tell_access();
+    perform spanmq_core.tell_access();
     return true;
 end $$;
 
 -- Gives a token a new secret; the one before is good for `overlap` seconds more, those before that not at all. False if there is none
 -- of that name. Raises MQ002 for what is no hash or no time, 42501 without the right.
-create or replace function pgmq.rotate_token(name text, secret_hash text, overlap double precision default 0) returns boolean
+create or replace function spanmq.rotate_token(name text, secret_hash text, overlap double precision default 0) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    until_ timestamptz := spanmq.after(overlap, 'overlap');
+    until_ timestamptz := spanmq_core.after(overlap, 'overlap');
 begin
-    perform spanmq.check_token_right('update');
-    perform spanmq.check_secret_hash(secret_hash);
+    perform spanmq_core.check_token_right('update');
+    perform spanmq_core.check_secret_hash(secret_hash);
     if overlap < 0 then
         raise exception 'overlap cannot be negative, got: %', overlap
             using errcode = 'MQ002', hint = '0 ends the secret before at once.';
     end if;
-    update spanmq.token t
+    update spanmq_core.token t
         set previous_hash = case when overlap > 0 then t.secret_hash end, previous_until = case when overlap > 0 then until_ end,
             secret_hash = rotate_token.secret_hash, rotated_at = clock_timestamp()
         where t.name = rotate_token.name;
     if not found then
         return false;
     end if;
-    perform spanmq.tell_access();
+    perform spanmq_core.tell_access();
     return true;
 end $$;
 
 -- The token with that hash, if it is good now: no row otherwise, whatever the reason. Raises 42501 without the right to look.
-create or replace function pgmq.check_token(secret_hash text) returns setof pgmq.token
+create or replace function spanmq.check_token(secret_hash text) returns setof spanmq.token
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq.check_token_right('select');
+    perform spanmq_core.check_token_right('select');
     return query
-        select (spanmq.token_row(t)).* from spanmq.token t where spanmq.is_good(t, check_token.secret_hash);
+        select (spanmq_core.token_row(t)).* from spanmq_core.token t where spanmq_core.is_good(t, check_token.secret_hash);
 end $$;

@@ -4,7 +4,7 @@
 create or replace function pgmq.validate_routing_key(routing_key text) returns boolean
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq.check_topic(routing_key, 'routing_key', '^[a-zA-Z0-9._-]+$',
+    perform spanmq_core.check_topic(routing_key, 'routing_key', '^[a-zA-Z0-9._-]+$',
         'Only alphanumeric, dots, hyphens, and underscores are allowed.');
     return true;
 end $$;
@@ -12,7 +12,7 @@ end $$;
 create or replace function pgmq.validate_topic_pattern(pattern text) returns boolean
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq.check_topic(pattern, 'pattern', '^[a-zA-Z0-9._*#-]+$',
+    perform spanmq_core.check_topic(pattern, 'pattern', '^[a-zA-Z0-9._*#-]+$',
         'Only alphanumeric, dots, hyphens, underscores, *, and # are allowed.');
     if pattern ~ '[*][*]' then
         raise exception 'pattern cannot contain consecutive stars (**). Use # for multi-segment matching. Got: %', pattern
@@ -30,7 +30,7 @@ begin
 end $$;
 
 -- What keys and patterns have in common. Raises MQ005 in PGMQ's words.
-create or replace function spanmq.check_topic(given text, what text, allowed text, allowed_words text) returns void
+create or replace function spanmq_core.check_topic(given text, what text, allowed text, allowed_words text) returns void
 language plpgsql immutable as $$
 begin
     if given is null or given = '' then
@@ -58,22 +58,22 @@ end $$;
 create or replace function pgmq.bind_topic(pattern text, queue_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
 begin
     perform pgmq.validate_topic_pattern(pattern);
     if queue_name is null or queue_name = '' then
         raise exception 'queue_name cannot be NULL or empty'
             using errcode = 'MQ001', hint = 'Name the queue.';
     end if;
-    if not exists (select from spanmq.queue q where q.folded_name = lower(queue_name)) then
+    if not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)) then
         raise exception 'Queue "%" does not exist. Create the queue first using pgmq.create()', queue_name
             using errcode = '42P01', hint = 'pgmq.list_queues() shows what there is.';
     end if;
-    this := spanmq.find_queue(queue_name, 'trigger');
-    perform spanmq.find_queue(queue_name, 'insert');
-    perform from spanmq.queue q where q.queue_id = this.queue_id for key share;
+    this := spanmq_core.find_queue(queue_name, 'trigger');
+    perform spanmq_core.find_queue(queue_name, 'insert');
+    perform from spanmq_core.queue q where q.queue_id = this.queue_id for key share;
     if not found then
-        perform spanmq.raise_not_found(queue_name, 'select');
+        perform spanmq_core.raise_not_found(queue_name, 'select');
     end if;
     insert into pgmq.topic_bindings (pattern, queue_name) values (bind_topic.pattern, this.name)
         on conflict on constraint topic_bindings_unique_pattern_queue do nothing;
@@ -82,7 +82,7 @@ end $$;
 create or replace function pgmq.unbind_topic(pattern text, queue_name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 declare
-    this spanmq.queue;
+    this spanmq_core.queue;
 begin
     if pattern is null or pattern = '' then
         raise exception 'pattern cannot be NULL or empty'
@@ -92,10 +92,10 @@ begin
         raise exception 'queue_name cannot be NULL or empty'
             using errcode = 'MQ001', hint = 'Name the queue.';
     end if;
-    if not exists (select from spanmq.queue q where q.folded_name = lower(queue_name)) then
+    if not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)) then
         return false;
     end if;
-    this := spanmq.find_queue(queue_name, 'trigger');
+    this := spanmq_core.find_queue(queue_name, 'trigger');
     delete from pgmq.topic_bindings b where b.pattern = unbind_topic.pattern and b.queue_name = this.name;
     return found;
 end $$;
@@ -105,7 +105,7 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp s
 begin
     perform pgmq.validate_routing_key(routing_key);
     return query select b.pattern, b.queue_name, b.compiled_regex from pgmq.topic_bindings b
-        where routing_key ~ b.compiled_regex and spanmq.may_see_queue(b.queue_name) order by b.pattern;
+        where routing_key ~ b.compiled_regex and spanmq_core.may_see_queue(b.queue_name) order by b.pattern;
 end $$;
 
 create or replace function pgmq.list_topic_bindings()
@@ -113,7 +113,7 @@ returns table (pattern text, queue_name text, bound_at timestamptz, compiled_reg
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
     return query select b.pattern, b.queue_name, b.bound_at, b.compiled_regex from pgmq.topic_bindings b
-        where spanmq.may_see_queue(b.queue_name) order by b.bound_at desc, b.pattern, b.queue_name;
+        where spanmq_core.may_see_queue(b.queue_name) order by b.bound_at desc, b.pattern, b.queue_name;
 end $$;
 
 -- In SQL, not PL/pgSQL: there an argument and a column can't both be called queue_name.
@@ -121,12 +121,12 @@ create or replace function pgmq.list_topic_bindings(queue_name text)
 returns table (pattern text, queue_name text, bound_at timestamptz, compiled_regex text)
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select b.pattern, b.queue_name, b.bound_at, b.compiled_regex from pgmq.topic_bindings b
-        where lower(b.queue_name) = lower(list_topic_bindings.queue_name) and spanmq.may_see_queue(b.queue_name) order by b.bound_at desc, b.pattern
+        where lower(b.queue_name) = lower(list_topic_bindings.queue_name) and spanmq_core.may_see_queue(b.queue_name) order by b.bound_at desc, b.pattern
 $$;
 
 -- The queues that a routing key reaches and into which the caller may send, each once, by name. Of patterns that begin with a literal word only those are matched
 -- that begin with this key's.
-create or replace function spanmq.routed_queues(routing_key text) returns setof text
+create or replace function spanmq_core.routed_queues(routing_key text) returns setof text
 language plpgsql stable rows 5 as $$
 begin
     return query
@@ -136,8 +136,8 @@ begin
                   = any (array[split_part(routing_key, '.', 1), '*'])
             -- A fence: to the planner the regex looks cheaper than the look-up, and it would come first.
             offset 0) b
-        join spanmq.queue q on q.name = b.queue_name
-        where routing_key ~ b.compiled_regex and has_table_privilege(spanmq.caller(), q.queue_view, 'insert')
+        join spanmq_core.queue q on q.name = b.queue_name
+        where routing_key ~ b.compiled_regex and has_table_privilege(spanmq_core.caller(), q.queue_view, 'insert')
         order by b.queue_name;
 end $$;
 
@@ -153,9 +153,9 @@ begin
         raise exception 'msg cannot be NULL'
             using errcode = 'MQ002', hint = 'Send the JSON null if that is meant.';
     end if;
-    visible_at := spanmq.delayed(delay);
-    for queue_name in select * from spanmq.routed_queues(routing_key) loop
-        perform spanmq.send_one(queue_name, msg, headers, visible_at);
+    visible_at := spanmq_core.delayed(delay);
+    for queue_name in select * from spanmq_core.routed_queues(routing_key) loop
+        perform spanmq_core.send_one(queue_name, msg, headers, visible_at);
         n := n + 1;
     end loop;
     return n;
@@ -173,16 +173,16 @@ begin
     return pgmq.send_topic(routing_key, msg, null, delay);
 end $$;
 
-create or replace function spanmq.send_batch_routed(routing_key text, msgs jsonb[], headers jsonb[], visible_at timestamptz)
+create or replace function spanmq_core.send_batch_routed(routing_key text, msgs jsonb[], headers jsonb[], visible_at timestamptz)
 returns table (queue_name text, msg_id bigint)
 language plpgsql as $$
 declare
     routed text;
 begin
     perform pgmq.validate_routing_key(routing_key);
-    perform spanmq.check_batch(msgs, headers);
-    for routed in select * from spanmq.routed_queues(routing_key) loop
-        return query select routed, sent from unnest(spanmq.send_many(spanmq.find_queue(routed, 'insert'), msgs, headers, visible_at)) sent;
+    perform spanmq_core.check_batch(msgs, headers);
+    for routed in select * from spanmq_core.routed_queues(routing_key) loop
+        return query select routed, sent from unnest(spanmq_core.send_many(spanmq_core.find_queue(routed, 'insert'), msgs, headers, visible_at)) sent;
     end loop;
 end $$;
 
@@ -190,39 +190,39 @@ create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[],
 returns table (queue_name text, msg_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select * from spanmq.send_batch_routed(routing_key, msgs, headers, spanmq.delayed(delay));
+    return query select * from spanmq_core.send_batch_routed(routing_key, msgs, headers, spanmq_core.delayed(delay));
 end $$;
 
 create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[]) returns table (queue_name text, msg_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select * from spanmq.send_batch_routed(routing_key, msgs, null, null);
+    return query select * from spanmq_core.send_batch_routed(routing_key, msgs, null, null);
 end $$;
 
 create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[])
 returns table (queue_name text, msg_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select * from spanmq.send_batch_routed(routing_key, msgs, headers, null);
+    return query select * from spanmq_core.send_batch_routed(routing_key, msgs, headers, null);
 end $$;
 
 create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[], delay integer)
 returns table (queue_name text, msg_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select * from spanmq.send_batch_routed(routing_key, msgs, null, spanmq.delayed(delay));
+    return query select * from spanmq_core.send_batch_routed(routing_key, msgs, null, spanmq_core.delayed(delay));
 end $$;
 
 create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[], delay timestamptz)
 returns table (queue_name text, msg_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select * from spanmq.send_batch_routed(routing_key, msgs, null, spanmq.delayed(delay));
+    return query select * from spanmq_core.send_batch_routed(routing_key, msgs, null, spanmq_core.delayed(delay));
 end $$;
 
 create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[], delay integer)
 returns table (queue_name text, msg_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select * from spanmq.send_batch_routed(routing_key, msgs, headers, spanmq.delayed(delay));
+    return query select * from spanmq_core.send_batch_routed(routing_key, msgs, headers, spanmq_core.delayed(delay));
 end $$;

@@ -2,7 +2,7 @@
 -- place is a good one, so nothing but fairness depends on it; where none is kept, it is a random one.
 
 -- A place to go on from. Its lowest bit says whose turn it is when a claim wants one message only: the oldest's or the next one's.
-create or replace function spanmq.get_turn(this_queue int) returns bigint
+create or replace function spanmq_core.get_turn(this_queue int) returns bigint
 language plpgsql volatile as $$
 declare
     kept text := current_setting('spanmq.turn_' || this_queue, true);
@@ -14,7 +14,7 @@ begin
 end $$;
 
 -- `place` is the hash of the group that was looked at last. (Groups whose hashes differ in the last five bits only share a turn.)
-create or replace function spanmq.set_turn(this_queue int, place bigint, is_odd boolean) returns void
+create or replace function spanmq_core.set_turn(this_queue int, place bigint, is_odd boolean) returns void
 language plpgsql as $$
 begin
     perform set_config('spanmq.turn_' || this_queue, ((place >> 5) * 2 + is_odd::int)::text, false);

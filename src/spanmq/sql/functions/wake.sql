@@ -1,8 +1,8 @@
 -- Waking who waits. A receiver that found nothing says so (await_messages) and listens; a send notifies its channel only while
 -- somebody waits, and at most once in 10 ms: a commit that notifies takes a lock of the whole cluster.
 --
--- Until when somebody waits, and when the queue was last woken, stand in two sequences, spanmq.waiting_<queue_id> and
--- spanmq.woken_<queue_id>, in milliseconds since 1970. They are read and set without a lock that lasts, at once and whatever becomes of the
+-- Until when somebody waits, and when the queue was last woken, stand in two sequences, spanmq_core.waiting_<queue_id> and
+-- spanmq_core.woken_<queue_id>, in milliseconds since 1970. They are read and set without a lock that lasts, at once and whatever becomes of the
 -- transaction. queue.waiting and queue.woken name them; they are null as long as nobody has ever waited, and then a send pays nothing.
 --
 -- What this can't see: a sender that looked before the receiver had said that it waits, and commits after the receiver has looked
@@ -12,10 +12,10 @@
 -- Says that somebody waits for messages of this queue for so many seconds (at most 60), and returns the channel to listen to. Say it again before they are
 -- over; listen before you say it, and look for messages after. Takes effect at once, not at the commit. Raises MQ002 for seconds that are null or out of
 -- range, 42P01 and 42501 as receive() does.
-create or replace function pgmq.await_messages(queue text, seconds double precision default 3) returns text
+create or replace function spanmq.await_messages(queue text, seconds double precision default 3) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'update');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
     now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
 begin
     if seconds is null or not (seconds > 0 and seconds <= 60) then
@@ -23,37 +23,37 @@ begin
             using errcode = 'MQ002', hint = 'Say it again before they are over.';
     end if;
     if this.waiting is null then
-        this.waiting := spanmq.make_wake_clocks(this);
+        this.waiting := spanmq_core.make_wake_clocks(this);
     end if;
     -- Who waits longer has said so already: a short wait must not end it. What is further ahead than anybody may say is of a clock that was set back.
     if (pg_sequence_last_value(this.waiting) between now_ms + seconds * 1000 and now_ms + 60000) is not true then
         perform setval(this.waiting, now_ms + ceil(seconds * 1000)::bigint);
     end if;
-    return spanmq.wake_channel(this);
+    return spanmq_core.wake_channel(this);
 end $$;
 
 -- Seconds until a message of the queue comes back by itself, because its delay, its backoff or the lease on it ends, or until a rate limit lets the
 -- next one through; null: nothing of that kind is known. Who waits asks this before it looks for messages, not after: what falls due between the two is
 -- found by the look. What falls due sooner than that, and is not known yet, is announced (is_foreseen). Raises 42P01 and 42501 as receive() does.
-create or replace function pgmq.look_ahead(queue text) returns double precision
+create or replace function spanmq.look_ahead(queue text) returns double precision
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
-    this spanmq.queue := spanmq.find_queue(queue, 'update');
+    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
     at_ timestamptz := clock_timestamp();
     due_at timestamptz;
-    policy spanmq.policy;
+    policy spanmq_core.policy;
 begin
-    due_at := spanmq.next_due(this.queue_id, at_);
+    due_at := spanmq_core.next_due(this.queue_id, at_);
     if not this.has_plain_policy then
-        policy := spanmq.policy_of(this.queue_id);
+        policy := spanmq_core.policy_of(this.queue_id);
     end if;
-    return least(extract(epoch from due_at - at_), spanmq.until_token(this.queue_id, policy.rate_limit, policy.rate_burst));
+    return least(extract(epoch from due_at - at_), spanmq_core.until_token(this.queue_id, policy.rate_limit, policy.rate_burst));
 end $$;
 
 -- The same for many queues at once, in their order: for one process in which many wait. Of a queue that is gone, or on which the caller has no right,
 -- nothing is known: its next receive says so.
-create or replace function pgmq.look_ahead(queues text[]) returns double precision[]
+create or replace function spanmq.look_ahead(queues text[]) returns double precision[]
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     queue text;
@@ -62,7 +62,7 @@ declare
 begin
     foreach queue in array coalesce(queues, '{}') loop
         begin
-            seconds := pgmq.look_ahead(queue);
+            seconds := spanmq.look_ahead(queue);
         exception when undefined_table or insufficient_privilege or sqlstate 'MQ001' then
             seconds := null;
         end;
@@ -72,17 +72,17 @@ begin
 end $$;
 
 -- Whether who waits will know by itself when a message becomes visible: it looks again before that, and looks ahead then.
-create or replace function spanmq.is_foreseen(visible_at timestamptz) returns boolean
+create or replace function spanmq_core.is_foreseen(visible_at timestamptz) returns boolean
 language sql volatile as $$ select coalesce(visible_at > clock_timestamp() + interval '4 seconds', false) $$;
 
-create or replace function spanmq.channel_of(queue_name text) returns text
+create or replace function spanmq_core.channel_of(queue_name text) returns text
 language sql immutable as $$ select 'spanmq.q_' || lower(queue_name) $$;
 
-create or replace function spanmq.wake_channel(this spanmq.queue) returns text
-language sql immutable as $$ select spanmq.channel_of(this.folded_name) $$;
+create or replace function spanmq_core.wake_channel(this spanmq_core.queue) returns text
+language sql immutable as $$ select spanmq_core.channel_of(this.folded_name) $$;
 
 -- The sequences of a queue for which nobody has waited before.
-create or replace function spanmq.make_wake_clocks(this spanmq.queue) returns regclass
+create or replace function spanmq_core.make_wake_clocks(this spanmq_core.queue) returns regclass
 language plpgsql as $$
 declare
     made regclass;
@@ -91,77 +91,77 @@ begin
     -- Cast: who may make queues may make a function of that name beside ours, and for a varchar it would be the nearer one.
     perform pgmq.acquire_queue_lock(this.name::text);
     -- A new statement: the one who held the lock may have made them, or dropped the queue.
-    select q.waiting into made from spanmq.queue q where q.queue_id = this.queue_id;
+    select q.waiting into made from spanmq_core.queue q where q.queue_id = this.queue_id;
     if not found then
-        perform spanmq.raise_not_found(this.name, 'select');
+        perform spanmq_core.raise_not_found(this.name, 'select');
     elsif made is null then
-        execute format('create sequence spanmq.waiting_%s minvalue 0', this.queue_id);
-        execute format('create sequence spanmq.woken_%s minvalue 0', this.queue_id);
-        made := format('spanmq.waiting_%s', this.queue_id)::regclass;
-        last := format('spanmq.woken_%s', this.queue_id)::regclass;
+        execute format('create sequence spanmq_core.waiting_%s minvalue 0', this.queue_id);
+        execute format('create sequence spanmq_core.woken_%s minvalue 0', this.queue_id);
+        made := format('spanmq_core.waiting_%s', this.queue_id)::regclass;
+        last := format('spanmq_core.woken_%s', this.queue_id)::regclass;
         perform setval(last, 0);
-        update spanmq.queue q set waiting = made, woken = last where q.queue_id = this.queue_id;
+        update spanmq_core.queue q set waiting = made, woken = last where q.queue_id = this.queue_id;
     end if;
     return made;
 end $$;
 
-create or replace function spanmq.drop_wake_clocks(this spanmq.queue) returns void
+create or replace function spanmq_core.drop_wake_clocks(this spanmq_core.queue) returns void
 language plpgsql as $$
 begin
     if this.waiting is not null then
-        execute format('drop sequence spanmq.waiting_%1$s, spanmq.woken_%1$s', this.queue_id);
+        execute format('drop sequence spanmq_core.waiting_%1$s, spanmq_core.woken_%1$s', this.queue_id);
     end if;
 end $$;
 
 -- Notifies at the commit, if somebody waits and nobody has notified a moment ago. Times in the future (the clock was set back) neither silence a
 -- queue nor make it notify for ever.
-create or replace function spanmq.wake(this spanmq.queue) returns void
+create or replace function spanmq_core.wake(this spanmq_core.queue) returns void
 language plpgsql as $$
 declare
     now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
 begin
-    if spanmq.is_awaited(this, now_ms) and pg_sequence_last_value(this.woken) not between now_ms - 10 and now_ms then
+    if spanmq_core.is_awaited(this, now_ms) and pg_sequence_last_value(this.woken) not between now_ms - 10 and now_ms then
         perform setval(this.woken, now_ms);
-        perform pg_notify(spanmq.wake_channel(this), '');
+        perform pg_notify(spanmq_core.wake_channel(this), '');
     end if;
 end $$;
 
-create or replace function spanmq.is_awaited(this spanmq.queue, now_ms bigint) returns boolean
+create or replace function spanmq_core.is_awaited(this spanmq_core.queue, now_ms bigint) returns boolean
 language plpgsql as $$
 begin
     return this.waiting is not null and (pg_sequence_last_value(this.waiting) between now_ms and now_ms + 60000) is true;
 end $$;
 
 -- For who takes messages out of a queue that orders or limits: they may have been what others behind them waited for. Wakes who waits, if there are such.
-create or replace function spanmq.wake_behind(this spanmq.queue, runs spanmq.run[]) returns void
+create or replace function spanmq_core.wake_behind(this spanmq_core.queue, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 declare
     frees_all boolean;
     found_any boolean;
 begin
-    if this.has_plain_policy or runs = '{}' or not spanmq.is_awaited(this, (extract(epoch from clock_timestamp()) * 1000)::bigint) then
+    if this.has_plain_policy or runs = '{}' or not spanmq_core.is_awaited(this, (extract(epoch from clock_timestamp()) * 1000)::bigint) then
         return;
     end if;
     -- Room for one more in flight is room for any; else only for the rest of a group.
-    frees_all := (spanmq.policy_of(this.queue_id)).max_in_flight is not null;
-    found_any := spanmq.has_behind(this.queue_id, runs, frees_all);
+    frees_all := (spanmq_core.policy_of(this.queue_id)).max_in_flight is not null;
+    found_any := spanmq_core.has_behind(this.queue_id, runs, frees_all);
     if found_any then
-        perform spanmq.wake(this);
+        perform spanmq_core.wake(this);
     end if;
 end $$;
 
 -- What a send says about its messages, to subscribers too: PGMQ's notification, where it is switched on, and ours to who waits, unless they come much later.
-create or replace function spanmq.announce(this spanmq.queue, visible_at timestamptz) returns void
+create or replace function spanmq_core.announce(this spanmq_core.queue, visible_at timestamptz) returns void
 language plpgsql as $$
 begin
     if this.notify_ms is not null then
-        perform spanmq.notify(this);
+        perform spanmq_core.notify(this);
     end if;
-    if this.waiting is not null and not spanmq.is_foreseen(visible_at) then
-        perform spanmq.wake(this);
+    if this.waiting is not null and not spanmq_core.is_foreseen(visible_at) then
+        perform spanmq_core.wake(this);
     end if;
     if this.has_subscriptions then
-        perform spanmq.announce(q, visible_at)
-            from spanmq.subscription s join spanmq.queue q on q.queue_id = s.queue_id where s.log_id = this.queue_id;
+        perform spanmq_core.announce(q, visible_at)
+            from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.queue_id where s.log_id = this.queue_id;
     end if;
 end $$;

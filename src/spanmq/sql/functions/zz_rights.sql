@@ -4,10 +4,10 @@
 -- queue: insert to send, update to receive, delete to settle, select to look, truncate to purge.
 -- Topics belong to no queue: the owner of the schema grants the right to bind them.
 revoke execute on function pgmq.bind_topic(text, text) from public;
-revoke all on schema spanmq from public;
-revoke all on all functions in schema spanmq from public;
+revoke all on schema spanmq_core from public;
+revoke all on all functions in schema spanmq_core from public;
 -- Functions that a view calls are called by who reads the view.
-grant execute on function spanmq.last_notified_at(int) to public;
+grant execute on function spanmq_core.last_notified_at(int) to public;
 
 do $$
 begin

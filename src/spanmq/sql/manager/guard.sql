@@ -16,8 +16,8 @@ begin
             using errcode = 'MQ006', hint = 'Take its queues over with: spanmq adopt';
     end if;
     if exists (select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-               where n.nspname = 'spanmq' and c.relname = 'migration') then
-        execute 'select coalesce(array_agg(name order by name), ''{}'') from spanmq.migration' into found_there;
+               where n.nspname = 'spanmq_core' and c.relname = 'migration') then
+        execute 'select coalesce(array_agg(name order by name), ''{}'') from spanmq_core.migration' into found_there;
     end if;
     if found_there <> expected then
         raise exception 'this script was printed for another state of the spanmq schema'

@@ -2,13 +2,14 @@
 do $schemas$
 declare
     owner name;
+    schema_name text;
 begin
     -- A superuser who upgrades must not become the owner of half of the functions: they run with their owner's rights.
     select r.rolname into owner
     from pg_catalog.pg_class c
     join pg_catalog.pg_namespace n on n.oid = c.relnamespace
     join pg_catalog.pg_roles r on r.oid = c.relowner
-    where n.nspname = 'spanmq'
+    where n.nspname = 'spanmq_core'
         and c.relname = 'migration'
         and r.rolname <> current_user
         and pg_catalog.pg_has_role(current_user, r.oid,
@@ -16,18 +17,18 @@ begin
     if found then
         perform pg_catalog.set_config('role', owner, true);
     end if;
-    -- Not "create schema if not exists": that asks for CREATE on the database even where an administrator made both for us.
-    if not exists (select from pg_catalog.pg_namespace where nspname = 'spanmq') then
-        create schema spanmq;
-    end if;
-    if not exists (select from pg_catalog.pg_namespace where nspname = 'pgmq') then
-        create schema pgmq;
-    end if;
+    -- Not "create schema if not exists": that asks for CREATE on the database even where an administrator made them for us.
+    for schema_name in
+        select each from pg_catalog.unnest(array['pgmq', 'spanmq', 'spanmq_call', 'spanmq_core']) each
+        where not exists (select from pg_catalog.pg_namespace n where n.nspname = each)
+    loop
+        execute pg_catalog.format('create schema %I', schema_name);
+    end loop;
 end
 $schemas$;
 
 -- One row a file of sql/tables. A file is frozen once released: its checksum says that it still is what was applied.
-create table if not exists spanmq.migration (
+create table if not exists spanmq_core.migration (
     name text primary key,
     checksum text not null,          -- SHA-256 of the file, hexadecimal
     version text not null,           -- the product version that applied it
@@ -35,7 +36,7 @@ create table if not exists spanmq.migration (
 );
 
 -- One row a run that changed something; the last one is the version of the schema.
-create table if not exists spanmq.release (
+create table if not exists spanmq_core.release (
     id int primary key generated always as identity,
     version text not null,
     functions_checksum text not null,  -- SHA-256 over all functions files: equal means nothing to re-apply
@@ -44,7 +45,7 @@ create table if not exists spanmq.release (
 );
 
 -- What the catalogs said about each of our objects when the last run ended. Objects of single queues are not among them.
-create table if not exists spanmq.object_checksum (
+create table if not exists spanmq_core.object_checksum (
     kind text not null,
     name text not null,
     checksum text not null,
@@ -52,15 +53,15 @@ create table if not exists spanmq.object_checksum (
     primary key (kind, name)
 );
 
--- Objects that stand in our schemas and are not ours: record.sql leaves them out. A user's own function in schema pgmq
+-- Objects that stand in our schemas and are not ours: record.sql leaves them out. A user's own function in one of them
 -- would otherwise be taken for one of ours at the next upgrade.
 do $foreign$
 begin
     perform pg_catalog.set_config('spanmq.foreign_objects', coalesce((
         select pg_catalog.string_agg(object.kind || ' ' || object.name, E'\n')
         from (:snapshot) object
-        where object.name !~ '^spanmq\.(migration|release|object_checksum)'
-            and not exists (select from spanmq.object_checksum known where known.kind = object.kind and known.name = object.name)
+        where object.name !~ '^spanmq_core\.(migration|release|object_checksum)'
+            and not exists (select from spanmq_core.object_checksum known where known.kind = object.kind and known.name = object.name)
     ), ''), true);
 end
 $foreign$;

@@ -1,17 +1,17 @@
--- One row for each function, relation and type of schemas pgmq and spanmq: kind, name, owner, checksum.
+-- One row for each function, relation and type of our schemas: kind, name, owner, checksum.
 -- Left out is what belongs to single queues: logs, q_ views, archives, their sequences.
 -- Checksums are taken over catalog fields that mean the same in all versions of PostgreSQL; the text of a view does not,
 -- so it is a row of its own, and verify skips it where the server's major version has changed.
 with
     home as (
-        select oid, nspname from pg_catalog.pg_namespace where nspname in ('pgmq', 'spanmq')
+        select oid, nspname from pg_catalog.pg_namespace where nspname in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core')
     ),
     relation as (
         select c.oid, c.relkind, c.relowner, c.reltype, c.relpersistence, c.reloptions, pg_catalog.format('%I.%I', h.nspname, c.relname) as name
         from pg_catalog.pg_class c
         join home h on h.oid = c.relnamespace
         where not (h.nspname = 'pgmq' and c.relname ~ '^[qa]_')
-            and not (h.nspname = 'spanmq' and c.relname ~ '^[a-z_]+_[0-9]+(_|$)')
+            and not (h.nspname = 'spanmq_core' and c.relname ~ '^[a-z_]+_[0-9]+(_|$)')
     ),
     described (kind, name, owner, description) as (
         select 'function', pg_catalog.format('%I.%I(%s)', h.nspname, p.proname, pg_catalog.pg_get_function_identity_arguments(p.oid)), p.proowner,

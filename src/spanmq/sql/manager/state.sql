@@ -4,10 +4,10 @@ select
     pg_catalog.pg_is_in_recovery() as is_standby,
     pg_catalog.current_setting('transaction_read_only')::boolean as is_read_only,
     pg_catalog.has_database_privilege(pg_catalog.current_database(), 'create') as may_create_schemas,
-    (select count(*) = 2 from pg_catalog.pg_namespace where nspname in ('pgmq', 'spanmq')) as has_schemas,
+    (select count(*) = 4 from pg_catalog.pg_namespace where nspname in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core')) as has_schemas,
     exists (
         select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-        where n.nspname = 'spanmq' and c.relname = 'release'
+        where n.nspname = 'spanmq_core' and c.relname = 'release'
     ) as has_ledger,
     exists (
         select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
@@ -15,7 +15,7 @@ select
     ) as has_upstream_tables,
     -- Who owns, or would own, the functions, if maintain() may not see the snapshots of all sessions: then no disk space is ever reclaimed.
     (select pg_catalog.quote_ident(o.rolname) from pg_catalog.pg_roles o
-     where o.oid = coalesce((select n.nspowner from pg_catalog.pg_namespace n where n.nspname = 'spanmq'),
+     where o.oid = coalesce((select n.nspowner from pg_catalog.pg_namespace n where n.nspname = 'spanmq_core'),
                             (select u.oid from pg_catalog.pg_roles u where u.rolname = current_user))
        and not pg_catalog.pg_has_role(o.oid, 'pg_read_all_stats', 'usage')) as blind_owner,
     (select extversion from pg_catalog.pg_extension where extname = 'pgmq') as extension_version

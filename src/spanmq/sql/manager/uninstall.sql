@@ -8,8 +8,8 @@ declare
 begin
     if not is_forced then
         -- Every call reads this table before it does anything: nobody sends between the count and the drop.
-        if to_regclass('spanmq.queue') is not null then
-            lock table spanmq.queue in access exclusive mode;
+        if to_regclass('spanmq_core.queue') is not null then
+            lock table spanmq_core.queue in access exclusive mode;
         end if;
         for this in select m.queue_name, m.queue_length from pgmq.metrics_all() m where m.queue_length > 0 order by 1 loop
             losses := losses || format('queue %s with %s messages', this.queue_name, this.queue_length);
@@ -23,9 +23,9 @@ begin
                 losses := losses || format('archive %s', this.archive);
             end if;
         end loop;
-        if to_regclass('spanmq.dead_letter_count') is not null then
+        if to_regclass('spanmq_core.dead_letter_count') is not null then
             for this in
-                select q.name, sum(c.n) as n from spanmq.dead_letter_count c join spanmq.queue q on q.queue_id = c.queue_id
+                select q.name, sum(c.n) as n from spanmq_core.dead_letter_count c join spanmq_core.queue q on q.queue_id = c.queue_id
                 group by q.name having sum(c.n) <> 0 order by 1
             loop
                 losses := losses || format('queue %s with %s dead letters', this.name, this.n);
@@ -36,7 +36,7 @@ begin
             from (:snapshot) object
             where object.kind <> 'view text'
                 and object.name !~ '^spanmq\.(migration|release|object_checksum)'
-                and not exists (select from spanmq.object_checksum known where known.kind = object.kind and known.name = object.name)
+                and not exists (select from spanmq_core.object_checksum known where known.kind = object.kind and known.name = object.name)
             order by 1);
         losses := losses || array(
             select distinct pg_describe_object(d.classid, d.objid, 0)
@@ -46,9 +46,9 @@ begin
             -- What has no schema of its own, a rule or a trigger, is named after its table.
             cross join pg_identify_object_as_address(d.classid, d.objid, 0) address
             where d.deptype in ('n', 'a')
-                and there.schema in ('pgmq', 'spanmq')
+                and there.schema in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core')
                 and here.type not in ('default acl', 'toast table', 'toast table column')
-                and coalesce(here.schema, address.object_names[1]) not in ('pgmq', 'spanmq')
+                and coalesce(here.schema, address.object_names[1]) not in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core')
             order by 1);
         if cardinality(losses) > 0 then
             raise exception 'uninstalling spanmq would lose data'
@@ -56,6 +56,6 @@ begin
                     hint = 'Empty the queues, archives and dead letters first, or force it.';
         end if;
     end if;
-    drop schema pgmq, spanmq cascade;
+    drop schema pgmq, spanmq, spanmq_call, spanmq_core cascade;
 end
 $uninstall$;

@@ -1,7 +1,7 @@
 -- since 0.1.0
 -- How a queue delivers. A queue without a row here has the defaults. NaN and infinity are no numbers of seconds or messages.
-create table spanmq.policy (
-    queue_id int primary key references spanmq.queue on delete cascade,
+create table spanmq_core.policy (
+    queue_id int primary key references spanmq_core.queue on delete cascade,
     -- 0: no limit; null: 25 for receive() and nack(), and none for PGMQ's read(), as PGMQ has it
     max_attempts int check (max_attempts between 0 and 1000),
     lease double precision not null default 30 check (lease > 0 and lease < 'infinity'),       -- seconds; for receivers that name none

@@ -2,11 +2,11 @@
 -- What a send may ask for beyond PGMQ's: that nothing is sent twice; and whom it wakes.
 
 -- The sequences that say until when somebody waits for messages, and when the queue was last woken; null: nobody ever has. See wake.sql.
-alter table spanmq.queue add column waiting regclass, add column woken regclass;
+alter table spanmq_core.queue add column waiting regclass, add column woken regclass;
 
 -- What was sent under an id of the sender's own: the same id again before `until` is not sent, but gives msg_id. The message itself
 -- may be gone long since. No foreign key: checking it would lock the queue's row at each send.
-create table spanmq.deduplication (
+create table spanmq_core.deduplication (
     queue_id int not null,
     dedup_id text collate "C" not null,
     msg_id bigint not null,
@@ -15,13 +15,13 @@ create table spanmq.deduplication (
     fingerprint text collate "C",
     primary key (queue_id, dedup_id)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
-create index deduplication_until on spanmq.deduplication (queue_id, until);
+create index deduplication_until on spanmq_core.deduplication (queue_id, until);
 
--- Recurring messages. The text of cron is read by clients, which write the times to come into spanmq.schedule_time.
-create table spanmq.schedule (
+-- Recurring messages. The text of cron is read by clients, which write the times to come into spanmq_core.schedule_time.
+create table spanmq_core.schedule (
     schedule_id int generated always as identity primary key,
     name text collate "C" not null unique check (octet_length(name) between 1 and 255),
-    queue_id int not null references spanmq.queue on delete cascade,
+    queue_id int not null references spanmq_core.queue on delete cascade,
     cron text not null,
     time_zone text not null,
     message jsonb,
@@ -35,10 +35,10 @@ create table spanmq.schedule (
     last_at timestamptz,                   -- the time that last fired, and its message
     last_msg_id bigint
 );
-create index schedule_queue on spanmq.schedule (queue_id);
-create table spanmq.schedule_time (
-    schedule_id int not null references spanmq.schedule on delete cascade,
+create index schedule_queue on spanmq_core.schedule (queue_id);
+create table spanmq_core.schedule_time (
+    schedule_id int not null references spanmq_core.schedule on delete cascade,
     due_at timestamptz not null,
     primary key (schedule_id, due_at)
 );
-create index schedule_time_due on spanmq.schedule_time (due_at, schedule_id);
+create index schedule_time_due on spanmq_core.schedule_time (due_at, schedule_id);

@@ -3,9 +3,9 @@
 
 -- A receiver is one checkpoint of one stream. A batch that it has claimed stays as it is until a later one is settled: the
 -- checkpoint may be less durable than this database.
-create table spanmq.receiver (
+create table spanmq_core.receiver (
     receiver_id uuid primary key default gen_random_uuid(),
-    queue_id int not null references spanmq.queue on delete cascade,
+    queue_id int not null references spanmq_core.queue on delete cascade,
     label text,                            -- a name that a person gave it; one at a time bears it
     state text not null default 'active' check (state in ('active', 'adoptable', 'released')),
     incarnation bigint not null default 1, -- raised at every start of its reader: calls with an older one are refused
@@ -14,12 +14,12 @@ create table spanmq.receiver (
     created_at timestamptz not null default clock_timestamp(),
     opened_at timestamptz not null default clock_timestamp()
 );
-create unique index receiver_label on spanmq.receiver (queue_id, label) where label is not null and state <> 'released';
+create unique index receiver_label on spanmq_core.receiver (queue_id, label) where label is not null and state <> 'released';
 
 -- Which messages a batch holds: los[i] to his[i], for the attempts[i]-th time. Their runs are leased under lease_id, which is
 -- negative: no call but the receiver's own takes messages out of such a run.
-create table spanmq.receiver_batch (
-    receiver_id uuid not null references spanmq.receiver on delete cascade,
+create table spanmq_core.receiver_batch (
+    receiver_id uuid not null references spanmq_core.receiver on delete cascade,
     batch bigint not null,
     queue_id int not null,
     lease_id bigint not null,
@@ -33,4 +33,4 @@ create table spanmq.receiver_batch (
     claimed_at timestamptz not null default clock_timestamp(),
     primary key (receiver_id, batch)
 );
-create index receiver_batch_ids on spanmq.receiver_batch (queue_id, lo);
+create index receiver_batch_ids on spanmq_core.receiver_batch (queue_id, lo);

@@ -2,8 +2,8 @@
 -- What queues did, minute by minute, for charts. Written by maintain() alone, out of what is there anyway: no call pays for it.
 
 -- A row a queue and sample, about a minute apart; none while a queue is empty and idle. Counts are of the seconds before `sampled_at`.
-create table spanmq.statistics (
-    queue_id int not null references spanmq.queue on delete cascade,
+create table spanmq_core.statistics (
+    queue_id int not null references spanmq_core.queue on delete cascade,
     sampled_at timestamptz not null,
     seconds double precision not null,
     sent bigint not null,                  -- ids drawn, with those of sends that were rolled back
@@ -19,8 +19,8 @@ create table spanmq.statistics (
 );
 
 -- What the next sample is compared with.
-create table spanmq.sample (
-    queue_id int primary key references spanmq.queue on delete cascade,
+create table spanmq_core.sample (
+    queue_id int primary key references spanmq_core.queue on delete cascade,
     sampled_at timestamptz not null,
     drawn bigint not null,
     backlog bigint not null,
@@ -28,4 +28,4 @@ create table spanmq.sample (
 ) with (fillfactor = 50);
 
 -- Failures since a moment, without a price for who writes them: rows come in the order of time.
-create index failure_time on spanmq.failure using brin (failed_at) with (autosummarize = on);
+create index failure_time on spanmq_core.failure using brin (failed_at) with (autosummarize = on);

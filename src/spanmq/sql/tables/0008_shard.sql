@@ -3,7 +3,7 @@
 --   epoch    rises by one with each change; who sends by an older map is told so
 --   shards   {"queue": "server", ...}: where a message may go. The server's name is the client's affair.
 --   former   null, or the shards before a change that is under way: a group stays where it has messages
-create table spanmq.shard_map (
+create table spanmq_core.shard_map (
     name text primary key,
     epoch bigint not null check (epoch > 0),
     routing text not null check (routing in ('group', 'key', 'turn')),

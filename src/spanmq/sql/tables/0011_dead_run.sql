@@ -1,9 +1,9 @@
 -- since 0.1.0
 -- Messages that died together, in one call, of one block of 256 ids and with one story: a row for all of them, while the messages stay
--- where they are in the log. maintain() makes a row of spanmq.dead_letter of each soon after, before the log may drop them; so does
--- whoever puts them back or discards them. Who only looks sees them as if that had been done (spanmq.letters_of).
+-- where they are in the log. maintain() makes a row of spanmq_core.dead_letter of each soon after, before the log may drop them; so does
+-- whoever puts them back or discards them. Who only looks sees them as if that had been done (spanmq_core.letters_of).
 --   lo, n, ids  which messages: lo, lo + 1, ...; or where ids is not null, exactly these
-create table spanmq.dead_run (
+create table spanmq_core.dead_run (
     dead_letter_id bigint primary key,     -- of the message lo; the others follow at their distance from it
     queue_id int not null,
     lo bigint not null,
@@ -20,4 +20,4 @@ create table spanmq.dead_run (
     worker text,
     history jsonb not null
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
-create index dead_run_lo on spanmq.dead_run (queue_id, lo);
+create index dead_run_lo on spanmq_core.dead_run (queue_id, lo);

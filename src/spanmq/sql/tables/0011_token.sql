@@ -1,7 +1,7 @@
 -- since 0.1.0
 -- Tokens of the HTTP service: who may do what with which queues. A token's text is shown once and stored nowhere; here is its SHA-256,
 -- which is enough, for the text is 256 random bits and nobody can try them all.
-create table spanmq.token (
+create table spanmq_core.token (
     token_id int generated always as identity primary key,
     name text not null unique check (octet_length(name) between 1 and 100),
     secret_hash text not null check (secret_hash ~ '^[0-9a-f]{64}$'),
@@ -13,10 +13,10 @@ create table spanmq.token (
     expires_at timestamptz,                                        -- null: never
     rotated_at timestamptz
 );
-create unique index token_secret on spanmq.token (secret_hash);
-create index token_previous_secret on spanmq.token (previous_hash) where previous_hash is not null;
+create unique index token_secret on spanmq_core.token (secret_hash);
+create index token_previous_secret on spanmq_core.token (previous_hash) where previous_hash is not null;
 
-create type pgmq.token as (
+create type spanmq.token as (
     name text,
     queues text[],
     verbs text[],

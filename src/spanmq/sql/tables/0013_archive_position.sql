@@ -1,7 +1,7 @@
 -- since 0.1.0
 -- What retention has deleted of an archive, so that streams over it that had not come so far are told. See functions/archive_gone.sql.
-create table spanmq.archive_gone (
-    queue_id int primary key references spanmq.queue on delete cascade,
+create table spanmq_core.archive_gone (
+    queue_id int primary key references spanmq_core.queue on delete cascade,
     system_id bigint not null,         -- of the server whose transactions these are: after a restore they mean nothing
     gone_at timestamptz,               -- when the youngest of the deleted was archived
     newest_writer bigint,              -- the newest transaction that wrote one of them

@@ -1,7 +1,7 @@
 -- since 0.1.0
 -- Keys of the SQS protocol. A signature can only be checked by who has the secret: so the secret itself is here, and who may select
 -- from this table may sign as anybody.
-create table spanmq.access_key (
+create table spanmq_core.access_key (
     access_key_id text primary key check (access_key_id ~ '^[A-Z0-9]{16,128}$'),
     secret text not null check (octet_length(secret) between 16 and 200),
     queues text[] not null check (cardinality(queues) between 1 and 100),  -- patterns: * stands for any characters
@@ -11,8 +11,8 @@ create table spanmq.access_key (
 );
 
 -- What SQS knows of a queue and a policy does not. A queue without a row has SQS's defaults.
-create table spanmq.sqs_queue (
-    queue_id int primary key references spanmq.queue on delete cascade,
+create table spanmq_core.sqs_queue (
+    queue_id int primary key references spanmq_core.queue on delete cascade,
     attributes jsonb not null default '{}',
     tags jsonb not null default '{}',
     redrive_by text,                         -- the role that set the RedrivePolicy: messages move only while it may send to the destination
@@ -21,8 +21,8 @@ create table spanmq.sqs_queue (
 
 -- Where the messages of a dead-letter queue come from. Only move_sqs_messages() writes it, for messages that it moves: headers are no
 -- proof, because senders write them.
-create table spanmq.sqs_moved (
-    queue_id int not null references spanmq.queue on delete cascade,
+create table spanmq_core.sqs_moved (
+    queue_id int not null references spanmq_core.queue on delete cascade,
     msg_id bigint not null,
     source text not null,                    -- the queue that it was moved from
     first_queue text not null,               -- the queue that it was sent to, its id there, and when
@@ -31,9 +31,9 @@ create table spanmq.sqs_moved (
     expires_at timestamptz not null,         -- the message's own expiry
     primary key (queue_id, msg_id)
 );
-create index sqs_moved_expiry on spanmq.sqs_moved (expires_at);
+create index sqs_moved_expiry on spanmq_core.sqs_moved (expires_at);
 
-create type pgmq.access_key as (
+create type spanmq.access_key as (
     access_key_id text,
     queues text[],
     verbs text[],

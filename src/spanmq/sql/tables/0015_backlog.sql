@@ -1,6 +1,6 @@
 -- since 0.1.0
 -- How much may wait in a queue. null: any number of messages.
-alter table spanmq.policy add column max_backlog bigint check (max_backlog > 0);
+alter table spanmq_core.policy add column max_backlog bigint check (max_backlog > 0);
 
 -- The sequence that says up to which id one may send before somebody counts again; null: without a limit. See backlog.sql.
-alter table spanmq.queue add column room regclass;
+alter table spanmq_core.queue add column room regclass;

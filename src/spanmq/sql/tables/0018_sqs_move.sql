@@ -1,7 +1,7 @@
 -- since 0.1.0
 -- Move tasks of the SQS protocol: messages of a queue of dead letters go back where they came from, or elsewhere. Whoever serves does
 -- the next step of one, under the lock of its row.
-create table spanmq.sqs_move (
+create table spanmq_core.sqs_move (
     handle uuid primary key default gen_random_uuid(),
     source text not null,
     destination text,                      -- null: where each message came from
@@ -18,11 +18,11 @@ create table spanmq.sqs_move (
     ended_at timestamptz,
     next_at timestamptz not null default clock_timestamp()  -- when the next step may begin
 );
-create index sqs_move_source on spanmq.sqs_move (source, started_at);
+create index sqs_move_source on spanmq_core.sqs_move (source, started_at);
 -- One at a time of a source; what is looked at for work.
-create unique index sqs_move_running on spanmq.sqs_move (source) where status = 'RUNNING';
+create unique index sqs_move_running on spanmq_core.sqs_move (source) where status = 'RUNNING';
 
-create type pgmq.sqs_move as (
+create type spanmq.sqs_move as (
     handle text,
     source text,
     destination text,

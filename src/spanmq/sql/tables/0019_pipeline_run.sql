@@ -1,9 +1,9 @@
 -- since 0.1.0
 -- What jobs of the pipeline did, for people: no job reads it. See functions/pipeline_run.sql.
-create table spanmq.pipeline_run (
+create table spanmq_core.pipeline_run (
     run_id bigint generated always as identity primary key,
     job text not null check (octet_length(job) between 1 and 100),
-    queue_id int references spanmq.queue on delete cascade,    -- null: a job over several queues
+    queue_id int references spanmq_core.queue on delete cascade,    -- null: a job over several queues
     target text check (octet_length(target) <= 2000),          -- where it writes to, or reads from
     begun_by name not null,
     begun_at timestamptz not null default clock_timestamp(),
@@ -13,4 +13,4 @@ create table spanmq.pipeline_run (
     report jsonb,
     error text
 );
-create index pipeline_run_queue on spanmq.pipeline_run (queue_id, run_id);
+create index pipeline_run_queue on spanmq_core.pipeline_run (queue_id, run_id);

@@ -32,13 +32,12 @@ begin
         end if;
         perform spanmq_core.make_ahead(ours);
         if this.notify_ms is not null then
-            perform pgmq.enable_notify_insert(this.name, this.notify_ms);
+            perform spanmq_call.enable_notify_insert(this.name, this.notify_ms);
         end if;
 
         -- Who owned the table could do everything with the queue, and still can.
         if not pg_has_role(this.owner, current_user, 'usage') then
-            execute format('grant all on %s, %s to %I with grant option', ours.queue_view, ours.ids, this.owner);
-            execute format('grant %s on %s to %I with grant option', spanmq_core.archive_privileges(), ours.archive, this.owner);
+            perform spanmq_core.give_to_maker(ours, this.owner::text);
         end if;
         -- From now on a trigger there would run with the rights of the schema's owner.
         for allowed in
@@ -48,14 +47,18 @@ begin
         loop
             execute format('revoke trigger on %s from %s cascade', this.archive, allowed.role);
         end loop;
+        -- Privileges on the table become verbs.
         for allowed in
-            select lower(g.privilege_type) as privilege, case when g.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(g.grantee)) end as role,
-                   case when g.is_grantable then ' with grant option' else '' end as option
-            from pg_class c, aclexplode(c.relacl) g
-            where c.oid = this.source and g.grantee <> c.relowner
-                and g.privilege_type in ('SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER')
+            select g.role, v.verb
+            from (select case when a.grantee = 0 then 'public' else pg_get_userbyid(a.grantee)::text end as role,
+                         array_agg(a.privilege_type) as has, bool_or(a.is_grantable) as may_grant
+                  from pg_class c, aclexplode(c.relacl) a where c.oid = this.source and a.grantee <> c.relowner group by 1) g
+            cross join lateral (values ('send', 'INSERT' = any (g.has)), ('look', 'SELECT' = any (g.has)),
+                                       ('receive', g.has @> array['SELECT', 'UPDATE', 'DELETE']),
+                                       ('manage', g.may_grant and g.role <> 'public' and g.has @> array['SELECT', 'INSERT', 'UPDATE', 'DELETE'])) v (verb, has)
+            where v.has
         loop
-            execute format('grant %s on %s to %s%s', allowed.privilege, ours.queue_view, allowed.role, allowed.option);
+            perform spanmq_call.grant_queue(allowed.role, this.name::text, allowed.verb);
         end loop;
 
         if partman is not null then

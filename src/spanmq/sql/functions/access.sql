@@ -29,40 +29,38 @@ begin
     end if;
 end $$;
 
--- The role on whose behalf a SECURITY DEFINER function runs: what SET ROLE says, else the one that connected.
-create or replace function spanmq_core.caller() returns name
-language sql stable as $$
-    select coalesce(nullif(pg_catalog.current_setting('role'), 'none'), session_user)::name
-$$;
-
 -- Whether each statement of this transaction sees what was committed before it. READ UNCOMMITTED, which some drivers ask for, is the same here.
 create or replace function spanmq_core.sees_now() returns boolean
 language sql stable as $$ select pg_catalog.current_setting('transaction_isolation') in ('read committed', 'read uncommitted') $$;
 
--- The queue of that name, if the caller has the privilege on its view.
--- Raises 42P01 (with PGMQ's text) for a queue that is unknown, or on which the caller has no right, 42501 for a missing right, MQ060
--- for `insert` into a subscription.
-create or replace function spanmq_core.find_queue(queue_name text, privilege text) returns spanmq_core.queue
+-- The queue of that name. Raises 42P01, with PGMQ's text, if there is none. Who may do what with it is decided where it is called: rights.sql.
+create or replace function spanmq_core.find_queue(queue_name text) returns spanmq_core.queue
 language plpgsql stable as $$
 declare
     this spanmq_core.queue;
 begin
-    select * into this from spanmq_core.queue q
-        where q.folded_name = lower(queue_name)
-          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, privilege)
-          and (privilege <> 'insert' or not q.is_subscription);
+    -- The catalog tells old snapshots, too, that a queue was dropped.
+    select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name) and has_table_privilege(q.queue_view, 'select');
     if not found then
-        perform spanmq_core.raise_not_found(queue_name, privilege);
+        perform spanmq_core.raise_not_found(queue_name);
     end if;
     return this;
 end $$;
 
--- Whether the caller has any right on a queue, or may read its archive. Of others it does not learn that they are there.
-create or replace function spanmq_core.may_see(queue_view regclass, archive regclass) returns boolean
-language sql stable as $$
-    select pg_catalog.has_table_privilege(spanmq_core.caller(), queue_view, 'select, insert, update, delete, truncate, trigger')
-        or pg_catalog.has_table_privilege(spanmq_core.caller(), archive, 'select')
-$$;
+-- The queue of that name, to send into. Raises what find_queue() raises, and MQ060 for a subscription.
+create or replace function spanmq_core.find_target(queue_name text) returns spanmq_core.queue
+language plpgsql stable as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue_name);
+begin
+    if this.is_subscription then
+        raise exception 'queue % is a subscription: nothing is sent into it', this.name
+            using errcode = 'MQ060', hint = (
+                select format('Send into queue %s: it comes here, too.', q.name)
+                from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.log_id where s.queue_id = this.queue_id);
+    end if;
+    return this;
+end $$;
 
 -- The table that bears the archive's name: it counts, as in PGMQ, where one was renamed and another made. Null where it was dropped.
 create or replace function spanmq_core.archive_of(this spanmq_core.queue) returns regclass
@@ -89,47 +87,22 @@ begin
     end if;
 end $$;
 
--- What who makes or manages a queue may do with its archive: everything but triggers. Our functions write there with the rights of
--- the schema's owner, and so would whatever a trigger calls.
-create or replace function spanmq_core.archive_privileges() returns text
-language sql immutable as $$
-    select 'select, insert, update, delete, truncate, references'
-$$;
-
-create or replace function spanmq_core.may_see_queue(queue_name text) returns boolean
-language sql stable as $$
-    select exists (select from spanmq_core.queue q where q.folded_name operator(pg_catalog.=) pg_catalog.lower(queue_name) and spanmq_core.may_see(q.queue_view, q.archive))
-$$;
-
 -- Whether a queue that was found has been dropped since; the catalog says so to old snapshots, too.
 create or replace function spanmq_core.is_gone(this spanmq_core.queue) returns boolean
 language sql volatile as $$ select pg_catalog.has_table_privilege(this.queue_view, 'select') is null $$;
 
-create or replace function spanmq_core.raise_not_found(queue_name text, privilege text) returns void
+-- Raises MQ001 for what is no name, else 42P01: there is no queue of that name, or its view was dropped.
+create or replace function spanmq_core.raise_not_found(queue_name text) returns void
 language plpgsql as $$
 declare
-    this spanmq_core.queue;
     table_name text := pgmq.format_table_name(queue_name, 'q');
 begin
     if queue_name is null then
         raise exception 'queue name cannot be NULL or empty'
             using errcode = 'MQ001', hint = 'Name the queue.';
     end if;
-    select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name);
-    if found and privilege = 'insert' and this.is_subscription and spanmq_core.may_see(this.queue_view, this.archive) then
-        raise exception 'queue % is a subscription: nothing is sent into it', this.name
-            using errcode = 'MQ060', hint = (
-                select format('Send into queue %s: it comes here, too.', q.name)
-                from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.log_id where s.queue_id = this.queue_id);
-    elsif found and spanmq_core.is_gone(this) and spanmq_core.may_see(this.queue_view, this.archive) then
-        raise exception 'relation "pgmq.%" does not exist', table_name
-            using errcode = '42P01', hint = format('Make its view again: select pgmq.create(%L)', this.name);
-    elsif found and spanmq_core.may_see(this.queue_view, this.archive) then
-        raise exception 'permission denied for queue %', this.name
-            using errcode = '42501', hint = format('grant %s on %s to %I', privilege, this.queue_view, spanmq_core.caller());
-    end if;
     raise exception 'relation "pgmq.%" does not exist', table_name
-        using errcode = '42P01', hint = format('Create the queue first: select pgmq.create(%L). If it is there, you have no right on it.', queue_name);
+        using errcode = '42P01', hint = format('Create the queue first: select pgmq.create(%L)', queue_name);
 end $$;
 
 create or replace function spanmq_core.check_quantity(qty int) returns void
@@ -161,11 +134,50 @@ begin
     return at_ + make_interval(secs => seconds);
 end $$;
 
--- A 64-bit advisory lock key of our own for a thing of a queue: never PGMQ's 32-bit space that applications share.
-create or replace function spanmq_core.lock_key(thing text, queue_id int) returns bigint
-language sql immutable as $$
-    select pg_catalog.hashtextextended('spanmq.' || thing || '.' || queue_id, 0)
-$$;
+-- Locks a thing of a queue (0: of no queue) to the end of the transaction. A row of ours, and no advisory lock: those anybody can take.
+create or replace function spanmq_core.lock(this_queue int, what text) returns void
+language plpgsql as $$
+begin
+    perform from spanmq_core.lock l where l.queue_id = this_queue and l.what = lock.what for update;
+    if not found then
+        insert into spanmq_core.lock (queue_id, what) values (this_queue, lock.what) on conflict do nothing;
+        perform from spanmq_core.lock l where l.queue_id = this_queue and l.what = lock.what for update;
+    end if;
+end $$;
+
+-- As lock(), with others that share it.
+create or replace function spanmq_core.lock_shared(this_queue int, what text) returns void
+language plpgsql as $$
+begin
+    perform from spanmq_core.lock l where l.queue_id = this_queue and l.what = lock_shared.what for share;
+    if not found then
+        insert into spanmq_core.lock (queue_id, what) values (this_queue, lock_shared.what) on conflict do nothing;
+        perform from spanmq_core.lock l where l.queue_id = this_queue and l.what = lock_shared.what for share;
+    end if;
+end $$;
+
+-- As lock_shared(), if nobody has it for himself; false if somebody has.
+create or replace function spanmq_core.try_lock_shared(this_queue int, what text) returns boolean
+language plpgsql as $$
+begin
+    perform from spanmq_core.lock l where l.queue_id = this_queue and l.what = try_lock_shared.what for share skip locked;
+    return found;
+end $$;
+
+-- Takes the lock if nobody has it; false if somebody has.
+create or replace function spanmq_core.try_lock(this_queue int, what text) returns boolean
+language plpgsql as $$
+begin
+    perform from spanmq_core.lock l where l.queue_id = this_queue and l.what = try_lock.what for update skip locked;
+    if found then
+        return true;
+    elsif exists (select from spanmq_core.lock l where l.queue_id = this_queue and l.what = try_lock.what) then
+        return false;
+    end if;
+    insert into spanmq_core.lock (queue_id, what) values (this_queue, try_lock.what) on conflict do nothing;
+    perform from spanmq_core.lock l where l.queue_id = this_queue and l.what = try_lock.what for update skip locked;
+    return found;
+end $$;
 
 -- For views over spanmq_core.queue that stand where PGMQ has tables: a row that is changed there is a queue that is half gone.
 create or replace function spanmq_core.refuse_change() returns trigger

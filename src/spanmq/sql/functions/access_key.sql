@@ -1,24 +1,13 @@
--- Keys of the SQS protocol. Who bears one acts with the rights of the service's role, so only who has the privilege on
--- spanmq_core.access_key itself may handle them: insert to create, delete to revoke, select to list and to check.
+-- Keys of the SQS protocol. Who bears one acts with the rights of the service's role, so only roles
+-- with the verb `admin` handle them, and the service, which has the verb `serve`, looks them up.
 
--- Raises 42501 unless the caller has the privilege on the table of keys.
-create or replace function spanmq_core.check_key_right(privilege text) returns void
-language plpgsql stable as $$
-begin
-    if not has_table_privilege(spanmq_core.caller(), 'spanmq_core.access_key', privilege) then
-        raise exception 'permission denied for access keys'
-            using errcode = '42501', hint = format('grant %s on spanmq_core.access_key to %I', privilege, spanmq_core.caller());
-    end if;
-end $$;
-
--- Makes a key. Raises MQ002 for an id that is taken, a pattern that fits no queue's name, an unknown verb, a time that is over; 42501.
+-- Makes a key. Raises MQ002 for an id that is taken, a pattern that fits no queue's name, an unknown verb, a time that is over.
 create or replace function spanmq.create_access_key(access_key_id text, secret text, queues text[], verbs text[], expires_at timestamptz default null)
 returns spanmq.access_key
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     made spanmq_core.access_key;
 begin
-    perform spanmq_core.check_key_right('insert');
     perform spanmq_core.check_scope(queues, verbs);
     if access_key_id is null or access_key_id !~ '^[A-Z0-9]{16,128}$' or secret is null or octet_length(secret) not between 16 and 200 then
         raise exception 'an access key needs an id of 16 to 128 capitals and digits, and a secret of 16 to 200 bytes'
@@ -40,19 +29,17 @@ begin
     return row(made.access_key_id, made.queues, made.verbs, made.created_at, made.expires_at)::spanmq.access_key;
 end $$;
 
--- The keys by id, without their secrets, those that have expired too. Raises 42501 without the right.
+-- The keys by id, without their secrets, those that have expired too.
 create or replace function spanmq.list_access_keys() returns setof spanmq.access_key
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq_core.check_key_right('select');
     return query select k.access_key_id, k.queues, k.verbs, k.created_at, k.expires_at from spanmq_core.access_key k order by k.access_key_id;
 end $$;
 
--- Ends a key; false if there was none of that id. Services that listen notice at once, others within seconds. Raises 42501 without the right.
+-- Ends a key; false if there was none of that id. Services that listen notice at once, others within seconds.
 create or replace function spanmq.revoke_access_key(access_key_id text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq_core.check_key_right('delete');
     delete from spanmq_core.access_key k where k.access_key_id = revoke_access_key.access_key_id;
     if not found then
         return false;
@@ -61,12 +48,11 @@ begin
     return true;
 end $$;
 
--- The key with its secret if it is good now, for who checks signatures: no row otherwise. Raises 42501 without the right.
+-- The key with its secret if it is good now, for who checks signatures: no row otherwise.
 create or replace function spanmq.find_access_key(access_key_id text)
 returns table (secret text, queues text[], verbs text[])
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq_core.check_key_right('select');
     return query select k.secret, k.queues, k.verbs from spanmq_core.access_key k
         where k.access_key_id = find_access_key.access_key_id and (k.expires_at is null or k.expires_at > clock_timestamp());
 end $$;

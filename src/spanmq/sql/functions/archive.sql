@@ -3,7 +3,7 @@
 -- The first qty archived messages with an id over `after`, in order of ids. For a look and for a walk through all of it: pass the
 -- last id that you have seen. Bodies and headers of more than body_bytes_max bytes are left out (see cut()). Raises 42P01 for an
 -- unknown queue, 42501 without the right to select from the archive.
-create or replace function spanmq.peek_archive(queue text, qty integer default 10, after bigint default 0, body_bytes_max integer default null)
+create or replace function spanmq_call.peek_archive(queue text, qty integer default 10, after bigint default 0, body_bytes_max integer default null)
 returns table (msg_id bigint, read_ct integer, enqueued_at timestamptz, last_read_at timestamptz, archived_at timestamptz,
                vt timestamptz, message jsonb, headers jsonb)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -21,11 +21,11 @@ end $$;
 -- included), the number of its runs, the bytes of the tables that hold their state, which all queues share, and wal_bytes: what the server
 -- ever wrote of WAL, for the difference between two calls. Exact and quick: asks the file system, and counts runs.
 -- Raises 42P01 for an unknown queue, 42501 without the right to select from it.
-create or replace function spanmq.storage(queue text)
+create or replace function spanmq_call.storage(queue text)
 returns table (segments bigint, log_bytes bigint, archive_bytes bigint, runs bigint, state_bytes bigint, wal_bytes bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     segments := (select count(*) from spanmq_core.segment s where s.queue_id = this.queue_id);
     -- A rewrite may have two more tables, and whoever drops one in this moment leaves null.

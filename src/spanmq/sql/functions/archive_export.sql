@@ -3,10 +3,10 @@
 -- Notes that a lake has these messages of a queue's archive, or (of_table dead_letters) the dead letters of these ids, verified. From now
 -- on retention deletes only what every lake noted for that table of the queue has. Raises MQ002, and 42P01 and 42501 as a look into the
 -- queue does; the right to settle is needed.
-create or replace function spanmq.note_export(queue text, lake text, ids int8multirange, of_table text default 'archive') returns void
+create or replace function spanmq_call.note_export(queue text, lake text, ids int8multirange, of_table text default 'archive') returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'delete');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     if lake is null or ids is null or of_table is null or of_table not in ('archive', 'dead_letters') then
         raise exception 'a lake has a name, ids and a table, got: %, % ids and %', coalesce(lake, 'null'), case when ids is null then 'no' else 'some' end,
@@ -19,10 +19,10 @@ begin
 end $$;
 
 -- Lets retention no longer wait for a lake, whatever it has. Returns false if none of that name was noted.
-create or replace function spanmq.forget_export(queue text, lake text) returns boolean
+create or replace function spanmq_call.forget_export(queue text, lake text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'delete');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     delete from spanmq_core.archive_export e where e.queue_id = this.queue_id and e.lake = forget_export.lake;
     return found;

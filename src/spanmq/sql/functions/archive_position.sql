@@ -9,9 +9,9 @@
 
 -- The position as of now, of an archive that the caller may read (42501). is_gone: retention has deleted messages that can't be seen from the
 -- position `from_position`. identity tells this archive from those of other servers, and from a later one of the same name.
-create or replace function spanmq.archive_position(
-    queue text, from_position jsonb default null, out here jsonb, out is_gone boolean, out identity text
-)
+create or replace function spanmq_call.archive_position(
+    queue text, from_position jsonb default null
+) returns table (here jsonb, is_gone boolean, identity text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_archive(queue);
@@ -19,13 +19,14 @@ begin
     here := spanmq_core.position_now();
     is_gone := from_position is not null and spanmq_core.is_gone(this.queue_id, from_position);
     identity := (select format('%s/%s', c.system_identifier, this.queue_id) from pg_control_system() c);
+    return next;
 end $$;
 
 -- The next qty messages after the id `after` between two positions (base null: from the first): up to which id, and how many; of the first
 -- piece (after 0) also how many are left behind it.
-create or replace function spanmq.archive_piece(
-    queue text, base jsonb, here jsonb, after bigint, qty integer, out last_id bigint, out n bigint, out rest bigint
-)
+create or replace function spanmq_call.archive_piece(
+    queue text, base jsonb, here jsonb, after bigint, qty integer
+) returns table (last_id bigint, n bigint, rest bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_archive(queue);
@@ -37,11 +38,12 @@ begin
                    '       from (select t.msg_id from %1$s t where t.msg_id > $1 and %2$s order by t.msg_id limit $2) f) p',
                    this.archive, condition)
         into last_id, n, rest using after, qty;
+    return next;
 end $$;
 
 -- The messages between two positions with ids over `after` up to last_id, as ranges of at most `size` messages: how many each has, and the
 -- condition on a row `t` of the archive that tells those of the positions from others.
-create or replace function spanmq.archive_ranges(queue text, base jsonb, here jsonb, after bigint, last_id bigint, size integer)
+create or replace function spanmq_call.archive_ranges(queue text, base jsonb, here jsonb, after bigint, last_id bigint, size integer)
 returns table (first_id bigint, end_id bigint, n bigint, condition text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -139,23 +141,19 @@ begin
                   (base ->> 'since')::timestamptz - interval '5 minutes', spanmq_core.seen_from(here), spanmq_core.seen_from(base));
 end $$;
 
--- The queue whose archive the caller may read: that need not be who may look into the queue.
+-- The queue of that name, with its archive as it is now.
 create or replace function spanmq_core.find_archive(queue text) returns spanmq_core.queue
 language plpgsql stable as $$
 declare
     this spanmq_core.queue;
 begin
     select * into this from spanmq_core.queue q where q.folded_name = lower(queue);
-    if not found or not spanmq_core.may_see(this.queue_view, this.archive) then
-        perform spanmq_core.raise_not_found(queue, 'select');
+    if not found then
+        perform spanmq_core.raise_not_found(queue);
     end if;
     this.archive := spanmq_core.archive_of(this);
     if this.archive is null then
         perform spanmq_core.raise_no_archive(this);
-    end if;
-    if not has_table_privilege(spanmq_core.caller(), this.archive, 'select') then
-        raise exception 'permission denied for the archive of queue %', this.name
-            using errcode = '42501', hint = format('grant select on %s to %I', this.archive, spanmq_core.caller());
     end if;
     return this;
 end $$;

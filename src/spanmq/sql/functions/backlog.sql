@@ -21,7 +21,7 @@ begin
     end if;
     begin
         -- The lock goes with the rollback of this block, the sequence keeps what it was set to.
-        perform pg_advisory_xact_lock(spanmq_core.lock_key('room', this.queue_id));
+        perform spanmq_core.lock(this.queue_id, 'room');
         now_ms := extract(epoch from clock_timestamp()) * 1000;
         last_id := coalesce(pg_sequence_last_value(this.ids), 0);
         room := coalesce(pg_sequence_last_value(this.room), 0);

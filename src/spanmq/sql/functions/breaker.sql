@@ -2,10 +2,10 @@
 
 -- Reports that the circuit breaker of a worker is open for so many seconds more, or with null that it is closed. Raises MQ002 for a number
 -- that is not one of seconds or a name of over 1,000 bytes, 42P01 for an unknown queue, 42501 without the right to receive from it.
-create or replace function spanmq.report_breaker(queue text, worker text, seconds double precision default null) returns void
+create or replace function spanmq_call.report_breaker(queue text, worker text, seconds double precision default null) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     at_ timestamptz := clock_timestamp();
 begin
     if worker is null or octet_length(worker) not between 1 and 1000 then

@@ -6,12 +6,12 @@
 -- where: one row for each run of ids in one segment, ascending, with the enqueued_at that the rows are to have.
 -- No row means "not for you: use send_batch": the caller lacks INSERT on a segment or USAGE on schema spanmq_core.
 -- Locks these segments to commit, as any sender does. Raises 42P01, 42501 and MQ062 as send_batch does, MQ002 for an n that is null or not of 1 to 1,000,000.
-create or replace function spanmq.copy_begin(queue text, n int)
+create or replace function spanmq_call.copy_begin(queue text, n int, by_role text default null)
 returns table (log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'insert');
+    this spanmq_core.queue := spanmq_core.find_target(queue);
     segment spanmq_core.segment;
     transaction_id xid8;
     ids bigint[];
@@ -27,7 +27,7 @@ begin
     end if;
     -- Looked at before any id is drawn: the usual refusal leaves no gap.
     select * into segment from spanmq_core.segment s where s.queue_id = this.queue_id order by s.queue_id desc, s.lo desc limit 1;
-    if not spanmq_core.may_copy(coalesce(segment.log_name, 'log_' || this.queue_id)) then
+    if not spanmq_core.may_copy(by_role, coalesce(segment.log_name, 'log_' || this.queue_id)) then
         return;
     end if;
     if this.room is not null then
@@ -35,7 +35,7 @@ begin
     end if;
     -- Before the ids: see send.sql.
     transaction_id := pg_current_xact_id();
-    ids := spanmq_core.draw_ids(this.ids, n);
+    ids := spanmq_core.draw_ids(this.queue_id, this.ids, n);
     sent_at := clock_timestamp();
     for run in
         select ids[1] as lo, ids[n] as hi where ids[n] - ids[1] + 1 = n
@@ -47,7 +47,7 @@ begin
     loop
         while run.lo <= run.hi loop
             segment := spanmq_core.enter_segment(this.queue_id, run.lo, this.segment_size);
-            if not spanmq_core.may_copy(segment.log_name) then
+            if not spanmq_core.may_copy(by_role, segment.log_name) then
                 return;
             end if;
             -- The lock that COPY takes, but now: the caller may be slow, and maintain() must not truncate what is empty as yet.
@@ -61,10 +61,10 @@ begin
     return query select u.name, u.lo, u.hi, sent_at from unnest(names, firsts, lasts) u (name, lo, hi);
 end $$;
 
-create or replace function spanmq_core.may_copy(log_name text) returns boolean
+create or replace function spanmq_core.may_copy(by_role text, log_name text) returns boolean
 language sql stable as $$
-    select has_schema_privilege(spanmq_core.caller(), 'spanmq_core', 'usage')
-           and has_table_privilege(spanmq_core.caller(), format('spanmq_core.%I', log_name), 'insert')
+    select has_schema_privilege(by_role, 'spanmq_core', 'usage')
+           and has_table_privilege(by_role, format('spanmq_core.%I', log_name), 'insert')
 $$;
 
 -- Makes messages of the rows that this transaction copied under the ids first_ids[i] to last_ids[i]: ascending runs, each in one
@@ -73,12 +73,12 @@ $$;
 -- publish what is another's, or was settled before. What the same transaction has published and settled again is in no run any
 -- more: it may be published again, which is to send it again. Nor can it be seen here whether a role that may write into the
 -- log took an id that it had not drawn, where there is no row: it can only spoil its own messages with that, and be in the way.
-create or replace function spanmq.copy_publish(queue text, first_ids bigint[], last_ids bigint[], delay timestamptz default null)
+create or replace function spanmq_call.copy_publish(queue text, first_ids bigint[], last_ids bigint[], delay timestamptz default null)
 returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'insert');
+    this spanmq_core.queue := spanmq_core.find_target(queue);
     visible_at timestamptz := case when delay is not null then spanmq_core.delayed(delay) end;
     groups text[];
 begin

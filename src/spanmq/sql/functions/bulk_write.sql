@@ -5,12 +5,12 @@
 -- Reserves n ids for a task of the write (writer, epoch), which the first such call opens. One row for each run of ids in one
 -- segment. Commit before the first row is written. No row: this epoch is published already, there is nothing to write.
 -- Raises 42P01, 42501 and MQ062 as send does, 42501 too where the caller may not write into the log, MQ002 for an n out of range.
-create or replace function spanmq.bulk_reserve(queue text, writer text, epoch bigint, n integer)
+create or replace function spanmq_call.bulk_reserve(queue text, writer text, epoch bigint, n integer, by_role text default null)
 returns table (write_id bigint, block_id bigint, log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'insert');
+    this spanmq_core.queue := spanmq_core.find_target(queue);
     this_write bigint;
     transaction_id xid8;
     segment spanmq_core.segment;
@@ -27,7 +27,7 @@ begin
     end if;
     perform from spanmq_core.queue q where q.queue_id = this.queue_id for key share;
     if not found then
-        perform spanmq_core.raise_not_found(queue, 'insert');
+        perform spanmq_core.raise_not_found(queue);
     end if;
     -- Who finds the write keeps it open to the end of this transaction; who opens it may wait for another that does.
     for attempt in 1 .. 100 loop
@@ -47,7 +47,7 @@ begin
     end if;
     -- Before the ids: see send.sql.
     transaction_id := pg_current_xact_id();
-    ids := spanmq_core.draw_ids(this.ids, n);
+    ids := spanmq_core.draw_ids(this.queue_id, this.ids, n);
     enqueued_at := clock_timestamp();
     write_id := this_write;
     for run in
@@ -57,10 +57,10 @@ begin
     loop
         while run.lo <= run.hi loop
             segment := spanmq_core.enter_segment(this.queue_id, run.lo, this.segment_size);
-            if not spanmq_core.may_copy(segment.log_name) then
+            if not spanmq_core.may_copy(by_role, segment.log_name) then
                 raise exception 'permission denied for the log of queue %', this.name
                     using errcode = '42501', hint = format('grant usage on schema spanmq_core to %1$I; grant insert on spanmq_core.%2$I to %1$I'
-                        ' (and on the segments to come, by alter default privileges)', spanmq_core.caller(), segment.log_name);
+                        ' (and on the segments to come, by alter default privileges)', by_role, segment.log_name);
             end if;
             log_table := segment.log_name;
             first_id := run.lo;
@@ -75,11 +75,11 @@ end $$;
 
 -- Notes that the rows of these blocks are written, and what their runs will be; returns how many rows they have.
 -- Raises MQ050 if the write was closed meanwhile.
-create or replace function spanmq.bulk_seal(queue text, block_ids bigint[]) returns bigint
+create or replace function spanmq_call.bulk_seal(queue text, block_ids bigint[]) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'insert');
+    this spanmq_core.queue := spanmq_core.find_target(queue);
     block spanmq_core.bulk_block;
     found_rows bigint;
     sealed bigint := 0;
@@ -114,11 +114,11 @@ end $$;
 -- Makes the messages of these blocks visible, all at once, and notes in the ledger that (writer, epoch) is published. Returns how
 -- many it made visible; -1 if that epoch was published before, whoever asks and with whatever blocks. Raises MQ050, and publishes
 -- nothing, if the write was closed; MQ002 if a block is not sealed or misses a row (a crash empties unlogged queues).
-create or replace function spanmq.bulk_publish(queue text, writer text, epoch bigint, write_id bigint, block_ids bigint[]) returns bigint
+create or replace function spanmq_call.bulk_publish(queue text, writer text, epoch bigint, write_id bigint, block_ids bigint[]) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'insert');
+    this spanmq_core.queue := spanmq_core.find_target(queue);
     block spanmq_core.bulk_block;
     found_rows bigint;
     published bigint := 0;
@@ -126,7 +126,7 @@ declare
     has_limits boolean := false;
 begin
     -- As the drawing of ids does for who sends in one go: no subscription comes or goes until this is committed.
-    perform pg_advisory_xact_lock_shared(spanmq_core.lock_key('subscriptions', this.queue_id));
+    perform spanmq_core.lock_shared(this.queue_id, 'subscriptions');
     -- One publishes: the other waits here, and finds the ledger.
     perform from spanmq_core.bulk_write w
         where w.write_id = bulk_publish.write_id and w.queue_id = this.queue_id and w.writer = bulk_publish.writer
@@ -178,10 +178,10 @@ end $$;
 
 -- Gives a write up: its rows never become messages, and its blocks are free. Returns how many messages the epoch had if it was
 -- published already, which then stands (engines abort also what was committed, when the answer got lost); else null.
-create or replace function spanmq.bulk_close(queue text, writer text, epoch bigint) returns bigint
+create or replace function spanmq_call.bulk_close(queue text, writer text, epoch bigint) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'insert');
+    this spanmq_core.queue := spanmq_core.find_target(queue);
 begin
     delete from spanmq_core.bulk_write w
         where w.queue_id = this.queue_id and w.writer = bulk_close.writer and w.epoch = bulk_close.epoch;
@@ -190,10 +190,10 @@ begin
 end $$;
 
 -- How many messages an epoch of a writer has published; null if none, or long ago.
-create or replace function spanmq.bulk_published(queue text, writer text, epoch bigint) returns bigint
+create or replace function spanmq_call.bulk_published(queue text, writer text, epoch bigint) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'insert');
+    this spanmq_core.queue := spanmq_core.find_target(queue);
 begin
     return (select l.n from spanmq_core.bulk_ledger l
             where l.queue_id = this.queue_id and l.writer = bulk_published.writer and l.epoch = bulk_published.epoch);

@@ -13,7 +13,7 @@ $$;
 -- backoff_base, backoff_factor, backoff_max: in place of those of the queue's policy; null: as that says. Settings null, of a queue: it
 -- follows the general ones again. Returns what holds now, from the next failure on. Raises MQ008 for a setting that is unknown or out of range, MQ002
 -- for an unknown category, and changes nothing then; 42P01; 42501 unless the caller may grant on the queue (queue null: create in schema pgmq).
-create or replace function spanmq.set_category_policy(queue text, category text, settings jsonb) returns jsonb
+create or replace function spanmq_call.set_category_policy(queue text, category text, settings jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
@@ -39,7 +39,7 @@ begin
             using errcode = 'MQ008', hint = 'It has retries, max_attempts, backoff_base, backoff_factor and backoff_max.';
     end if;
     -- One change after the other.
-    perform pg_advisory_xact_lock(spanmq_core.lock_key('category_policy', coalesce(this_queue, 0)));
+    perform spanmq_core.lock(coalesce(this_queue, 0), 'category policy');
     policy := spanmq_core.category_settings(this_queue, set_category_policy.category);
     policy.queue_id := this_queue;
     policy.category := set_category_policy.category;
@@ -63,7 +63,7 @@ begin
 end $$;
 
 -- What each category means, in a queue or in general (queue null); queue_name is null where the general one holds.
-create or replace function spanmq.list_category_policies(queue text default null)
+create or replace function spanmq_call.list_category_policies(queue text default null)
 returns table (category text, retries boolean, max_attempts integer, backoff_base double precision, backoff_factor double precision,
                backoff_max double precision, queue_name text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
@@ -71,7 +71,7 @@ declare
     this spanmq_core.queue;
 begin
     if queue is not null then
-        this := spanmq_core.find_queue(queue, 'select');
+        this := spanmq_core.find_queue(queue);
     end if;
     return query
         select c.category, s.retries, s.max_attempts, s.backoff_base, s.backoff_factor, s.backoff_max,

@@ -28,13 +28,13 @@ end $$;
 
 -- The category that an error would get, by the rules of the queue, if one is named, and of all queues. Changes nothing.
 -- Raises 42P01 for an unknown queue, 42501 without the right to look into it.
-create or replace function spanmq.classify(error_class text default null, error text default null, queue text default null) returns text
+create or replace function spanmq_call.classify(error_class text default null, error text default null, queue text default null) returns text
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue;
 begin
     if queue is not null then
-        this := spanmq_core.find_queue(queue, 'select');
+        this := spanmq_core.find_queue(queue);
     end if;
     return spanmq_core.classify_error(this.queue_id, error_class, error);
 end $$;
@@ -104,24 +104,17 @@ begin
     end if;
 end $$;
 
--- Raises unless the caller may change rules: of a queue, as its owner may (delete with grant option); of all, who may create in pgmq.
+-- The queue that rules are for; null: all.
 create or replace function spanmq_core.find_ruled_queue(queue text) returns int
 language plpgsql stable as $$
-declare
-    this spanmq_core.queue;
 begin
-    if queue is null then
-        perform spanmq_core.check_may_create();
-    else
-        this := spanmq_core.find_queue(queue, 'delete with grant option');
-    end if;
-    return this.queue_id;
+    return case when queue is not null then (spanmq_core.find_queue(queue)).queue_id end;
 end $$;
 
 -- Makes the rule of this name, or changes all of it: errors whose text and whose class match these patterns (null: any; regular
 -- expressions, without regard to case) are of this category. `place` orders the rules, the lowest first. queue null: for all queues.
 -- It holds from the next failure on. Raises MQ020 for a bad pattern, MQ002 for the rest: then nothing has changed.
-create or replace function spanmq.set_category_rule(
+create or replace function spanmq_call.set_category_rule(
     name text, category text, error text default null, error_class text default null, place integer default 100, queue text default null
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -147,7 +140,7 @@ begin
 end $$;
 
 -- Drops the rule of this name. False if there is none.
-create or replace function spanmq.drop_category_rule(name text, queue text default null) returns boolean
+create or replace function spanmq_call.drop_category_rule(name text, queue text default null) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
@@ -158,14 +151,14 @@ begin
 end $$;
 
 -- The rules in the order in which they are asked: those of this queue, then those of all (queue null: only these).
-create or replace function spanmq.list_category_rules(queue text default null)
+create or replace function spanmq_call.list_category_rules(queue text default null)
 returns table (name text, category text, error text, error_class text, place integer, queue_name text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue;
 begin
     if queue is not null then
-        this := spanmq_core.find_queue(queue, 'select');
+        this := spanmq_core.find_queue(queue);
     end if;
     return query
         select r.name, r.category, r.error, r.error_class, r.place, case when r.queue_id is not null then this.name::text end

@@ -74,7 +74,7 @@ $$;
 -- back, as history; null: both. In the order of dead_letter_id, which is that in which they died, from over `after` on, qty of them: pass
 -- the last id that you have seen. Bodies and headers of more than body_bytes_max bytes are left out (see cut()). Costs what it returns, whatever else is there, unless only `error` chooses: that reads all others.
 -- Raises 42P01 for an unknown queue, 42501 without the right to select from it, MQ020 for a bad pattern.
-create or replace function spanmq.dead_letters(
+create or replace function spanmq_call.dead_letters(
     queue text default null, category text default null, error text default null, error_class text default null,
     since timestamptz default null, until timestamptz default null, payload jsonb default null, redriven boolean default false,
     after bigint default 0, qty integer default 100, body_bytes_max integer default null
@@ -84,7 +84,7 @@ declare
     this spanmq_core.queue;
 begin
     if queue is not null then
-        this := spanmq_core.find_queue(queue, 'select');
+        this := spanmq_core.find_queue(queue);
     end if;
     perform spanmq_core.check_filters(error, qty);
     perform spanmq_core.check_body_bytes(body_bytes_max);
@@ -93,24 +93,24 @@ begin
         from spanmq_core.queue q
         cross join lateral spanmq_core.find_dead_letters(q.queue_id, dead_letters.category, dead_letters.error, dead_letters.error_class, since, until,
                                                     payload, redriven, after, qty, 'dead_letter_id') d
-        where q.queue_id = this.queue_id or queue is null and has_table_privilege(spanmq_core.caller(), q.queue_view, 'select')
+        where q.queue_id = this.queue_id or queue is null
         order by d.dead_letter_id limit qty;
 end $$;
 
 -- How many dead letters of each category wait in a queue, or in each that the caller may look into (queue null). From counters: costs
 -- the same whatever their number. Raises 42P01 for an unknown queue, 42501 without the right to select from it.
-create or replace function spanmq.count_dead_letters(queue text default null) returns table (queue_name text, category text, n bigint)
+create or replace function spanmq_call.count_dead_letters(queue text default null) returns table (queue_name text, category text, n bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue;
 begin
     if queue is not null then
-        this := spanmq_core.find_queue(queue, 'select');
+        this := spanmq_core.find_queue(queue);
     end if;
     return query
         select q.name::text, c.category, sum(c.n)::bigint
         from spanmq_core.dead_letter_count c join spanmq_core.queue q on q.queue_id = c.queue_id
-        where q.queue_id = this.queue_id or queue is null and has_table_privilege(spanmq_core.caller(), q.queue_view, 'select')
+        where q.queue_id = this.queue_id or queue is null
         group by q.name, c.category having sum(c.n) <> 0
         order by q.name, c.category;
 end $$;
@@ -154,14 +154,14 @@ end $$;
 -- Deletes dead letters that fit all filters (as dead_letters()), at most qty, and returns how many: call it again until it returns 0.
 -- dry_run only counts them. By default those that wait, which are lost then; redriven true: the history of those that were put back. Groups that
 -- waited for one go on. Raises 42P01 for an unknown queue, 42501 without the right to delete from it, MQ020 for a bad pattern.
-create or replace function spanmq.purge_dead_letters(
+create or replace function spanmq_call.purge_dead_letters(
     queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,
     until timestamptz default null, payload jsonb default null, redriven boolean default false, qty integer default 1000,
     dry_run boolean default false
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'delete');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     perform spanmq_core.check_filters(error, qty);
     if dry_run then

@@ -3,10 +3,10 @@
 -- The dead letters first_id to last_id of a queue, in no order, also those that were put back and those that are still one row with others
 -- that died with them: the reader gets each once, whether maintain() writes them meanwhile or not, for their ids stay. Raises 42P01
 -- for an unknown queue, 42501 without the right to select from it.
-create or replace function spanmq.dead_letters_between(queue text, first_id bigint, last_id bigint) returns setof spanmq_core.dead_letter
+create or replace function spanmq_call.dead_letters_between(queue text, first_id bigint, last_id bigint) returns setof spanmq_core.dead_letter
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     return query
         select d.* from spanmq_core.dead_letter d
@@ -19,10 +19,10 @@ begin
 end $$;
 
 -- The lowest and the highest dead_letter_id of a queue; nulls where there is none. Raises as dead_letters_between().
-create or replace function spanmq.dead_letter_extent(queue text) returns table (first_id bigint, last_id bigint)
+create or replace function spanmq_call.dead_letter_extent(queue text) returns table (first_id bigint, last_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     return query
         select min(x.lo), max(x.hi) from (

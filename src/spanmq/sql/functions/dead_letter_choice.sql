@@ -34,12 +34,12 @@ $$;
 
 -- Puts these dead letters back, as redrive() does, and returns how many: those that wait, each once, whoever else calls. Visible after
 -- `delay` seconds, or from then on `rate` a second. Raises 42P01 for an unknown queue, 42501 without the right to delete from it, MQ002.
-create or replace function spanmq.redrive_chosen(
+create or replace function spanmq_call.redrive_chosen(
     queue text, dead_letter_ids bigint[], rate double precision default null, delay double precision default 0
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'delete');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     visible_from timestamptz := spanmq_core.redrive_from(delay, rate);
     letters spanmq_core.revived[] := array(select spanmq_core.to_revive(d) from spanmq_core.lock_chosen(this, dead_letter_ids) d);
 begin
@@ -48,10 +48,10 @@ begin
 end $$;
 
 -- Deletes these dead letters for good, as purge_dead_letters() does, and returns how many: those that wait. Raises as redrive_chosen().
-create or replace function spanmq.discard_chosen(queue text, dead_letter_ids bigint[]) returns bigint
+create or replace function spanmq_call.discard_chosen(queue text, dead_letter_ids bigint[]) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'delete');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     return spanmq_core.discard(this, array(select d.dead_letter_id from spanmq_core.lock_chosen(this, dead_letter_ids) d));
 end $$;

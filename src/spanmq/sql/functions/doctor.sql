@@ -2,15 +2,11 @@
 
 -- A row a finding: check_name, level (ok, warning or problem), what was found, and what to do about it (null when ok).
 -- client_at: the clock of who asks, to be compared with the server's. connections: how many all pools that run may open together.
--- Looks only. Raises 42501 unless the caller is a member of pg_read_all_stats, MQ002 for connections under 1.
+-- Looks only. Raises MQ002 for connections under 1.
 create or replace function spanmq.doctor(client_at timestamptz default null, connections integer default null)
 returns table (check_name text, level text, finding text, advice text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    if not pg_has_role(spanmq_core.caller(), 'pg_read_all_stats', 'usage') then
-        raise exception 'permission denied to look at the server'
-            using errcode = '42501', hint = format('grant pg_read_all_stats to %I', spanmq_core.caller());
-    end if;
     if connections < 1 then
         raise exception 'connections must be at least 1, got: %', connections
             using errcode = 'MQ002', hint = 'Say how many connections there will be, or null.';

@@ -77,13 +77,13 @@ $$;
 
 -- The failures of a message, the first one first: of one that is in the queue, of one that is dead (the last has the outcome
 -- dead), and for a day after it was settled. Raises 42P01 for an unknown queue, 42501 without the right to look into it.
-create or replace function spanmq.failures(queue text, msg_id bigint)
+create or replace function spanmq_call.failures(queue text, msg_id bigint)
 returns table (attempt integer, failed_at timestamptz, outcome text, category text, error text, error_class text, traceback text,
                worker text, retry_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     if failures.msg_id is null then
         raise exception 'msg_id cannot be NULL'

@@ -3,12 +3,12 @@
 -- The failures of the messages first_id to last_id of a queue, in no order: of those that are in the queue, of dead ones (the last has the
 -- outcome dead), and for a day after they were settled; each once, though every death of a message tells of those before it. No
 -- error is cut. Raises 42P01 for an unknown queue, 42501 without the right to select from it.
-create or replace function spanmq.failures_between(queue text, first_id bigint, last_id bigint)
+create or replace function spanmq_call.failures_between(queue text, first_id bigint, last_id bigint)
 returns table (msg_id bigint, attempt integer, failed_at timestamptz, outcome text, category text, error text, error_class text,
                traceback text, worker text, retry_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     -- Those that were put back and those that wait have an index each, and no index has both.
     return query
@@ -44,10 +44,10 @@ end $$;
 
 -- The lowest and the highest id of a message of the queue of which a failure is told; nulls where there is none. Raises as
 -- failures_between().
-create or replace function spanmq.failure_extent(queue text) returns table (first_id bigint, last_id bigint)
+create or replace function spanmq_call.failure_extent(queue text) returns table (first_id bigint, last_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     return query
         select min(x.lo), max(x.hi) from (

@@ -167,7 +167,7 @@ declare
 begin
     -- A first look without the lock: these are held to the commit, and their number is bounded for the whole server.
     if spanmq_core.is_blocked(this_queue, hash, mode, most_in_flight, at_)
-       or not pg_try_advisory_xact_lock(hashint8extended(coalesce(hash, 0), this_queue))
+       or not spanmq_core.try_lock(this_queue, 'group ' || coalesce(hash, 0))
        -- New statements, begun under the lock: what others had taken of the group is seen now.
        or spanmq_core.is_blocked(this_queue, hash, mode, most_in_flight, at_) then
         return runs;

@@ -34,33 +34,31 @@ language sql stable as $$
                  (select min(p.prepared) from pg_catalog.pg_prepared_xacts p))
 $$;
 
--- How many sessions wait for each queue's own locks: its tables, its segments being made, its creation or drop.
+-- How many sessions wait for each queue's tables.
 create or replace function spanmq_core.waiting_sessions() returns table (queue_id int, sessions bigint)
 language sql stable as $$
     select q.queue_id, count(distinct w.pid)
-    from (select l.pid, l.relation, (l.classid::bigint << 32) | l.objid::bigint as key, l.locktype, c.relname, c.relnamespace
+    from (select l.pid, l.relation, c.relname, c.relnamespace
           from pg_catalog.pg_locks l left join pg_catalog.pg_class c on c.oid = l.relation
           where not l.granted and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())) w
     join spanmq_core.queue q
         on w.relation in (q.queue_view, q.archive, q.ids)
         or w.relnamespace = 'spanmq_core'::regnamespace and w.relname ~ ('^log_' || q.queue_id || '(_|$)')
-        or w.locktype = 'advisory' and w.key in (spanmq_core.lock_key('segment', q.queue_id),
-                                                 hashtextextended('spanmq_core.queue.' || q.folded_name, 0))
     group by q.queue_id
 $$;
 
--- How many sessions wait for a row of fresh or held: of which queue it is can't be told.
+-- How many sessions wait for a row of fresh, held or lock: of which queue it is can't be told.
 create or replace function spanmq_core.sessions_waiting_for_rows() returns bigint
 language sql stable as $$
     select count(distinct w.pid)
     from pg_catalog.pg_locks w
     where not w.granted and w.locktype in ('transactionid', 'tuple')
       and exists (select from pg_catalog.pg_locks o
-                  where o.pid = w.pid and o.granted and o.relation in ('spanmq_core.fresh'::regclass, 'spanmq_core.held'::regclass)
+                  where o.pid = w.pid and o.granted and o.relation in ('spanmq_core.fresh'::regclass, 'spanmq_core.held'::regclass, 'spanmq_core.lock'::regclass)
                     and o.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database()))
 $$;
 
--- A row for each queue into which the caller may look:
+-- A row for each queue into which the caller may look, or for those of them that are named:
 --   backlog                 messages that are not settled = visible + in_flight + delayed + failed
 --   visible                 a receive may get them now, if the queue isn't paused
 --   in_flight               leased, and the lease runs
@@ -72,7 +70,7 @@ $$;
 --   waiting_sessions        sessions that wait for a lock of the queue; those that wait for a row, whose queue can't be told, count in each
 --   oldest_snapshot_seconds the oldest snapshot or prepared transaction of the cluster: what keeps dead rows and old segments
 --   breaker_open_until      until when a worker of the queue receives nothing because its circuit breaker is open; null: none is open
-create or replace function spanmq.health()
+create or replace function spanmq_call.health(queues text[] default null)
 returns table (queue text, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, dead bigint,
                dead_per_minute bigint, oldest_ready_seconds double precision, oldest_lease_seconds double precision, receivers bigint,
                waiting_sessions bigint, oldest_snapshot_seconds double precision, is_paused boolean, breaker_open_until timestamptz)
@@ -87,8 +85,7 @@ declare
     shared_waits bigint := spanmq_core.sessions_waiting_for_rows();
     snapshot_seconds double precision := extract(epoch from at_ - spanmq_core.oldest_snapshot_at());
 begin
-    for this in select * from spanmq_core.queue q order by q.queue_id loop
-        continue when has_table_privilege(spanmq_core.caller(), this.queue_view, 'select') is not true;
+    for this in select * from spanmq_core.queue q where (queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n))) order by q.queue_id loop
         begin
             select * into found_counts from spanmq_core.survey_of(this, at_);
             receivers := found_counts.leases
@@ -120,12 +117,12 @@ end $$;
 
 -- What a queue did within the last so many seconds, a row a sample (see spanmq_core.statistics), oldest first. maintain() samples once a
 -- minute and keeps three days. Raises MQ002 for seconds that are no positive number, 42P01 and 42501 as metrics() does.
-create or replace function spanmq.statistics(queue text, seconds double precision default 3600)
+create or replace function spanmq_call.statistics(queue text, seconds double precision default 3600)
 returns table (sampled_at timestamptz, duration_seconds double precision, sent bigint, received bigint, settled bigint, failed bigint, dead bigint,
                backlog bigint, visible bigint, in_flight bigint, oldest_ready_seconds double precision)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     if seconds is null or not (seconds > 0 and seconds <= 3e9) then
         raise exception 'seconds must be a positive number, got: %', seconds

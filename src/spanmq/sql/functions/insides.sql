@@ -3,7 +3,7 @@
 -- How each of these queues stands now (null: all into which the caller may look), in the order of their making. is_exact: it has at most
 -- `most` runs, and these were counted; else the counts are null: use the last sample (latest_statistics). Costs what
 -- `most` runs cost. Queues that are not there, or that one may not look into, are left out. Raises MQ002 for a bad number.
-create or replace function spanmq.glance(queues text[] default null, most integer default 200)
+create or replace function spanmq_call.glance(queues text[] default null, most integer default 200)
 returns table (queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint,
                breaker_open_until timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -20,7 +20,6 @@ begin
     for this in
         select * from spanmq_core.queue q
         where (queues is null or q.folded_name = any (select lower(n) from unnest(queues) n))
-          and has_table_privilege(spanmq_core.caller(), q.queue_view, 'select')
         order by q.queue_id
     loop
         select * into found_counts from spanmq_core.glance_at(this.queue_id, at_, most);
@@ -39,12 +38,12 @@ end $$;
 
 -- What receivers hold: the oldest leases of a queue, at most qty, and of its first 2,000 leased runs. A lease that ran out stands here
 -- until its messages are received again (is_expired). Raises 42P01 for an unknown queue, 42501 without the right to look into it.
-create or replace function spanmq.list_leases(queue text, qty integer default 100)
+create or replace function spanmq_call.list_leases(queue text, qty integer default 100)
 returns table (leased_at timestamptz, leased_until timestamptz, messages bigint, first_id bigint, last_id bigint, attempt integer, is_expired boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     perform spanmq_core.check_quantity(qty);
     return query select * from spanmq_core.leases_of(this.queue_id, clock_timestamp(), qty);
@@ -54,12 +53,12 @@ end $$;
 -- waits for its backoff, until `until`); delayed (its first message is); dead letter (it waits until that is redriven or discarded).
 -- messages counts up to 200 runs of it: has_more. Reads the 2,000 held runs that become visible next, the 2,000 that became so first, and the
 -- first 2,000 fresh ones: a group with none among these is not shown. Raises as list_leases().
-create or replace function spanmq.list_groups(queue text, qty integer default 100)
+create or replace function spanmq_call.list_groups(queue text, qty integer default 100)
 returns table (group_key text, state text, until timestamptz, first_id bigint, messages bigint, has_more boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     perform spanmq_core.check_quantity(qty);
     return query select * from spanmq_core.groups_of(this.queue_id, clock_timestamp(), qty);
@@ -68,11 +67,11 @@ end $$;
 -- The segments of a queue's log, at most qty, the newest first; of a subscription those of the queue that it follows. state: ahead (no id
 -- of it is drawn), open, settled (nothing in it is needed, it will be truncated), truncated. rewritten: another table takes over.
 -- Raises as list_leases().
-create or replace function spanmq.list_segments(queue text, qty integer default 100)
+create or replace function spanmq_call.list_segments(queue text, qty integer default 100)
 returns table (segment text, first_id bigint, last_id bigint, state text, is_rewritten boolean, bytes bigint, created_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     log_id int := coalesce((select p.log_id from spanmq_core.subscription p where p.queue_id = this.queue_id), this.queue_id);
     drawn bigint := spanmq_core.drawn_from((select q.ids from spanmq_core.queue q where q.queue_id = log_id));
 begin
@@ -90,10 +89,10 @@ end $$;
 
 -- The dead letters that a message became, the first one first: it dies again if it was redriven. Bodies and headers of more than
 -- body_bytes_max bytes are left out (see cut()). Raises as list_leases().
-create or replace function spanmq.dead_letters_of(queue text, msg_id bigint, body_bytes_max integer default null) returns setof spanmq.dead_letter
+create or replace function spanmq_call.dead_letters_of(queue text, msg_id bigint, body_bytes_max integer default null) returns setof spanmq.dead_letter
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     if dead_letters_of.msg_id is null then
         raise exception 'msg_id cannot be NULL'
@@ -142,8 +141,7 @@ begin
                 select * from spanmq_core.statistics t
                 where t.queue_id = q.queue_id and t.sampled_at > to_timestamp(first_step * step_)
                 offset 0) s
-            where s.seconds > 0 and (queues is null or q.folded_name = any (select lower(n) from unnest(queues) n))
-              and has_table_privilege(spanmq_core.caller(), q.queue_view, 'select')),
+            where s.seconds > 0 and (queues is null or q.folded_name = any (select lower(n) from unnest(queues) n))),
         -- A sample is a minute, and touches a step or two: these are a row each; only of a longer one rows are generated, at six times the price.
         placed as (
             select floor(s.from_ / step_)::bigint as first_, floor(s.to_ / step_)::bigint as last_, s.* from samples s),

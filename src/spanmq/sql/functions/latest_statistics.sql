@@ -4,7 +4,7 @@
 --   dead_letters            dead letters that wait now
 --   sampled_at              when maintain() looked last; null: never. Counts are of the duration_seconds before it, and nought when that
 --                           was long ago and the queue was empty: an idle queue is not sampled
-create or replace function spanmq.latest_statistics()
+create or replace function spanmq_call.latest_statistics(queues text[] default null)
 returns table (queue text, is_paused boolean, sent_total bigint, dead_letters bigint, sampled_at timestamptz, duration_seconds double precision,
                sent bigint, received bigint, settled bigint, failed bigint, dead bigint, backlog bigint, visible bigint, in_flight bigint,
                oldest_ready_seconds double precision, breaker_open_until timestamptz)
@@ -22,6 +22,6 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     from spanmq_core.queue q
     left join lateral (select * from spanmq_core.statistics t where t.queue_id = q.queue_id order by t.sampled_at desc limit 1) s on true
     cross join lateral (select coalesce(s.backlog > 0 or s.sampled_at > clock_timestamp() - interval '3 minutes', false) as is_recent) r
-    where has_table_privilege(spanmq_core.caller(), q.queue_view, 'select')
+    where queues is null or q.folded_name operator(pg_catalog.=) any (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n))
     order by q.queue_id
 $$;

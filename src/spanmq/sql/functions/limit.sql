@@ -9,7 +9,6 @@
 create or replace function spanmq_core.room_in_flight(this spanmq_core.queue, quantity int, max_in_flight int, at_ timestamptz) returns int
 language plpgsql as $$
 declare
-    key bigint := spanmq_core.lock_key('in flight', this.queue_id);
     kept text := current_setting('lock_timeout');
     -- Of this transaction: the place that it has from a claim that found nothing, or that it took something. Nobody else sees what.
     before text := coalesce(current_setting('spanmq.place_' || this.queue_id, true), '');
@@ -20,18 +19,18 @@ begin
             using errcode = 'MQ003', hint = 'An older snapshot does not show what others have taken since.';
     end if;
     if quantity <= max_in_flight / 64 and before <> 'used' and spanmq_core.count_in_flight(this.queue_id, at_) <= max_in_flight / 2
-       and pg_try_advisory_xact_lock_shared(key) then
+       and spanmq_core.try_lock_shared(this.queue_id, 'in flight') then
         -- Who polls keeps to one place: else it soon had them all.
         place := coalesce(nullif(before, '')::int, floor(random() * 16)::int);
         for step in 1 .. 16 loop
-            exit when pg_try_advisory_xact_lock(key + 1 + place);
+            exit when spanmq_core.try_lock(this.queue_id, 'in flight ' || place);
             place := (place + 1) % 16;
         end loop;
     end if;
     begin
         perform set_config('lock_timeout', '50ms', true);
         -- Again, if there was none to be had.
-        perform pg_advisory_xact_lock(key + coalesce(1 + place, 0));
+        perform spanmq_core.lock(this.queue_id, concat_ws(' ', 'in flight', place));
         perform set_config('lock_timeout', kept, true);
     exception when lock_not_available then
         return 0;
@@ -64,7 +63,7 @@ begin
     end if;
     begin
         -- The lock goes with the rollback of this block, the sequence keeps what it was set to. No claim waits while it holds it.
-        perform pg_advisory_xact_lock(spanmq_core.lock_key('rate', this_queue));
+        perform spanmq_core.lock(this_queue, 'rate');
         at_ns := extract(epoch from clock_timestamp() - '2020-01-01 00:00:00+00') * 1e9;
         full_ns := coalesce(pg_sequence_last_value(bucket), 0);
         -- A time too far ahead comes from a clock that was set back, or from a slower rate.

@@ -30,8 +30,8 @@ begin
     return drawn;
 end $$;
 
--- Makes the segment that will hold `id`, of about `size` ids, unless it is there, and returns it. Locks to commit: one advisory
--- lock per queue, for which it waits if `patient` (else it returns null); the log's parent table in SHARE UPDATE EXCLUSIVE
+-- Makes the segment that will hold `id`, of about `size` ids, unless it is there, and returns it. Locks to commit: one of
+-- ours, for which it waits if `patient` (else it returns null); the log's parent table in SHARE UPDATE EXCLUSIVE
 -- mode, which disturbs neither readers nor writers.
 create or replace function spanmq_core.create_segment(this_queue int, id bigint, size int, patient boolean) returns spanmq_core.segment
 language plpgsql as $$
@@ -44,8 +44,8 @@ begin
         return this;
     end if;
     if patient then
-        perform pg_advisory_xact_lock(spanmq_core.lock_key('segment', this_queue));
-    elsif not pg_try_advisory_xact_lock(spanmq_core.lock_key('segment', this_queue)) then
+        perform spanmq_core.lock(this_queue, 'segment');
+    elsif not spanmq_core.try_lock(this_queue, 'segment') then
         return null;
     end if;
     -- A new statement: the one who held the lock may have made it.

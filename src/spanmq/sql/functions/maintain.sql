@@ -115,9 +115,7 @@ begin
     if found then
         return;
     end if;
-    if not pg_try_advisory_xact_lock(spanmq_core.lock_key('maintain', 0)) then
-        return;
-    end if;
+    -- Before the lock, which is a row's and gives this transaction an id.
     if pg_current_xact_id_if_assigned() is null then
         for this in select * from spanmq_core.queue q order by q.queue_id loop
             begin
@@ -128,6 +126,9 @@ begin
                 continue;
             end;
         end loop;
+    end if;
+    if not spanmq_core.try_lock(0, 'maintain') then
+        return;
     end if;
     perform spanmq_core.tend_lanes(queue_ids, positions);
     for this in select * from spanmq_core.queue q order by q.queue_id loop
@@ -162,9 +163,9 @@ create or replace function spanmq_core.await_maintain() returns void
 language plpgsql set lock_timeout = '3s' as $$
 begin
     -- Not to the end of the transaction: nobody could keep house meanwhile.
-    perform pg_advisory_lock_shared(spanmq_core.lock_key('maintain', 0));
-    perform pg_advisory_unlock_shared(spanmq_core.lock_key('maintain', 0));
-exception when lock_not_available then
+    perform spanmq_core.lock_shared(0, 'maintain');
+    raise exception using errcode = 'MQ000';
+exception when lock_not_available or sqlstate 'MQ000' then
     return;
 end $$;
 

@@ -41,7 +41,7 @@ begin
 end $$;
 
 -- Deletes a message, whoever may have read it (PGMQ's interface has no token: ack has). False if it isn't in the queue.
-create or replace function pgmq.delete(queue_name text, msg_id bigint) returns boolean
+create or replace function spanmq_call.delete(queue_name text, msg_id bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
@@ -50,7 +50,7 @@ declare
 begin
     select q.queue_id into this_queue from spanmq_core.queue q
         where q.folded_name = lower(queue_name) and (q.has_plain_policy or q.waiting is null)
-          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete');
+          and has_table_privilege(q.queue_view, 'select');
     if found then
         -- The usual cases: the message is a run of its own, or in a leased run of several.
         delete from spanmq_core.held h where h.queue_id = this_queue and h.lo = delete.msg_id and h.n = 1 and h.lease_id >= 0;
@@ -62,11 +62,11 @@ begin
             return true;
         end if;
     end if;
-    return spanmq_core.remove(spanmq_core.find_queue(queue_name, 'delete'), array[msg_id], null) <> '{}';
+    return spanmq_core.remove(spanmq_core.find_queue(queue_name), array[msg_id], null) <> '{}';
 end $$;
 
 -- Deletes messages and returns the ids of those that were in the queue.
-create or replace function pgmq.delete(queue_name text, msg_ids bigint[]) returns setof bigint
+create or replace function spanmq_call.delete(queue_name text, msg_ids bigint[]) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
@@ -76,9 +76,9 @@ declare
 begin
     select q.queue_id into this_queue from spanmq_core.queue q
         where q.folded_name = lower(queue_name) and (q.has_plain_policy or q.waiting is null)
-          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete');
+          and has_table_privilege(q.queue_view, 'select');
     runs := case when found then spanmq_core.take_out(this_queue, msg_ids, null, true)
-                 else spanmq_core.remove(spanmq_core.find_queue(queue_name, 'delete'), msg_ids, null) end;
+                 else spanmq_core.remove(spanmq_core.find_queue(queue_name), msg_ids, null) end;
     range := spanmq_core.as_range(runs, false);
     if range.lo is not null then
         -- The usual case without a copy.
@@ -100,19 +100,19 @@ begin
 end $$;
 
 -- Moves a message from the queue to its archive. False if it isn't in the queue.
-create or replace function pgmq.archive(queue_name text, msg_id bigint) returns boolean
+create or replace function spanmq_call.archive(queue_name text, msg_id bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
-    return spanmq_core.archive_messages(spanmq_core.find_queue(queue_name, 'delete'), array[msg_id]) <> '{}';
+    return spanmq_core.archive_messages(spanmq_core.find_queue(queue_name), array[msg_id]) <> '{}';
 end $$;
 
 -- Moves messages from the queue to its archive and returns the ids of those that were in the queue.
-create or replace function pgmq.archive(queue_name text, msg_ids bigint[]) returns setof bigint
+create or replace function spanmq_call.archive(queue_name text, msg_ids bigint[]) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
-    return query select spanmq_core.expand_runs(spanmq_core.archive_messages(spanmq_core.find_queue(queue_name, 'delete'), msg_ids));
+    return query select spanmq_core.expand_runs(spanmq_core.archive_messages(spanmq_core.find_queue(queue_name), msg_ids));
 end $$;
 
 -- Hides messages until a time (or shows them at once). They leave the lease that they were in. read_ct stays.
@@ -137,37 +137,37 @@ begin
     return query select * from spanmq_core.fetch(this.queue_id, runs, 0, null, until, true);
 end $$;
 
-create or replace function pgmq.set_vt(queue_name text, msg_id bigint, vt integer) returns setof pgmq.message_record
+create or replace function spanmq_call.set_vt(queue_name text, msg_id bigint, vt integer) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
-    return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name, 'update'), array[msg_id], spanmq_core.after(vt, 'vt'));
+    return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name), array[msg_id], spanmq_core.after(vt, 'vt'));
 end $$;
 
-create or replace function pgmq.set_vt(queue_name text, msg_id bigint, vt timestamptz) returns setof pgmq.message_record
+create or replace function spanmq_call.set_vt(queue_name text, msg_id bigint, vt timestamptz) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
-    return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name, 'update'), array[msg_id], vt);
+    return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name), array[msg_id], vt);
 end $$;
 
-create or replace function pgmq.set_vt(queue_name text, msg_ids bigint[], vt integer) returns setof pgmq.message_record
+create or replace function spanmq_call.set_vt(queue_name text, msg_ids bigint[], vt integer) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
-    return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name, 'update'), msg_ids, spanmq_core.after(vt, 'vt'));
+    return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name), msg_ids, spanmq_core.after(vt, 'vt'));
 end $$;
 
-create or replace function pgmq.set_vt(queue_name text, msg_ids bigint[], vt timestamptz) returns setof pgmq.message_record
+create or replace function spanmq_call.set_vt(queue_name text, msg_ids bigint[], vt timestamptz) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
-    return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name, 'update'), msg_ids, vt);
+    return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name), msg_ids, vt);
 end $$;
 
 -- Settles messages of a lease: they are done and leave the queue. One row for each distinct id, ascending: acked, or stale if
 -- this lease doesn't hold it any more; a stale message is left alone. A lease that ran out still holds what nobody took since.
-create or replace function spanmq.ack(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
+create or replace function spanmq_call.ack(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
@@ -181,7 +181,7 @@ begin
         -- As in delete().
         delete from spanmq_core.held h using spanmq_core.queue q
             where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null)
-              and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete')
+              and has_table_privilege(q.queue_view, 'select')
               and h.queue_id = q.queue_id and h.lo = msg_ids[1] and h.n = 1 and h.lease_id = ack.lease_id and ack.lease_id > 0
               and ack.lease_id <> spanmq_core.suspects();
         if found then
@@ -193,7 +193,7 @@ begin
     if lease_id > 0 and lease_id <> spanmq_core.suspects() then
         select q.queue_id into this.queue_id from spanmq_core.queue q
             where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null)
-              and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'delete');
+              and has_table_privilege(q.queue_view, 'select');
         if found and asked > 0 then
             -- Where they are whole runs of the lease.
             runs := spanmq_core.take_out(this.queue_id, msg_ids, lease_id, true);
@@ -204,7 +204,7 @@ begin
             end if;
         end if;
     end if;
-    this := spanmq_core.find_queue(queue, 'delete');
+    this := spanmq_core.find_queue(queue);
     if msg_ids is null or (ack.lease_id > 0 and ack.lease_id <> spanmq_core.suspects()) is not true and msg_ids <> '{}' then
         raise exception 'lease_id must be one that receive gave and msg_ids an array, got: % and %', ack.lease_id, msg_ids
             using errcode = 'MQ002', hint = 'Give both as receive() returned them.';
@@ -234,11 +234,11 @@ begin
 end $$;
 
 -- Takes messages back that nobody has in work. One row for each distinct id: cancelled, processing (leased, left alone) or unknown.
-create or replace function spanmq.cancel(queue text, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
+create or replace function spanmq_call.cancel(queue text, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'delete');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     runs spanmq_core.run[];
     cancelled int8multirange;
     others bigint[];
@@ -253,7 +253,7 @@ begin
     others := array(select id from unnest(msg_ids) id where not id <@ cancelled);
     if others <> '{}' then
         -- Raises if the queue was dropped meanwhile.
-        this := spanmq_core.find_queue(queue, 'delete');
+        this := spanmq_core.find_queue(queue);
     end if;
     known := array(select id from unnest(others) id where exists (select from spanmq_core.find_run(this.queue_id, id)));
     return query
@@ -262,11 +262,11 @@ begin
 end $$;
 
 -- Deletes all messages of a queue, in work or not, and returns how many there were. The archive, the dead letters and the ids go on.
-create or replace function pgmq.purge_queue(queue_name text) returns bigint
+create or replace function spanmq_call.purge_queue(queue_name text) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue_name, 'truncate');
+    this spanmq_core.queue := spanmq_core.find_queue(queue_name);
     drawn bigint := spanmq_core.drawn_from(this.ids);
     purged bigint;
 begin
@@ -280,12 +280,12 @@ end $$;
 
 -- The first qty messages with an id over `after`, in any state, without taking them. Walks along the runs: what it costs grows
 -- with qty and not with the queue. Bodies and headers of more than body_bytes_max bytes are left out (see cut()).
-create or replace function spanmq.peek(queue text, qty integer default 10, after bigint default 0, body_bytes_max integer default null)
+create or replace function spanmq_call.peek(queue text, qty integer default 10, after bigint default 0, body_bytes_max integer default null)
 returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     from_id bigint := least(greatest(after, 0), 9223372036854775550) + 1;
     to_id bigint;
     n int;

@@ -3,11 +3,11 @@
 -- Counts and ages of one queue. Ages are of the oldest and newest unsettled message, visible or not, as in PGMQ;
 -- total_messages counts ids drawn, with the gaps that rollbacks leave. default_partition_length: 0 for queues made by
 -- create_partitioned, which have no default partition here, else null.
-create or replace function pgmq.metrics(queue_name text) returns pgmq.metrics_result
+create or replace function spanmq_call.metrics(queue_name text) returns pgmq.metrics_result
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue_name, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue_name);
     at_ timestamptz := clock_timestamp();
     found_counts record;
     result pgmq.metrics_result;
@@ -28,19 +28,16 @@ begin
 end $$;
 
 create or replace function pgmq.metrics_all() returns setof pgmq.metrics_result
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql as $$
 declare
-    this spanmq_core.queue;
+    queue_name text;
 begin
-    for this in select * from spanmq_core.queue q order by q.queue_id loop
-        continue when has_table_privilege(spanmq_core.caller(), this.queue_view, 'select') is not true;
+    for queue_name in select * from spanmq_call.names_for('look') loop
         begin
-            return next pgmq.metrics(this.name);
-        exception when undefined_table or internal_error then
+            return query select * from pgmq.metrics(queue_name);
+        exception when undefined_table then
             -- A queue that somebody has dropped meanwhile must not hide the others.
-            if not spanmq_core.is_gone(this) then
-                raise;
-            end if;
+            continue;
         end;
     end loop;
 end $$;

@@ -126,14 +126,14 @@ end $$;
 -- One row for each distinct id, ascending: retrying, dead or stale. In an ordered queue, what is leased of the same group behind such
 -- a message goes back too, its attempt not counted. With a retry_in and no category it is tried again whatever the rules say.
 -- Raises MQ002 for a lease that is none, an unknown category or a negative retry_in; 42P01, 42501.
-create or replace function spanmq.nack(
+create or replace function spanmq_call.nack(
     queue text, lease_id bigint, msg_ids bigint[], error text default null, category text default null,
     retry_in double precision default null, error_class text default null, traceback text default null, worker text default null
 ) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     at_ timestamptz := clock_timestamp();
     reason spanmq_core.reason := spanmq_core.reason_of(this.queue_id, category, error, error_class, traceback, worker);
     policy spanmq_core.policy := spanmq_core.policy_of(this.queue_id);
@@ -191,7 +191,7 @@ end $$;
 
 -- Gives messages up: they become dead letters at once. One row for each distinct id, ascending: dead or stale. A category that is
 -- not named is what the rules make of the error, else PERMANENT. What is leased of the same ordered group behind them goes back.
-create or replace function spanmq.reject(
+create or replace function spanmq_call.reject(
     queue text, lease_id bigint, msg_ids bigint[], error text default null, category text default null,
     error_class text default null, traceback text default null, worker text default null
 ) returns table (msg_id bigint, outcome text)
@@ -211,7 +211,7 @@ begin
             return;
         end if;
     end if;
-    this := spanmq_core.find_queue(queue, 'delete');
+    this := spanmq_core.find_queue(queue);
     reason := spanmq_core.reason_of(this.queue_id, category, error, error_class, traceback, worker);
     perform spanmq_core.check_lease(lease_id, msg_ids);
     if category is null and reason.category = 'UNKNOWN' then
@@ -230,11 +230,11 @@ end $$;
 
 -- Gives messages back that were not handled: visible at once, and this delivery does not count as an attempt. For a worker that
 -- stops. One row for each distinct id, ascending: released or stale. What is leased of the same ordered group behind them goes back.
-create or replace function spanmq.release(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
+create or replace function spanmq_call.release(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     runs spanmq_core.run[];
 begin
     perform spanmq_core.check_lease(lease_id, msg_ids);
@@ -251,11 +251,11 @@ end $$;
 -- Holds what a lease holds for `seconds` from now on, at least: never shorter than before. Returns how many messages that are; 0: the
 -- lease is stale, everything of it was settled or has gone to others. A lease that ran out is held again if nobody took its messages
 -- meanwhile: only what it still holds.
-create or replace function spanmq.extend(queue text, lease_id bigint, seconds double precision) returns bigint
+create or replace function spanmq_call.extend(queue text, lease_id bigint, seconds double precision) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     until timestamptz := spanmq_core.after(seconds, 'seconds');
 begin
     perform spanmq_core.check_lease(lease_id, '{0}');
@@ -268,12 +268,12 @@ end $$;
 -- Holds these messages of a lease for `seconds` from now on, longer or shorter than before; the others of the lease stay as they were.
 -- They stay in the lease, so whatever settles or extends it finds them. One row for each distinct id, ascending: held or stale.
 -- Raises MQ002 for a lease that is none and for no seconds; 42P01, 42501.
-create or replace function spanmq.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision)
+create or replace function spanmq_call.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision)
 returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     until timestamptz := spanmq_core.after(seconds, 'seconds');
     runs spanmq_core.run[];
 begin

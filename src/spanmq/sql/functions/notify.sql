@@ -42,19 +42,19 @@ begin
         raise exception '%', format(text_of_unknown, queue_name)
             using errcode = '42P01', hint = 'pgmq.list_queues() shows what there is.';
     end if;
-    return spanmq_core.find_queue(queue_name, 'trigger');
+    return spanmq_core.find_queue(queue_name);
 end $$;
 
-create or replace function pgmq.enable_notify_insert(queue_name text, throttle_interval_ms integer default 250) returns void
+create or replace function spanmq_call.enable_notify_insert(queue_name text, throttle_interval_ms integer default 250) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue;
 begin
     perform spanmq_core.check_throttle(throttle_interval_ms, 'throttle_interval_ms must be non-negative');
     this := spanmq_core.find_queue_to_notify(queue_name, 'Queue "%s" does not exist. Create it first using pgmq.create()');
-    perform pgmq.acquire_queue_lock(queue_name);
+    perform spanmq_core.lock(0, 'queue ' || lower(queue_name));
     -- A new statement: the one who held the lock may have dropped it.
-    this := spanmq_core.find_queue(queue_name, 'trigger');
+    this := spanmq_core.find_queue(queue_name);
     -- Before the queue says so: a sender that reads notify_ms finds the sequence. One that is there stays: a sender may be at it.
     if to_regclass(format('spanmq_core.notified_%s', this.queue_id)) is null then
         execute format('create sequence spanmq_core.notified_%s minvalue 0', this.queue_id);
@@ -63,7 +63,7 @@ begin
     update spanmq_core.queue q set notify_ms = throttle_interval_ms where q.queue_id = this.queue_id;
 end $$;
 
-create or replace function pgmq.disable_notify_insert(queue_name text) returns void
+create or replace function spanmq_call.disable_notify_insert(queue_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue;
@@ -73,12 +73,12 @@ begin
         raise notice 'relation "pgmq.%" does not exist, skipping', pgmq.format_table_name(queue_name, 'q') using errcode = '42P01';
         return;
     end if;
-    this := spanmq_core.find_queue(queue_name, 'trigger');
+    this := spanmq_core.find_queue(queue_name);
     -- The sequence stays: a sender that read the queue a moment ago may look at it.
     update spanmq_core.queue q set notify_ms = null where q.queue_id = this.queue_id;
 end $$;
 
-create or replace function pgmq.update_notify_insert(queue_name text, throttle_interval_ms integer) returns void
+create or replace function spanmq_call.update_notify_insert(queue_name text, throttle_interval_ms integer) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue;
@@ -101,11 +101,14 @@ end $$;
 
 create or replace function pgmq.list_notify_insert_throttles()
 returns table (queue_name text, throttle_interval_ms integer, last_notified_at timestamptz)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    return query select q.name::text, q.notify_ms, spanmq_core.last_notified_at(q.queue_id)
-        from spanmq_core.queue q where q.notify_ms is not null and spanmq_core.may_see(q.queue_view, q.archive) order by q.name;
-end $$;
+language sql stable as $$
+    select n.* from spanmq_call.list_throttles() n where spanmq_call.sees(n.queue_name)
+$$;
+
+create or replace function spanmq_call.list_throttles() returns table (queue_name text, throttle_interval_ms integer, last_notified_at timestamptz)
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+    select q.name::text, q.notify_ms, spanmq_core.last_notified_at(q.queue_id) from spanmq_core.queue q where q.notify_ms is not null order by q.name
+$$;
 
 create or replace view pgmq.notify_insert_throttle as
     select name as queue_name, notify_ms as throttle_interval_ms, spanmq_core.last_notified_at(queue_id) as last_notified_at

@@ -4,20 +4,20 @@
 -- Notes that a job begins; gives the run's number. Of a queue (null: of several) the newest thousand are kept: they are counted here and
 -- not in maintain(), which is called every second. Raises 42P01 and 42501 as a look into the queue does, MQ002 for a name or a target that
 -- is empty or too long.
-create or replace function spanmq.begin_pipeline_run(job text, queue text default null, target text default null) returns bigint
+create or replace function spanmq_call.begin_pipeline_run(job text, queue text default null, target text default null, by_role text default null) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     of_queue int;
     begun bigint;
 begin
     if queue is not null then
-        of_queue := (spanmq_core.find_queue(queue, 'select')).queue_id;
+        of_queue := (spanmq_core.find_queue(queue)).queue_id;
     end if;
     if job is null or octet_length(job) not between 1 and 100 or octet_length(target) > 2000 then
         raise exception 'a run needs the name of its job, of 1 to 100 bytes, and a target of at most 2,000'
             using errcode = 'MQ002', hint = 'Give a name, and a shorter target.';
     end if;
-    insert into spanmq_core.pipeline_run (job, queue_id, target, begun_by) values (job, of_queue, target, spanmq_core.caller())
+    insert into spanmq_core.pipeline_run (job, queue_id, target, begun_by) values (job, of_queue, target, by_role)
         returning run_id into begun;
     -- Two that begin at once may leave one more: the next sees to it.
     delete from spanmq_core.pipeline_run r where r.run_id <= (
@@ -26,30 +26,36 @@ begin
     return begun;
 end $$;
 
+-- The queue of a run; null: several.
+create or replace function spanmq_call.queue_of_run(run_id bigint) returns text
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+    select q.name from spanmq_core.pipeline_run r join spanmq_core.queue q on q.queue_id = r.queue_id where r.run_id = queue_of_run.run_id
+$$;
+
 -- Notes that a run goes on, and how many messages it has done (null: it can't tell); false if there is no such run of the caller's, or it
 -- has ended.
-create or replace function spanmq.note_pipeline_run(run_id bigint, done bigint default null) returns boolean
+create or replace function spanmq_call.note_pipeline_run(of_queue text, run_id bigint, done bigint default null, by_role text default null) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     update spanmq_core.pipeline_run r set seen_at = clock_timestamp(), done = coalesce(note_pipeline_run.done, r.done)
-        where r.run_id = note_pipeline_run.run_id and r.begun_by = spanmq_core.caller() and r.ended_at is null;
+        where r.run_id = note_pipeline_run.run_id and r.begun_by = by_role and spanmq_call.queue_of_run(r.run_id) is not distinct from of_queue and r.ended_at is null;
     return found;
 end $$;
 
 -- Notes that a run has ended, with its report, or with the error that ended it; false if there is no such run of the caller's, or it has
 -- ended.
-create or replace function spanmq.end_pipeline_run(run_id bigint, report jsonb default null, error text default null) returns boolean
+create or replace function spanmq_call.end_pipeline_run(of_queue text, run_id bigint, report jsonb default null, error text default null, by_role text default null) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     update spanmq_core.pipeline_run r
         set seen_at = clock_timestamp(), ended_at = clock_timestamp(), report = end_pipeline_run.report, error = left(end_pipeline_run.error, 2000)
-        where r.run_id = end_pipeline_run.run_id and r.begun_by = spanmq_core.caller() and r.ended_at is null;
+        where r.run_id = end_pipeline_run.run_id and r.begun_by = by_role and spanmq_call.queue_of_run(r.run_id) is not distinct from of_queue and r.ended_at is null;
     return found;
 end $$;
 
 -- The newest runs first, those before the run `before` (null: from the newest), of a queue or of all that the caller may see; state is
 -- running, succeeded, failed or lost. Raises 42P01 and 42501 as a look into the queue does, MQ002 for a quantity below 1.
-create or replace function spanmq.list_pipeline_runs(queue text default null, before bigint default null, qty int default 100)
+create or replace function spanmq_call.list_pipeline_runs(queue text default null, before bigint default null, qty int default 100)
 returns table (run_id bigint, job text, queue_name text, target text, begun_by text, state text, begun_at timestamptz, seen_at timestamptz,
                ended_at timestamptz, done bigint, report jsonb, error text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -57,7 +63,7 @@ declare
     of_queue int;
 begin
     if queue is not null then
-        of_queue := (spanmq_core.find_queue(queue, 'select')).queue_id;
+        of_queue := (spanmq_core.find_queue(queue)).queue_id;
     end if;
     if qty is null or qty < 1 then
         raise exception 'qty must be at least 1, got: %', qty
@@ -73,7 +79,6 @@ begin
         from spanmq_core.pipeline_run r left join spanmq_core.queue q on q.queue_id = r.queue_id
         where (queue is null or r.queue_id = of_queue)
           and (before is null or r.run_id < before)
-          and (q.queue_id is null or has_table_privilege(spanmq_core.caller(), q.queue_view, 'select'))
         order by r.run_id desc
         limit qty;
 end $$;

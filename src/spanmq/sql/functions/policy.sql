@@ -49,10 +49,10 @@ $$;
 
 -- The settings of a queue's policy, those with their default too, as a JSON object.
 -- Raises 42P01 for an unknown queue, 42501 without the right to look into it.
-create or replace function spanmq.get_policy(queue text) returns jsonb
+create or replace function spanmq_call.get_policy(queue text) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     return spanmq_core.settings_of(this, spanmq_core.policy_of(this.queue_id));
 end $$;
@@ -60,10 +60,10 @@ end $$;
 -- Changes the settings that are named and leaves the others; null gives one its default back. Returns the whole policy. It holds
 -- from the next call of anybody. Raises MQ008 for a setting that is unknown or out of range: then nothing has changed;
 -- MQ060 for a max_backlog of a subscription.
-create or replace function spanmq.set_policy(queue text, settings jsonb) returns jsonb
+create or replace function spanmq_call.set_policy(queue text, settings jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'delete with grant option');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     policy spanmq_core.policy := spanmq_core.default_policy(this.queue_id);
     defaults jsonb := to_jsonb(policy) - 'queue_id' || '{"archive_on_ack": false, "archive_retention": null}';
     bad text;
@@ -83,7 +83,7 @@ begin
     -- One change after the other. Whoever sends or receives only reads the queue's row, and does not wait.
     select * into this from spanmq_core.queue q where q.queue_id = this.queue_id for no key update;
     if not found then
-        perform spanmq_core.raise_not_found(queue, 'select');
+        perform spanmq_core.raise_not_found(queue);
     end if;
     policy := spanmq_core.policy_of(this.queue_id);
     was_blocking := policy.dead_letter_blocks_group;

@@ -2,7 +2,7 @@
 
 -- Draws n ids, ascending. They follow each other unless another sender came between. Large batches are drawn under a lock: else they
 -- would be torn into small runs. The lock goes with the rollback of the inner block, and the ids stay drawn.
-create or replace function spanmq_core.draw_ids(ids regclass, n int) returns bigint[]
+create or replace function spanmq_core.draw_ids(this_queue int, ids regclass, n int) returns bigint[]
 language plpgsql as $$
 declare
     drawn bigint[];
@@ -13,7 +13,7 @@ begin
         return array(select nextval(ids) from generate_series(1, n));
     end if;
     begin
-        perform pg_advisory_xact_lock(spanmq_core.lock_key('ids', ids::oid::int));
+        perform spanmq_core.lock(this_queue, 'ids');
         drawn := array(select nextval(ids) from (select generate_series(1, n)) each);
         raise exception using errcode = 'MQ000';
     exception when sqlstate 'MQ000' then null;

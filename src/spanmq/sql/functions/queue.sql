@@ -1,44 +1,36 @@
 -- Queues as things: create, drop, list. With log.sql the only place that puts SQL together at run time.
 
+-- In PGMQ: what create and drop_queue wait for. Here they don't: anybody can take an advisory lock.
 create or replace function pgmq.acquire_queue_lock(queue_name text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    perform pg_advisory_xact_lock(hashtextextended('spanmq_core.queue.' || lower(queue_name), 0));
+    perform pg_advisory_xact_lock(hashtextextended('spanmq.queue.' || lower(queue_name), 0));
 end $$;
 
--- Raises 42501 unless the caller may create in schema pgmq, as PGMQ's create would.
-create or replace function spanmq_core.check_may_create() returns void
-language plpgsql as $$
-begin
-    if not has_schema_privilege(spanmq_core.caller(), 'pgmq', 'create') then
-        raise exception 'permission denied for schema pgmq'
-            using errcode = '42501', hint = format('grant create on schema pgmq to %I', spanmq_core.caller());
-    end if;
-end $$;
-
--- Makes the queue unless there is one of that name.
-create or replace function spanmq_core.create_queue(queue_name text, partitioned boolean, unlogged boolean) returns spanmq_core.queue
-language plpgsql as $$
+-- Makes the queue unless there is one of that name, and lets `maker` manage it.
+create or replace function spanmq_call.create_queue(queue_name text, partitioned boolean, unlogged boolean, maker text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue;
 begin
     perform pgmq.validate_queue_name(queue_name);
     perform pgmq.format_table_name(queue_name, 'q');
-    perform spanmq_core.check_may_create();
-    perform pgmq.acquire_queue_lock(queue_name);
+    perform spanmq_core.lock(0, 'queue ' || lower(queue_name));
     -- A new statement: the one who held the lock may have made it.
     select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name);
     if found then
         raise notice 'queue "%" already exists, skipping', this.name using errcode = '42P07';
         if spanmq_core.archive_of(this) is null then
             perform spanmq_core.make_archive('a_' || this.folded_name);
+            perform spanmq_core.open_relations(this);
         end if;
         if spanmq_core.is_gone(this) then
             perform spanmq_core.make_view(this);
         end if;
-        return this;
+        return;
     end if;
-    return spanmq_core.make_queue(queue_name, partitioned, unlogged, null);
+    this := spanmq_core.make_queue(queue_name, partitioned, unlogged, null);
+    perform spanmq_core.give_to_maker(this, maker);
 end $$;
 
 -- Raises MQ001 where what a queue of this name is made of can't have its names, for something else has them: queue x_msg_id_seq has the name
@@ -98,10 +90,8 @@ begin
     if not is_subscription then
         perform spanmq_core.create_segment(this.queue_id, 1, this.segment_size, true);
     end if;
-    if not pg_has_role(spanmq_core.caller(), current_user, 'usage') then
-        execute format('grant all on pgmq.%I to %I with grant option', q_name, spanmq_core.caller());
-        execute format('grant %s on pgmq.%I to %I with grant option', spanmq_core.archive_privileges(), a_name, spanmq_core.caller());
-    end if;
+    insert into spanmq_core.lock (queue_id, what) select this.queue_id, w from unnest(array['ids', 'room', 'rate']) w;
+    perform spanmq_core.open_relations(this);
     return this;
 end $$;
 
@@ -118,7 +108,7 @@ begin
                    a_name || '_archived_at_idx', a_name);
 end $$;
 
--- Makes the view of a queue again that somebody has dropped. Who could do what with it went with it.
+-- Makes the view of a queue again that somebody has dropped.
 create or replace function spanmq_core.make_view(this spanmq_core.queue) returns void
 language plpgsql as $$
 declare
@@ -127,7 +117,8 @@ begin
     execute spanmq_core.view_text(q_name, this.queue_id);
     execute format('create trigger spanmq_change instead of insert or update or delete on pgmq.%I'
                    ' for each row execute function spanmq_core.change_view(%s)', q_name, this.queue_id);
-    update spanmq_core.queue q set queue_view = format('pgmq.%I', q_name)::regclass where q.queue_id = this.queue_id;
+    update spanmq_core.queue q set queue_view = format('pgmq.%I', q_name)::regclass where q.queue_id = this.queue_id returning q.* into this;
+    perform spanmq_core.open_relations(this);
 end $$;
 
 -- The view of a queue: each unsettled message with its read_ct and vt. Look-ups by msg_id go through the log's key, scans through the runs;
@@ -135,7 +126,7 @@ end $$;
 create or replace function spanmq_core.view_text(view_name text, queue_id int) returns text
 language sql immutable as $$
     select format($view$
-        create view pgmq.%1$I as
+        create view pgmq.%1$I with (security_barrier) as
         select l.msg_id, s.attempts as read_ct, l.enqueued_at, s.last_read_at, coalesce(s.vt, l.enqueued_at) as vt, l.message, l.headers
         from (select queue_id, lo, n, 0::bigint as lease_id, 0 as attempts, null::timestamptz as last_read_at, null::timestamptz as vt from spanmq_core.fresh
               union all
@@ -172,22 +163,22 @@ begin
 end $$;
 
 create or replace function pgmq.create_non_partitioned(queue_name text) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql as $$
 begin
-    perform spanmq_core.create_queue(queue_name, false, false);
+    perform spanmq_call.create_queue(queue_name, false, false, current_user::text);
 end $$;
 
 create or replace function pgmq.create(queue_name text) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql as $$
 begin
-    perform spanmq_core.create_queue(queue_name, false, false);
+    perform spanmq_call.create_queue(queue_name, false, false, current_user::text);
 end $$;
 
 -- A queue that a crash of the server empties and that writes no WAL. Its archive and its ids are logged.
 create or replace function pgmq.create_unlogged(queue_name text) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql as $$
 begin
-    perform spanmq_core.create_queue(queue_name, false, true);
+    perform spanmq_call.create_queue(queue_name, false, true, current_user::text);
 end $$;
 
 -- A queue with segments of partition_interval ids (or one for each such time, roughly) whose archive is kept for
@@ -196,9 +187,17 @@ end $$;
 create or replace function pgmq.create_partitioned(
     queue_name text, partition_interval text default '10000', retention_interval text default '100000', premake integer default 4
 ) returns void
+language plpgsql as $$
+begin
+    perform spanmq_call.create_partitioned_queue(queue_name, partition_interval, retention_interval, premake, current_user::text);
+end $$;
+
+create or replace function spanmq_call.create_partitioned_queue(
+    queue_name text, partition_interval text, retention_interval text, premake integer, maker text
+) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue;
+    is_new boolean := not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name));
 begin
     if premake is null or premake < 1 then
         raise exception 'premake must be at least 1, got %', premake
@@ -206,9 +205,10 @@ begin
     end if;
     perform spanmq_core.parse_interval(partition_interval, 'partition_interval');
     perform spanmq_core.parse_interval(retention_interval, 'retention_interval');
-    this := spanmq_core.create_queue(queue_name, true, false);
-    if this.is_partitioned then
-        perform spanmq_core.set_retention(this, partition_interval, retention_interval);
+    perform spanmq_call.create_queue(queue_name, true, false, maker);
+    if is_new then
+        perform spanmq_core.set_retention(q, partition_interval, retention_interval)
+            from spanmq_core.queue q where q.folded_name = lower(queue_name) and q.is_partitioned;
     end if;
 end $$;
 
@@ -237,7 +237,7 @@ begin
 end $$;
 
 -- In PGMQ: partitions the archive by pg_partman. Here: sets how long the archive is kept. The rows stay where they are.
-create or replace function pgmq.convert_archive_partitioned(
+create or replace function spanmq_call.convert_archive_partitioned(
     table_name text, partition_interval text default '10000', retention_interval text default '100000', leading_partition integer default 10
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -248,25 +248,24 @@ begin
         raise notice 'Table % does not exists', pgmq.format_table_name(table_name, 'a');
         return;
     end if;
-    perform spanmq_core.set_retention(spanmq_core.find_queue(table_name, 'truncate'), '', retention_interval);
+    perform spanmq_core.set_retention(spanmq_core.find_queue(table_name), '', retention_interval);
 end $$;
 
 -- Drops a queue with its messages, its archive, its failures and its dead letters. False, with a notice, if there is none. Raises
 -- MQ060 for a queue that has subscriptions. Of a subscription it waits for senders as create_subscription() does.
-create or replace function pgmq.drop_queue(queue_name text) returns boolean
+create or replace function spanmq_call.drop_queue(queue_name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue;
     left_over regclass;
     log_name text;
 begin
-    perform pgmq.acquire_queue_lock(queue_name);
-    if not spanmq_core.may_see_queue(queue_name) then
-        perform pgmq.format_table_name(queue_name, 'q');
+    perform spanmq_core.lock(0, 'queue ' || lower(queue_name));
+    select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name);
+    if not found then
         raise notice 'pgmq queue `%` does not exist', queue_name;
         return false;
     end if;
-    this := spanmq_core.find_queue(queue_name, 'delete with grant option');
     perform spanmq_core.check_unsubscribed(this);
     execute format('drop view %s', this.queue_view);
     if spanmq_core.archive_of(this) is not null then
@@ -307,15 +306,35 @@ begin
     perform spanmq_core.drop_notify_clock(this.queue_id);
     perform spanmq_core.set_bucket(this.queue_id, false);
     perform spanmq_core.drop_wake_clocks(this);
+    delete from spanmq_core.lock l where l.queue_id = this.queue_id;
+    perform spanmq_core.drop_wrappers(this.queue_id);
     delete from spanmq_core.queue q where q.queue_id = this.queue_id;
     return true;
 end $$;
 
+-- An entry as others (rights.sql), but that to drop what is not there is no error.
+create or replace function pgmq.drop_queue(queue_name text) returns boolean
+language plpgsql as $$
+declare
+    result boolean;
+begin
+    if not spanmq_call.sees(queue_name) then
+        perform pgmq.format_table_name(queue_name, 'q');
+        raise notice 'pgmq queue `%` does not exist', queue_name;
+        return false;
+    elsif pg_catalog.has_function_privilege('spanmq_call.drop_queue(text)'::pg_catalog.regprocedure, 'execute') then
+        select * into result from spanmq_call.drop_queue(queue_name);
+    else
+        execute spanmq_call.wrapper_call(queue_name, 'drop_queue', 'manage', 0) into result;
+    end if;
+    return result;
+end $$;
+
 create or replace function pgmq.drop_queue(queue_name text, partitioned boolean) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql as $$
 begin
     raise warning 'drop_queue(queue_name, partitioned) is deprecated and will be removed in PGMQ v2.0. Use drop_queue(queue_name) instead';
-    perform pgmq.drop_queue(queue_name);
+    perform pgmq.drop_queue(queue_name::text);
     return true;
 end $$;
 
@@ -324,10 +343,10 @@ create or replace trigger spanmq_change instead of insert or update or delete on
 
 -- The queues on which the caller has a right.
 create or replace function pgmq.list_queues() returns setof pgmq.queue_record
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql as $$
 begin
-    return query select q.name, q.is_partitioned, q.is_unlogged, q.created_at from spanmq_core.queue q
-        where spanmq_core.may_see(q.queue_view, q.archive) order by q.queue_id;
+    return query select q.queue_name, q.is_partitioned, q.is_unlogged, q.created_at from spanmq_call.known_queues() q
+        where spanmq_call.may(q.queue_id, 'send') or spanmq_call.may(q.queue_id, 'look');
 end $$;
 
 create or replace function pgmq.detach_archive(queue_name text) returns void
@@ -338,10 +357,10 @@ begin
 end $$;
 
 -- In PGMQ: an index for grouped reads. Here every queue has it; the queue's existence is checked.
-create or replace function pgmq.create_fifo_index(queue_name text) returns void
+create or replace function spanmq_call.create_fifo_index(queue_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq_core.find_queue(queue_name, 'select');
+    perform spanmq_core.find_queue(queue_name);
 end $$;
 
 create or replace function pgmq.create_fifo_indexes_all() returns void

@@ -33,7 +33,7 @@ begin
         cross join lateral (
             select b.fresh_from, b.due_from from spanmq_core.bound b where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
         where q.folded_name = lower(queue_name) and q.is_plain and b.due_from <= at_
-          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
+          and has_table_privilege(q.queue_view, 'select');
     if not found then
         return null;
     end if;
@@ -82,7 +82,7 @@ begin
         cross join lateral (
             select b.fresh_from, b.due_from from spanmq_core.bound b where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
         where q.folded_name = lower(queue_name) and q.is_plain and b.due_from <= at_ and quantity > 0
-          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'update');
+          and has_table_privilege(q.queue_view, 'select');
     if not found then
         return null;
     end if;
@@ -136,7 +136,7 @@ end $$;
 
 -- Leases up to qty visible messages for vt seconds, lowest ids first, and returns them in that order.
 -- `conditional`: only messages that contain it (message @> conditional), which looks at every visible message before them.
-create or replace function pgmq.read(queue_name text, vt integer, qty integer, conditional jsonb default '{}')
+create or replace function spanmq_call.read(queue_name text, vt integer, qty integer, conditional jsonb default '{}')
 returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
@@ -173,7 +173,7 @@ begin
         end if;
         runs := coalesce(runs, claimed.runs);
     end if;
-    this := spanmq_core.find_queue(queue_name, 'update');
+    this := spanmq_core.find_queue(queue_name);
     if runs is null then
         until := spanmq_core.after(vt, 'vt', at_);
         perform spanmq_core.check_quantity(qty);
@@ -186,17 +186,17 @@ begin
     if n < spanmq_core.count_runs(runs) then
         perform spanmq_core.settle_missing(this, runs);
         if n = 0 then
-            return query select * from pgmq.read(queue_name, vt, qty, conditional);
+            return query select * from spanmq_call.read(queue_name, vt, qty, conditional);
         end if;
     end if;
 end $$;
 
 -- Takes up to qty visible messages out of the queue for good and returns them.
-create or replace function pgmq.pop(queue_name text, qty integer default 1) returns setof pgmq.message_record
+create or replace function spanmq_call.pop(queue_name text, qty integer default 1) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue_name, 'delete');
+    this spanmq_core.queue := spanmq_core.find_queue(queue_name);
     at_ timestamptz := clock_timestamp();
     runs spanmq_core.run[];
     n int;
@@ -208,7 +208,7 @@ begin
     if n < spanmq_core.count_runs(runs) then
         perform spanmq_core.settle_missing(this, runs);
         if n = 0 then
-            return query select * from pgmq.pop(queue_name, qty);
+            return query select * from spanmq_call.pop(queue_name, qty);
         end if;
     end if;
 end $$;
@@ -217,7 +217,7 @@ end $$;
 -- order; by priority, the highest first, then by id, where messages have one and no order of groups counts. All carry one
 -- lease_id, the token without which ack() settles nothing. A slot is what one transaction will settle: with `slots` = 1 the
 -- whole batch, with as many slots as concurrent handlers each its share.
-create or replace function spanmq.receive(queue text, qty integer default 1, lease double precision default null, slots integer default 1)
+create or replace function spanmq_call.receive(queue text, qty integer default 1, lease double precision default null, slots integer default 1)
 returns setof spanmq.leased_message
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
@@ -255,7 +255,7 @@ begin
         end if;
         runs := coalesce(runs, claimed.runs);
     end if;
-    this := spanmq_core.find_queue(queue, 'update');
+    this := spanmq_core.find_queue(queue);
     if runs is null then
         until := spanmq_core.after(coalesce(lease, least(this.lease, 3e9)), 'lease', at_);
         perform spanmq_core.check_quantity(qty);
@@ -272,14 +272,14 @@ begin
     if n < spanmq_core.count_runs(runs) then
         perform spanmq_core.settle_missing(this, runs);
         if n = 0 then
-            return query select * from spanmq.receive(queue, qty, lease, slots);
+            return query select * from spanmq_call.receive(queue, qty, lease, slots);
         end if;
     end if;
 end $$;
 
 -- As read, and again until messages come or the time is over. PGMQ's interface makes this sleep inside one statement, which
 -- holds a connection and a snapshot: our own clients poll from outside. With 0 seconds it returns nothing, as in PGMQ.
-create or replace function pgmq.read_with_poll(
+create or replace function spanmq_call.read_with_poll(
     queue_name text, vt integer, qty integer, max_poll_seconds integer default 5, poll_interval_ms integer default 100,
     conditional jsonb default '{}'
 ) returns setof pgmq.message_record
@@ -288,7 +288,7 @@ declare
     stop_at timestamptz := spanmq_core.after(max_poll_seconds, 'max_poll_seconds');
 begin
     while clock_timestamp() < stop_at loop
-        return query select * from pgmq.read(queue_name, vt, qty, conditional);
+        return query select * from spanmq_call.read(queue_name, vt, qty, conditional);
         exit when found;
         perform pg_sleep(spanmq_core.poll_pause(poll_interval_ms));
     end loop;

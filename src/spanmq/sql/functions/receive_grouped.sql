@@ -3,7 +3,7 @@
 create or replace function spanmq_core.read_groups(queue_name text, vt int, qty int, mode text) returns setof pgmq.message_record
 language plpgsql as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue_name, 'update');
+    this spanmq_core.queue := spanmq_core.find_queue(queue_name);
     at_ timestamptz := clock_timestamp();
     until timestamptz;
     runs spanmq_core.run[];
@@ -23,7 +23,7 @@ begin
 end $$;
 
 -- Leases up to qty messages, filling up from the oldest group first. Raises MQ003 outside READ COMMITTED.
-create or replace function pgmq.read_grouped(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
+create or replace function spanmq_call.read_grouped(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 begin
@@ -31,7 +31,7 @@ begin
 end $$;
 
 -- Leases up to qty messages, one of each group in turn.
-create or replace function pgmq.read_grouped_rr(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
+create or replace function spanmq_call.read_grouped_rr(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 begin
@@ -39,14 +39,14 @@ begin
 end $$;
 
 -- Leases the first message of up to qty groups.
-create or replace function pgmq.read_grouped_head(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
+create or replace function spanmq_call.read_grouped_head(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 begin
     return query select * from spanmq_core.read_groups(queue_name, vt, qty, 'head');
 end $$;
 
-create or replace function pgmq.read_grouped_with_poll(
+create or replace function spanmq_call.read_grouped_with_poll(
     queue_name text, vt integer, qty integer, max_poll_seconds integer default 5, poll_interval_ms integer default 100
 ) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -54,13 +54,13 @@ declare
     stop_at timestamptz := spanmq_core.after(max_poll_seconds, 'max_poll_seconds');
 begin
     while clock_timestamp() < stop_at loop
-        return query select * from pgmq.read_grouped(queue_name, vt, qty);
+        return query select * from spanmq_call.read_grouped(queue_name, vt, qty);
         exit when found;
         perform pg_sleep(spanmq_core.poll_pause(poll_interval_ms));
     end loop;
 end $$;
 
-create or replace function pgmq.read_grouped_rr_with_poll(
+create or replace function spanmq_call.read_grouped_rr_with_poll(
     queue_name text, vt integer, qty integer, max_poll_seconds integer default 5, poll_interval_ms integer default 100
 ) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -68,13 +68,13 @@ declare
     stop_at timestamptz := spanmq_core.after(max_poll_seconds, 'max_poll_seconds');
 begin
     while clock_timestamp() < stop_at loop
-        return query select * from pgmq.read_grouped_rr(queue_name, vt, qty);
+        return query select * from spanmq_call.read_grouped_rr(queue_name, vt, qty);
         exit when found;
         perform pg_sleep(spanmq_core.poll_pause(poll_interval_ms));
     end loop;
 end $$;
 
-create or replace function pgmq.read_grouped_head_with_poll(
+create or replace function spanmq_call.read_grouped_head_with_poll(
     queue_name text, vt integer, qty integer, max_poll_seconds integer default 5, poll_interval_ms integer default 100
 ) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -82,7 +82,7 @@ declare
     stop_at timestamptz := spanmq_core.after(max_poll_seconds, 'max_poll_seconds');
 begin
     while clock_timestamp() < stop_at loop
-        return query select * from pgmq.read_grouped_head(queue_name, vt, qty);
+        return query select * from spanmq_call.read_grouped_head(queue_name, vt, qty);
         exit when found;
         perform pg_sleep(spanmq_core.poll_pause(poll_interval_ms));
     end loop;

@@ -5,14 +5,14 @@
 -- Finds or makes the receiver of a checkpoint and raises its incarnation: from now on calls of an earlier reader are refused.
 -- receiver null: a new checkpoint. Raises MQ052 if the label is another checkpoint's (adopt_receiver lets the next one go on in
 -- its place; also where this receiver bore it until it was released), MQ051 for a receiver that is not of this queue or this server.
-create or replace function spanmq.receiver_open(queue text, receiver uuid default null, label text default null)
+create or replace function spanmq_call.receiver_open(queue text, receiver uuid default null, label text default null)
 returns table (receiver_id uuid, incarnation bigint, settled bigint, newest_id bigint, system_id text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     found_one spanmq_core.receiver;
 begin
-    perform spanmq_core.find_queue(queue, 'delete');
+    perform spanmq_core.find_queue(queue);
     newest_id := spanmq_core.drawn_from(this.ids);
     system_id := (select c.system_identifier::text from pg_control_system() c);
     if receiver is null and label is not null then
@@ -71,20 +71,20 @@ end $$;
 -- Settles all batches up to `settled`, which the engine's checkpoint has; then gives the batch after it: one that an earlier
 -- driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any). Returns its number, or
 -- `settled` itself where nothing waits. Raises MQ051 for a reader that is not the newest.
-create or replace function spanmq.receiver_claim(
+create or replace function spanmq_call.receiver_claim(
     queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint default null
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     reader spanmq_core.receiver := spanmq_core.lock_receiver(this, receiver, receiver_claim.incarnation);
     at_ timestamptz := clock_timestamp();
     lease bigint;
     held record;
     pending bigint;
 begin
-    perform spanmq_core.find_queue(queue, 'delete');
+    perform spanmq_core.find_queue(queue);
     perform spanmq_core.check_quantity(qty);
     perform spanmq_core.settle_batches(this, receiver, receiver_claim.settled);
     select min(b.batch) into pending from spanmq_core.receiver_batch b
@@ -143,13 +143,13 @@ end $$;
 
 -- What the batches after `after` up to `batch` hold, as ranges of ids; the same at every call. Raises MQ051 for a reader that is
 -- not the newest and for a batch that was released by hand, MQ053 for one that is gone or that a purge took, if fail_on_loss.
-create or replace function spanmq.receiver_ranges(
+create or replace function spanmq_call.receiver_ranges(
     queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean default true
 )
 returns table (first_id bigint, last_id bigint, attempt integer)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     last spanmq_core.receiver_batch;
 begin
     perform spanmq_core.lock_receiver(this, receiver, receiver_ranges.incarnation);
@@ -177,14 +177,14 @@ end $$;
 
 -- The parent of the queue's log, which holds every row that a batch may ask for; null if the caller may not read it. first_id and
 -- last_id bound the ids of what waits in the queue.
-create or replace function spanmq.receiver_log(queue text) returns table (log_table text, first_id bigint, last_id bigint)
+create or replace function spanmq_call.receiver_log(queue text, by_role text default null) returns table (log_table text, first_id bigint, last_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     name text := format('log_%s', this.queue_id);
 begin
-    log_table := case when has_schema_privilege(spanmq_core.caller(), 'spanmq_core', 'usage')
-                           and has_table_privilege(spanmq_core.caller(), format('spanmq_core.%I', name), 'select') then name end;
+    log_table := case when has_schema_privilege(by_role, 'spanmq_core', 'usage')
+                           and has_table_privilege(by_role, format('spanmq_core.%I', name), 'select') then name end;
     first_id := least((select min(f.lo) from spanmq_core.fresh f where f.queue_id = this.queue_id),
                       (select min(h.lo) from spanmq_core.held h where h.queue_id = this.queue_id));
     last_id := spanmq_core.drawn_from(this.ids);
@@ -193,7 +193,7 @@ begin
 end $$;
 
 -- The receivers of a queue, or of all (null): what each holds, and since when it has been open.
-create or replace function spanmq.list_receivers(queue text default null)
+create or replace function spanmq_call.list_receivers(queue text default null)
 returns table (queue_name text, receiver uuid, label text, state text, batch bigint, settled bigint, held bigint,
                created_at timestamptz, opened_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -201,14 +201,14 @@ declare
     this spanmq_core.queue;
 begin
     if queue is not null then
-        this := spanmq_core.find_queue(queue, 'select');
+        this := spanmq_core.find_queue(queue);
     end if;
     return query
         select q.name::text, r.receiver_id, r.label, r.state, r.batch, r.settled,
                coalesce((select sum(b.n) from spanmq_core.receiver_batch b where b.receiver_id = r.receiver_id and b.state = 'claimed'), 0)::bigint,
                r.created_at, r.opened_at
         from spanmq_core.receiver r join spanmq_core.queue q on q.queue_id = r.queue_id
-        where (queue is null or r.queue_id = this.queue_id) and has_table_privilege(spanmq_core.caller(), q.queue_view, 'select')
+        where queue is null or r.queue_id = this.queue_id
         order by q.name, r.created_at;
 end $$;
 
@@ -230,10 +230,10 @@ end $$;
 
 -- Lets the next new checkpoint that names this receiver's label go on in its place, with what it holds. A stream that still runs
 -- under it stops with an error.
-create or replace function spanmq.adopt_receiver(queue text, receiver text) returns void
+create or replace function spanmq_call.adopt_receiver(queue text, receiver text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     reader spanmq_core.receiver := spanmq_core.find_receiver(this, receiver);
 begin
     if reader.label is null or reader.state = 'released' then
@@ -246,17 +246,17 @@ end $$;
 -- Gives what a receiver holds back to the queue and frees its label; returns how many messages. First settles the batches up to
 -- `settled`, which a checkpoint proves to be done: what a sink has and no checkpoint proves is delivered again. A stream that
 -- still runs under it stops with an error.
-create or replace function spanmq.release_receiver(queue text, receiver text, settled bigint default null) returns bigint
+create or replace function spanmq_call.release_receiver(queue text, receiver text, settled bigint default null) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     reader spanmq_core.receiver := spanmq_core.find_receiver(this, receiver);
     batch spanmq_core.receiver_batch;
     released bigint := 0;
 begin
     if settled is not null then
-        perform spanmq_core.find_queue(queue, 'delete');
+        perform spanmq_core.find_queue(queue);
         perform spanmq_core.settle_batches(this, reader.receiver_id, release_receiver.settled);
     end if;
     for batch in

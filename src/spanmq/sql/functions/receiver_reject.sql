@@ -2,13 +2,13 @@
 -- and makes dead letters of them. Returns how many; ids that it doesn't hold stay as they are. A driver that runs stops with an
 -- error; the next one reads the same batches without them. Raises MQ002 for an unknown receiver. What the sink had of such a batch
 -- before its checkpoint did stays in the sink.
-create or replace function spanmq.reject_from_receiver(
+create or replace function spanmq_call.reject_from_receiver(
     queue text, receiver text, msg_ids bigint[], error text default null, category text default null
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'delete');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     reader spanmq_core.receiver;
     reason spanmq_core.reason := spanmq_core.reason_of(this.queue_id, category, error, null, null, null);
     batch spanmq_core.receiver_batch;
@@ -16,7 +16,7 @@ declare
     held record;
     rejected bigint := 0;
 begin
-    perform spanmq_core.find_queue(queue, 'update');
+    perform spanmq_core.find_queue(queue);
     reader := spanmq_core.find_receiver(this, receiver);
     if category is null and reason.category = 'UNKNOWN' then
         reason.category := 'PERMANENT';

@@ -25,14 +25,14 @@ end $$;
 -- visible after `delay` seconds, or from then on `rate` a second. Returns them and when, or with dry_run what would be. Each is put back
 -- once, whoever else calls. They keep their msg_id, enqueued_at and story, their attempts begin anew; the dead letter stays, marked
 -- redriven_at. An expiry that is past is taken off. Raises 42P01 for an unknown queue, 42501 without the right to delete from it, MQ002 and MQ020.
-create or replace function spanmq.redrive(
+create or replace function spanmq_call.redrive(
     queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,
     until timestamptz default null, payload jsonb default null, qty integer default 1000, rate double precision default null,
     delay double precision default 0, dry_run boolean default false
 ) returns table (msg_id bigint, visible_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'delete');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     visible_from timestamptz := spanmq_core.redrive_from(delay, rate);
     letters spanmq_core.revived[];
 begin
@@ -65,12 +65,12 @@ $$;
 -- message too), visible after `delay` seconds. It stays in its group and at its place. Returns its msg_id.
 -- Raises MQ021 if no dead letter of this msg_id waits, MQ002 for headers of another group, MQ060 for a repair of what another queue of the
 -- same log (a subscription) still has: it is one message. Else as redrive().
-create or replace function spanmq.redrive_message(
+create or replace function spanmq_call.redrive_message(
     queue text, msg_id bigint, message jsonb default null, headers jsonb default null, delay double precision default 0
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'delete');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     visible_from timestamptz := spanmq_core.redrive_from(delay, null);
     letter spanmq_core.revived;
 begin

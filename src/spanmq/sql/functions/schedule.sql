@@ -3,13 +3,14 @@
 -- time deleted in one transaction, so each time fires once, or, after a crash in the midst, is still there.
 
 -- Makes a schedule, or changes the one of that name: every message of it is as given here from now on. The times that are planned
--- are kept if cron and time_zone stay as they were. It is sent on behalf of the caller from now on. Raises MQ002 for what is no name, time zone or header, 42P01 and 42501 as send() does.
-create or replace function spanmq.schedule(
-    name text, queue text, cron text, body jsonb, time_zone text default 'UTC', headers jsonb default null, catch_up boolean default false
+-- are kept if cron and time_zone stay as they were. It is sent on behalf of the caller from now on, as long as he may send there. Raises MQ002 for what is no name, time zone or header, 42P01 and 42501 as send() does.
+create or replace function spanmq_call.schedule(
+    name text, queue text, cron text, body jsonb, time_zone text default 'UTC', headers jsonb default null, catch_up boolean default false,
+    by_role text default null
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'insert');
+    this spanmq_core.queue := spanmq_core.find_target(queue);
     before spanmq_core.schedule;
 begin
     if name is null or octet_length(name) not between 1 and 255 then
@@ -26,17 +27,20 @@ begin
     end if;
     -- An unknown zone raises here.
     perform now() at time zone time_zone;
-    perform pg_advisory_xact_lock(hashtextextended('spanmq_core.schedule.' || name, 0));
-    before := spanmq_core.find_schedule(name, false);
-    if before.schedule_id is null then
+    perform spanmq_core.lock(0, 'schedule ' || name);
+    before := spanmq_core.find_schedule(this.queue_id, name, false);
+    if before.schedule_id is null and exists (select from spanmq_core.schedule s where s.name = schedule.name) then
+        raise exception 'schedule % sends into another queue', name
+            using errcode = 'MQ002', hint = 'Choose another name, or unschedule it first.';
+    elsif before.schedule_id is null then
         insert into spanmq_core.schedule (name, queue_id, cron, time_zone, message, headers, catch_up, made_by)
             values (schedule.name, this.queue_id, schedule.cron, schedule.time_zone, body,
-                    case when jsonb_typeof(schedule.headers) = 'object' then schedule.headers end, schedule.catch_up, spanmq_core.caller());
+                    case when jsonb_typeof(schedule.headers) = 'object' then schedule.headers end, schedule.catch_up, by_role);
         return;
     end if;
     update spanmq_core.schedule s
         set queue_id = this.queue_id, message = body, headers = case when jsonb_typeof(schedule.headers) = 'object' then schedule.headers end,
-            catch_up = schedule.catch_up, made_by = spanmq_core.caller()
+            catch_up = schedule.catch_up, made_by = by_role
         where s.schedule_id = before.schedule_id;
     if (before.cron, before.time_zone) <> (cron, time_zone) then
         delete from spanmq_core.schedule_time t where t.schedule_id = before.schedule_id;
@@ -45,50 +49,50 @@ begin
     end if;
 end $$;
 
--- The schedule of that name, locked, if the caller may send to its queue. Raises MQ007 if `needed` and there is none.
-create or replace function spanmq_core.find_schedule(schedule_name text, needed boolean) returns spanmq_core.schedule
+-- The queue into which the schedule of that name sends; null if there is none.
+create or replace function spanmq_call.queue_of_schedule(schedule_name text) returns text
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+    select q.name from spanmq_core.schedule s join spanmq_core.queue q on q.queue_id = s.queue_id where s.name = schedule_name
+$$;
+
+-- The schedule of that name that sends into the queue, locked. Raises MQ007 if `needed` and there is none.
+create or replace function spanmq_core.find_schedule(this_queue int, schedule_name text, needed boolean) returns spanmq_core.schedule
 language plpgsql as $$
 declare
     this spanmq_core.schedule;
-    queue_name text;
 begin
-    select * into this from spanmq_core.schedule s where s.name = schedule_name for no key update;
-    if not found then
-        if needed then
-            raise exception 'there is no schedule %', coalesce(schedule_name, 'NULL')
-                using errcode = 'MQ007', hint = 'spanmq.list_schedules() lists them.';
-        end if;
-        return null;
+    select * into this from spanmq_core.schedule s where s.name = schedule_name and s.queue_id = this_queue for no key update;
+    if not found and needed then
+        raise exception 'there is no schedule %', coalesce(schedule_name, 'NULL')
+            using errcode = 'MQ007', hint = 'spanmq.list_schedules() lists them.';
     end if;
-    select q.name into queue_name from spanmq_core.queue q where q.queue_id = this.queue_id;
-    perform spanmq_core.find_queue(queue_name, 'insert');
     return this;
 end $$;
 
 -- Ends a schedule; what it has sent stays. False if there was none of that name.
-create or replace function spanmq.unschedule(name text) returns boolean
+create or replace function spanmq_call.unschedule(of_queue text, name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.schedule := spanmq_core.find_schedule(name, false);
+    this spanmq_core.schedule := spanmq_core.find_schedule((select q.queue_id from spanmq_core.queue q where q.folded_name = lower(of_queue)), name, false);
 begin
     delete from spanmq_core.schedule s where s.schedule_id = this.schedule_id;
     return found;
 end $$;
 
 -- Lets the times pass from now on. Raises MQ007 if there is no schedule of that name.
-create or replace function spanmq.pause_schedule(name text) returns void
+create or replace function spanmq_call.pause_schedule(of_queue text, name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.schedule := spanmq_core.find_schedule(name, true);
+    this spanmq_core.schedule := spanmq_core.find_schedule((select q.queue_id from spanmq_core.queue q where q.folded_name = lower(of_queue)), name, true);
 begin
     update spanmq_core.schedule s set is_paused = true, pause_reason = null where s.schedule_id = this.schedule_id;
 end $$;
 
 -- Fires again from now on; what fell into the pause is not made up for, whatever catch_up says.
-create or replace function spanmq.resume_schedule(name text) returns void
+create or replace function spanmq_call.resume_schedule(of_queue text, name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.schedule := spanmq_core.find_schedule(name, true);
+    this spanmq_core.schedule := spanmq_core.find_schedule((select q.queue_id from spanmq_core.queue q where q.folded_name = lower(of_queue)), name, true);
     at_ timestamptz := clock_timestamp();
 begin
     if this.is_paused then
@@ -99,7 +103,7 @@ begin
 end $$;
 
 -- The schedules of queues that the caller may look into, by name.
-create or replace function spanmq.list_schedules()
+create or replace function spanmq_call.list_schedules(queues text[] default null)
 returns table (
     name text, queue text, cron text, time_zone text, message jsonb, headers jsonb, catch_up boolean, is_paused boolean,
     next_at timestamptz, last_at timestamptz, last_msg_id bigint, planned_until timestamptz, made_by name, pause_reason text
@@ -109,7 +113,7 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
            (select min(t.due_at) from spanmq_core.schedule_time t where t.schedule_id = s.schedule_id),
            s.last_at, s.last_msg_id, s.planned_until, s.made_by, s.pause_reason
     from spanmq_core.schedule s join spanmq_core.queue q on q.queue_id = s.queue_id
-    where has_table_privilege(spanmq_core.caller(), q.queue_view, 'select')
+    where queues is null or q.folded_name operator(pg_catalog.=) any (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n))
     order by s.name
 $$;
 
@@ -126,7 +130,6 @@ begin
                at_, null::double precision
         from spanmq_core.schedule s join spanmq_core.queue q on q.queue_id = s.queue_id
         where not s.is_paused and s.planned_until < at_ + interval '180 days'
-          and has_table_privilege(spanmq_core.caller(), q.queue_view, 'insert')
           and (select count(*) from (select from spanmq_core.schedule_time t where t.schedule_id = s.schedule_id limit 500) t) < 500
         order by s.planned_until limit 100;
     return query
@@ -137,10 +140,10 @@ end $$;
 
 -- Adds times to a schedule, up to new_until, if it is still planned until planned_until: else another has done it, or it has been
 -- changed, and false is returned. Raises MQ007 if there is no schedule of that name, MQ002 for times that are null or over 1,000.
-create or replace function spanmq.plan_schedule(name text, planned_until timestamptz, times timestamptz[], new_until timestamptz) returns boolean
+create or replace function spanmq_call.plan_schedule(of_queue text, name text, planned_until timestamptz, times timestamptz[], new_until timestamptz) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.schedule := spanmq_core.find_schedule(name, true);
+    this spanmq_core.schedule := spanmq_core.find_schedule((select q.queue_id from spanmq_core.queue q where q.folded_name = lower(of_queue)), name, true);
 begin
     if times is null or array_position(times, null) is not null or cardinality(times) > 1000 or new_until is null or not isfinite(new_until) then
         raise exception 'times must be at most 1000, and neither they nor new_until may be NULL'
@@ -178,8 +181,7 @@ begin
             select * into this from spanmq_core.schedule s where s.schedule_id = candidate and not s.is_paused for no key update skip locked;
             continue when not found;
             select * into of_queue from spanmq_core.queue q where q.queue_id = this.queue_id;
-            if not exists (select from pg_catalog.pg_roles r
-                           where r.rolname = this.made_by and has_table_privilege(r.oid, of_queue.queue_view, 'insert')) then
+            if not spanmq_core.role_may(this.made_by, of_queue.queue_id, 'send') then
                 this.pause_reason := format('role %I may not send into queue %s', this.made_by, of_queue.name);
                 update spanmq_core.schedule s set is_paused = true, pause_reason = this.pause_reason where s.schedule_id = candidate;
                 action := 'paused schedule';

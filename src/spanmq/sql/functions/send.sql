@@ -26,11 +26,11 @@ begin
         into this_queue, notify_ms, waiting, woken, has_subscriptions, log_name, log_lo, log_hi, lane, ids, ids_filenode, room
         from spanmq_core.queue q
         where q.folded_name = lower(queue_name)
-          and has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), q.queue_view, 'insert')
+          and has_table_privilege(q.queue_view, 'select')
           and not q.is_subscription;
     if not found or room is not null then
         -- Raises what keeps this message from being sent.
-        perform spanmq_core.check_room(spanmq_core.find_queue(queue_name, 'insert'), 1);
+        perform spanmq_core.check_room(spanmq_core.find_target(queue_name), 1);
     end if;
     -- case: a sender has its transaction id before it draws a message id. maintain() relies on it, when it judges that nobody can write into a
     -- segment any more.
@@ -60,7 +60,7 @@ begin
     if notify_ms is not null or waiting is not null or has_subscriptions then
         now_ms := extract(epoch from clock_timestamp()) * 1000;
         if notify_ms is not null or has_subscriptions then
-            perform spanmq_core.announce(spanmq_core.find_queue(queue_name, 'insert'), visible_at);
+            perform spanmq_core.announce(spanmq_core.find_target(queue_name), visible_at);
         -- What spanmq_core.announce() and wake() do, at a third of the cost: somebody waits for this message. First whether somebody has
         -- been woken a moment ago: where messages come fast, that is so almost always.
         elsif pg_sequence_last_value(woken) not between now_ms - 10 and now_ms
@@ -76,7 +76,7 @@ end $$;
 create or replace function spanmq_core.append_first(queue_name text, id bigint, sent_at timestamptz, message jsonb, headers jsonb) returns void
 language plpgsql as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue_name, 'insert');
+    this spanmq_core.queue := spanmq_core.find_target(queue_name);
 begin
     perform spanmq_core.append(this.queue_id, this.segment_size, id, null, sent_at, array[message], array[headers]);
     perform spanmq_core.remember_segment(this.queue_id, id);
@@ -109,7 +109,7 @@ begin
     if this.room is not null then
         perform spanmq_core.check_room(this, n);
     end if;
-    ids := spanmq_core.draw_ids(this.ids, n);
+    ids := spanmq_core.draw_ids(this.queue_id, this.ids, n);
     first_id := ids[1];
     last_id := ids[n];
     sent_at := clock_timestamp();
@@ -194,74 +194,74 @@ begin
     return delay;
 end $$;
 
-create or replace function pgmq.send(queue_name text, msg jsonb) returns setof bigint
+create or replace function spanmq_call.send(queue_name text, msg jsonb) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
     return next spanmq_core.send_one(queue_name, msg, null, null);
 end $$;
 
-create or replace function pgmq.send(queue_name text, msg jsonb, headers jsonb) returns setof bigint
+create or replace function spanmq_call.send(queue_name text, msg jsonb, headers jsonb) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
     return next spanmq_core.send_one(queue_name, msg, headers, null);
 end $$;
 
-create or replace function pgmq.send(queue_name text, msg jsonb, delay integer) returns setof bigint
+create or replace function spanmq_call.send(queue_name text, msg jsonb, delay integer) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
     return next spanmq_core.send_one(queue_name, msg, null, spanmq_core.delayed(delay));
 end $$;
 
-create or replace function pgmq.send(queue_name text, msg jsonb, delay timestamptz) returns setof bigint
+create or replace function spanmq_call.send(queue_name text, msg jsonb, delay timestamptz) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
     return next spanmq_core.send_one(queue_name, msg, null, spanmq_core.delayed(delay));
 end $$;
 
-create or replace function pgmq.send(queue_name text, msg jsonb, headers jsonb, delay integer) returns setof bigint
+create or replace function spanmq_call.send(queue_name text, msg jsonb, headers jsonb, delay integer) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
     return next spanmq_core.send_one(queue_name, msg, headers, spanmq_core.delayed(delay));
 end $$;
 
-create or replace function pgmq.send(queue_name text, msg jsonb, headers jsonb, delay timestamptz) returns setof bigint
+create or replace function spanmq_call.send(queue_name text, msg jsonb, headers jsonb, delay timestamptz) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
     return next spanmq_core.send_one(queue_name, msg, headers, spanmq_core.delayed(delay));
 end $$;
 
-create or replace function pgmq.send_batch(queue_name text, msgs jsonb[]) returns setof bigint
+create or replace function spanmq_call.send_batch(queue_name text, msgs jsonb[]) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select unnest(spanmq_core.send_many(spanmq_core.find_queue(queue_name, 'insert'), msgs, null, null));
+    return query select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, null, null));
 end $$;
 
-create or replace function pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[]) returns setof bigint
+create or replace function spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[]) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select unnest(spanmq_core.send_many(spanmq_core.find_queue(queue_name, 'insert'), msgs, headers, null));
+    return query select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, headers, null));
 end $$;
 
-create or replace function pgmq.send_batch(queue_name text, msgs jsonb[], delay integer) returns setof bigint
+create or replace function spanmq_call.send_batch(queue_name text, msgs jsonb[], delay integer) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select unnest(spanmq_core.send_many(spanmq_core.find_queue(queue_name, 'insert'), msgs, null, spanmq_core.delayed(delay)));
+    return query select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, null, spanmq_core.delayed(delay)));
 end $$;
 
-create or replace function pgmq.send_batch(queue_name text, msgs jsonb[], delay timestamptz) returns setof bigint
+create or replace function spanmq_call.send_batch(queue_name text, msgs jsonb[], delay timestamptz) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select unnest(spanmq_core.send_many(spanmq_core.find_queue(queue_name, 'insert'), msgs, null, spanmq_core.delayed(delay)));
+    return query select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, null, spanmq_core.delayed(delay)));
 end $$;
 
-create or replace function pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer) returns setof bigint
+create or replace function spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select unnest(spanmq_core.send_many(spanmq_core.find_queue(queue_name, 'insert'), msgs, headers, spanmq_core.delayed(delay)));
+    return query select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, headers, spanmq_core.delayed(delay)));
 end $$;
 
-create or replace function pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay timestamptz) returns setof bigint
+create or replace function spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay timestamptz) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select unnest(spanmq_core.send_many(spanmq_core.find_queue(queue_name, 'insert'), msgs, headers, spanmq_core.delayed(delay)));
+    return query select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, headers, spanmq_core.delayed(delay)));
 end $$;

@@ -15,7 +15,7 @@
 --                       transaction. 256 locks stand for all groups of a queue: two groups may happen to share one.
 -- Raises MQ002 for what no message can have, MQ062 for what a full queue does not take (duplicates count as others do), MQ063 for a dedup_id
 -- with another fingerprint, 42P01 and 42501 as send() does; then nothing has changed.
-create or replace function spanmq.send_messages(
+create or replace function spanmq_call.send_messages(
     queue text, messages jsonb[], headers jsonb[] default null, delay double precision default 0, priority integer default 0,
     expires_in double precision default null, max_attempts integer default null, dedup_ids text[] default null,
     dedup_for double precision default 300, ordered boolean default false, fingerprint text default null
@@ -23,7 +23,7 @@ create or replace function spanmq.send_messages(
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'insert');
+    this spanmq_core.queue := spanmq_core.find_target(queue);
     n int := cardinality(messages);
     expires_at timestamptz;
     visible_at timestamptz;
@@ -50,7 +50,7 @@ begin
     -- Before the ids: see send.sql.
     transaction_id := pg_current_xact_id();
     if dedup_ids is null then
-        ids := spanmq_core.draw_ids(this.ids, n);
+        ids := spanmq_core.draw_ids(this.queue_id, this.ids, n);
         sent_at := clock_timestamp();
         perform spanmq_core.append_and_publish(this, ids, messages, headers, sent_at, visible_at, priority);
     else
@@ -128,12 +128,12 @@ language plpgsql as $$
 declare
     slot bigint;
 begin
-    -- A bounded number of locks: one for each of 100,000 groups would fill the lock table of the server.
+    -- A bounded number of locks, for each is a row.
     for slot in
         select distinct hashtextextended(coalesce(spanmq_core.group_of(h), ''), 0) & 255
         from unnest(coalesce(headers, array[null]::jsonb[])) h order by 1
     loop
-        perform pg_advisory_xact_lock(spanmq_core.lock_key('ordered.' || slot, this_queue));
+        perform spanmq_core.lock(this_queue, 'ordered ' || slot);
     end loop;
 end $$;
 

@@ -19,12 +19,11 @@ declare
     there bigint;
 begin
     perform pgmq.validate_queue_name(queue);
-    perform spanmq_core.check_may_create();
     if epoch is null or routing is null or shards is null then
         raise exception 'a map of shards needs an epoch, a routing and shards'
             using errcode = 'MQ002', hint = 'Give what get_shards() gave, changed.';
     end if;
-    perform pg_advisory_xact_lock(spanmq_core.shard_lock(queue));
+    perform spanmq_core.lock(0, 'shards ' || lower(queue));
     begin
         insert into spanmq_core.shard_map as m values (lower(queue), set_shards.epoch, set_shards.routing, set_shards.shards, set_shards.former)
             on conflict (name) do update set epoch = excluded.epoch, routing = excluded.routing, shards = excluded.shards, former = excluded.former
@@ -42,8 +41,7 @@ end $$;
 create or replace function spanmq.forget_shards(queue text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq_core.check_may_create();
-    perform pg_advisory_xact_lock(spanmq_core.shard_lock(queue));
+    perform spanmq_core.lock(0, 'shards ' || lower(queue));
     delete from spanmq_core.shard_map m where m.name = lower(queue);
     return found;
 end $$;
@@ -59,7 +57,7 @@ declare
     this spanmq_core.queue;
     there bigint;
 begin
-    perform pg_advisory_xact_lock_shared(spanmq_core.shard_lock(queue));
+    perform spanmq_core.lock_shared(0, 'shards ' || lower(queue));
     -- A new statement: who held the lock may have changed the map.
     select m.epoch into there from spanmq_core.shard_map m where m.name = lower(queue);
     if there is distinct from enter_shards.epoch then
@@ -69,22 +67,19 @@ begin
     if shard is null or group_key is null then
         return null;
     end if;
-    this := spanmq_core.find_queue(shard, 'insert');
-    perform pg_advisory_xact_lock(spanmq_core.lock_key('shard.' || (hashtextextended(group_key, 0) & 255), this.queue_id));
+    this := spanmq_core.find_target(shard);
+    perform spanmq_core.lock(this.queue_id, 'shard ' || (hashtextextended(group_key, 0) & 255));
     return spanmq_core.has_group(this.queue_id, group_key);
 end $$;
 
 -- The groups of messages that are not settled, in the order of their hashes, after the group `after` (null: from the first): for
 -- the end of a change. Those without a group are not among them.
-create or replace function spanmq.shard_groups(queue text, after text default null, qty integer default 1000) returns setof text
+create or replace function spanmq_call.shard_groups(queue text, after text default null, qty integer default 1000) returns setof text
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     perform spanmq_core.check_quantity(qty);
     return query select * from spanmq_core.groups_after(this.queue_id, after, qty);
 end $$;
-
-create or replace function spanmq_core.shard_lock(queue text) returns bigint
-language sql immutable as $$ select pg_catalog.hashtextextended('spanmq.shards.' || lower(queue), 0) $$;

@@ -1,6 +1,6 @@
--- What the SQS protocol keeps of queues, beside their policies.
+-- What the SQS protocol keeps of queues, beside their policies. Only roles with the verb `serve` may call it: the service, which knows who asks.
 
--- Attributes and tags of a queue, or of all that the caller sees. Raises 42P01 and 42501 without the right to look.
+-- Attributes and tags of a queue, or of all. Raises 42P01.
 create or replace function spanmq.list_sqs_queues(queue text default null)
 returns table (queue_name text, attributes jsonb, tags jsonb, created_at timestamptz, changed_at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
@@ -8,12 +8,12 @@ declare
     this spanmq_core.queue;
 begin
     if queue is not null then
-        this := spanmq_core.find_queue(queue, 'select');
+        this := spanmq_core.find_queue(queue);
     end if;
     return query
         select q.name::text, coalesce(s.attributes, '{}'), coalesce(s.tags, '{}'), q.created_at, coalesce(s.changed_at, q.created_at)
         from spanmq_core.queue q left join spanmq_core.sqs_queue s using (queue_id)
-        where (this.queue_id is null or q.queue_id = this.queue_id) and has_table_privilege(spanmq_core.caller(), q.queue_view, 'select')
+        where this.queue_id is null or q.queue_id = this.queue_id
         order by q.name;
 end $$;
 
@@ -36,19 +36,12 @@ exception when invalid_text_representation then
     return null;
 end $$;
 
--- Whether a role that is known by name has a privilege on a queue; false for a role that was dropped.
-create or replace function spanmq_core.role_may(role_name text, this spanmq_core.queue, privilege text) returns boolean
-language sql stable as $$
-    select coalesce(pg_catalog.has_table_privilege(pg_catalog.to_regrole(pg_catalog.quote_ident(role_name))::oid, this.queue_view::oid, privilege), false)
-$$;
-
--- Adds attributes and tags to what is known of a queue, and forgets those that are null. Raises 42P01, 42501 unless the caller manages
--- the queue and may send to the dead-letter queue that a RedrivePolicy names, MQ002 for what is not an object.
+-- Adds attributes and tags to what is known of a queue, and forgets those that are null. Raises 42P01 for a queue,
+-- also the dead-letter queue that a RedrivePolicy names, MQ002 for what is not an object.
 create or replace function spanmq.set_sqs_queue(queue text, attributes jsonb default '{}', tags jsonb default '{}') returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'delete with grant option');
-    asker text;
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     if coalesce(jsonb_typeof(attributes), '') <> 'object' or coalesce(jsonb_typeof(tags), '') <> 'object' then
         raise exception 'attributes and tags must be JSON objects'
@@ -59,12 +52,10 @@ begin
             raise exception 'the RedrivePolicy of queue % names no queue of this service', this.name
                 using errcode = 'MQ002', hint = 'Such as {"deadLetterTargetArn": "arn:aws:sqs:x:000000000000:dead", "maxReceiveCount": 5}, as a string.';
         end if;
-        perform spanmq_core.find_queue(spanmq_core.sqs_redrive_to(attributes), 'insert');
-        asker := spanmq_core.caller();
+        perform spanmq_core.find_target(spanmq_core.sqs_redrive_to(attributes));
     end if;
-    insert into spanmq_core.sqs_queue as s (queue_id, attributes, tags, redrive_by)
-        values (this.queue_id, jsonb_strip_nulls(set_sqs_queue.attributes), jsonb_strip_nulls(set_sqs_queue.tags), asker)
+    insert into spanmq_core.sqs_queue as s (queue_id, attributes, tags)
+        values (this.queue_id, jsonb_strip_nulls(set_sqs_queue.attributes), jsonb_strip_nulls(set_sqs_queue.tags))
         on conflict (queue_id) do update
-            set attributes = jsonb_strip_nulls(s.attributes || set_sqs_queue.attributes), tags = jsonb_strip_nulls(s.tags || set_sqs_queue.tags),
-                redrive_by = coalesce(excluded.redrive_by, s.redrive_by), changed_at = clock_timestamp();
+            set attributes = jsonb_strip_nulls(s.attributes || set_sqs_queue.attributes), tags = jsonb_strip_nulls(s.tags || set_sqs_queue.tags), changed_at = clock_timestamp();
 end $$;

@@ -22,55 +22,50 @@ begin
 end $$;
 
 -- Starts to move messages of a dead-letter queue to the destination, or (null) to where each came from; returns null if a task of that
--- source runs. Deletes tasks that ended a month ago. Raises 42P01 and 42501 without the right to receive from the source and to send to
--- the destination (null: to each queue that names the source as its dead-letter queue), MQ004 for a destination that does not name the
+-- source runs. Deletes tasks that ended a month ago. Raises 42P01, MQ004 for a destination that does not name the
 -- source so, MQ002 for a rate out of range.
 create or replace function spanmq.start_sqs_move(
     source text, destination text, source_arn text, destination_arn text, to_move bigint, rate int default null, access_key_id text default null
 ) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(source, 'update');
+    this spanmq_core.queue := spanmq_core.find_queue(source);
     target spanmq_core.queue;
     made uuid;
 begin
     if destination is not null then
-        target := spanmq_core.find_queue(destination, 'insert');
+        target := spanmq_core.find_target(destination);
         if not exists (select from spanmq_core.sqs_sources_of(this) q where q.queue_id = target.queue_id) then
             perform spanmq_core.raise_not_redriven(target.name, this.name);
         end if;
     elsif not exists (select from spanmq_core.sqs_sources_of(this)) then
         perform spanmq_core.raise_not_redriven(null, this.name);
-    elsif exists (select from spanmq_core.sqs_sources_of(this) q where not has_table_privilege(spanmq_core.caller(), q.queue_view, 'insert')) then
-        raise exception 'permission denied for a queue that names % as its dead-letter queue', this.name
-            using errcode = '42501', hint = 'Name the destination.';
     end if;
     if rate not between 1 and 500 or to_move is null or source_arn is null then
         raise exception 'rate must be 1 to 500, and to_move and source_arn not NULL'
             using errcode = 'MQ002', hint = 'Give a rate in messages a second, and what is to be moved.';
     end if;
     delete from spanmq_core.sqs_move m where m.ended_at < clock_timestamp() - interval '30 days';
-    insert into spanmq_core.sqs_move as m (source, destination, source_arn, destination_arn, asked_by, access_key_id, rate, to_move)
-        values (this.name, target.name, start_sqs_move.source_arn, start_sqs_move.destination_arn, spanmq_core.caller(), start_sqs_move.access_key_id,
+    insert into spanmq_core.sqs_move as m (source, destination, source_arn, destination_arn, access_key_id, rate, to_move)
+        values (this.name, target.name, start_sqs_move.source_arn, start_sqs_move.destination_arn, start_sqs_move.access_key_id,
                 start_sqs_move.rate, start_sqs_move.to_move)
         on conflict do nothing returning m.handle into made;
     return made::text;
 end $$;
 
--- The tasks of a source, the newest first. Raises 42P01 and 42501 without the right to look.
+-- The tasks of a source, the newest first.
 create or replace function spanmq.list_sqs_moves(source text, n int default 10) returns setof spanmq.sqs_move
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(source, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(source);
 begin
     return query select (spanmq_core.sqs_move_row(m)).* from spanmq_core.sqs_move m where m.source = this.name order by m.started_at desc limit n;
 end $$;
 
--- The task with that handle, if the caller may look at its source.
+-- The task with that handle.
 create or replace function spanmq.find_sqs_move(handle text) returns setof spanmq.sqs_move
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-    select (spanmq_core.sqs_move_row(m)).* from spanmq_core.sqs_move m join spanmq_core.queue q on q.name = m.source
-    where m.handle::text = find_sqs_move.handle and pg_catalog.has_table_privilege(spanmq_core.caller(), q.queue_view, 'select')
+    select (spanmq_core.sqs_move_row(m)).* from spanmq_core.sqs_move m where m.handle::text = find_sqs_move.handle
 $$;
 
 -- Moves no more, and returns how many messages were moved; null if no such task runs. Waits for a step that is under way.
@@ -81,9 +76,6 @@ declare
 begin
     update spanmq_core.sqs_move m set status = 'CANCELLED', ended_at = clock_timestamp()
         where m.handle::text = cancel_sqs_move.handle and m.status = 'RUNNING' returning m.* into this;
-    if found then
-        perform spanmq_core.find_queue(this.source, 'update');
-    end if;
     return this.moved;
 end $$;
 
@@ -95,9 +87,6 @@ declare
 begin
     select m.* into this from spanmq_core.sqs_move m
         where m.status = 'RUNNING' and m.next_at <= clock_timestamp()
-          -- A queue that is gone is found out by the step.
-          and not exists (select from spanmq_core.queue q where q.name = m.source
-                          and not has_table_privilege(spanmq_core.caller(), q.queue_view, 'update'))
         order by m.next_at limit 1 for no key update skip locked;
     if found then
         return next spanmq_core.sqs_move_row(this);
@@ -121,62 +110,45 @@ begin
                            when m.rate is null then at_
                            else greatest(m.next_at, at_ - interval '1 second') + make_interval(secs => note_sqs_move.moved / m.rate::float) end
         where m.handle::text = note_sqs_move.handle and m.status = 'RUNNING' returning m.* into this;
-    if found then
-        perform spanmq_core.find_queue(q.name, 'update') from spanmq_core.queue q where q.name = this.source;
-    end if;
     return case when this.status = 'RUNNING' then greatest(extract(epoch from this.next_at - at_), 0) end;
 end $$;
 
--- The role that answers for a move: the one that set the RedrivePolicy of the source, or that started the task. Raises MQ004 unless one
--- of the two queues names the other as its dead-letter queue: the source of a RedrivePolicy, the destination of a task.
-create or replace function spanmq_core.sqs_move_asked_by(source spanmq_core.queue, destination spanmq_core.queue, task text) returns text
+-- Raises MQ004 unless one of the two queues names the other as its dead-letter queue: the source of a RedrivePolicy, the destination of a task.
+create or replace function spanmq_core.check_sqs_move(source spanmq_core.queue, destination spanmq_core.queue, task text) returns void
 language plpgsql stable as $$
-declare
-    asker text;
 begin
-    if task is null then
-        select s.redrive_by into asker from spanmq_core.sqs_queue s
-            where s.queue_id = source.queue_id and lower(spanmq_core.sqs_redrive_to(s.attributes)) = destination.folded_name;
-        if not found then
-            perform spanmq_core.raise_not_redriven(source.name, destination.name);
-        end if;
-        return asker;
-    end if;
-    select m.asked_by into asker from spanmq_core.sqs_move m
-        where m.handle::text = task and m.status = 'RUNNING' and m.source = source.name
-          and coalesce(m.destination, destination.name) = destination.name;
-    if not found or not exists (select from spanmq_core.sqs_sources_of(source) q where q.queue_id = destination.queue_id) then
+    if task is null and not exists (
+        select from spanmq_core.sqs_sources_of(destination) q where q.queue_id = source.queue_id) then
+        perform spanmq_core.raise_not_redriven(source.name, destination.name);
+    elsif task is not null and (
+        not exists (select from spanmq_core.sqs_move m where m.handle::text = task and m.status = 'RUNNING' and m.source = source.name
+                                                        and coalesce(m.destination, destination.name) = destination.name)
+        or not exists (select from spanmq_core.sqs_sources_of(source) q where q.queue_id = destination.queue_id)) then
         perform spanmq_core.raise_not_redriven(destination.name, source.name);
     end if;
-    return asker;
 end $$;
 
 -- Moves messages that the caller holds under a lease, all or none, and returns the ids of those that were moved: those of the source's
 -- RedrivePolicy into its dead-letter queue, or with a task's handle out of one. The messages array has the bodies for the destination, for which they may be sealed;
--- headers are copied. Raises 42P01, 42501 and MQ062 as send_messages() does, MQ004 for queues of which none names the other, 42501 where
--- the role that set the policy, or started the task, may not send to the destination (any more).
+-- headers are copied. Raises 42P01, 42501 and MQ062 as send_messages() does, MQ004 for queues of which none names the other.
 create or replace function spanmq.move_sqs_messages(
     source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], expires_in double precision, task text default null
 ) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    from_queue spanmq_core.queue := spanmq_core.find_queue(source, 'delete');
-    to_queue spanmq_core.queue := spanmq_core.find_queue(destination, 'insert');
-    asker text := spanmq_core.sqs_move_asked_by(from_queue, to_queue, task);
+    from_queue spanmq_core.queue := spanmq_core.find_queue(source);
+    to_queue spanmq_core.queue := spanmq_core.find_target(destination);
     acked bigint[];
     headers jsonb[];
     sent_at timestamptz[];
     new_ids bigint[];
 begin
-    if not spanmq_core.role_may(asker, to_queue, 'insert') or task is not null and not spanmq_core.role_may(asker, from_queue, 'update') then
-        raise exception 'permission denied for role % to move messages from queue % to queue %', asker, from_queue.name, to_queue.name
-            using errcode = '42501', hint = 'Set the RedrivePolicy again, or start the task again, as a role that may send there.';
-    end if;
+    perform spanmq_core.check_sqs_move(from_queue, to_queue, task);
     if expires_in is null or cardinality(messages) is distinct from cardinality(msg_ids) then
         raise exception 'expires_in cannot be NULL, and messages must have one element for each of msg_ids'
             using errcode = 'MQ002', hint = 'Give the MessageRetentionPeriod of the destination.';
     end if;
-    acked := array(select a.msg_id from spanmq.ack(from_queue.name, lease_id, msg_ids) a where a.outcome = 'acked');
+    acked := array(select a.msg_id from spanmq_call.ack(from_queue.name, lease_id, msg_ids) a where a.outcome = 'acked');
     if acked = '{}' then
         return;
     end if;
@@ -189,7 +161,7 @@ begin
         headers := array(select case when coalesce(jsonb_typeof(h), 'object') = 'object' then coalesce(h, '{}') || '{"x-sqs-moved": true}' else h end
                          from unnest(headers) with ordinality u (h, n) order by n);
     end if;
-    new_ids := array(select s from spanmq.send_messages(to_queue.name, messages, headers, expires_in => move_sqs_messages.expires_in,
+    new_ids := array(select s from spanmq_call.send_messages(to_queue.name, messages, headers, expires_in => move_sqs_messages.expires_in,
                                                       ordered => to_queue.name like '%.fifo') s);
     if task is null then
         insert into spanmq_core.sqs_moved (queue_id, msg_id, source, first_queue, first_id, sent_at, expires_at)
@@ -206,13 +178,12 @@ begin
     return query select unnest(acked);
 end $$;
 
--- Where messages of a dead-letter queue come from (`source` is the name in SQS); no row for one that was not moved there. Raises 42P01
--- and 42501 without the right to look.
+-- Where messages of a dead-letter queue come from (`source` is the name in SQS); no row for one that was not moved there. Raises 42P01.
 create or replace function spanmq.list_sqs_moved(queue text, msg_ids bigint[])
 returns table (msg_id bigint, source text, first_queue text, first_id bigint, sent_at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     return query
         select m.msg_id, case when spanmq_core.sqs_queue_of(s.attributes ->> 'QueueName') = m.source then s.attributes ->> 'QueueName' else m.source end,

@@ -50,7 +50,7 @@ begin
 end $$;
 
 -- The state of a message (see status_of). Raises 42P01 for an unknown queue, 42501 without the right to look into it.
-create or replace function spanmq.status(queue text, msg_id bigint) returns text
+create or replace function spanmq_call.status(queue text, msg_id bigint) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
@@ -58,20 +58,20 @@ begin
         raise exception 'msg_id cannot be NULL'
             using errcode = 'MQ002', hint = 'Give the id of a message.';
     end if;
-    return spanmq_core.status_of(spanmq_core.find_queue(queue, 'select'), msg_id);
+    return spanmq_core.status_of(spanmq_core.find_queue(queue), msg_id);
 end $$;
 
 -- Receivers get nothing from now on; senders go on, and what is leased can be settled. Wants the rights of set_policy.
-create or replace function spanmq.pause(queue text) returns void
+create or replace function spanmq_call.pause(queue text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq.set_policy(queue, '{"paused": true}');
+    perform spanmq_call.set_policy(queue, '{"paused": true}');
 end $$;
 
 -- Receivers get messages again.
-create or replace function spanmq.resume(queue text) returns void
+create or replace function spanmq_call.resume(queue text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq.set_policy(queue, '{"paused": false}');
-    perform spanmq_core.wake(spanmq_core.find_queue(queue, 'delete with grant option'));
+    perform spanmq_call.set_policy(queue, '{"paused": false}');
+    perform spanmq_core.wake(spanmq_core.find_queue(queue));
 end $$;

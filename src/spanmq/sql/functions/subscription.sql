@@ -45,7 +45,7 @@ begin
     loop
         begin
             perform set_config('lock_timeout', '100ms', true);
-            perform pg_advisory_xact_lock(spanmq_core.lock_key('subscriptions', log_id));
+            perform spanmq_core.lock(log_id, 'subscriptions');
             select * into this from spanmq_core.queue q where q.queue_id = log_id for no key update;
             -- Locks the sequence, gives it another file, and counts for sees_subscriptions(). Ids go on where they are: only `restart` would
             -- go back to the start.
@@ -73,7 +73,7 @@ create or replace function spanmq.create_subscription(name text, queue text, wai
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    parent spanmq_core.queue := spanmq_core.find_queue(queue, 'select');
+    parent spanmq_core.queue := spanmq_core.find_queue(queue);
     this spanmq_core.queue;
     drawn bigint;
 begin
@@ -89,10 +89,9 @@ begin
     end if;
     perform pgmq.validate_queue_name(create_subscription.name);
     perform pgmq.format_table_name(create_subscription.name, 'q');
-    perform spanmq_core.check_may_create();
-    perform pgmq.acquire_queue_lock(n) from (select n from unnest(array[lower(create_subscription.name), parent.folded_name]) n order by n) names;
+    perform spanmq_core.lock(0, 'queue ' || n) from (select n from unnest(array[lower(create_subscription.name), parent.folded_name]) n order by n) names;
     -- New statements: who held the locks may have made the one or dropped the other.
-    parent := spanmq_core.find_queue(queue, 'select');
+    parent := spanmq_core.find_queue(queue);
     select * into this from spanmq_core.queue q where q.folded_name = lower(create_subscription.name);
     if exists (select from spanmq_core.subscription s where s.queue_id = this.queue_id and s.log_id = parent.queue_id) then
         raise notice 'subscription "%" already exists, skipping', this.name using errcode = '42P07';
@@ -133,22 +132,22 @@ begin
         select this.queue_id, e.msg_id, e.expires_at from spanmq_core.expiry e where e.queue_id = parent.queue_id;
 end $$;
 
--- The subscriptions of a queue, or of all (null), as far as the caller may look into them. Raises 42P01 and 42501 as a look into the queue does.
-create or replace function spanmq.list_subscriptions(queue text default null)
+-- The subscriptions of a queue, or of all (null).
+create or replace function spanmq_call.list_subscriptions(queue text default null)
 returns table (subscription text, queue_name text, created_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     parent spanmq_core.queue;
 begin
     if queue is not null then
-        parent := spanmq_core.find_queue(queue, 'select');
+        parent := spanmq_core.find_queue(queue);
     end if;
     return query
         select q.name::text, p.name::text, q.created_at
         from spanmq_core.subscription s
         join spanmq_core.queue q on q.queue_id = s.queue_id
         join spanmq_core.queue p on p.queue_id = s.log_id
-        where (queue is null or s.log_id = parent.queue_id) and has_table_privilege(spanmq_core.caller(), q.queue_view, 'select')
+        where queue is null or s.log_id = parent.queue_id
         order by p.name, q.name;
 end $$;
 

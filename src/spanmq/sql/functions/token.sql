@@ -1,15 +1,5 @@
--- Tokens of the HTTP service. A token lets its bearer act with the rights of the service's role, so only who has the privilege on
--- spanmq_core.token itself may handle them: insert to create, update to rotate, delete to revoke, select to list and to check.
-
--- Raises 42501 unless the caller has the privilege on the table of tokens.
-create or replace function spanmq_core.check_token_right(privilege text) returns void
-language plpgsql stable as $$
-begin
-    if not has_table_privilege(spanmq_core.caller(), 'spanmq_core.token', privilege) then
-        raise exception 'permission denied for tokens'
-            using errcode = '42501', hint = format('grant %s on spanmq_core.token to %I', privilege, spanmq_core.caller());
-    end if;
-end $$;
+-- Tokens of the HTTP service. A token lets its bearer act with the rights of the service's role, so only roles
+-- with the verb `admin` handle them, and the service, which has the verb `serve`, checks them.
 
 -- Raises MQ002 for what is no SHA-256 in hexadecimal digits.
 create or replace function spanmq_core.check_secret_hash(secret_hash text) returns void
@@ -66,14 +56,13 @@ language sql volatile as $$
 $$;
 
 -- Makes a token from the hash of its secret. Raises MQ002 for a name that is taken or empty, a pattern that fits no queue's name, an
--- unknown verb, a time that is over; 42501 without the right.
+-- unknown verb, a time that is over.
 create or replace function spanmq.create_token(name text, secret_hash text, queues text[], verbs text[], expires_at timestamptz default null)
 returns spanmq.token
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     made spanmq_core.token;
 begin
-    perform spanmq_core.check_token_right('insert');
     perform spanmq_core.check_secret_hash(secret_hash);
     if name is null or octet_length(name) not between 1 and 100 then
         raise exception 'the name of a token must have 1 to 100 bytes'
@@ -95,19 +84,17 @@ begin
     return spanmq_core.token_row(made);
 end $$;
 
--- The tokens by name, those that have expired too; what they are checked by is not among it. Raises 42501 without the right.
+-- The tokens by name, those that have expired too; what they are checked by is not among it.
 create or replace function spanmq.list_tokens() returns setof spanmq.token
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq_core.check_token_right('select');
     return query select (spanmq_core.token_row(t)).* from spanmq_core.token t order by t.name;
 end $$;
 
--- Ends a token; false if there was none of that name. Services that listen notice at once, others within seconds. Raises 42501 without the right.
+-- Ends a token; false if there was none of that name. Services that listen notice at once, others within seconds.
 create or replace function spanmq.revoke_token(name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq_core.check_token_right('delete');
     delete from spanmq_core.token t where t.name = revoke_token.name;
     if not found then
         return false;
@@ -117,13 +104,12 @@ begin
 end $$;
 
 -- Gives a token a new secret; the one before is good for `overlap` seconds more, those before that not at all. False if there is none
--- of that name. Raises MQ002 for what is no hash or no time, 42501 without the right.
+-- of that name. Raises MQ002 for what is no hash or no time.
 create or replace function spanmq.rotate_token(name text, secret_hash text, overlap double precision default 0) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     until_ timestamptz := spanmq_core.after(overlap, 'overlap');
 begin
-    perform spanmq_core.check_token_right('update');
     perform spanmq_core.check_secret_hash(secret_hash);
     if overlap < 0 then
         raise exception 'overlap cannot be negative, got: %', overlap
@@ -140,11 +126,10 @@ begin
     return true;
 end $$;
 
--- The token with that hash, if it is good now: no row otherwise, whatever the reason. Raises 42501 without the right to look.
+-- The token with that hash, if it is good now: no row otherwise, whatever the reason.
 create or replace function spanmq.check_token(secret_hash text) returns setof spanmq.token
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq_core.check_token_right('select');
     return query
         select (spanmq_core.token_row(t)).* from spanmq_core.token t where spanmq_core.is_good(t, check_token.secret_hash);
 end $$;

@@ -69,17 +69,16 @@ begin
         raise exception 'Queue "%" does not exist. Create the queue first using pgmq.create()', queue_name
             using errcode = '42P01', hint = 'pgmq.list_queues() shows what there is.';
     end if;
-    this := spanmq_core.find_queue(queue_name, 'trigger');
-    perform spanmq_core.find_queue(queue_name, 'insert');
+    this := spanmq_core.find_target(queue_name);
     perform from spanmq_core.queue q where q.queue_id = this.queue_id for key share;
     if not found then
-        perform spanmq_core.raise_not_found(queue_name, 'select');
+        perform spanmq_core.raise_not_found(queue_name);
     end if;
     insert into pgmq.topic_bindings (pattern, queue_name) values (bind_topic.pattern, this.name)
         on conflict on constraint topic_bindings_unique_pattern_queue do nothing;
 end $$;
 
-create or replace function pgmq.unbind_topic(pattern text, queue_name text) returns boolean
+create or replace function spanmq_call.unbind_topic(pattern text, queue_name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 declare
     this spanmq_core.queue;
@@ -95,39 +94,43 @@ begin
     if not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)) then
         return false;
     end if;
-    this := spanmq_core.find_queue(queue_name, 'trigger');
+    this := spanmq_core.find_queue(queue_name);
     delete from pgmq.topic_bindings b where b.pattern = unbind_topic.pattern and b.queue_name = this.name;
     return found;
 end $$;
 
 create or replace function pgmq.test_routing(routing_key text) returns table (pattern text, queue_name text, compiled_regex text)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql stable as $$
 begin
     perform pgmq.validate_routing_key(routing_key);
-    return query select b.pattern, b.queue_name, b.compiled_regex from pgmq.topic_bindings b
-        where routing_key ~ b.compiled_regex and spanmq_core.may_see_queue(b.queue_name) order by b.pattern;
+    return query select b.pattern, b.queue_name, b.compiled_regex from spanmq_call.list_bindings() b
+        where routing_key operator(pg_catalog.~) b.compiled_regex and spanmq_call.sees(b.queue_name) order by b.pattern;
 end $$;
 
 create or replace function pgmq.list_topic_bindings()
 returns table (pattern text, queue_name text, bound_at timestamptz, compiled_regex text)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
-begin
-    return query select b.pattern, b.queue_name, b.bound_at, b.compiled_regex from pgmq.topic_bindings b
-        where spanmq_core.may_see_queue(b.queue_name) order by b.bound_at desc, b.pattern, b.queue_name;
-end $$;
+language sql stable as $$
+    select b.* from spanmq_call.list_bindings() b where spanmq_call.sees(b.queue_name) order by b.bound_at desc, b.pattern, b.queue_name
+$$;
 
--- In SQL, not PL/pgSQL: there an argument and a column can't both be called queue_name.
 create or replace function pgmq.list_topic_bindings(queue_name text)
+returns table (pattern text, queue_name text, bound_at timestamptz, compiled_regex text)
+language sql stable as $$
+    select b.* from spanmq_call.list_bindings() b
+        where pg_catalog.lower(b.queue_name) operator(pg_catalog.=) pg_catalog.lower(list_topic_bindings.queue_name) and spanmq_call.sees(b.queue_name)
+        order by b.bound_at desc, b.pattern
+$$;
+
+create or replace function spanmq_call.list_bindings()
 returns table (pattern text, queue_name text, bound_at timestamptz, compiled_regex text)
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select b.pattern, b.queue_name, b.bound_at, b.compiled_regex from pgmq.topic_bindings b
-        where lower(b.queue_name) = lower(list_topic_bindings.queue_name) and spanmq_core.may_see_queue(b.queue_name) order by b.bound_at desc, b.pattern
 $$;
 
--- The queues that a routing key reaches and into which the caller may send, each once, by name. Of patterns that begin with a literal word only those are matched
+-- The queues that a routing key reaches, each once, by name. Of patterns that begin with a literal word only those are matched
 -- that begin with this key's.
-create or replace function spanmq_core.routed_queues(routing_key text) returns setof text
-language plpgsql stable rows 5 as $$
+create or replace function spanmq_call.routed_queues(routing_key text) returns setof text
+language plpgsql stable rows 5 security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
     return query
         select distinct b.queue_name from (
@@ -136,93 +139,103 @@ begin
                   = any (array[split_part(routing_key, '.', 1), '*'])
             -- A fence: to the planner the regex looks cheaper than the look-up, and it would come first.
             offset 0) b
-        join spanmq_core.queue q on q.name = b.queue_name
-        where routing_key ~ b.compiled_regex and has_table_privilege(spanmq_core.caller(), q.queue_view, 'insert')
+        where routing_key ~ b.compiled_regex
         order by b.queue_name;
 end $$;
 
-create or replace function pgmq.send_topic(routing_key text, msg jsonb, headers jsonb, delay integer) returns integer
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
-declare
-    queue_name text;
-    visible_at timestamptz;
-    n int := 0;
+-- The queues, by name, to which a message with that key goes from the caller. Raises MQ005 for what is no key.
+create or replace function spanmq_call.targets_of(routing_key text) returns setof text
+language plpgsql stable as $$
 begin
     perform pgmq.validate_routing_key(routing_key);
+    return query select * from spanmq_call.names_for('send', array(select * from spanmq_call.routed_queues(routing_key))) n order by n;
+end $$;
+
+-- Raises MQ002 for a delay that is null or negative, and for a batch that is empty or has as many headers as it has not messages: also where no queue is bound.
+create or replace function spanmq_call.check_topic_send(messages jsonb[], headers jsonb[], delay integer default 0) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform spanmq_core.check_batch(messages, headers);
+    perform spanmq_core.delayed(delay);
+end $$;
+
+create or replace function pgmq.send_topic(routing_key text, msg jsonb, headers jsonb, delay integer) returns integer
+language plpgsql as $$
+declare
+    n integer;
+begin
     if msg is null then
+        perform pgmq.validate_routing_key(routing_key);
         raise exception 'msg cannot be NULL'
             using errcode = 'MQ002', hint = 'Send the JSON null if that is meant.';
     end if;
-    visible_at := spanmq_core.delayed(delay);
-    for queue_name in select * from spanmq_core.routed_queues(routing_key) loop
-        perform spanmq_core.send_one(queue_name, msg, headers, visible_at);
-        n := n + 1;
-    end loop;
+    perform spanmq_call.check_topic_send(array[msg], null::jsonb[], delay);
+    select count(*) into n from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send(t, msg, headers, delay) s;
     return n;
 end $$;
 
 create or replace function pgmq.send_topic(routing_key text, msg jsonb) returns integer
-language plpgsql set search_path = pg_catalog, pg_temp as $$
+language plpgsql as $$
+declare
+    n integer;
 begin
-    return pgmq.send_topic(routing_key, msg, null, 0);
+    select * into n from pgmq.send_topic(routing_key, msg, null::jsonb, 0);
+    return n;
 end $$;
 
 create or replace function pgmq.send_topic(routing_key text, msg jsonb, delay integer) returns integer
-language plpgsql set search_path = pg_catalog, pg_temp as $$
-begin
-    return pgmq.send_topic(routing_key, msg, null, delay);
-end $$;
-
-create or replace function spanmq_core.send_batch_routed(routing_key text, msgs jsonb[], headers jsonb[], visible_at timestamptz)
-returns table (queue_name text, msg_id bigint)
 language plpgsql as $$
 declare
-    routed text;
+    n integer;
 begin
-    perform pgmq.validate_routing_key(routing_key);
-    perform spanmq_core.check_batch(msgs, headers);
-    for routed in select * from spanmq_core.routed_queues(routing_key) loop
-        return query select routed, sent from unnest(spanmq_core.send_many(spanmq_core.find_queue(routed, 'insert'), msgs, headers, visible_at)) sent;
-    end loop;
+    select * into n from pgmq.send_topic(routing_key, msg, null::jsonb, delay);
+    return n;
 end $$;
 
-create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[], delay timestamptz)
+create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[])
 returns table (queue_name text, msg_id bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql as $$
 begin
-    return query select * from spanmq_core.send_batch_routed(routing_key, msgs, headers, spanmq_core.delayed(delay));
-end $$;
-
-create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[]) returns table (queue_name text, msg_id bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
-begin
-    return query select * from spanmq_core.send_batch_routed(routing_key, msgs, null, null);
+    perform spanmq_call.check_topic_send(msgs, null::jsonb[]);
+    return query select t, s from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send_batch(t, msgs) s;
 end $$;
 
 create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[])
 returns table (queue_name text, msg_id bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql as $$
 begin
-    return query select * from spanmq_core.send_batch_routed(routing_key, msgs, headers, null);
+    perform spanmq_call.check_topic_send(msgs, headers);
+    return query select t, s from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send_batch(t, msgs, headers) s;
 end $$;
 
 create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[], delay integer)
 returns table (queue_name text, msg_id bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql as $$
 begin
-    return query select * from spanmq_core.send_batch_routed(routing_key, msgs, null, spanmq_core.delayed(delay));
+    perform spanmq_call.check_topic_send(msgs, null::jsonb[], delay);
+    return query select t, s from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send_batch(t, msgs, delay) s;
 end $$;
 
 create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[], delay timestamptz)
 returns table (queue_name text, msg_id bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql as $$
 begin
-    return query select * from spanmq_core.send_batch_routed(routing_key, msgs, null, spanmq_core.delayed(delay));
+    perform spanmq_call.check_topic_send(msgs, null::jsonb[]);
+    return query select t, s from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send_batch(t, msgs, delay) s;
 end $$;
 
 create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[], delay integer)
 returns table (queue_name text, msg_id bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql as $$
 begin
-    return query select * from spanmq_core.send_batch_routed(routing_key, msgs, headers, spanmq_core.delayed(delay));
+    perform spanmq_call.check_topic_send(msgs, headers, delay);
+    return query select t, s from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send_batch(t, msgs, headers, delay) s;
+end $$;
+
+create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[], delay timestamptz)
+returns table (queue_name text, msg_id bigint)
+language plpgsql as $$
+begin
+    perform spanmq_call.check_topic_send(msgs, headers);
+    return query select t, s from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send_batch(t, msgs, headers, delay) s;
 end $$;

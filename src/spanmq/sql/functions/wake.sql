@@ -12,10 +12,10 @@
 -- Says that somebody waits for messages of this queue for so many seconds (at most 60), and returns the channel to listen to. Say it again before they are
 -- over; listen before you say it, and look for messages after. Takes effect at once, not at the commit. Raises MQ002 for seconds that are null or out of
 -- range, 42P01 and 42501 as receive() does.
-create or replace function spanmq.await_messages(queue text, seconds double precision default 3) returns text
+create or replace function spanmq_call.await_messages(queue text, seconds double precision default 3) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
 begin
     if seconds is null or not (seconds > 0 and seconds <= 60) then
@@ -35,11 +35,11 @@ end $$;
 -- Seconds until a message of the queue comes back by itself, because its delay, its backoff or the lease on it ends, or until a rate limit lets the
 -- next one through; null: nothing of that kind is known. Who waits asks this before it looks for messages, not after: what falls due between the two is
 -- found by the look. What falls due sooner than that, and is not known yet, is announced (is_foreseen). Raises 42P01 and 42501 as receive() does.
-create or replace function spanmq.look_ahead(queue text) returns double precision
+create or replace function spanmq_call.look_ahead(queue text) returns double precision
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue, 'update');
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
     at_ timestamptz := clock_timestamp();
     due_at timestamptz;
     policy spanmq_core.policy;
@@ -54,7 +54,7 @@ end $$;
 -- The same for many queues at once, in their order: for one process in which many wait. Of a queue that is gone, or on which the caller has no right,
 -- nothing is known: its next receive says so.
 create or replace function spanmq.look_ahead(queues text[]) returns double precision[]
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql as $$
 declare
     queue text;
     seconds double precision;
@@ -62,11 +62,11 @@ declare
 begin
     foreach queue in array coalesce(queues, '{}') loop
         begin
-            seconds := spanmq.look_ahead(queue);
+            select * into seconds from spanmq.look_ahead(queue);
         exception when undefined_table or insufficient_privilege or sqlstate 'MQ001' then
             seconds := null;
         end;
-        found_all := found_all || seconds;
+        found_all := pg_catalog.array_append(found_all, seconds);
     end loop;
     return found_all;
 end $$;
@@ -88,12 +88,11 @@ declare
     made regclass;
     last regclass;
 begin
-    -- Cast: who may make queues may make a function of that name beside ours, and for a varchar it would be the nearer one.
-    perform pgmq.acquire_queue_lock(this.name::text);
+    perform spanmq_core.lock(0, 'queue ' || lower(this.name::text));
     -- A new statement: the one who held the lock may have made them, or dropped the queue.
     select q.waiting into made from spanmq_core.queue q where q.queue_id = this.queue_id;
     if not found then
-        perform spanmq_core.raise_not_found(this.name, 'select');
+        perform spanmq_core.raise_not_found(this.name);
     elsif made is null then
         execute format('create sequence spanmq_core.waiting_%s minvalue 0', this.queue_id);
         execute format('create sequence spanmq_core.woken_%s minvalue 0', this.queue_id);

@@ -1,13 +1,119 @@
--- Last in the order of file names, for it takes the functions of all files from the public.
---
--- Rights. Whoever has USAGE on schema pgmq may call its functions; each looks at the caller's privileges on the view of the
--- queue: insert to send, update to receive, delete to settle, select to look, truncate to purge.
--- Topics belong to no queue: the owner of the schema grants the right to bind them.
-revoke execute on function pgmq.bind_topic(text, text) from public;
-revoke all on schema spanmq_core from public;
-revoke all on all functions in schema spanmq_core from public;
--- Functions that a view calls are called by who reads the view.
-grant execute on function spanmq_core.last_notified_at(int) to public;
+-- Last in the order of file names: it makes entries for the functions of all files, and gives the rights.
+
+-- The functions that act on queues: their verb, the schema of their entry, and what finds the queue of those that are called by another name.
+create or replace function spanmq_core.functions_on_queues() returns table (verb text, schema_name text, inner_function regprocedure, finder text)
+language sql stable as $$
+    with listed (verb, schema_name, names) as (values
+        ('send', 'pgmq', '
+            send send_batch
+        '),
+        ('send', 'spanmq', '
+            send_messages copy_begin copy_publish bulk_reserve bulk_seal bulk_publish bulk_close bulk_published schedule
+            unschedule:queue_of_schedule pause_schedule:queue_of_schedule resume_schedule:queue_of_schedule
+            plan_schedule:queue_of_schedule
+        '),
+        ('look', 'pgmq', '
+            metrics create_fifo_index
+        '),
+        ('look', 'spanmq', '
+            peek peek_archive storage archive_position archive_ranges archive_piece list_category_policies classify
+            list_category_rules dead_letters count_dead_letters dead_letters_between dead_letter_extent failures
+            failures_between failure_extent statistics list_leases list_groups list_segments dead_letters_of get_policy
+            receiver_log list_receivers status list_subscriptions shard_groups glance health latest_statistics  list_schedules begin_pipeline_run note_pipeline_run:queue_of_run
+            end_pipeline_run:queue_of_run list_pipeline_runs
+        '),
+        ('receive', 'pgmq', '
+            read read_with_poll pop read_grouped read_grouped_rr read_grouped_head read_grouped_with_poll
+            read_grouped_rr_with_poll read_grouped_head_with_poll delete archive set_vt
+        '),
+        ('receive', 'spanmq', '
+            receive ack cancel nack reject release extend hold receiver_open receiver_claim receiver_ranges
+            adopt_receiver release_receiver reject_from_receiver await_messages look_ahead report_breaker note_export
+            forget_export redrive_chosen redrive redrive_message discard_chosen purge_dead_letters
+        '),
+        ('manage', 'pgmq', '
+            purge_queue enable_notify_insert disable_notify_insert update_notify_insert
+            convert_archive_partitioned unbind_topic
+        '),
+        ('manage', 'spanmq', '
+            set_policy set_category_policy set_category_rule drop_category_rule pause resume grant_queue revoke_queue
+            list_grants
+        ')),
+    named as (
+        select l.verb, l.schema_name, split_part(n, ':', 1) as name, nullif(split_part(n, ':', 2), '') as finder
+        from listed l cross join regexp_split_to_table(trim(l.names, E' \n'), '\s+') n
+        union all
+        select 'manage', null, 'drop_queue', null
+        union all
+        select v, null, 'may_' || v, null from unnest('{send,look,receive,manage}'::text[]) v)
+    select n.verb, n.schema_name, p.oid::regprocedure, n.finder
+    from named n join pg_proc p on p.pronamespace = 'spanmq_call'::regnamespace and p.proname = n.name
+$$;
+
+-- All functions whose EXECUTE a verb is, as a list for GRANT.
+create or replace function spanmq_core.functions_of(verb text) returns text
+language sql stable as $$
+    select string_agg(f.name::text, ', ') from (
+        select q.inner_function as name from spanmq_core.functions_on_queues() q where q.verb = functions_of.verb
+        union all
+        select p.oid::regprocedure from pg_proc p
+        join (values
+            ('create', 'spanmq_call', '{may_create,create_queue,create_partitioned_queue}'::text[]),
+            ('create', 'spanmq', '{set_shards,forget_shards}'),
+            ('look', 'spanmq', '{sum_statistics}'),
+            ('send', 'spanmq', '{enter_shards}'),
+            ('manage', 'spanmq', '{create_subscription}'),
+            ('manage', 'pgmq', '{bind_topic}'),
+            ('maintain', 'spanmq_call', '{may_maintain}'),
+            ('maintain', 'spanmq', '{maintain,upcoming_schedules,doctor}'),
+            ('serve', 'spanmq_call', '{may_serve}'),
+            ('serve', 'spanmq', '{check_token,find_access_key,open_session,check_session,close_session,list_sqs_queues,set_sqs_queue,start_sqs_move,list_sqs_moves,'
+                                'find_sqs_move,cancel_sqs_move,take_sqs_move,note_sqs_move,move_sqs_messages,list_sqs_moved}'),
+            ('admin', 'spanmq_call', '{may_admin}'),
+            ('admin', 'spanmq', '{create_token,list_tokens,revoke_token,rotate_token,create_access_key,list_access_keys,revoke_access_key}')
+        ) d (verb, schema_name, names) on p.pronamespace = to_regnamespace(d.schema_name) and p.proname = any (d.names)
+        where d.verb = functions_of.verb) f
+$$;
+
+-- Whoever may execute may_<verb>() has the verb. They do nothing.
+create or replace function spanmq_call.may_send() returns void language sql immutable as 'select null::void';
+create or replace function spanmq_call.may_look() returns void language sql immutable as 'select null::void';
+create or replace function spanmq_call.may_receive() returns void language sql immutable as 'select null::void';
+create or replace function spanmq_call.may_manage() returns void language sql immutable as 'select null::void';
+create or replace function spanmq_call.may_create() returns void language sql immutable as 'select null::void';
+create or replace function spanmq_call.may_maintain() returns void language sql immutable as 'select null::void';
+create or replace function spanmq_call.may_serve() returns void language sql immutable as 'select null::void';
+create or replace function spanmq_call.may_admin() returns void language sql immutable as 'select null::void';
+
+do $$
+declare
+    this record;
+    queue spanmq_core.queue;
+    each text;
+    of_entry text;
+begin
+    for this in select * from spanmq_core.functions_on_queues() f where f.schema_name is not null loop
+        execute spanmq_core.entry_text(this.inner_function, this.schema_name, this.verb, this.finder);
+    end loop;
+    -- First nobody, then who had the verb before: an upgrade may have brought functions.
+    revoke all on schema spanmq_core, spanmq_call from public;
+    revoke all on all functions in schema spanmq_core from public;
+    foreach each in array array['send', 'look', 'receive', 'manage', 'create', 'maintain', 'serve', 'admin'] loop
+        execute format('revoke execute on function %s from public', spanmq_core.functions_of(each));
+        for this in select g as role from spanmq_core.grantees_of(each, null) g loop
+            execute format('grant execute on function %s to %s', spanmq_core.functions_of(each), spanmq_core.role_name(this.role));
+        end loop;
+        for queue in select * from spanmq_core.queue q where spanmq_core.has_wrappers(q.queue_id, each) loop
+            execute format('grant execute on function %s to %s', array_to_string(spanmq_core.make_wrappers(queue, each), ', '),
+                           (select string_agg(spanmq_core.role_name(g), ', ') from spanmq_core.grantees_of(each, queue.queue_id) g));
+        end loop;
+    end loop;
+    revoke execute on function spanmq.grant_all(text, text), spanmq.revoke_all(text, text), spanmq.grant_create(text) from public;
+    -- Functions that a view calls are called by who reads the view.
+    grant execute on function spanmq_core.last_notified_at(int) to public;
+    -- At last: nobody sees a function in it before it was taken from the public.
+    grant usage on schema spanmq_call to public;
+end $$;
 
 do $$
 begin

@@ -126,6 +126,13 @@ create table spanmq_core.bound (
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create sequence spanmq_core.bound_number;
 
+-- What transactions lock: a row for each thing, which stays. See spanmq_core.lock().
+create table spanmq_core.lock (
+    queue_id int not null,                 -- 0: of no queue
+    what text not null,
+    primary key (queue_id, what)
+);
+
 create sequence spanmq_core.lease_number;
 
 -- Ids that were in a run and had no row in the log, as after a crash in an unlogged queue. A claim that meets one settles it and notes it here.

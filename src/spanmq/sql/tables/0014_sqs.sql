@@ -15,7 +15,6 @@ create table spanmq_core.sqs_queue (
     queue_id int primary key references spanmq_core.queue on delete cascade,
     attributes jsonb not null default '{}',
     tags jsonb not null default '{}',
-    redrive_by text,                         -- the role that set the RedrivePolicy: messages move only while it may send to the destination
     changed_at timestamptz not null default clock_timestamp()
 );
 

@@ -7,7 +7,6 @@ create table spanmq_core.sqs_move (
     destination text,                      -- null: where each message came from
     source_arn text not null,
     destination_arn text,
-    asked_by text not null,                -- the role that started it: it must keep its rights on both queues
     access_key_id text,                    -- the key of SQS that started it; services check it at each step
     rate int check (rate between 1 and 500),                -- messages a second; null: as fast as it goes
     status text not null default 'RUNNING' check (status in ('RUNNING', 'CANCELLED', 'COMPLETED', 'FAILED')),

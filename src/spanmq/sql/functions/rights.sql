@@ -1,0 +1,428 @@
+-- Rights are EXECUTE on functions of schema spanmq_call, which run with the rights of the schema's owner and ask nobody who calls.
+--
+-- A verb is a group of functions (zz_rights.sql lists them). A role that has a verb on all queues may execute these functions themselves. One
+-- that has it on one queue may execute that queue's wrappers: spanmq_call.ack_7(...) is spanmq_call.ack('orders', ...). They are
+-- made when the first role gets the verb there.
+--
+-- Everybody calls spanmq.ack('orders', ...), an entry: it runs with the rights of its caller and calls the function if it may, else the
+-- wrapper of the queue. So PostgreSQL's executor checks the role that calls, whoever connected, and whatever runs the code. An entry calls only by
+-- statements that start the executor: PL/pgSQL checks a scalar expression once a transaction. Entries and wrappers are made from the functions
+-- that they call.
+
+-- The verbs that a verb includes, itself the last. Raises MQ002 for another word.
+create or replace function spanmq_core.verbs_of(verb text) returns text[]
+language plpgsql immutable as $$
+begin
+    return case verb
+        when 'send' then '{send}'
+        when 'look' then '{look}'
+        when 'receive' then '{look,receive}'
+        when 'manage' then '{send,look,receive,manage}'
+        when 'create' then '{create}'
+        when 'maintain' then '{maintain}'
+        when 'serve' then '{serve}'
+        when 'admin' then '{serve,admin}'
+        else spanmq_core.raise_verb(verb)
+    end::text[];
+end $$;
+
+create or replace function spanmq_core.raise_verb(verb text) returns text
+language plpgsql immutable as $$
+begin
+    raise exception 'there is no verb %', coalesce(quote_literal(verb), 'NULL')
+        using errcode = 'MQ002', hint = 'On a queue a role may send, receive, look or manage; on all also create, maintain, serve or admin.';
+end $$;
+
+-- All queues there are, for entries: their names are in PostgreSQL's catalogs, too.
+create or replace function spanmq_call.known_queues()
+returns table (queue_id int, queue_name varchar, is_partitioned boolean, is_unlogged boolean, created_at timestamptz)
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+    select q.queue_id, q.name, q.is_partitioned, q.is_unlogged, q.created_at from spanmq_core.queue q order by q.queue_id
+$$;
+
+-- The number of a queue, for its wrappers. Raises what find_queue() raises.
+create or replace function spanmq_call.number_of(queue_name text) returns int
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return (spanmq_core.find_queue(queue_name)).queue_id;
+end $$;
+
+-- Whether the caller has the verb on a queue: the right to execute may_<verb>() stands for it.
+create or replace function spanmq_call.may(queue_id int, verb text) returns boolean
+language sql stable as $$
+    select pg_catalog.has_function_privilege('spanmq_call.may_' operator(pg_catalog.||) verb operator(pg_catalog.||) '()', 'execute')
+        or coalesce(pg_catalog.has_function_privilege(pg_catalog.to_regprocedure(
+               pg_catalog.format('spanmq_call.may_%s_%s()', verb, queue_id)), 'execute'), false)
+$$;
+
+-- Whether the caller has any right on the queue of that name.
+create or replace function spanmq_call.sees(queue_name text) returns boolean
+language sql stable as $$
+    select exists (select from spanmq_call.known_queues() q
+                   where pg_catalog.lower(q.queue_name) operator(pg_catalog.=) pg_catalog.lower(sees.queue_name)
+                     and (spanmq_call.may(q.queue_id, 'send') or spanmq_call.may(q.queue_id, 'look')))
+$$;
+
+-- The queues on which the caller has the verb, or those of them that are named.
+create or replace function spanmq_call.names_for(verb text, queues text[] default null) returns setof text
+language sql stable as $$
+    select q.queue_name::pg_catalog.text from spanmq_call.known_queues() q
+    where (queues is null or pg_catalog.lower(q.queue_name) operator(pg_catalog.=) any (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
+      and spanmq_call.may(q.queue_id, verb)
+$$;
+
+-- The call of a queue's wrapper, with the parameters $1, $2, ... Raises what find_queue() raises, and 42501 for a caller without the verb; to one without
+-- any right on it the queue is not there.
+create or replace function spanmq_call.wrapper_call(queue_name text, function_name text, verb text, n_arguments int) returns text
+language plpgsql stable as $$
+declare
+    number int;
+begin
+    if queue_name is null then
+        raise exception 'permission denied for all queues'
+            using errcode = '42501', hint = pg_catalog.format('Name the queue; or: select spanmq.grant_all(%L, %L)', current_user, verb);
+    end if;
+    select * into number from spanmq_call.number_of(queue_name);
+    if not spanmq_call.may(number, verb) then
+        if not spanmq_call.may(number, 'send') and not spanmq_call.may(number, 'look') then
+            raise exception 'relation "pgmq.%" does not exist', pgmq.format_table_name(queue_name, 'q')
+                using errcode = '42P01', hint = pg_catalog.format('Create the queue first: select pgmq.create(%L). If it is there, you have no right on it.', queue_name);
+        end if;
+        raise exception 'permission denied for queue %', queue_name
+            using errcode = '42501', hint = pg_catalog.format('select spanmq.grant_queue(%L, %L, %L)', current_user, queue_name, verb);
+    end if;
+    return pg_catalog.format('select * from spanmq_call.%I(%s)', pg_catalog.format('%s_%s', function_name, number),
+                             (select pg_catalog.string_agg(pg_catalog.format('$%s', i), ', ') from pg_catalog.generate_series(1, n_arguments) i));
+end $$;
+
+-- The entry of a function in the schema where people look for it. Left out of its arguments is of_queue, which the function of that name in `finder`
+-- finds by the first argument, and by_role, which is the role that calls.
+create or replace function spanmq_core.entry_text(inner_function regprocedure, schema_name text, verb text, finder text) returns text
+language plpgsql stable as $$
+declare
+    this pg_proc := (select p from pg_proc p where p.oid = inner_function);
+    names text[] := coalesce(this.proargnames[1:this.pronargs], '{}');
+    result text := pg_get_function_result(inner_function);
+    -- What stands in the call for each argument; in the call of a wrapper without the queue.
+    given text[] := '{}';
+    rest text[] := '{}';
+    queue_name text := 'null';
+    is_void boolean := this.prorettype = 'void'::regtype;
+    n int := 0;
+    call text;
+    otherwise text;
+begin
+    for i in 1 .. this.pronargs loop
+        if names[i] = 'of_queue' then
+            queue_name := 'of_queue';
+            given := given || queue_name;
+            continue;
+        end if;
+        n := n + (names[i] <> 'by_role')::int;
+        given := given || case when names[i] = 'by_role' then 'current_user::pg_catalog.text' else '$' || n end;
+        if names[i] in ('queue', 'queue_name', 'table_name') then
+            queue_name := '$' || n;
+        elsif names[i] = 'queues' then
+            queue_name := 'each_queue';
+        else
+            rest := rest || given[i];
+        end if;
+    end loop;
+    call := format('select * from spanmq_call.%I(%s)', this.proname, array_to_string(given, ', '));
+    otherwise := format('spanmq_call.wrapper_call(%s, %L, %L, %s)%s', queue_name, this.proname, verb, cardinality(rest),
+                        ' using ' || nullif(array_to_string(rest, ', '), ''));
+    if this.proretset then
+        call := 'return query ' || call;
+        otherwise := 'return query execute ' || otherwise;
+    elsif is_void then
+        call := replace(call, 'select * from', 'perform');
+        otherwise := 'execute ' || otherwise;
+    else
+        call := replace(call, 'select * from', 'select * into result from');
+        otherwise := regexp_replace('execute ' || otherwise, '\)( using |$)', ') into result\1');
+    end if;
+    if queue_name = 'each_queue' then
+        otherwise := format('for each_queue in select * from spanmq_call.names_for(%L, queues) loop %s; end loop', verb, otherwise);
+    end if;
+    return format(
+        $entry$create or replace function %I.%I(%s) returns %s language plpgsql %s as $body$
+declare
+%sbegin
+    %sif pg_catalog.has_function_privilege(%L::pg_catalog.regprocedure, 'execute') then
+        %s;
+    else
+        %s;
+    end if;%s
+end $body$ $entry$,
+        schema_name, this.proname,
+        regexp_replace(regexp_replace(pg_get_function_arguments(inner_function), '^of_queue text(, )?', ''), ',? ?by_role text( DEFAULT NULL::text)?$', ''),
+        result, case this.provolatile when 's' then 'stable' else 'volatile' end,
+        case when not this.proretset and not is_void then format(E'    result %s;\n', result) else '' end
+        || case when queue_name = 'each_queue' then E'    each_queue text;\n' when queue_name = 'of_queue' then E'    of_queue text;\n' else '' end,
+        case when queue_name = 'of_queue' then format(E'select * into of_queue from spanmq_call.%I($1);\n    ', finder) else '' end,
+        inner_function::text, call, otherwise,
+        case when not this.proretset and not is_void then E'\n    return result;' else '' end);
+end $$;
+
+-- The wrapper of a function for one queue.
+create or replace function spanmq_core.wrapper_text(inner_function regprocedure, this spanmq_core.queue) returns text
+language plpgsql stable as $$
+declare
+    this_function pg_proc := (select p from pg_proc p where p.oid = inner_function);
+    result text := pg_get_function_result(inner_function);
+    types text[] := '{}';
+    given text[] := '{}';
+    call text;
+begin
+    for i in 1 .. this_function.pronargs loop
+        if this_function.proargnames[i] in ('of_queue', 'queue', 'queue_name', 'table_name') then
+            given := given || quote_literal(this.folded_name);
+        elsif this_function.proargnames[i] = 'queues' then
+            given := given || format('array[%L]', this.folded_name);
+        else
+            types := types || format_type(this_function.proargtypes[i - 1], null);
+            given := given || format('$%s', cardinality(types));
+        end if;
+    end loop;
+    call := format('spanmq_call.%I(%s)', this_function.proname, array_to_string(given, ', '));
+    return format('create or replace function spanmq_call.%I(%s) returns %s language plpgsql %s security definer set search_path = pg_catalog, pg_temp as %L',
+                  format('%s_%s', this_function.proname, this.queue_id), array_to_string(types, ', '), result,
+                  case this_function.provolatile when 's' then 'stable' else 'volatile' end,
+                  case when this_function.proretset then format('begin return query select * from %s; end', call)
+                       when result = 'void' then format('begin perform %s; end', call)
+                       else format('begin return %s; end', call) end);
+end $$;
+
+-- Makes the wrappers of a queue for a verb, unless they are there, and returns them; nobody may execute a new one.
+create or replace function spanmq_core.make_wrappers(this spanmq_core.queue, verb text) returns regprocedure[]
+language plpgsql as $$
+declare
+    each regprocedure;
+    wrapper regprocedure;
+    wrappers regprocedure[] := '{}';
+begin
+    for each in select f.inner_function from spanmq_core.functions_on_queues() f where f.verb = make_wrappers.verb loop
+        wrapper := spanmq_core.wrapper_of(each, this.queue_id);
+        if wrapper is null then
+            execute spanmq_core.wrapper_text(each, this);
+            wrapper := spanmq_core.wrapper_of(each, this.queue_id);
+            execute format('revoke execute on function %s from public', wrapper);
+        end if;
+        wrappers := wrappers || wrapper;
+    end loop;
+    return wrappers;
+end $$;
+
+create or replace function spanmq_core.wrapper_of(inner_function regprocedure, this_queue int) returns regprocedure
+language sql stable as $$
+    select to_regprocedure(format('spanmq_call.%I(%s)', format('%s_%s', p.proname, this_queue), (
+        select string_agg(format_type(t.type, null), ', ' order by t.place)
+        from unnest(p.proargtypes) with ordinality t (type, place)
+        where p.proargnames[t.place] <> all ('{of_queue,queue,queue_name,table_name,queues}'))))
+    from pg_proc p where p.oid = inner_function
+$$;
+
+create or replace function spanmq_core.has_wrappers(this_queue int, verb text) returns boolean
+language sql stable as $$ select to_regprocedure(format('spanmq_call.may_%s_%s()', verb, this_queue)) is not null $$;
+
+-- Drops the wrappers of a queue, which is about to be dropped.
+create or replace function spanmq_core.drop_wrappers(this_queue int) returns void
+language plpgsql as $$
+declare
+    wrappers text;
+begin
+    select string_agg(w.wrapper::text, ', ') into wrappers
+        from (select spanmq_core.wrapper_of(f.inner_function, this_queue) as wrapper from spanmq_core.functions_on_queues() f
+              where spanmq_core.has_wrappers(this_queue, f.verb)) w
+        where w.wrapper is not null;
+    if wrappers is not null then
+        execute 'drop function ' || wrappers;
+    end if;
+end $$;
+
+-- The roles that have a verb on all queues (this_queue null) or on one, but for the owner. By these grants are known: there is no list beside them.
+create or replace function spanmq_core.grantees_of(verb text, this_queue int) returns setof text
+language sql stable as $$
+    select case when a.grantee = 0 then 'public' else pg_get_userbyid(a.grantee) end
+    from pg_proc p cross join lateral aclexplode(p.proacl) a
+    where p.oid = to_regprocedure(concat_ws('_', 'spanmq_call.may', verb, this_queue) || '()') and a.privilege_type = 'EXECUTE' and a.grantee <> p.proowner
+    order by 1
+$$;
+
+-- Lets who may look into all queues read the view and the archive of one that was made, and of its own those who may look into it.
+create or replace function spanmq_core.open_relations(this spanmq_core.queue) returns void
+language plpgsql as $$
+declare
+    role text;
+begin
+    for role in
+        select g from spanmq_core.grantees_of('look', null) g union select g from spanmq_core.grantees_of('look', this.queue_id) g order by 1
+    loop
+        perform spanmq_core.open_to(this, role);
+    end loop;
+end $$;
+
+create or replace function spanmq_core.open_to(this spanmq_core.queue, role text) returns void
+language plpgsql as $$
+begin
+    execute format('grant select on %s%s to %s', this.queue_view, ', ' || spanmq_core.archive_of(this), spanmq_core.role_name(role));
+end $$;
+
+create or replace function spanmq_core.close_to(this spanmq_core.queue, role text) returns void
+language plpgsql as $$
+begin
+    execute format('revoke select on %s%s from %s', this.queue_view, ', ' || spanmq_core.archive_of(this), spanmq_core.role_name(role));
+end $$;
+
+-- The role as GRANT wants it. Raises MQ002 for one that isn't there.
+create or replace function spanmq_core.role_name(role text) returns text
+language plpgsql stable as $$
+begin
+    if role is null or role = '' then
+        raise exception 'role cannot be NULL or empty'
+            using errcode = 'MQ002', hint = 'Name a role, or public.';
+    elsif role = 'public' then
+        return 'public';
+    elsif not exists (select from pg_roles r where r.rolname = role) then
+        raise exception 'role "%" does not exist', role using errcode = 'MQ002', hint = 'Names of roles tell upper from lower case.';
+    end if;
+    return quote_ident(role);
+end $$;
+
+-- Whether a role that is known by name has the verb on a queue; false for a role that was dropped.
+create or replace function spanmq_core.role_may(role_name text, this_queue int, verb text) returns boolean
+language sql stable as $$
+    select coalesce(has_function_privilege(r.oid, format('spanmq_call.may_%s()', verb), 'execute')
+                    or coalesce(has_function_privilege(r.oid, to_regprocedure(format('spanmq_call.may_%s_%s()', verb, this_queue)), 'execute'), false), false)
+    from (select to_regrole(quote_ident(role_name))::oid as oid) r
+$$;
+
+-- Lets who made a queue manage it, unless he may manage all.
+create or replace function spanmq_core.give_to_maker(this spanmq_core.queue, maker text) returns void
+language plpgsql as $$
+begin
+    if not has_function_privilege(maker, 'spanmq_call.may_manage()', 'execute') then
+        perform spanmq_call.grant_queue(maker, this.name::text, 'manage');
+    end if;
+end $$;
+
+-- Lets a role (public: every role) send to a queue, receive from it (which includes to look), look into it, or manage it (which includes all). Twice is
+-- as good as once. Raises MQ002 for an unknown role or verb.
+create or replace function spanmq_call.grant_queue(role text, queue text, verb text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+    grantee text := spanmq_core.role_name(role);
+    each text;
+begin
+    perform spanmq_core.check_queue_verb(verb);
+    if verb = 'manage' and role = 'public' then
+        raise exception 'not everybody can manage a queue' using errcode = 'MQ002', hint = 'Grant send, receive or look, or name a role.';
+    end if;
+    -- Two that grant at once would make the same wrappers.
+    perform spanmq_core.lock(this.queue_id, 'rights');
+    execute format('grant usage on schema pgmq, spanmq to %s', grantee);
+    foreach each in array spanmq_core.verbs_of(verb) loop
+        execute format('grant execute on function %s to %s', array_to_string(spanmq_core.make_wrappers(this, each), ', '), grantee);
+        if each = 'look' then
+            perform spanmq_core.open_to(this, role);
+        end if;
+    end loop;
+end $$;
+
+create or replace function spanmq_core.check_queue_verb(verb text) returns void
+language plpgsql immutable as $$
+begin
+    if verb is null or verb not in ('send', 'receive', 'look', 'manage') then
+        perform spanmq_core.raise_verb(case when verb in ('create', 'maintain', 'serve', 'admin') then verb || ' on one queue' else verb end);
+    end if;
+end $$;
+
+-- Takes back what grant_queue() gave, with what includes it: who may not send may not manage. What a role has by another way (as a member of a role, by PUBLIC,
+-- on all queues) it keeps; false if it may still do it. Raises what grant_queue() raises.
+create or replace function spanmq_call.revoke_queue(role text, queue text, verb text) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+    grantee text := spanmq_core.role_name(role);
+    each text;
+begin
+    perform spanmq_core.check_queue_verb(verb);
+    perform spanmq_core.lock(this.queue_id, 'rights');
+    foreach each in array array['send', 'look', 'receive', 'manage'] loop
+        if spanmq_core.has_wrappers(this.queue_id, each)
+           and (each = any (spanmq_core.verbs_of(verb)) or verb = any (spanmq_core.verbs_of(each))) then
+            execute format('revoke execute on function %s from %s', array_to_string(spanmq_core.make_wrappers(this, each), ', '), grantee);
+            if each = 'look' then
+                perform spanmq_core.close_to(this, role);
+            end if;
+        end if;
+    end loop;
+    return not (has_function_privilege(role, format('spanmq_call.may_%s()', verb), 'execute')
+                or coalesce(has_function_privilege(role, to_regprocedure(format('spanmq_call.may_%s_%s()', verb, this.queue_id)), 'execute'), false));
+end $$;
+
+-- The verbs that roles have on a queue, or (null) on each and, where queue_name is null, on all: without those that another includes. Owners and superusers, who
+-- may do everything, are not listed.
+create or replace function spanmq_call.list_grants(queue text default null) returns table (queue_name text, role text, verb text)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this_queue int := case when queue is not null then (spanmq_core.find_queue(queue)).queue_id end;
+begin
+    return query
+        with given as (
+            select q.name::text as name, g.role, v.verb, v.place
+            from (select q.queue_id, q.name from spanmq_core.queue q where list_grants.queue is null or q.queue_id = this_queue
+                  union all select null, null where list_grants.queue is null) q
+            cross join unnest(array['send', 'look', 'receive', 'manage', 'create', 'maintain', 'serve', 'admin']) with ordinality v (verb, place)
+            cross join lateral spanmq_core.grantees_of(v.verb, q.queue_id) g (role))
+        select g.name, g.role, g.verb from given g
+        where not exists (select from given o where o.name is not distinct from g.name and o.role = g.role and o.verb <> g.verb
+                                                and g.verb = any (spanmq_core.verbs_of(o.verb)))
+        order by 1 nulls first, 2, g.place;
+end $$;
+
+-- Lets a role (public: every role) send to all queues, receive from them, look into them, manage them, also those to come; or make queues
+-- (create), keep house (maintain), do what the HTTP service needs besides (serve), or handle its tokens and keys (admin). Only the owner of the
+-- schema and superusers may call it. Raises MQ002 for an unknown role or verb.
+create or replace function spanmq.grant_all(role text, verb text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    grantee text := spanmq_core.role_name(role);
+    each text;
+begin
+    perform spanmq_core.lock(0, 'rights');
+    execute format('grant usage on schema pgmq, spanmq to %s', grantee);
+    foreach each in array spanmq_core.verbs_of(verb) loop
+        execute format('grant execute on function %s to %s', spanmq_core.functions_of(each), grantee);
+        if each = 'look' then
+            perform spanmq_core.open_to(q, role) from spanmq_core.queue q;
+        end if;
+    end loop;
+end $$;
+
+-- Takes back what grant_all() gave, with what includes it. Rights on single queues stay.
+create or replace function spanmq.revoke_all(role text, verb text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    grantee text := spanmq_core.role_name(role);
+    each text;
+begin
+    perform spanmq_core.lock(0, 'rights');
+    foreach each in array array['send', 'look', 'receive', 'manage', 'create', 'maintain', 'serve', 'admin'] loop
+        if each = any (spanmq_core.verbs_of(verb)) or verb = any (spanmq_core.verbs_of(each)) then
+            execute format('revoke execute on function %s from %s', spanmq_core.functions_of(each), grantee);
+            if each = 'look' then
+                perform spanmq_core.close_to(q, role) from spanmq_core.queue q
+                    where role not in (select g from spanmq_core.grantees_of('look', q.queue_id) g);
+            end if;
+        end if;
+    end loop;
+end $$;
+
+-- Lets a role make queues, which it manages then.
+create or replace function spanmq.grant_create(role text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform spanmq.grant_all(role, 'create');
+end $$;

@@ -9,7 +9,7 @@ declare
     moved bigint;
 begin
     for this in select * from spanmq_adopt.queue q where q.source is not null order by q.created_at, q.name loop
-        ours := spanmq_core.create_queue(this.name, this.is_partitioned, this.is_unlogged);
+        select (c.this).* into ours from spanmq_core.create_queue(this.name, this.is_partitioned, this.is_unlogged) c;
         if this.archive is not null then
             execute format('drop table %s', ours.archive);
             execute format('alter table %s set schema pgmq', this.archive);

@@ -156,7 +156,15 @@ begin
     end if;
 end $$;
 
--- As lock_shared(), if nobody has it for himself; false if somebody has.
+-- Takes a lock of which there is a row if nobody has it; false if somebody has. Never waits.
+create or replace function spanmq_core.try_lock(this_queue int, what text) returns boolean
+language plpgsql as $$
+begin
+    perform from spanmq_core.lock l where l.queue_id = this_queue and l.what = try_lock.what for update skip locked;
+    return found;
+end $$;
+
+-- The same, with others that share it.
 create or replace function spanmq_core.try_lock_shared(this_queue int, what text) returns boolean
 language plpgsql as $$
 begin
@@ -164,18 +172,11 @@ begin
     return found;
 end $$;
 
--- Takes the lock if nobody has it; false if somebody has.
-create or replace function spanmq_core.try_lock(this_queue int, what text) returns boolean
+-- Takes a group (hash null: no group) of a queue to the end of the transaction; false if somebody has it, or a group that shares its row. Never waits.
+create or replace function spanmq_core.lock_group(this_queue int, hash bigint) returns boolean
 language plpgsql as $$
 begin
-    perform from spanmq_core.lock l where l.queue_id = this_queue and l.what = try_lock.what for update skip locked;
-    if found then
-        return true;
-    elsif exists (select from spanmq_core.lock l where l.queue_id = this_queue and l.what = try_lock.what) then
-        return false;
-    end if;
-    insert into spanmq_core.lock (queue_id, what) values (this_queue, try_lock.what) on conflict do nothing;
-    perform from spanmq_core.lock l where l.queue_id = this_queue and l.what = try_lock.what for update skip locked;
+    perform from spanmq_core.group_lock l where l.slot = (hashint8extended(coalesce(hash, 0), this_queue) & 16383)::int for update skip locked;
     return found;
 end $$;
 

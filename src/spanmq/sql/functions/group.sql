@@ -34,7 +34,7 @@ declare
     is_odd boolean := turn & 1 = 1;
     begun_at bigint := turn | 31;
     steps int := 0;
-    n_groups int := 0;                 -- whose locks it has: at most 500, for their number is bounded for the whole server
+    n_groups int := 0;                 -- whose locks it has: at most 500
     there_is_more boolean;
     has_wrapped boolean := false;
 begin
@@ -165,9 +165,9 @@ declare
     took spanmq_core.run[];
     runs spanmq_core.run[] := '{}';
 begin
-    -- A first look without the lock: these are held to the commit, and their number is bounded for the whole server.
+    -- A first look without the lock, which is held to the commit.
     if spanmq_core.is_blocked(this_queue, hash, mode, most_in_flight, at_)
-       or not spanmq_core.try_lock(this_queue, 'group ' || coalesce(hash, 0))
+       or not spanmq_core.lock_group(this_queue, hash)
        -- New statements, begun under the lock: what others had taken of the group is seen now.
        or spanmq_core.is_blocked(this_queue, hash, mode, most_in_flight, at_) then
         return runs;

@@ -99,16 +99,24 @@ begin
     return to_timestamp(coalesce(pg_sequence_last_value(format('spanmq_core.notified_%s', queue_id)::regclass), 0) / 1000.0);
 end $$;
 
+-- Of the queues into which the caller may look.
 create or replace function pgmq.list_notify_insert_throttles()
 returns table (queue_name text, throttle_interval_ms integer, last_notified_at timestamptz)
 language sql stable as $$
-    select n.* from spanmq_call.list_throttles() n where spanmq_call.sees(n.queue_name)
+    select t.* from spanmq_call.names_for('look') n cross join lateral spanmq.list_throttles(n) t order by t.queue_name
 $$;
 
-create or replace function spanmq_call.list_throttles() returns table (queue_name text, throttle_interval_ms integer, last_notified_at timestamptz)
-language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-    select q.name::text, q.notify_ms, spanmq_core.last_notified_at(q.queue_id) from spanmq_core.queue q where q.notify_ms is not null order by q.name
-$$;
+-- The throttle of a queue, no row if it does not notify. Raises 42P01 for an unknown queue.
+create or replace function spanmq_call.list_throttles(queue text)
+returns table (queue_name text, throttle_interval_ms integer, last_notified_at timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+begin
+    if this.notify_ms is not null then
+        return query select this.name::text, this.notify_ms, spanmq_core.last_notified_at(this.queue_id);
+    end if;
+end $$;
 
 create or replace view pgmq.notify_insert_throttle as
     select name as queue_name, notify_ms as throttle_interval_ms, spanmq_core.last_notified_at(queue_id) as last_notified_at

@@ -112,6 +112,11 @@ begin
                     || coalesce(': ' || coalesce(defaults->>bad, case bad when 'max_attempts' then spanmq_core.default_attempts()::text end), '') || '.';
     end;
     perform spanmq_core.set_bucket(this.queue_id, policy.rate_limit is not null);
+    if policy.max_in_flight is not null then
+        -- What claims try to lock must be there.
+        insert into spanmq_core.lock (queue_id, what)
+            select this.queue_id, concat_ws(' ', 'in flight', place) from unnest(array[null] || array(select generate_series(0, 15))) place on conflict do nothing;
+    end if;
     update spanmq_core.queue q set
         archive_on_ack = this.archive_on_ack,
         lease = policy.lease,

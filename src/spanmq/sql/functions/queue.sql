@@ -7,30 +7,43 @@ begin
     perform pg_advisory_xact_lock(hashtextextended('spanmq.queue.' || lower(queue_name), 0));
 end $$;
 
--- Makes the queue unless there is one of that name, and lets `maker` manage it.
-create or replace function spanmq_call.create_queue(queue_name text, partitioned boolean, unlogged boolean, maker text) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-declare
-    this spanmq_core.queue;
+-- Makes the queue unless there is one of that name.
+create or replace function spanmq_core.create_queue(
+    queue_name text, partitioned boolean, unlogged boolean, out this spanmq_core.queue, out is_new boolean
+)
+language plpgsql as $$
 begin
     perform pgmq.validate_queue_name(queue_name);
     perform pgmq.format_table_name(queue_name, 'q');
     perform spanmq_core.lock(0, 'queue ' || lower(queue_name));
     -- A new statement: the one who held the lock may have made it.
     select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name);
-    if found then
-        raise notice 'queue "%" already exists, skipping', this.name using errcode = '42P07';
-        if spanmq_core.archive_of(this) is null then
-            perform spanmq_core.make_archive('a_' || this.folded_name);
-            perform spanmq_core.open_relations(this);
-        end if;
-        if spanmq_core.is_gone(this) then
-            perform spanmq_core.make_view(this);
-        end if;
+    is_new := not found;
+    if is_new then
+        this := spanmq_core.make_queue(queue_name, partitioned, unlogged, null);
         return;
     end if;
-    this := spanmq_core.make_queue(queue_name, partitioned, unlogged, null);
-    perform spanmq_core.give_to_maker(this, maker);
+    raise notice 'queue "%" already exists, skipping', this.name using errcode = '42P07';
+    if spanmq_core.archive_of(this) is null then
+        perform spanmq_core.make_archive('a_' || this.folded_name);
+        perform spanmq_core.open_relations(this);
+    end if;
+    if spanmq_core.is_gone(this) then
+        perform spanmq_core.make_view(this);
+    end if;
+end $$;
+
+-- The same for who calls create(): `maker` manages what he has made.
+create or replace function spanmq_call.create_queue(queue_name text, partitioned boolean, unlogged boolean, maker text) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    made record;
+begin
+    select * into made from spanmq_core.create_queue(queue_name, partitioned, unlogged);
+    if made.is_new then
+        perform spanmq_core.give_to_maker(made.this, maker);
+    end if;
+    return made.is_new;
 end $$;
 
 -- Raises MQ001 where what a queue of this name is made of can't have its names, for something else has them: queue x_msg_id_seq has the name
@@ -90,7 +103,7 @@ begin
     if not is_subscription then
         perform spanmq_core.create_segment(this.queue_id, 1, this.segment_size, true);
     end if;
-    insert into spanmq_core.lock (queue_id, what) select this.queue_id, w from unnest(array['ids', 'room', 'rate']) w;
+    insert into spanmq_core.lock (queue_id, what) select this.queue_id, w from unnest(array['ids', 'room', 'rate', 'segment']) w on conflict do nothing;
     perform spanmq_core.open_relations(this);
     return this;
 end $$;
@@ -196,8 +209,6 @@ create or replace function spanmq_call.create_partitioned_queue(
     queue_name text, partition_interval text, retention_interval text, premake integer, maker text
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-declare
-    is_new boolean := not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name));
 begin
     if premake is null or premake < 1 then
         raise exception 'premake must be at least 1, got %', premake
@@ -205,10 +216,8 @@ begin
     end if;
     perform spanmq_core.parse_interval(partition_interval, 'partition_interval');
     perform spanmq_core.parse_interval(retention_interval, 'retention_interval');
-    perform spanmq_call.create_queue(queue_name, true, false, maker);
-    if is_new then
-        perform spanmq_core.set_retention(q, partition_interval, retention_interval)
-            from spanmq_core.queue q where q.folded_name = lower(queue_name) and q.is_partitioned;
+    if spanmq_call.create_queue(queue_name, true, false, maker) then
+        perform spanmq_core.set_retention(spanmq_core.find_queue(queue_name), partition_interval, retention_interval);
     end if;
 end $$;
 

@@ -321,7 +321,6 @@ begin
     end if;
     -- Two that grant at once would make the same wrappers.
     perform spanmq_core.lock(this.queue_id, 'rights');
-    execute format('grant usage on schema pgmq, spanmq to %s', grantee);
     foreach each in array spanmq_core.verbs_of(verb) loop
         execute format('grant execute on function %s to %s', array_to_string(spanmq_core.make_wrappers(this, each), ', '), grantee);
         if each = 'look' then
@@ -392,7 +391,6 @@ declare
     each text;
 begin
     perform spanmq_core.lock(0, 'rights');
-    execute format('grant usage on schema pgmq, spanmq to %s', grantee);
     foreach each in array spanmq_core.verbs_of(verb) loop
         execute format('grant execute on function %s to %s', spanmq_core.functions_of(each), grantee);
         if each = 'look' then

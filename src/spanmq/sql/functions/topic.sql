@@ -103,29 +103,33 @@ create or replace function pgmq.test_routing(routing_key text) returns table (pa
 language plpgsql stable as $$
 begin
     perform pgmq.validate_routing_key(routing_key);
-    return query select b.pattern, b.queue_name, b.compiled_regex from spanmq_call.list_bindings() b
-        where routing_key operator(pg_catalog.~) b.compiled_regex and spanmq_call.sees(b.queue_name) order by b.pattern;
+    return query select b.pattern, b.queue_name, b.compiled_regex from pgmq.list_topic_bindings() b
+        where routing_key operator(pg_catalog.~) b.compiled_regex order by b.pattern;
 end $$;
 
+-- Of the queues into which the caller may look.
 create or replace function pgmq.list_topic_bindings()
 returns table (pattern text, queue_name text, bound_at timestamptz, compiled_regex text)
 language sql stable as $$
-    select b.* from spanmq_call.list_bindings() b where spanmq_call.sees(b.queue_name) order by b.bound_at desc, b.pattern, b.queue_name
+    select b.* from spanmq_call.names_for('look') n cross join lateral spanmq.list_bindings(n) b order by b.bound_at desc, b.pattern, b.queue_name
 $$;
 
 create or replace function pgmq.list_topic_bindings(queue_name text)
 returns table (pattern text, queue_name text, bound_at timestamptz, compiled_regex text)
 language sql stable as $$
-    select b.* from spanmq_call.list_bindings() b
-        where pg_catalog.lower(b.queue_name) operator(pg_catalog.=) pg_catalog.lower(list_topic_bindings.queue_name) and spanmq_call.sees(b.queue_name)
+    select b.* from spanmq_call.names_for('look', array[list_topic_bindings.queue_name]) n cross join lateral spanmq.list_bindings(n) b
         order by b.bound_at desc, b.pattern
 $$;
 
-create or replace function spanmq_call.list_bindings()
+-- The bindings of a queue. Raises 42P01 for an unknown queue.
+create or replace function spanmq_call.list_bindings(queue text)
 returns table (pattern text, queue_name text, bound_at timestamptz, compiled_regex text)
-language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-    select b.pattern, b.queue_name, b.bound_at, b.compiled_regex from pgmq.topic_bindings b
-$$;
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+begin
+    return query select b.pattern, b.queue_name, b.bound_at, b.compiled_regex from pgmq.topic_bindings b where b.queue_name = this.name;
+end $$;
 
 -- The queues that a routing key reaches, each once, by name. Of patterns that begin with a literal word only those are matched
 -- that begin with this key's.

@@ -18,7 +18,7 @@ language sql stable as $$
         ('look', 'spanmq', '
             peek peek_archive storage archive_position archive_ranges archive_piece list_category_policies classify
             list_category_rules dead_letters count_dead_letters dead_letters_between dead_letter_extent failures
-            failures_between failure_extent statistics list_leases list_groups list_segments dead_letters_of get_policy
+            failures_between failure_extent statistics list_leases list_groups list_segments list_bindings list_throttles dead_letters_of get_policy
             receiver_log list_receivers status list_subscriptions shard_groups glance health latest_statistics  list_schedules begin_pipeline_run note_pipeline_run:queue_of_run
             end_pipeline_run:queue_of_run list_pipeline_runs
         '),
@@ -111,13 +111,12 @@ begin
     revoke execute on function spanmq.grant_all(text, text), spanmq.revoke_all(text, text), spanmq.grant_create(text) from public;
     -- Functions that a view calls are called by who reads the view.
     grant execute on function spanmq_core.last_notified_at(int) to public;
-    -- At last: nobody sees a function in it before it was taken from the public.
-    grant usage on schema spanmq_call to public;
+    -- At last: nobody sees a function before it was taken from the public.
+    grant usage on schema pgmq, spanmq, spanmq_call to public;
 end $$;
 
 do $$
 begin
-    grant usage on schema pgmq to pg_monitor;
     grant select on all tables in schema pgmq to pg_monitor;
     grant select on all sequences in schema pgmq to pg_monitor;
     alter default privileges in schema pgmq grant select on tables to pg_monitor;

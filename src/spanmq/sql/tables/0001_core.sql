@@ -132,6 +132,13 @@ create table spanmq_core.lock (
     what text not null,
     primary key (queue_id, what)
 );
+insert into spanmq_core.lock (queue_id, what) values (0, 'maintain');
+
+-- What claims of groups lock: a row for each of 16,384 hashes, so that they never wait for who inserts one. Two groups of one row wait for each other.
+create table spanmq_core.group_lock (
+    slot int primary key
+);
+insert into spanmq_core.group_lock select generate_series(0, 16383);
 
 create sequence spanmq_core.lease_number;
 

@@ -1,378 +1,321 @@
-"""Who may call what: each right lets one do its part, and nothing that a caller brings along gives more."""
+"""Every function against a role with each single verb: what is allowed, and what is refused."""
 
 from typing import Any
 
 import psycopg
-import psycopg.types.json
 import pytest
 from psycopg import Connection, sql
-from tests.schemas import qualified
+from tests.sql.queue import column
 
 ROLE = "spanmq_test_caller"
-# Functions of schema spanmq that views call with the rights of who looks.
-PUBLIC_IN_SPANMQ = {"last_notified_at"}
-# Functions of schema pgmq that act on no queue, and those that only look at their arguments.
-FREE = {
-    "acquire_queue_lock": "locks, and looks at nothing",
-    "create_fifo_indexes_all": "does nothing",
-    "detach_archive": "does nothing",
-    "disable_notify_insert": "of a queue that is there it wants the right",
-    "enter_shards": "of a logical queue; with a group it wants the right to send",
-    "format_table_name": "looks at its argument",
-    "glance": "tells of queues that one may look into",
-    "get_shards": "of a logical queue: names only",
-    "health": "tells of queues that one may look into",
-    "latest_statistics": "tells of queues that one may look into",
-    "list_notify_insert_throttles": "tells of queues on which one has a right",
-    "list_queues": "tells of queues on which one has a right",
-    "list_topic_bindings": "tells of queues on which one has a right",
-    "metrics_all": "tells of queues that one may look into",
-    "notify_queue_listeners": "a trigger's",
-    "spanmq_version": "a constant",
-    "sum_statistics": "tells of queues that one may look into",
-    "test_routing": "tells of queues on which one has a right",
-    "validate_queue_name": "looks at its argument",
-    "validate_routing_key": "looks at its argument",
-    "validate_topic_pattern": "looks at its argument",
+# Each function of pgmq and spanmq by the verb that it needs. On a queue, or on all.
+ON_QUEUES = {
+    "send": """
+        send send_batch send_topic send_messages copy_begin copy_publish bulk_reserve bulk_seal bulk_publish
+        bulk_close bulk_published schedule unschedule pause_schedule resume_schedule plan_schedule
+    """,
+    "look": """
+        metrics create_fifo_index peek peek_archive storage archive_position archive_ranges archive_piece
+        list_category_policies classify list_category_rules dead_letters count_dead_letters
+        dead_letters_between dead_letter_extent dead_letters_of failures failures_between failure_extent
+        statistics list_leases list_groups list_segments list_bindings list_throttles get_policy receiver_log
+        list_receivers status list_subscriptions shard_groups begin_pipeline_run note_pipeline_run
+        end_pipeline_run list_pipeline_runs
+    """,
+    "receive": """
+        read read_with_poll pop read_grouped read_grouped_rr read_grouped_head read_grouped_with_poll
+        read_grouped_rr_with_poll read_grouped_head_with_poll delete archive set_vt receive ack cancel nack
+        reject release extend hold receiver_open receiver_claim receiver_ranges adopt_receiver
+        release_receiver reject_from_receiver await_messages look_ahead report_breaker note_export
+        forget_export redrive_chosen redrive redrive_message discard_chosen purge_dead_letters
+    """,
+    "manage": """
+        purge_queue enable_notify_insert disable_notify_insert update_notify_insert unbind_topic
+        convert_archive_partitioned drop_queue set_policy set_category_policy set_category_rule
+        drop_category_rule pause resume grant_queue revoke_queue list_grants
+    """,
 }
-# A missing right; and of a queue on which one has none at all: that it is not there.
-# These take the name of a logical queue, which is no table's: any text will do.
+# On all queues only.
+ON_ALL = {
+    "send": "enter_shards",
+    "look": "sum_statistics",
+    "manage": "bind_topic create_subscription",
+    "create": """
+        create create_non_partitioned create_unlogged create_partitioned set_shards forget_shards
+    """,
+    "maintain": "maintain upcoming_schedules doctor",
+    "serve": """
+        check_token find_access_key open_session check_session close_session list_sqs_queues set_sqs_queue
+        start_sqs_move list_sqs_moves find_sqs_move cancel_sqs_move take_sqs_move note_sqs_move
+        move_sqs_messages list_sqs_moved
+    """,
+    "admin": """
+        create_token list_tokens revoke_token rotate_token create_access_key list_access_keys
+        revoke_access_key
+    """,
+    "no verb": "grant_all revoke_all grant_create",
+}
+# Everybody may call these: they look at their arguments only, or return the queues on which the caller has a right.
+FREE = set(
+    """
+    acquire_queue_lock create_fifo_indexes_all detach_archive format_table_name validate_queue_name
+    validate_routing_key validate_topic_pattern version get_shards
+    list_queues metrics_all list_notify_insert_throttles list_topic_bindings test_routing send_batch_topic
+    health glance latest_statistics list_schedules
+    """.split()
+)
+INCLUDED = {
+    "look": {"look"},
+    "receive": {"look", "receive"},
+    "manage": {"send", "look", "receive", "manage"},
+    "admin": {"serve", "admin"},
+}
+QUEUE_VERBS = ("send", "look", "receive", "manage")
+ALL_VERBS = (*QUEUE_VERBS, "create", "maintain", "serve", "admin")
+ROLES = [
+    ("nothing", None),
+    *((verb, "jobs") for verb in QUEUE_VERBS),
+    *((verb, "all") for verb in ALL_VERBS),
+]
 REFUSALS = {"42501", "42P01"}
-LOGICAL = {"set_shards", "forget_shards"}
-# What each right on a queue's view lets one do.
-ALLOWED = {
-    "insert": {"send", "send_batch", "send_messages"},
-    "update": {
-        "read",
-        "read_grouped",
-        "read_grouped_head",
-        "read_grouped_rr",
-        "receive",
-        "set_vt",
-        "extend",
-        "nack",
-        "release",
-    },
-    "delete": {"delete", "archive", "ack", "reject", "cancel", "pop"},
-    "select": {
-        "metrics",
-        "peek",
-        "storage",
-        "statistics",
-        "status",
-        "dead_letters_of",
-        "failures",
-        "failures_between",
-        "dead_letters_between",
-        "list_groups",
-        "list_leases",
-        "list_segments",
-        "get_policy",
-    },
-    "truncate": {"purge_queue"},
+
+# Arguments by their names, else by their types. {queue} is the queue that a call is about.
+BY_NAME = {
+    "queue": "'{queue}'",
+    "queue_name": "'{queue}'",
+    "table_name": "'{queue}'",
+    "source": "'{queue}'",
+    "destination": "'{queue}'",
+    "queues": "array['{queue}']",
+    "role": "'spanmq_test_other'",
+    "verb": "'send'",
+    "pattern": "'{queue}'",
+    "routing_key": "'{queue}'",
+    "run_id": "(select run_id from runs where queue = '{queue}')",
+    "max_poll_seconds": "0",
+    "handle": "null",
+    "routing": "'hash'",
+    "lake": "'s3'",
+    "seconds": "0",
+    "n": "0",
+    "category": "'TRANSIENT'",
 }
-ALL = set().union(*ALLOWED.values())
-ARGUMENTS = {
+BY_TYPE = {
     "bigint": "1",
     "integer": "1",
     "double precision": "1",
     "boolean": "false",
     "text": "'x'",
-    "jsonb": "'{}'",
-    "jsonb[]": "array['{}']::jsonb[]",
-    "bigint[]": "array[1]::bigint[]",
-    "text[]": "array['x']",
+    "uuid": "null",
+    "jsonb": "'{{}}'",
+    "jsonb[]": "array['{{}}']",
+    "bigint[]": "array[1]",
+    "text[]": "array['send']",
+    "int8multirange": "'{{}}'",
     "timestamp with time zone": "now()",
-    "interval": "interval '1 hour'",
+    "timestamp with time zone[]": "array[now()]",
 }
+# What returns nothing to refuse: it is refused where it divides by zero.
+COUNTS = {"drop_queue": "::int", "send_topic": "", "unbind_topic": "::int", "unschedule": "::int"}
+# They make a queue of that name.
+MAKERS = {"create", "create_non_partitioned", "create_unlogged", "create_partitioned", "create_subscription"}
+# They are about the schedule of that name.
+SCHEDULES = {"unschedule", "pause_schedule", "resume_schedule", "plan_schedule"}
+
+
+def names(text: str) -> set[str]:
+    return set(text.split())
+
+
+# They refuse nothing: they do nothing to a queue on which the caller has no right.
+QUIET = [("drop_queue", ["text", "boolean"]), ("look_ahead", ["text[]"])]
+
+
+def functions(connection: Connection[Any]) -> list[tuple[str, str, list[str], list[str]]]:
+    """Return schema, name, names and types of the arguments of each public function."""
+    return connection.execute(
+        "select pronamespace::regnamespace::text, proname,"
+        " coalesce(proargnames[1:pronargs], '{}'), array(select format_type(t, null)"
+        "   from unnest(proargtypes) with ordinality u (t, place) order by place)"
+        " from pg_proc where pronamespace in ('pgmq'::regnamespace, 'spanmq'::regnamespace)"
+        " and prokind = 'f' and prorettype <> 'trigger'::regtype order by oid"
+    ).fetchall()
+
+
+def calls(connection: Connection[Any], queue: str) -> list[tuple[str, str]]:
+    """Return the name and a call of each public function, about the queue, with all its arguments."""
+    made = []
+    for schema, name, arguments, types in functions(connection):
+        if (name, types) in QUIET:
+            continue
+        values = []
+        for argument, kind in zip(arguments, types, strict=True):
+            value = BY_NAME.get(argument) or BY_TYPE[kind]
+            if name in SCHEDULES and argument == "name":
+                value = "'of {queue}'"
+            elif name in MAKERS and argument in ("queue_name", "name"):
+                value = "'made'"
+            values.append(f"{value}::{kind}".format(queue=queue))
+        call = f"{schema}.{name}({', '.join(values)})"
+        if name in COUNTS:
+            made.append((name, f"select 1 / {call}{COUNTS[name]}"))
+        else:
+            made.append((name, f"select * from {call}"))
+    return made
 
 
 @pytest.fixture
-def caller(connection: Connection[Any]) -> Connection[Any]:
-    """A session that may create what it likes, but has no right on the queue `jobs`, with a message in it."""
-    connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '{\"a\": 1}')")
-    connection.execute(f"create role {ROLE}".encode())
-    connection.execute(f"grant usage on schema pgmq to {ROLE}".encode())
-    connection.execute(f"create schema theirs authorization {ROLE}".encode())
+def queues(connection: Connection[Any]) -> Connection[Any]:
+    """Queues `jobs` and `others` with all there can be in them, and a role without any right."""
+    connection.execute("create temp table runs (queue text, run_id bigint)")
+    for queue in ("jobs", "others"):
+        connection.execute("select pgmq.create(%s), pgmq.send(%s, '1')", [queue, queue])
+        connection.execute("select pgmq.bind_topic(%s, %s)", [queue, queue])
+        connection.execute("select spanmq.schedule(%s, %s, '* * * * *', '1')", [f"of {queue}", queue])
+        connection.execute(
+            "insert into runs select %s, spanmq.begin_pipeline_run('export', %s)", [queue, queue]
+        )
+    connection.execute(
+        f"create role {ROLE}; create role spanmq_test_other; grant select on runs to {ROLE}".encode()
+    )
     return connection
 
 
-def calls(connection: Connection[Any]) -> dict[str, list[str]]:
-    """Give calls of all public functions that have a queue for their first argument, by name."""
-    found: dict[str, list[str]] = {}
-    rows = connection.execute(
-        "select proname, proargnames[1], array(select format_type(t, null)"
-        "   from unnest(proargtypes) with ordinality u (t, place) order by place), pronargs - pronargdefaults"
-        " from pg_proc where pronamespace = 'pgmq'::regnamespace and prokind = 'f' order by oid"
-    ).fetchall()
-    for name, first, types, required in rows:
-        if (
-            first in ("queue", "queue_name", "table_name")
-            and name not in FREE
-            and not name.endswith("_with_poll")
-        ):
-            given = [
-                "'jobs'",
-                *(ARGUMENTS.get(each, f"null::{each}") for each in types[1 : max(required, 1)]),
-            ]
-            given = [f"{value}::{kind}" for value, kind in zip(given, types[: len(given)], strict=True)]
-            found.setdefault(name, []).append(f"select * from {qualified(name)}({', '.join(given)})")
-    return found
-
-
-def outcome(connection: Connection[Any], statement: str) -> str:
-    """Tell how a call as the role ends: an SQLSTATE, or ok. What it did is rolled back."""
+def outcome(connection: Connection[Any], statement: str, role: str = ROLE) -> str:
+    """Return how a call of the role ends: an SQLSTATE, or ok. What it did is rolled back."""
     try:
         with connection.transaction(force_rollback=True):
-            connection.execute(f"set local role {ROLE}".encode())
+            connection.execute(f"set local role {role}".encode())
             connection.execute(statement.encode())
     except psycopg.Error as error:
         return error.sqlstate or "unknown"
     return "ok"
 
 
-def allowed(connection: Connection[Any]) -> set[str]:
-    return {
-        name
-        for name, statements in calls(connection).items()
-        if any(outcome(connection, statement) not in REFUSALS for statement in statements)
-    }
+def is_refusal(name: str, state: str) -> bool:
+    return state in REFUSALS or name in COUNTS and state == "22012"
 
 
-# Keepers: they look at every function there is.
+def outcomes(connection: Connection[Any], queue: str) -> dict[str, set[str]]:
+    """Return for each function how its calls about the queue end: refused, or allowed."""
+    found: dict[str, set[str]] = {}
+    for name, statement in calls(connection, queue):
+        state = outcome(connection, statement)
+        found.setdefault(name, set()).add("refused" if is_refusal(name, state) else f"allowed ({state})")
+    return found
 
 
-def test_functions_with_their_owner_s_rights_have_a_safe_search_path(connection: Connection[Any]) -> None:
-    rows = connection.execute(
-        "select oid::regprocedure::text from pg_proc"
-        " where pronamespace in ('pgmq'::regnamespace, 'spanmq'::regnamespace, 'spanmq_core'::regnamespace)"
-        " and prosecdef"
-        " and not coalesce('search_path=pg_catalog, pg_temp' = any (proconfig), false)"
-    ).fetchall()
-    assert rows == []
+def needed(verb: str, where: str | None, queue: str) -> set[str]:
+    included = INCLUDED.get(verb, {verb})
+    expected = set(FREE)
+    if where in ("all", queue):
+        expected |= set().union(*(names(ON_QUEUES.get(each, "")) for each in included))
+    if where == "all":
+        expected |= set().union(*(names(ON_ALL.get(each, "")) for each in included))
+    return expected
 
 
-def test_functions_of_the_storage_are_nobody_s(connection: Connection[Any]) -> None:
-    rows = connection.execute(
+def give(connection: Connection[Any], verb: str, where: str | None, role: str = ROLE) -> None:
+    if where == "all":
+        connection.execute("select spanmq.grant_all(%s, %s)", [role, verb])
+    elif where is not None:
+        connection.execute("select spanmq.grant_queue(%s, %s, %s)", [role, where, verb])
+
+
+def test_every_function_needs_a_verb_or_none(connection: Connection[Any]) -> None:
+    listed = [*ON_QUEUES.values(), *ON_ALL.values(), " ".join(FREE)]
+    expected = sorted(each for text in listed for each in text.split())
+    assert sorted({name for _, name, _, _ in functions(connection)}) == expected
+
+
+@pytest.mark.parametrize(("verb", "where"), ROLES)
+def test_role_may_call_what_its_verb_includes(
+    queues: Connection[Any], verb: str, where: str | None
+) -> None:
+    give(queues, verb, where)
+    for queue in ("jobs", "others"):
+        expected = needed(verb, where, queue)
+        wrong = {
+            name: ends
+            for name, ends in outcomes(queues, queue).items()
+            if ("refused" in ends) is (name in expected)
+        }
+        assert wrong == {}, queue
+
+
+@pytest.mark.parametrize("where", ["jobs", "all"])
+def test_every_call_asks_for_the_right_of_the_role_that_calls(queues: Connection[Any], where: str) -> None:
+    """In one transaction with calls of a role that may: after SET ROLE, and in a definer's trigger."""
+    queues.execute("create role spanmq_test_able")
+    for verb in ALL_VERBS if where == "all" else ["manage"]:
+        give(queues, verb, where, "spanmq_test_able")
+    queues.execute(
+        f"""
+        create temp table trap (statement text);
+        create function pg_temp.spring() returns trigger language plpgsql security definer
+            as 'begin execute new.statement; return new; end';
+        alter function pg_temp.spring() owner to {ROLE};
+        create trigger spring before insert on trap for each row execute function pg_temp.spring();
+        grant insert on trap to spanmq_test_able;
+        grant select on runs to spanmq_test_able;
+        """.encode()
+    )
+    wrong = {}
+    for name, statement in calls(queues, "jobs"):
+        if name in FREE:
+            continue
+        with queues.transaction(force_rollback=True):
+            able = outcome(queues, statement, "spanmq_test_able")
+            quoted = sql.Literal(statement).as_string(queues)
+            springs = f"insert into trap values ({quoted})"
+            ends = (outcome(queues, statement), outcome(queues, springs, "spanmq_test_able"))
+            if not all(is_refusal(name, each) for each in ends):
+                wrong[statement] = (able, *ends)
+    assert wrong == {}
+
+
+# What the rights stand on.
+
+
+def test_functions_whose_execute_is_a_right_are_definers_and_nobody_s(connection: Connection[Any]) -> None:
+    """PostgreSQL inlines SQL functions that are not definers, and then checks EXECUTE at planning only."""
+    wrong = column(
+        connection,
+        "select p.oid::regprocedure::text from unnest(%s::text[]) v (verb)"
+        " cross join lateral regexp_split_to_table(spanmq_core.functions_of(v.verb), ', (?=spanmq|pgmq)') f (name)"
+        " join pg_proc p on p.oid = f.name::regprocedure where p.proname !~ '^may_'"
+        " and (not p.prosecdef or not 'search_path=pg_catalog, pg_temp' = any (p.proconfig)"
+        "      or has_function_privilege('public', p.oid, 'execute'))",
+        list(ALL_VERBS),
+    )
+    assert wrong == []
+
+
+def test_definers_have_a_safe_search_path(connection: Connection[Any]) -> None:
+    found = column(
+        connection,
+        "select oid::regprocedure::text from pg_proc where prosecdef and pronamespace::regnamespace::text"
+        " in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core')"
+        " and not coalesce('search_path=pg_catalog, pg_temp' = any (proconfig), false)",
+    )
+    assert found == []
+
+
+def test_schema_of_the_storage_is_nobody_s(connection: Connection[Any]) -> None:
+    functions = column(
+        connection,
         "select proname from pg_proc where pronamespace = 'spanmq_core'::regnamespace"
-        " and has_function_privilege('public', oid, 'execute')"
-    ).fetchall()
-    assert {name for (name,) in rows} == PUBLIC_IN_SPANMQ
-    assert connection.execute("select has_schema_privilege('public', 'spanmq', 'usage')").fetchone() == (
-        False,
+        " and has_function_privilege('public', oid, 'execute')",
     )
-
-
-def test_tables_of_the_storage_are_nobody_s(connection: Connection[Any]) -> None:
-    rows = connection.execute(
-        "select relname from pg_class where relnamespace = 'spanmq_core'::regnamespace"
-        " and relkind in ('r', 'p', 'v')"
-        " and has_table_privilege('public', oid, 'select, insert, update, delete, truncate')"
-    ).fetchall()
-    assert rows == []
-
-
-def test_every_public_function_has_its_owner_s_rights_or_needs_none(connection: Connection[Any]) -> None:
-    rows = connection.execute(
-        "select distinct proname from pg_proc where pronamespace = 'pgmq'::regnamespace and not prosecdef"
-    ).fetchall()
-    needing = {"drop_queue", "send_batch_topic", "send_topic"}
-    assert {name for (name,) in rows} - FREE.keys() - needing == set()
-
-
-# Roles.
-
-
-def test_a_role_without_rights_can_do_nothing_to_a_queue(caller: Connection[Any]) -> None:
-    # Of a queue that it does not see, it drops nothing and is told so.
-    assert allowed(caller) == {"drop_queue"}
-    assert outcome(caller, "select 1 / (pgmq.drop_queue('jobs'))::int") == "22012"
-    assert calls(caller).keys() >= ALL
-
-
-@pytest.mark.parametrize("right", ALLOWED)
-def test_a_right_lets_one_do_its_part_and_no_more(caller: Connection[Any], right: str) -> None:
-    caller.execute(f"grant {right} on pgmq.q_jobs to {ROLE}".encode())
-    found = allowed(caller)
-    assert found & ALL == ALLOWED[right]
-
-
-def test_no_function_that_is_new_is_open_to_two_rights(caller: Connection[Any]) -> None:
-    opened: dict[str, list[str]] = {}
-    for right in ALLOWED:
-        caller.execute(f"grant {right} on pgmq.q_jobs to {ROLE}".encode())
-        for name in allowed(caller):
-            opened.setdefault(name, []).append(right)
-        caller.execute(f"revoke {right} on pgmq.q_jobs from {ROLE}".encode())
-    assert {name: rights for name, rights in opened.items() if len(rights) > 1} == {}
-
-
-def test_rights_of_the_one_who_called_count_not_those_of_a_definer(caller: Connection[Any]) -> None:
-    caller.execute(
-        "create function theirs.lend() returns setof pgmq.message_record language sql security definer"
-        " as $$ select * from pgmq.read('jobs', 30, 1) $$"
+    # A view calls it with the rights of its reader.
+    assert functions == ["last_notified_at"]
+    tables = column(
+        connection,
+        "select relname from pg_class where relnamespace in ('spanmq_core'::regnamespace, 'pgmq'::regnamespace)"
+        " and relkind in ('r', 'p', 'v', 'm')"
+        " and has_table_privilege('public', oid, 'select, insert, update, delete, truncate, references, trigger')",
     )
-    caller.execute(f"grant execute on function theirs.lend() to {ROLE}".encode())
-    assert outcome(caller, "select * from theirs.lend()") == "42P01"
-
-
-# What a caller brings along.
-
-SHADOWS = """
-do $$
-declare
-    it record;
-begin
-    -- A temporary table for each of ours, which says that everybody may do everything.
-    for it in select relname from pg_class
-              where relnamespace in ('spanmq_core'::regnamespace, 'pgmq'::regnamespace)
-              and relkind = 'r' and relname !~ '[0-9]' loop
-        execute format('create temp table %I as select 1 as queue_id, ''jobs''::text as name', it.relname);
-    end loop;
-end $$;
-create type pg_temp.leased_message as (msg_id text);
-create domain pg_temp.regclass as text;
-create function pg_temp.has_table_privilege(name, regclass, text) returns boolean
-    language sql as 'select true';
-create function theirs.has_table_privilege(name, regclass, text) returns boolean
-    language sql as 'select true';
-create function theirs.lower(text) returns text language sql as 'select ''others''';
-create function theirs.current_setting(text) returns text language sql as 'select ''postgres''';
-create function theirs.find_queue(text, text) returns int language sql as 'select 1';
-create function theirs.always(text, text) returns boolean language sql as 'select true';
-create operator theirs.= (leftarg = text, rightarg = text, function = theirs.always);
-create operator theirs.~ (leftarg = text, rightarg = text, function = theirs.always);
-create operator pg_temp.= (leftarg = text, rightarg = text, function = theirs.always);
-set local search_path = theirs, pg_temp, pg_catalog, public;
-"""
-
-
-def test_objects_of_the_caller_shadow_nothing(caller: Connection[Any]) -> None:
-    caller.execute(f"grant insert on pgmq.q_jobs to {ROLE}".encode())
-    caller.execute(f"grant temporary on database {caller.info.dbname} to {ROLE}".encode())
-    caller.execute(f"set local role {ROLE}".encode())
-    caller.execute(SHADOWS.encode())
-    # In the role's own eyes they do shadow.
-    assert caller.execute("select lower('jobs'), 'a'::text = 'b'::text").fetchone() == ("others", True)
-    found = {
-        name
-        for name, statements in calls(caller).items()
-        if any(outcome(caller, statement) not in REFUSALS for statement in statements)
-    }
-    assert found & ALL == ALLOWED["insert"]
-    caller.execute("select pgmq.send('jobs', '2')")
-    caller.execute("reset role")
-    caller.execute("set local search_path = public")
-    assert caller.execute("select message from pgmq.read('jobs', 0, 10)").fetchall() == [({"a": 1},), (2,)]
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [
-        "set local session_replication_role = replica",
-        "set local role none",
-        "select set_config('role', 'none', true)",
-    ],
-)
-def test_settings_give_no_rights(caller: Connection[Any], setting: str) -> None:
-    caller.execute(f"alter role {ROLE} login".encode())
-    with caller.transaction(force_rollback=True):
-        caller.execute(f"set local session authorization {ROLE}".encode())
-        try:
-            with caller.transaction():
-                caller.execute(setting.encode())
-        except psycopg.errors.InsufficientPrivilege:
-            pass
-        with pytest.raises(psycopg.Error) as raised, caller.transaction():
-            caller.execute("select * from pgmq.read('jobs', 30, 1)")
-        assert raised.value.sqlstate == "42P01"
-
-
-NAMES = ['we"ird', "%s%I%L%1$", "a b", "back\\slash", "ж", ") or true", "x/*", "{}", "null", "select"]
-REFUSED = ["x'; drop table spanmq_core.held", "x;y", "x--y", "$1", "a'b"]
-
-
-@pytest.mark.parametrize("name", [each.replace("$", "") for each in NAMES])
-def test_odd_names_are_names(connection: Connection[Any], name: str) -> None:
-    one, args = "select pgmq.{}", {"name": name, "body": '{"a": "\'; drop table x; --"}'}
-    connection.execute("select pgmq.create(%(name)s), pgmq.enable_notify_insert(%(name)s)", args)
-    connection.execute("select pgmq.send_batch(%(name)s, array_fill(%(body)s::jsonb, array[3]))", args)
-    connection.execute("select pgmq.bind_topic('a.#', %(name)s), pgmq.send_topic('a.b', '1')", args)
-    assert len(connection.execute("select * from spanmq.peek(%(name)s)", args).fetchall()) == 4
-    leased = connection.execute("select lease_id from spanmq.receive(%(name)s, 2)", args).fetchall()
-    connection.execute("select spanmq.ack(%(name)s, %(lease)s, array[1])", {**args, "lease": leased[0][0]})
-    for verb in (
-        "archive(%(name)s, 2)",
-        "metrics(%(name)s)",
-        "purge_queue(%(name)s)",
-        "drop_queue(%(name)s)",
-    ):
-        connection.execute(sql.SQL(one).format(sql.SQL(verb)), args)
-    assert connection.execute("select count(*) from spanmq_core.queue").fetchone() == (0,)
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_sql_in_names_is_refused_by_every_function(connection: Connection[Any], name: str) -> None:
-    connection.execute("select pgmq.create('jobs')")
-    for function, statements in calls(connection).items():
-        for statement in statements if function not in LOGICAL else []:
-            quoted = sql.Literal(name).as_string(connection)
-            with pytest.raises(psycopg.Error) as raised, connection.transaction():
-                connection.execute(statement.replace("'jobs'", quoted, 1).encode())
-            assert raised.value.sqlstate in ("MQ001", "42P01"), statement
-    with pytest.raises(psycopg.Error) as raised, connection.transaction():
-        connection.execute("select pgmq.create(%s)", [name])
-    assert raised.value.sqlstate == "MQ001"
-
-
-@pytest.mark.parametrize(
-    "text", ["'; drop table spanmq_core.held; --", "$1", "%s", '"', "\\", "a' or 'a'='a"]
-)
-def test_sql_in_what_else_is_given_is_text(connection: Connection[Any], text: str) -> None:
-    connection.execute("select pgmq.create('jobs')")
-    group = psycopg.types.json.Jsonb({"x-pgmq-group": text})
-    connection.execute("select pgmq.send('jobs', to_jsonb(%s::text), %s)", [text, group])
-    match = psycopg.types.json.Jsonb(text)
-    found = connection.execute("select msg_id from pgmq.read('jobs', 0, 1, %s)", [match]).fetchall()
-    assert found == [(1,)]
-    grouped = connection.execute("select message from pgmq.read_grouped('jobs', 30, 1)").fetchall()
-    assert grouped == [(text,)]
-    with pytest.raises(psycopg.Error) as raised, connection.transaction():
-        connection.execute("select pgmq.bind_topic(%s, 'jobs')", [text])
-    assert raised.value.sqlstate.startswith("MQ") if raised.value.sqlstate else False
-
-
-# Whoever may make queues may make functions beside ours. One that takes an argument as it comes, where ours
-# needs a cast, is the nearer one: here by what ours takes, what might come.
-NEARER = [
-    {"text": "character varying"},
-    {"bigint": "integer"},
-    {"double precision": "integer"},
-    {"text": "character varying", "bigint": "integer", "double precision": "integer"},
-    {"text[]": "character varying[]", "bigint[]": "integer[]"},
-]
-
-
-def test_functions_of_who_may_make_queues_are_never_the_nearer_ones(caller: Connection[Any]) -> None:
-    caller.execute(f"grant create on schema pgmq to {ROLE}".encode())
-    caller.execute(f"select spanmq.grant_queue('{ROLE}', 'jobs', 'manage')".encode())
-    ours = {**calls(caller), "create": ["select pgmq.create('others'::text)"]}
-    rows = caller.execute(
-        "select proname, array(select format_type(t, null)"
-        "   from unnest(proargtypes) with ordinality u (t, place) order by place)"
-        " from pg_proc where pronamespace = 'pgmq'::regnamespace and prokind = 'f'"
-    ).fetchall()
-    taken = {(name, tuple(types)) for name, types in rows}
-    caller.execute(f"set local role {ROLE}".encode())
-    for name, types in sorted(taken):
-        for nearer in NEARER:
-            theirs = (name, tuple(nearer.get(each, each) for each in types))
-            if theirs not in taken:
-                taken.add(theirs)
-                caller.execute(
-                    f"create function {qualified(name)}({', '.join(theirs[1])}) returns void language plpgsql"
-                    " as $$ begin raise exception 'theirs' using errcode = 'THEIR'; end $$".encode()
-                )
-    caller.execute("reset role")
-    outcomes = {name: {outcome(caller, each) for each in statements} for name, statements in ours.items()}
-    assert {name for name, found in outcomes.items() if "THEIR" in found} == set()
+    assert tables == []
+    schemas = "select s from unnest(array['pgmq', 'spanmq', 'spanmq_call', 'spanmq_core']) s where"
+    assert column(connection, f"{schemas} has_schema_privilege('public', s, 'create')") == []
+    assert column(connection, f"{schemas} not has_schema_privilege('public', s, 'usage')") == ["spanmq_core"]

@@ -2,7 +2,7 @@
 -- as in PGMQ, logs.# does not match logs. Of these queues the sender reaches those into which it may send.
 
 create or replace function pgmq.validate_routing_key(routing_key text) returns boolean
-language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+language plpgsql immutable security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform spanmq_core.check_topic(routing_key, 'routing_key', '^[a-zA-Z0-9._-]+$',
         'Only alphanumeric, dots, hyphens, and underscores are allowed.');
@@ -10,7 +10,7 @@ begin
 end $$;
 
 create or replace function pgmq.validate_topic_pattern(pattern text) returns boolean
-language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+language plpgsql immutable security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform spanmq_core.check_topic(pattern, 'pattern', '^[a-zA-Z0-9._*#-]+$',
         'Only alphanumeric, dots, hyphens, underscores, *, and # are allowed.');

@@ -229,9 +229,7 @@ def test_every_function_needs_a_verb_or_none(connection: Connection[Any]) -> Non
 
 
 @pytest.mark.parametrize(("verb", "where"), ROLES)
-def test_role_may_call_what_its_verb_includes(
-    queues: Connection[Any], verb: str, where: str | None
-) -> None:
+def test_role_may_call_what_its_verb_includes(queues: Connection[Any], verb: str, where: str | None) -> None:
     give(queues, verb, where)
     for queue in ("jobs", "others"):
         expected = needed(verb, where, queue)

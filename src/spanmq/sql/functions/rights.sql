@@ -352,7 +352,7 @@ begin
         if spanmq_core.has_wrappers(this.queue_id, each)
            and (each = any (spanmq_core.verbs_of(verb)) or verb = any (spanmq_core.verbs_of(each))) then
             execute format('revoke execute on function %s from %s', array_to_string(spanmq_core.make_wrappers(this, each), ', '), grantee);
-            if each = 'look' then
+            if each = 'look' and role not in (select g from spanmq_core.grantees_of('look', null) g) then
                 perform spanmq_core.close_to(this, role);
             end if;
         end if;

@@ -1,4 +1,4 @@
-"""Keys of the SQS protocol: made, checked, ended; and who may handle them."""
+"""Keys of the SQS protocol: made, checked, ended."""
 
 from typing import Any
 
@@ -45,27 +45,6 @@ def test_what_is_no_key_is_refused(connection: Connection[Any], arguments: str) 
         connection.execute(f"select spanmq.create_access_key({arguments})".encode())
     assert raised.value.sqlstate == "MQ002"
     assert "s" * 40 not in str(raised.value)
-
-
-def test_only_who_may_touch_the_table_handles_keys(connection: Connection[Any]) -> None:
-    connection.execute("create role spanmq_test_keys; grant usage on schema pgmq to spanmq_test_keys")
-    calls = {
-        "insert": MAKE,
-        "select": FIND,
-        "delete": f"select spanmq.revoke_access_key('{KEY}')",
-    }
-
-    def attempt(call: str) -> None:
-        with connection.transaction():
-            connection.execute("set local role spanmq_test_keys")
-            connection.execute(call.encode())
-            connection.execute("set local role none")
-
-    for right, call in calls.items():
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            attempt(call)
-        connection.execute(f"grant {right} on spanmq_core.access_key to spanmq_test_keys".encode())
-        attempt(call)
 
 
 def test_what_sqs_knows_of_a_queue_goes_with_it(connection: Connection[Any]) -> None:

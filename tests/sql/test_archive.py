@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg import errors, sql
+from psycopg import sql
 
 Connection = psycopg.Connection[Any]
 
@@ -18,15 +18,6 @@ def archived(connection: Connection) -> Connection:
     connection.execute("select pgmq.send_batch('orders', array['1', '2', '3', '4', '5']::jsonb[])")
     connection.execute("select pgmq.archive('orders', array[2, 4]::bigint[])")
     return connection
-
-
-@pytest.fixture
-def stranger(archived: Connection) -> Connection:
-    """The same as a role that may use the schema and nothing in it."""
-    archived.execute("create role stranger")
-    archived.execute("grant usage on schema pgmq to stranger")
-    archived.execute("set local role stranger")
-    return archived
 
 
 def ids(connection: Connection, *arguments: object) -> list[int]:
@@ -59,25 +50,6 @@ def test_bad_looks_are_refused(archived: Connection, arguments: list[object], st
     with pytest.raises(psycopg.Error) as raised:
         ids(archived, *arguments)
     assert raised.value.sqlstate == state
-
-
-def test_right_to_look_is_that_on_the_archive(stranger: Connection) -> None:
-    with pytest.raises(errors.UndefinedTable), stranger.transaction():
-        ids(stranger, "orders")
-    stranger.execute("reset role")
-    stranger.execute("grant insert on pgmq.q_orders to stranger")
-    stranger.execute("set local role stranger")
-    refused = pytest.raises(errors.InsufficientPrivilege, match="the archive of queue Orders")
-    with refused as raised, stranger.transaction():
-        ids(stranger, "orders")
-    assert raised.value.diag.message_hint == "grant select on pgmq.a_orders to stranger"
-    stranger.execute("reset role")
-    stranger.execute("revoke insert on pgmq.q_orders from stranger")
-    stranger.execute("grant select on pgmq.a_orders to stranger")
-    stranger.execute("set local role stranger")
-    assert ids(stranger, "orders") == [2, 4]
-    with pytest.raises(errors.InsufficientPrivilege):
-        stranger.execute("select spanmq.storage('orders')")
 
 
 def test_storage_counts_what_is_there(archived: Connection) -> None:

@@ -173,8 +173,7 @@ def test_only_the_beginning_of_a_long_error_is_looked_at(orders: Connection[Any]
 
 
 def test_who_may_change_rules(orders: Connection[Any]) -> None:
-    orders.execute("create role clerk; grant usage on schema pgmq to clerk")
-    orders.execute("grant select on pgmq.q_orders to clerk")
+    orders.execute("create role clerk; select spanmq.grant_queue('clerk', 'orders', 'look')")
     orders.execute("set local role clerk")
     assert classify(orders, "timeout", queue="orders") == "TRANSIENT"
     for queue in (None, "orders"):

@@ -75,19 +75,6 @@ def test_dead_letters_are_counted(connection: Connection[Any]) -> None:
     assert health(connection, "others")["dead"] == 0
 
 
-def test_only_queues_that_one_may_see_are_told(connection: Connection[Any]) -> None:
-    connection.execute("select pgmq.create('jobs'), pgmq.create('others')")
-    connection.execute("create role spanmq_test_looker")
-    connection.execute("grant usage on schema pgmq to spanmq_test_looker")
-    connection.execute("grant select on pgmq.q_jobs to spanmq_test_looker")
-    connection.execute("set local role spanmq_test_looker")
-    assert connection.execute("select queue from spanmq.health()").fetchall() == [("jobs",)]
-    with pytest.raises(psycopg.errors.UndefinedTable), connection.transaction():
-        connection.execute("select spanmq.statistics('others')")
-    with pytest.raises(psycopg.errors.InsufficientPrivilege), connection.transaction():
-        connection.execute("select spanmq.doctor()")
-
-
 def test_health_costs_the_same_whatever_waits(connection: Connection[Any]) -> None:
     connection.execute("select pgmq.create('jobs')")
     connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[300]))")
@@ -314,7 +301,7 @@ def test_held_snapshot_is_named(database: str) -> None:
 def test_doctor_warns_of_functions_that_would_be_compiled_at_each_call(connection: Connection[Any]) -> None:
     connection.execute("set local jit = on")
     assert finding(connection, "jit") == ("ok", "no call is compiled")
-    connection.execute("alter function pgmq.metrics(text) reset jit")
+    connection.execute("alter function spanmq_call.metrics(text) reset jit")
     assert finding(connection, "jit") == ("warning", "1 functions may be compiled at each call")
     connection.execute("set local jit = off")
     assert finding(connection, "jit") == ("ok", "no call is compiled")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -225,24 +224,6 @@ def test_every_death_of_a_message_is_told(client: Client) -> None:
     assert deaths[0].redriven_at is not None
     assert deaths[1].redriven_at is None
     assert [each.error for each in client.dead_letters_of("jobs", 8)] == ["together"]
-
-
-def test_nobody_sees_what_he_may_not(client: Client, connection: Connection[Any]) -> None:
-    client.create_queue("jobs")
-    client.create_queue("others")
-    client.send("others", 1)
-    connection.execute("create role spanmq_test_looker")
-    connection.execute("grant usage on schema pgmq to spanmq_test_looker")
-    connection.execute("grant select on pgmq.q_jobs to spanmq_test_looker")
-    connection.execute("set local role spanmq_test_looker")
-    assert [each.queue for each in client.glance()] == ["jobs"]
-    assert client.glance(["others"]) == []
-    acts: list[Callable[[str], object]] = [client.list_leases, client.list_groups, client.list_segments]
-    acts.append(lambda queue: client.dead_letters_of(queue, 1))
-    for act in acts:
-        act("jobs")
-        with pytest.raises(QueueNotFoundError), connection.transaction():
-            act("others")
 
 
 @pytest.mark.parametrize(

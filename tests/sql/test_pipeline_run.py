@@ -105,9 +105,7 @@ def test_role_sees_and_ends_its_own_only(client: Client, connection: Connection[
     mine = client.begin_pipeline_run("export", "orders")
     role = f"spanmq_test_{connection.info.backend_pid}"
     connection.execute(psycopg.sql.SQL("create role {}").format(psycopg.sql.Identifier(role)))
-    connection.execute(
-        psycopg.sql.SQL("grant usage on schema pgmq to {}").format(psycopg.sql.Identifier(role))
-    )
+    connection.execute("select spanmq.grant_queue(%s, 'orders', 'look')", [role])
     connection.execute(psycopg.sql.SQL("set local role {}").format(psycopg.sql.Identifier(role)))
     assert client.list_pipeline_runs() == []
     assert not client.end_pipeline_run(mine, error="no")

@@ -155,14 +155,13 @@ def test_release_settles_what_the_checkpoint_proves(client: Client, connection: 
     assert client.metrics("orders").length == 6
 
 
-def test_who_may_not_delete_settles_no_batch(client: Client, connection: Connection) -> None:
+def test_role_that_may_not_receive_settles_no_batch(client: Client, connection: Connection) -> None:
     client.send_batch("orders", range(10))
     reader = Reader(connection)
     assert reader.claim(0, 4) == 1
     role = f"role_{uuid.uuid4().hex[:12]}"
     connection.execute(f"create role {role}".encode())
-    connection.execute(f"grant usage on schema pgmq to {role}".encode())
-    connection.execute(f"grant select, update on pgmq.q_orders to {role}".encode())
+    connection.execute("select spanmq.grant_queue(%s, 'orders', 'look')", [role])
     connection.execute(f"set local role {role}".encode())
     fails(connection, "42501", lambda: reader.claim(1))
     with pytest.raises(errors.MissingPrivilegeError), connection.transaction():

@@ -56,13 +56,11 @@ ON_ALL = {
     "no verb": "grant_all revoke_all grant_create",
 }
 # Everybody may call these: they look at their arguments only, or return the queues on which the caller has a right.
-FREE = set(
-    """
-    acquire_queue_lock create_fifo_indexes_all detach_archive format_table_name validate_queue_name
-    validate_routing_key validate_topic_pattern version get_shards
-    list_queues metrics_all list_notify_insert_throttles list_topic_bindings test_routing send_batch_topic
-    health glance latest_statistics list_schedules
-    """.split()
+FREE = frozenset(
+    "acquire_queue_lock create_fifo_indexes_all detach_archive format_table_name validate_queue_name"  # noqa: SIM905
+    " validate_routing_key validate_topic_pattern version get_shards list_queues metrics_all"
+    " list_notify_insert_throttles list_topic_bindings test_routing send_batch_topic health glance"
+    " latest_statistics list_schedules".split()
 )
 INCLUDED = {
     "look": {"look"},
@@ -96,6 +94,8 @@ BY_NAME = {
     "handle": "null",
     "routing": "'hash'",
     "lake": "'s3'",
+    "partition_interval": "'10'",
+    "retention_interval": "'10'",
     "seconds": "0",
     "n": "0",
     "category": "'TRANSIENT'",
@@ -193,7 +193,7 @@ def outcome(connection: Connection[Any], statement: str, role: str = ROLE) -> st
 
 
 def is_refusal(name: str, state: str) -> bool:
-    return state in REFUSALS or name in COUNTS and state == "22012"
+    return state in REFUSALS or (name in COUNTS and state == "22012")
 
 
 def outcomes(connection: Connection[Any], queue: str) -> dict[str, set[str]]:

@@ -255,14 +255,14 @@ def test_changed_schedule_is_passed_over_until_the_change_is_committed(race: Rac
 @pytest.mark.parametrize(
     "loss",
     [
-        "revoke insert on pgmq.q_jobs from spanmq_test_maker",
+        "select spanmq.revoke_queue('spanmq_test_maker', 'jobs', 'send')",
         "drop owned by spanmq_test_maker; drop role spanmq_test_maker",
     ],
 )
 def test_schedule_is_paused_when_its_role_may_no_longer_send(jobs: Connection[Any], loss: str) -> None:
     jobs.execute(
-        "create role spanmq_test_maker; grant usage on schema pgmq to spanmq_test_maker;"
-        " grant insert on pgmq.q_jobs to spanmq_test_maker; set role spanmq_test_maker"
+        "create role spanmq_test_maker; select spanmq.grant_queue('spanmq_test_maker', 'jobs', 'send');"
+        " set role spanmq_test_maker"
     )
     schedule(jobs)
     jobs.execute("reset role")

@@ -27,11 +27,9 @@ def test_create_makes_a_missing_view(connection: Connection[Any], kind: str) -> 
     assert connection.execute("select pgmq.drop_queue('jobs')").fetchone() == (True,)
 
 
-def test_who_may_only_make_queues_gets_no_right_on_that_of_another(connection: Connection[Any]) -> None:
+def test_maker_of_queues_gets_no_right_on_another_s_that_it_makes_whole(connection: Connection[Any]) -> None:
     connection.execute("select pgmq.create('jobs')")
-    connection.execute(
-        "create role spanmq_test_maker; grant usage, create on schema pgmq to spanmq_test_maker"
-    )
+    connection.execute("create role spanmq_test_maker; select spanmq.grant_create('spanmq_test_maker')")
     connection.execute("drop view pgmq.q_jobs; set local role spanmq_test_maker")
     connection.execute("select pgmq.create('jobs')")
     with pytest.raises(psycopg.errors.UndefinedTable):

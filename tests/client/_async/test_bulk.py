@@ -306,10 +306,9 @@ async def test_connection_killed_in_mid_copy_leaves_nothing(
 
 @pytest.fixture
 def producer(database: str, observer: Connection) -> Iterator[str]:
-    """The DSN of a role that may do what PGMQ's grants allow, and no more."""
+    """The DSN of a role without any right."""
     name = sql.Identifier(f"producer_{one(observer, 'select current_database()')}"[:60])
     observer.execute(sql.SQL("create role {} login").format(name))
-    observer.execute(sql.SQL("grant usage on schema pgmq to {}").format(name))
     yield make_conninfo(database, user=name.as_string(None).strip('"'))
     observer.execute(sql.SQL("drop owned by {}; drop role {}").format(name, name))
 
@@ -318,11 +317,16 @@ def role_of(dsn: str) -> sql.Identifier:
     return sql.Identifier(str(psycopg.conninfo.conninfo_to_dict(dsn)["user"]))
 
 
+def grant(observer: Connection, dsn: str, verb: str) -> None:
+    role = psycopg.conninfo.conninfo_to_dict(dsn)["user"]
+    observer.execute("select spanmq.grant_queue(%s, 'orders', %s)", [role, verb])
+
+
 async def test_role_that_may_not_write_into_the_log_sends_in_calls(
     client: AsyncClient, observer: Connection, producer: str, copied: Counts
 ) -> None:
-    grant = sql.SQL("grant insert, select, update on pgmq.q_orders to {}").format(role_of(producer))
-    observer.execute(grant)
+    for verb in ("send", "receive"):
+        grant(observer, producer, verb)
     async with AsyncClient(producer, maintain_interval=None) as other:
         message_ids = await other.send_batch("orders", range(LARGE))
         assert [message.message_id for message in await other.receive("orders", LARGE)] == message_ids
@@ -335,7 +339,7 @@ async def test_role_needs_schema_and_segment(
     client: AsyncClient, observer: Connection, producer: str, copied: Counts
 ) -> None:
     role = role_of(producer)
-    observer.execute(sql.SQL("grant insert on pgmq.q_orders to {}").format(role))
+    grant(observer, producer, "send")
     await client.send("orders", 0)
     log_table = one(observer, "select log_name from spanmq_core.segment order by lo desc limit 1")
     async with await psycopg.AsyncConnection.connect(producer, autocommit=True) as connection:
@@ -345,12 +349,12 @@ async def test_role_needs_schema_and_segment(
         )
         assert len(await own.send_batch("orders", range(LARGE))) == LARGE
         assert copied() == (0, 0)
-        observer.execute(sql.SQL("grant usage on schema spanmq to {}").format(role))
+        observer.execute(sql.SQL("grant usage on schema spanmq_core to {}").format(role))
         assert len(await own.send_batch("orders", range(LARGE))) == LARGE
         assert copied() == (1, LARGE)
         # It may look, so that it is told what it lacks.
-        observer.execute(sql.SQL("grant select on pgmq.q_orders to {}").format(role))
-        observer.execute(sql.SQL("revoke insert on pgmq.q_orders from {}").format(role))
+        grant(observer, producer, "look")
+        observer.execute("select spanmq.revoke_queue(%s, 'orders', 'send')", [role.as_string().strip('"')])
         with pytest.raises(MissingPrivilegeError) as caught:
             await own.send_batch("orders", range(LARGE))
         assert caught.value.function == "send_batch"
@@ -363,15 +367,13 @@ async def test_rest_goes_in_calls_where_a_segment_is_closed_to_the_role(
     client: AsyncClient, observer: Connection, producer: str, copied: Counts
 ) -> None:
     role = role_of(producer)
-    grant = (
-        "grant insert on pgmq.q_orders to {0}; grant usage on schema spanmq to {0};"
-        " grant insert on spanmq_core.{1} to {0}"
-    )
+    grant(observer, producer, "send")
+    statements = "grant usage on schema spanmq_core to {0}; grant insert on spanmq_core.{1} to {0}"
     await client.send("orders", 0)
     [(newest, first)] = observer.execute(
         "select log_name, lo from spanmq_core.segment order by lo desc limit 1"
     ).fetchall()
-    observer.execute(sql.SQL(grant).format(role, sql.Identifier(newest)))
+    observer.execute(sql.SQL(statements).format(role, sql.Identifier(newest)))
     size = one(observer, "select segment_size from spanmq_core.queue")
     await client.send_batch("orders", range(first + size - 12_000 - 2))
     before = copied()

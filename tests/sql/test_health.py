@@ -314,7 +314,7 @@ def test_held_snapshot_is_named(database: str) -> None:
 def test_doctor_warns_of_functions_that_would_be_compiled_at_each_call(connection: Connection[Any]) -> None:
     connection.execute("set local jit = on")
     assert finding(connection, "jit") == ("ok", "no call is compiled")
-    connection.execute("alter function pgmq.metrics(text) reset jit")
+    connection.execute("alter function spanmq_call.metrics(text) reset jit")
     assert finding(connection, "jit") == ("warning", "1 functions may be compiled at each call")
     connection.execute("set local jit = off")
     assert finding(connection, "jit") == ("ok", "no call is compiled")

@@ -44,7 +44,9 @@ def wait(session: Connection, seconds: float = 60) -> Any:
 
 def forget_last(session: Connection) -> None:
     """Let the throttle's time pass."""
-    session.execute("select setval('spanmq_core.woken_1', pg_sequence_last_value('spanmq_core.woken_1') - 11)")
+    session.execute(
+        "select setval('spanmq_core.woken_1', pg_sequence_last_value('spanmq_core.woken_1') - 11)"
+    )
 
 
 def clock(session: Connection, name: str, seconds: float) -> None:

@@ -275,6 +275,7 @@ begin
         raise notice 'pgmq queue `%` does not exist', queue_name;
         return false;
     end if;
+    this := spanmq_core.find_queue(queue_name);
     perform spanmq_core.check_unsubscribed(this);
     execute format('drop view %s', this.queue_view);
     if spanmq_core.archive_of(this) is not null then

@@ -139,7 +139,7 @@ begin
         otherwise := 'execute ' || otherwise;
     else
         call := replace(call, 'select * from', 'select * into result from');
-        otherwise := regexp_replace('execute ' || otherwise, '\)( using |$)', ') into result\1');
+        otherwise := regexp_replace('execute ' || otherwise, '[)]( using |$)', E') into result\\1');
     end if;
     if queue_name = 'each_queue' then
         otherwise := format('for each_queue in select * from spanmq_call.names_for(%L, queues) loop %s; end loop', verb, otherwise);

@@ -37,7 +37,7 @@ def refused(connection: Connection[Any], call: str) -> None:
     before = names(connection)
     with pytest.raises(psycopg.Error, match="can't be made: there is") as raised, connection.transaction():
         connection.execute(f"select {qualified(call)}".encode())
-    assert raised.value.sqlstate == "MQ001"
+    assert raised.value.sqlstate == "P0001"
     assert names(connection) == before
 
 

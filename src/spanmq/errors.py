@@ -333,6 +333,10 @@ def from_driver(
         sqlstate = getattr(seen, "sqlstate", None) or getattr(seen, "pgcode", None)
         if isinstance(sqlstate, str):
             diagnostic = getattr(seen, "diag", None)
+            # Where PGMQ raises P0001 we do, too, and say more in the name of a constraint.
+            more = _text(diagnostic, "constraint_name") or _text(seen, "constraint_name") or ""
+            if sqlstate in ("P0001", "2201W") and re.fullmatch("MQ[0-9]{3}|42P01", more):
+                sqlstate = more
             return from_server(
                 "40001" if is_stale_plan(seen) else sqlstate,
                 _text(diagnostic, "message_primary") or _text(seen, "message") or str(seen),

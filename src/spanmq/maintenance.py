@@ -12,7 +12,7 @@ import psycopg
 
 from spanmq import calls
 from spanmq.concurrency import Event, Job
-from spanmq.errors import NotSupportedByUpstreamError, SchemaMissingError, SpanmqError
+from spanmq.errors import MissingPrivilegeError, NotSupportedByUpstreamError, SchemaMissingError, SpanmqError
 from spanmq.link import PoolLink
 from spanmq.schedules import plan_schedules
 
@@ -67,6 +67,8 @@ class Maintenance:
                 failures, last = 0, None
             except NotSupportedByUpstreamError:
                 return  # upstream PGMQ keeps no house
+            except MissingPrivilegeError:
+                return  # somebody else keeps house: it is a right
             except SchemaMissingError:
                 pass  # not yet: who opens a client may be about to install it
             except (SpanmqError, psycopg.Error) as error:

@@ -10,7 +10,7 @@ import psycopg
 
 from spanmq import calls
 from spanmq.concurrency import AsyncEvent, AsyncJob
-from spanmq.errors import NotSupportedByUpstreamError, SchemaMissingError, SpanmqError
+from spanmq.errors import MissingPrivilegeError, NotSupportedByUpstreamError, SchemaMissingError, SpanmqError
 from spanmq.link_async import AsyncPoolLink
 from spanmq.schedules_async import plan_schedules
 
@@ -65,6 +65,8 @@ class AsyncMaintenance:
                 failures, last = 0, None
             except NotSupportedByUpstreamError:
                 return  # upstream PGMQ keeps no house
+            except MissingPrivilegeError:
+                return  # somebody else keeps house: it is a right
             except SchemaMissingError:
                 pass  # not yet: who opens a client may be about to install it
             except (SpanmqError, psycopg.Error) as error:

@@ -60,11 +60,31 @@ def load_release(folder: Traversable | None = None, *, version: str | None = Non
         complete = _replace(text, version=quoted)
         migrations.append(Migration(name, complete, checksum, since[1] if since else version))
     functions = tuple(
-        Statement(f"functions/{name}", _replace(text, version=quoted))
+        Statement(f"functions/{name}", _replace(text, version=quoted) + comments(text))
         for name, text in _read_folder(folder / "functions")
     )
     digest = hashlib.sha256("\0".join(f"{each.name}\0{each.text}" for each in functions).encode())
     return Release(version, tuple(migrations), functions, digest.hexdigest())
+
+
+_FUNCTION = re.compile(
+    r"(?P<header>(?:^-- ?.*\n)*)"
+    r"create or replace function (?P<name>(?:pgmq|spanmq|spanmq_call)\.\w+)\((?P<arguments>[^)]*)\)",
+    re.MULTILINE,
+)
+
+
+def comments(text: str) -> str:
+    """Write the header of each function that people call as its comment; one without has that of its namesake."""
+    headers: dict[str, str] = {}
+    result = []
+    for each in _FUNCTION.finditer(text):
+        header = re.sub(r"^-- ?", "", each["header"], flags=re.MULTILINE).strip()
+        header = headers[each["name"]] = header or headers.get(each["name"], "")
+        arguments = re.sub(r" default [^,]*", "", " ".join(each["arguments"].split()))
+        if header:
+            result.append(f"comment on function {each['name']}({arguments}) is {literal(header)};\n")
+    return "".join(["\n", *result]) if result else ""
 
 
 def statements(release: Release, pending: Sequence[Migration]) -> list[Statement]:

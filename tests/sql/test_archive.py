@@ -44,7 +44,7 @@ def test_archive_is_walked_through_in_order(archived: Connection) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "state"),
-    [(["nope"], "42P01"), ([None], "MQ001"), (["orders", -1], "MQ002"), (["orders", None], "MQ002")],
+    [(["nope"], "42P01"), ([None], "P0001"), (["orders", -1], "2201W"), (["orders", None], "MQ002")],
 )
 def test_bad_looks_are_refused(archived: Connection, arguments: list[object], state: str) -> None:
     with pytest.raises(psycopg.Error) as raised:

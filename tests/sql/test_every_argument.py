@@ -8,12 +8,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.schemas import qualified
 
 from spanmq.errors import ServerError, from_server
 
 FUNCTIONS = """
-select p.proname, coalesce(p.proargnames[1:p.pronargs], '{}'),
+select p.pronamespace::regnamespace || '.' || p.proname, coalesce(p.proargnames[1:p.pronargs], '{}'),
        array(select format_type(t, null) from unnest(p.proargtypes) with ordinality u (t, i) order by i)
 from pg_proc p
 where p.pronamespace in ('pgmq'::regnamespace, 'spanmq'::regnamespace) and p.prorettype <> 'trigger'::regtype
@@ -85,7 +84,7 @@ def calls(function: str, names: list[str], kinds: list[str]) -> list[str]:
         for wrong in wrong_values(name, kind):
             values = [wrong if i == place else right_value(*each) for i, each in enumerate(given)]
             typed = ", ".join(f"({value})::{kind}" for value, kind in zip(values, kinds, strict=True))
-            every.append(f"select * from {qualified(function)}({typed})")
+            every.append(f"select * from {function}({typed})")
     return every
 
 

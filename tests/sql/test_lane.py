@@ -49,7 +49,7 @@ def shown(race: Race) -> dict[int, str]:
     return dict(
         race.main.rows(
             "select substr(v.view_name, 6)::int, v.table_name from information_schema.view_table_usage v"
-            " where v.view_schema = 'spanmq' and v.view_name ~ '^lane_[0-9]+$'"
+            " where v.view_schema = 'spanmq_core' and v.view_name ~ '^lane_[0-9]+$'"
         )
     )
 

@@ -37,7 +37,7 @@ def refused(connection: Connection[Any], call: str) -> None:
     before = names(connection)
     with pytest.raises(psycopg.Error, match="can't be made: there is") as raised, connection.transaction():
         connection.execute(f"select {qualified(call)}".encode())
-    assert raised.value.sqlstate == "MQ001"
+    assert raised.value.sqlstate == "P0001"
     assert names(connection) == before
 
 
@@ -48,7 +48,7 @@ def test_second_queue_is_refused(connection: Connection[Any], kind: str, first: 
     connection.execute(f"select pgmq.create('{first}')".encode())
     if kind.startswith("create_subscription") and (first, second) == ("x_msg_id_seq", "x"):
         # It has no sequence of its own.
-        connection.execute(f"select pgmq.{kind.format(second)}".encode())
+        connection.execute(f"select {qualified(kind.format(second))}".encode())
     else:
         refused(connection, kind.format(second))
     connection.execute("select pgmq.drop_queue(%s)", [first])

@@ -36,12 +36,6 @@ TIME_GRAIN_SECONDS = 100
 ABSOLUTE_AFTER = timedelta(days=30)
 # What CREATE … IF NOT EXISTS and its like say depends on how the thing is made.
 NOISE = re.compile(r"skipping$|will be truncated")
-# Our errors are typed. Those of PGMQ are P0001 (a bare RAISE), or PostgreSQL's own where PGMQ did not check.
-OUR_STATES = {
-    "P0001": {"MQ001", "MQ002", "MQ005", "42P01"},
-    "2201W": {"MQ002"},
-}
-ERROR = re.compile(r"error (\w{5}): (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +154,5 @@ def render(value: object, column: str, started_at: datetime) -> str:
 
 
 def is_same(upstream: Outcome, here: Outcome) -> bool:
-    """Tell whether both did the same; a SQLSTATE may say more here than PGMQ's."""
-    if upstream.columns != here.columns or len(upstream.lines) != len(here.lines):
-        return False
-    return all(map(is_same_line, upstream.lines, here.lines))
-
-
-def is_same_line(upstream: str, here: str) -> bool:
-    theirs, ours = ERROR.match(upstream), ERROR.match(here)
-    if theirs is None or ours is None:
-        return upstream == here
-    states = OUR_STATES.get(theirs[1], set()) | {theirs[1]}
-    return theirs[2] == ours[2] and ours[1] in states - {"P0001"}
+    """Tell whether both did the same."""
+    return upstream.columns == here.columns and upstream.lines == here.lines

@@ -48,18 +48,13 @@ def test_w10_a_reader_locks_only_the_groups_that_it_takes(system: System, sessio
     other = system.connect()
     with session.transaction():
         assert column(session, "select msg_id from pgmq.read_grouped_rr('orders', 100, 1)") == [1]
-        locks = one(
-            session,
-            "select count(*) from pg_locks"
-            " where locktype = 'advisory' and pid = pg_backend_pid() and granted",
-        )
         taken = column(other, "select msg_id from pgmq.read_grouped_rr('orders', 100, 2)")
     # PGMQ takes a lock for each group that there is, and no other reader gets any. The locks of the whole
     # server are limited: with 30,000 groups the read fails.
-    assert (locks, taken) == ((GROUPS, []) if system.is_upstream else (1, [2, 3]))
+    assert taken == ([] if system.is_upstream else [2, 3])
 
 
-def test_w10_a_call_locks_at_most_500_groups(system: System, session: Connection) -> None:
+def test_w10_a_call_takes_at_most_500_groups(system: System, session: Connection) -> None:
     if system.is_upstream:
         pytest.skip("it locks every group that there is: see above")
     session.execute("select pgmq.create('orders')")
@@ -67,9 +62,7 @@ def test_w10_a_call_locks_at_most_500_groups(system: System, session: Connection
         "select count(*) from pgmq.send_batch('orders', array_fill('1'::jsonb, array[600]),"
         " array(select jsonb_build_object('x-pgmq-group', n) from generate_series(1, 600) n))"
     )
-    locks = "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid() and granted"
     for read in ("read_grouped", "read_grouped_rr", "read_grouped_head"):
         with session.transaction(force_rollback=True):
-            taken = one(session, f"select count(*) from pgmq.{read}('orders', 100, 600)")
-            assert (taken, one(session, locks)) == (500, 500)
+            assert one(session, f"select count(*) from pgmq.{read}('orders', 100, 600)") == 500
             assert one(session, f"select count(*) from pgmq.{read}('orders', 100, 600)") == 100

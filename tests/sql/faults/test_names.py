@@ -42,7 +42,7 @@ def test_w15_an_empty_name_is_refused(system: System, session: Connection) -> No
         return
     with pytest.raises(psycopg.Error, match="queue name cannot be NULL or empty") as raised:
         session.execute("select pgmq.create('')")
-    assert raised.value.sqlstate == "MQ001"
+    assert raised.value.sqlstate == "P0001"
 
 
 def test_w15_a_name_is_measured_in_bytes(system: System, session: Connection) -> None:
@@ -56,7 +56,7 @@ def test_w15_a_name_is_measured_in_bytes(system: System, session: Connection) ->
         return
     with pytest.raises(psycopg.Error, match="maximum length is 47 bytes") as raised:
         session.execute("select pgmq.create(%s)", [LONG])
-    assert raised.value.sqlstate == "MQ001"
+    assert raised.value.sqlstate == "P0001"
     session.execute("select pgmq.create(%s)", ["é" * 23])
     assert column(session, "select queue_name from pgmq.list_queues()") == ["é" * 23]
 

@@ -111,9 +111,9 @@ def test_who_finds_every_place_taken_waits_for_one(race: Race) -> None:
     race.send(20)
     race.main.value("select spanmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
     guard, other = race.open(), race.open()
+    guard.begin()
     guard.rows(
-        "select pg_advisory_lock(spanmq_core.lock_key('in flight', %s) + place) from generate_series(1, 16) place",
-        race.queue_id,
+        "select spanmq_core.lock(%s, 'in flight ' || place) from generate_series(0, 15) place", race.queue_id
     )
     # It gives up after 50 ms: so again, until it was seen while it waited.
     for _ in range(200):
@@ -123,7 +123,7 @@ def test_who_finds_every_place_taken_waits_for_one(race: Race) -> None:
         assert later.rows() == []
     else:
         raise AssertionError("it never waits")
-    guard.rows("select pg_advisory_unlock_all()")
+    guard.commit()
     later.rows()
     assert len(other.column(RECEIVE, race.queue, 1)) == 1
 

@@ -36,7 +36,7 @@ def test_group_that_another_took_meanwhile_is_left_alone(race: Race, act: str) -
     race.main.rows("alter table spanmq_core.blocked_group rename to blocked_group_rows")
     race.main.rows(
         "create view spanmq_core.blocked_group as"
-        " select * from spanmq.blocked_group_rows where (select spanmq.pass_gate())"
+        " select * from spanmq_core.blocked_group_rows where (select spanmq.pass_gate())"
     )
     guard, slow, quick = race.open(), race.open(), race.open()
     guard.rows("select pg_advisory_lock(%s)", GATE)
@@ -63,7 +63,7 @@ def test_claims_take_tokens_one_after_the_other(race: Race) -> None:
     race.main.value('select spanmq.set_policy(%s, \'{"rate_limit": 0.001, "rate_burst": 1}\')', race.queue)
     guard, one, two = race.open(), race.open(), race.open()
     guard.begin()
-    guard.rows("select pg_advisory_xact_lock(spanmq_core.lock_key('rate', %s))", race.queue_id)
+    guard.rows("select spanmq_core.lock(%s, 'rate')", race.queue_id)
     claims = [each.later("select msg_id from spanmq.receive('jobs', 1)") for each in (one, two)]
     assert [each.waits() for each in claims] == [True, True]
     guard.commit()
@@ -80,7 +80,7 @@ def test_messages_in_flight_are_counted_again_where_claims_go_side_by_side(race:
     race.main.rows(
         "create function spanmq_core.count_in_flight(this_queue int, at_ timestamptz) returns int"
         " language plpgsql as $$"
-        " declare n int := spanmq.count_in_flight_now(this_queue, at_);"
+        " declare n int := spanmq_core.count_in_flight_now(this_queue, at_);"
         " begin perform spanmq.pass_gate(); return n; end $$"
     )
     guard, slow = race.open(), race.open()

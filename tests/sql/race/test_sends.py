@@ -17,16 +17,18 @@ def go_to(race: Race, next_id: int) -> None:
 
 def hold_draw_lock(race: Race, session: Session) -> None:
     session.begin()
-    session.rows(
-        "select pg_advisory_xact_lock(spanmq_core.lock_key('ids', ids::oid::int))"
-        " from spanmq_core.queue where queue_id = %s",
-        race.queue_id,
-    )
+    session.rows("select spanmq_core.lock(%s, 'ids')", race.queue_id)
 
 
-def advisory_locks(race: Race, session: Session) -> int:
+def locks(race: Race) -> int:
+    """Count what somebody has locked of the queue."""
     return int(
-        race.main.value("select count(*) from pg_locks where locktype = 'advisory' and pid = %s", session.pid)
+        race.main.value(
+            "select count(*) - (select count(*) from (select from spanmq_core.lock f where f.queue_id = %s"
+            " for update skip locked) free) from spanmq_core.lock where queue_id = %s",
+            race.queue_id,
+            race.queue_id,
+        )
     )
 
 
@@ -59,7 +61,7 @@ def test_lock_for_drawing_ends_with_the_draw(race: Race) -> None:
     one, two = race.open(), race.open()
     one.begin()
     one.rows(BATCH, race.queue, 100)
-    assert advisory_locks(race, one) == 0
+    assert locks(race) == 0
     later = two.later(BATCH, race.queue, 100)
     assert not later.waits()
     later.rows()
@@ -78,7 +80,7 @@ def test_cancelled_draw_leaves_nothing_locked(race: Race) -> None:
         later.rows()
     two.rows("rollback to before")
     one.commit()
-    assert advisory_locks(race, two) == 0
+    assert locks(race) == 0
     assert len(three.rows(BATCH, race.queue, 100)) == 100
     assert len(two.rows(BATCH, race.queue, 100)) == 100
     two.commit()
@@ -133,7 +135,7 @@ def test_first_message_of_a_segment_holds_up_nobody_at_the_next(race: Race) -> N
     go_to(race, first_ids[1])
     one.begin()
     assert one.value("select pgmq.send(%s, '1')", race.queue) == first_ids[1]
-    assert advisory_locks(race, one) == 0
+    assert locks(race) == 0
     go_to(race, first_ids[2])
     later = two.later("select pgmq.send(%s, '1')", race.queue)
     assert not later.waits()
@@ -194,7 +196,7 @@ def test_cancelled_sender_at_the_end_of_a_segment_leaves_nothing_locked(race: Ra
     with pytest.raises(psycopg.errors.QueryCanceled):
         later.rows()
     one.commit()
-    assert advisory_locks(race, two) == 0
+    assert locks(race) == 0
     assert not three.later("select pgmq.send(%s, '3')", race.queue).waits()
     assert len(race.left()) == 2
     assert race.main.value(LAST, race.queue_id) == 20002

@@ -7,7 +7,7 @@ from tests.sql.schema.upstream import Session, fill, make_partitioned, messages,
 
 from spanmq import schema
 from spanmq.adopt import Obstacle, adopt
-from spanmq.errors import AdoptionRefusedError, SchemaVersionError, ServerError
+from spanmq.errors import AdoptionRefusedError, ServerError
 from spanmq.release import Release, Statement, load_release
 
 LONG_IN_BYTES = "ü" * 24
@@ -116,17 +116,6 @@ def test_own_objects_stay(upstream: Session) -> None:
     assert one(upstream, "select count(*) from pgmq.archived") == 3
     assert one(upstream, "select 'a'::pgmq.kind::text") == "a"
     assert schema.verify(upstream) == []
-
-
-def test_own_function_that_ours_would_replace_is_refused(upstream: Session) -> None:
-    fill(upstream, "orders")
-    upstream.execute(
-        "create function spanmq.version() returns text language sql immutable as 'select null::text'"
-    )
-    tables = relations(upstream)
-    with pytest.raises(SchemaVersionError, match=r"pgmq\.spanmq_version\(\) stands where spanmq has one"):
-        adopt(upstream)
-    assert relations(upstream) == tables
 
 
 def test_own_index_is_noted(upstream: Session) -> None:

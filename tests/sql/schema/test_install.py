@@ -311,7 +311,7 @@ def test_role_without_create_privilege_is_refused(empty_database: str, older: Re
 def test_schemas_made_by_an_administrator_are_enough(
     session: Session, empty_database: str, older: Release, role: str
 ) -> None:
-    for name in ("pgmq", "spanmq"):
+    for name in ("pgmq", "spanmq", "spanmq_call", "spanmq_core"):
         names = composing.Identifier(name), composing.Identifier(role)
         session.execute(
             composing.SQL("create schema {0}; grant usage, create on schema {0} to {1}").format(*names)
@@ -327,7 +327,7 @@ def test_role_that_is_not_the_owner_can_not_upgrade(
     schema.install(session, release=older)
     session.execute(
         composing.SQL(
-            "grant usage on schema spanmq, pgmq to {0}; grant select on all tables in schema spanmq to {0}"
+            "grant usage on schema spanmq_core to {0}; grant select on all tables in schema spanmq_core to {0}"
         ).format(composing.Identifier(role))
     )
     with (
@@ -374,8 +374,10 @@ def test_real_schema_installs_verifies_and_goes(session: Session) -> None:
 def test_real_schema_needs_no_right_on_the_database(session: Session, empty_database: str, role: str) -> None:
     release = load_release()
     names = composing.Identifier(role)
-    session.execute("create schema pgmq; create schema spanmq")
-    session.execute(composing.SQL("grant usage, create on schema pgmq, spanmq to {}").format(names))
+    for each in ("pgmq", "spanmq", "spanmq_call", "spanmq_core"):
+        session.execute(
+            composing.SQL("create schema {} authorization {}").format(composing.Identifier(each), names)
+        )
     with psycopg.connect(make_conninfo(empty_database, user=role), autocommit=True) as owner:
         schema.install(owner, release=release)
         assert schema.verify(owner, release=release) == []

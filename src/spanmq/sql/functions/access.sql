@@ -6,7 +6,7 @@ language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 begin
     if queue_name ~ '[$]|;|--|''' then
         raise exception E'queue name contains invalid characters: $, ;, --, or \\'''
-            using errcode = 'MQ001', hint = 'Use letters, digits, underscores and hyphens.';
+            using errcode = 'P0001', constraint = 'MQ001', hint = 'Use letters, digits, underscores and hyphens.';
     end if;
     return lower(prefix || '_' || queue_name);
 end $$;
@@ -17,15 +17,15 @@ language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 begin
     if queue_name is null or queue_name = '' then
         raise exception 'queue name cannot be NULL or empty'
-            using errcode = 'MQ001', hint = 'Name the queue.';
+            using errcode = 'P0001', constraint = 'MQ001', hint = 'Name the queue.';
     end if;
     if length(queue_name) > 47 then
         raise exception 'queue name is too long, maximum length is 47 characters'
-            using errcode = 'MQ001', detail = format('%s has %s characters.', queue_name, length(queue_name)), hint = 'Choose a shorter name.';
+            using errcode = 'P0001', constraint = 'MQ001', detail = format('%s has %s characters.', queue_name, length(queue_name)), hint = 'Choose a shorter name.';
     end if;
     if greatest(octet_length(queue_name), octet_length(lower(queue_name))) > 47 then
         raise exception 'queue name is too long, maximum length is 47 bytes'
-            using errcode = 'MQ001', detail = format('%s has %s bytes.', queue_name, octet_length(queue_name)), hint = 'Choose a shorter name.';
+            using errcode = 'P0001', constraint = 'MQ001', detail = format('%s has %s bytes.', queue_name, octet_length(queue_name)), hint = 'Choose a shorter name.';
     end if;
 end $$;
 
@@ -99,7 +99,7 @@ declare
 begin
     if queue_name is null then
         raise exception 'queue name cannot be NULL or empty'
-            using errcode = 'MQ001', hint = 'Name the queue.';
+            using errcode = 'P0001', constraint = 'MQ001', hint = 'Name the queue.';
     end if;
     raise exception 'relation "pgmq.%" does not exist', table_name
         using errcode = '42P01', hint = format('Create the queue first: select pgmq.create(%L)', queue_name);
@@ -114,7 +114,7 @@ begin
     end if;
     if qty < 0 then
         raise exception 'LIMIT must not be negative'
-            using errcode = 'MQ002', detail = format('qty is %s.', qty), hint = 'Say how many, 0 or more.';
+            using errcode = '2201W', constraint = 'MQ002', detail = format('qty is %s.', qty), hint = 'Say how many, 0 or more.';
     end if;
 end $$;
 

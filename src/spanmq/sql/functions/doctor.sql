@@ -59,7 +59,7 @@ begin
     -- Before PostgreSQL 18 each pin adds 1e10 to the cost of a plan, so that with jit every call of such a function is compiled.
     check_name := 'jit';
     select count(*) into compiled from pg_proc p
-        where p.pronamespace in ('pgmq'::regnamespace, 'spanmq'::regnamespace, 'spanmq_core'::regnamespace) and p.proconfig::text ~ 'enable_[a-z_]+=off'
+        where p.pronamespace in ('spanmq_call'::regnamespace, 'spanmq_core'::regnamespace) and p.proconfig::text ~ 'enable_[a-z_]+=off'
           and not 'jit=off' = any (p.proconfig) and current_setting('jit') = 'on';
     level := case when compiled > 0 then 'warning' else 'ok' end;
     finding := case when compiled > 0 then format('%s functions may be compiled at each call', compiled) else 'no call is compiled' end;

@@ -137,6 +137,7 @@ begin
     return query select * from spanmq_core.fetch(this.queue_id, runs, 0, null, until, true);
 end $$;
 
+-- Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct stays.
 create or replace function spanmq_call.set_vt(queue_name text, msg_id bigint, vt integer) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$

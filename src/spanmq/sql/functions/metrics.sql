@@ -27,6 +27,7 @@ begin
     return result;
 end $$;
 
+-- The metrics of all queues into which the caller may look.
 create or replace function pgmq.metrics_all() returns setof pgmq.metrics_result
 language plpgsql as $$
 declare
@@ -42,5 +43,6 @@ begin
     end loop;
 end $$;
 
+-- The version of the schema.
 create or replace function spanmq.version() returns text
 language sql immutable set search_path = pg_catalog, pg_temp as $$ select :version $$;

@@ -29,7 +29,7 @@ language plpgsql immutable as $$
 begin
     if throttle_interval_ms is null or throttle_interval_ms < 0 then
         raise exception '%', text_of_negative
-            using errcode = 'MQ002', detail = format('throttle_interval_ms is %s.', throttle_interval_ms), hint = '0 notifies of each insert.';
+            using errcode = 'P0001', constraint = 'MQ002', detail = format('throttle_interval_ms is %s.', throttle_interval_ms), hint = '0 notifies of each insert.';
     end if;
 end $$;
 
@@ -40,11 +40,12 @@ begin
     if not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)) then
         perform pgmq.format_table_name(queue_name, 'q');
         raise exception '%', format(text_of_unknown, queue_name)
-            using errcode = '42P01', hint = 'pgmq.list_queues() shows what there is.';
+            using errcode = 'P0001', constraint = '42P01', hint = 'pgmq.list_queues() shows what there is.';
     end if;
     return spanmq_core.find_queue(queue_name);
 end $$;
 
+-- Notifies channel pgmq.q_<name>.INSERT of sends from now on, at most once in so many milliseconds.
 create or replace function spanmq_call.enable_notify_insert(queue_name text, throttle_interval_ms integer default 250) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -63,6 +64,7 @@ begin
     update spanmq_core.queue q set notify_ms = throttle_interval_ms where q.queue_id = this.queue_id;
 end $$;
 
+-- Notifies of sends no more.
 create or replace function spanmq_call.disable_notify_insert(queue_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -78,6 +80,7 @@ begin
     update spanmq_core.queue q set notify_ms = null where q.queue_id = this.queue_id;
 end $$;
 
+-- Changes how often a queue notifies.
 create or replace function spanmq_call.update_notify_insert(queue_name text, throttle_interval_ms integer) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -87,7 +90,7 @@ begin
     this := spanmq_core.find_queue_to_notify(queue_name, 'Queue "%s" does not exist. Create the queue first using pgmq.create()');
     if this.notify_ms is null then
         raise exception 'Queue "%" does not have notify_insert enabled. Enable it first using pgmq.enable_notify_insert()', queue_name
-            using errcode = 'MQ002', hint = 'pgmq.list_notify_insert_throttles() shows which have.';
+            using errcode = 'P0001', constraint = 'MQ002', hint = 'pgmq.list_notify_insert_throttles() shows which have.';
     end if;
     update spanmq_core.queue q set notify_ms = throttle_interval_ms where q.queue_id = this.queue_id;
     perform setval(format('spanmq_core.notified_%s', this.queue_id)::regclass, 0);

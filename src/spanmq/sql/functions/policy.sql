@@ -115,7 +115,7 @@ begin
     if policy.max_in_flight is not null then
         -- What claims try to lock must be there.
         insert into spanmq_core.lock (queue_id, what)
-            select this.queue_id, concat_ws(' ', 'in flight', place) from unnest(array[null] || array(select generate_series(0, 15))) place on conflict do nothing;
+            select this.queue_id, concat_ws(' ', 'in flight', place) from (select null::int union all select generate_series(0, 15)) p (place) on conflict do nothing;
     end if;
     update spanmq_core.queue q set
         archive_on_ack = this.archive_on_ack,

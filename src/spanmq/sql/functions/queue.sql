@@ -65,7 +65,7 @@ begin
         order by c.relname limit 1;
     if found then
         raise exception 'queue % can''t be made: there is % already', folded_name, taken
-            using errcode = 'MQ001', hint = 'Choose another name, or drop or rename what is there.';
+            using errcode = 'P0001', constraint = 'MQ001', hint = 'Choose another name, or drop or rename what is there.';
     end if;
 end $$;
 
@@ -175,12 +175,14 @@ begin
         using errcode = 'MQ004', hint = 'Of the view of a queue only vt can be updated. Send with pgmq.send.';
 end $$;
 
+-- The same as create().
 create or replace function pgmq.create_non_partitioned(queue_name text) returns void
 language plpgsql as $$
 begin
     perform spanmq_call.create_queue(queue_name, false, false, current_user::text);
 end $$;
 
+-- Makes a queue, unless there is one of that name. Raises MQ001 for what is no name, 42501 without the right to make queues.
 create or replace function pgmq.create(queue_name text) returns void
 language plpgsql as $$
 begin
@@ -212,7 +214,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     if premake is null or premake < 1 then
         raise exception 'premake must be at least 1, got %', premake
-            using errcode = 'MQ002', hint = 'Leave it out: it has no effect here.';
+            using errcode = 'P0001', constraint = 'MQ002', hint = 'Leave it out: it has no effect here.';
     end if;
     perform spanmq_core.parse_interval(partition_interval, 'partition_interval');
     perform spanmq_core.parse_interval(retention_interval, 'retention_interval');
@@ -275,6 +277,7 @@ begin
         raise notice 'pgmq queue `%` does not exist', queue_name;
         return false;
     end if;
+    this := spanmq_core.find_queue(queue_name);
     perform spanmq_core.check_unsubscribed(this);
     execute format('drop view %s', this.queue_view);
     if spanmq_core.archive_of(this) is not null then
@@ -339,6 +342,7 @@ begin
     return result;
 end $$;
 
+-- In PGMQ's old form: warns, and is always true.
 create or replace function pgmq.drop_queue(queue_name text, partitioned boolean) returns boolean
 language plpgsql as $$
 begin
@@ -358,6 +362,7 @@ begin
         where spanmq_call.may(q.queue_id, 'send') or spanmq_call.may(q.queue_id, 'look');
 end $$;
 
+-- Does nothing, and warns, as in PGMQ.
 create or replace function pgmq.detach_archive(queue_name text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
@@ -372,6 +377,7 @@ begin
     perform spanmq_core.find_queue(queue_name);
 end $$;
 
+-- Does nothing: every queue can be read by groups.
 create or replace function pgmq.create_fifo_indexes_all() returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin

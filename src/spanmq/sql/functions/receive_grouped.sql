@@ -46,6 +46,7 @@ begin
     return query select * from spanmq_core.read_groups(queue_name, vt, qty, 'head');
 end $$;
 
+-- As read_grouped(), and again until messages come or the time is over.
 create or replace function spanmq_call.read_grouped_with_poll(
     queue_name text, vt integer, qty integer, max_poll_seconds integer default 5, poll_interval_ms integer default 100
 ) returns setof pgmq.message_record
@@ -60,6 +61,7 @@ begin
     end loop;
 end $$;
 
+-- As read_grouped_rr(), and again until messages come or the time is over.
 create or replace function spanmq_call.read_grouped_rr_with_poll(
     queue_name text, vt integer, qty integer, max_poll_seconds integer default 5, poll_interval_ms integer default 100
 ) returns setof pgmq.message_record
@@ -74,6 +76,7 @@ begin
     end loop;
 end $$;
 
+-- As read_grouped_head(), and again until messages come or the time is over.
 create or replace function spanmq_call.read_grouped_head_with_poll(
     queue_name text, vt integer, qty integer, max_poll_seconds integer default 5, poll_interval_ms integer default 100
 ) returns setof pgmq.message_record

@@ -106,6 +106,7 @@ declare
     -- What stands in the call for each argument; in the call of a wrapper without the queue.
     given text[] := '{}';
     rest text[] := '{}';
+    types text[] := '{}';
     queue_name text := 'null';
     is_void boolean := this.prorettype = 'void'::regtype;
     n int := 0;
@@ -118,7 +119,10 @@ begin
             given := given || queue_name;
             continue;
         end if;
-        n := n + (names[i] <> 'by_role')::int;
+        if names[i] <> 'by_role' then
+            n := n + 1;
+            types := types || format_type(this.proargtypes[i - 1], null);
+        end if;
         given := given || case when names[i] = 'by_role' then 'current_user::pg_catalog.text' else '$' || n end;
         if names[i] in ('queue', 'queue_name', 'table_name') then
             queue_name := '$' || n;
@@ -139,7 +143,7 @@ begin
         otherwise := 'execute ' || otherwise;
     else
         call := replace(call, 'select * from', 'select * into result from');
-        otherwise := regexp_replace('execute ' || otherwise, '\)( using |$)', ') into result\1');
+        otherwise := regexp_replace('execute ' || otherwise, '[)]( using |$)', E') into result\\1');
     end if;
     if queue_name = 'each_queue' then
         otherwise := format('for each_queue in select * from spanmq_call.names_for(%L, queues) loop %s; end loop', verb, otherwise);
@@ -153,7 +157,8 @@ declare
     else
         %s;
     end if;%s
-end $body$ $entry$,
+end $body$;
+comment on function %I.%I(%s) is %L$entry$,
         schema_name, this.proname,
         regexp_replace(regexp_replace(pg_get_function_arguments(inner_function), '^of_queue text(, )?', ''), ',? ?by_role text( DEFAULT NULL::text)?$', ''),
         result, case this.provolatile when 's' then 'stable' else 'volatile' end,
@@ -161,7 +166,8 @@ end $body$ $entry$,
         || case when queue_name = 'each_queue' then E'    each_queue text;\n' when queue_name = 'of_queue' then E'    of_queue text;\n' else '' end,
         case when queue_name = 'of_queue' then format(E'select * into of_queue from spanmq_call.%I($1);\n    ', finder) else '' end,
         inner_function::text, call, otherwise,
-        case when not this.proretset and not is_void then E'\n    return result;' else '' end);
+        case when not this.proretset and not is_void then E'\n    return result;' else '' end,
+        schema_name, this.proname, array_to_string(types, ', '), obj_description(inner_function, 'pg_proc'));
 end $$;
 
 -- The wrapper of a function for one queue.

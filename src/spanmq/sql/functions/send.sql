@@ -165,11 +165,11 @@ language plpgsql immutable as $$
 begin
     if cardinality(messages) is null or cardinality(messages) = 0 then
         raise exception 'msgs cannot be NULL or empty'
-            using errcode = 'MQ002', hint = 'Send at least one message, or don''t call.';
+            using errcode = 'P0001', constraint = 'MQ002', hint = 'Send at least one message, or don''t call.';
     end if;
     if cardinality(headers) <> cardinality(messages) then
         raise exception 'headers array length (%) must match msgs array length (%)', cardinality(headers), cardinality(messages)
-            using errcode = 'MQ002', hint = 'Give one for each message; null is none.';
+            using errcode = 'P0001', constraint = 'MQ002', hint = 'Give one for each message; null is none.';
     end if;
 end $$;
 
@@ -179,7 +179,7 @@ language plpgsql volatile as $$
 begin
     if delay < 0 then
         raise exception 'delay cannot be negative, got: %', delay
-            using errcode = 'MQ002', hint = '0 is no delay.';
+            using errcode = 'P0001', constraint = 'MQ002', hint = '0 is no delay.';
     end if;
     return case when delay = 0 then null else spanmq_core.after(delay, 'delay') end;
 end $$;
@@ -194,6 +194,7 @@ begin
     return delay;
 end $$;
 
+-- Sends a message and returns its id. delay: seconds, or the time, until it is visible. Raises 42P01 for an unknown queue, MQ062 for a full one.
 create or replace function spanmq_call.send(queue_name text, msg jsonb) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
@@ -230,6 +231,7 @@ begin
     return next spanmq_core.send_one(queue_name, msg, headers, spanmq_core.delayed(delay));
 end $$;
 
+-- Sends a batch, all of it or nothing, and returns the ids in the order of the messages.
 create or replace function spanmq_call.send_batch(queue_name text, msgs jsonb[]) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin

@@ -41,6 +41,7 @@ end $$;
 create or replace function spanmq.forget_shards(queue text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
+    perform pgmq.validate_queue_name(queue);
     perform spanmq_core.lock(0, 'shards ' || lower(queue));
     delete from spanmq_core.shard_map m where m.name = lower(queue);
     return found;
@@ -57,6 +58,7 @@ declare
     this spanmq_core.queue;
     there bigint;
 begin
+    perform pgmq.validate_queue_name(queue);
     perform spanmq_core.lock_shared(0, 'shards ' || lower(queue));
     -- A new statement: who held the lock may have changed the map.
     select m.epoch into there from spanmq_core.shard_map m where m.name = lower(queue);

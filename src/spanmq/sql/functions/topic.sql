@@ -1,6 +1,7 @@
 -- Topics: a message sent with a routing key goes to every queue with a pattern that matches. `*` is one word, `#` any text:
 -- as in PGMQ, logs.# does not match logs. Of these queues the sender reaches those into which it may send.
 
+-- True, or raises MQ005.
 create or replace function pgmq.validate_routing_key(routing_key text) returns boolean
 language plpgsql immutable security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -9,6 +10,7 @@ begin
     return true;
 end $$;
 
+-- True, or raises MQ005.
 create or replace function pgmq.validate_topic_pattern(pattern text) returns boolean
 language plpgsql immutable security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -16,15 +18,15 @@ begin
         'Only alphanumeric, dots, hyphens, underscores, *, and # are allowed.');
     if pattern ~ '[*][*]' then
         raise exception 'pattern cannot contain consecutive stars (**). Use # for multi-segment matching. Got: %', pattern
-            using errcode = 'MQ005', hint = 'Put # in their place.';
+            using errcode = 'P0001', constraint = 'MQ005', hint = 'Put # in their place.';
     end if;
     if pattern ~ '##' then
         raise exception 'pattern cannot contain consecutive hashes (##). A single # already matches zero or more segments. Got: %', pattern
-            using errcode = 'MQ005', hint = 'Put one # in their place.';
+            using errcode = 'P0001', constraint = 'MQ005', hint = 'Put one # in their place.';
     end if;
     if pattern ~ '[*]#|#[*]' then
         raise exception 'pattern cannot contain adjacent wildcards (*# or #*). Separate wildcards with dots. Got: %', pattern
-            using errcode = 'MQ005', hint = 'Put a dot between them.';
+            using errcode = 'P0001', constraint = 'MQ005', hint = 'Put a dot between them.';
     end if;
     return true;
 end $$;
@@ -35,22 +37,22 @@ language plpgsql immutable as $$
 begin
     if given is null or given = '' then
         raise exception '% cannot be NULL or empty', what
-            using errcode = 'MQ005', hint = 'Give words with dots between them.';
+            using errcode = 'P0001', constraint = 'MQ005', hint = 'Give words with dots between them.';
     elsif length(given) > 255 then
         raise exception '% length cannot exceed 255 characters, got % characters', what, length(given)
-            using errcode = 'MQ005', hint = 'Use fewer or shorter words.';
+            using errcode = 'P0001', constraint = 'MQ005', hint = 'Use fewer or shorter words.';
     elsif given !~ allowed then
         raise exception '% contains invalid characters. % Got: %', what, allowed_words, given
-            using errcode = 'MQ005', hint = 'Replace the other characters.';
+            using errcode = 'P0001', constraint = 'MQ005', hint = 'Replace the other characters.';
     elsif given ~ '^[.]' then
         raise exception '% cannot start with a dot. Got: %', what, given
-            using errcode = 'MQ005', hint = 'Give words with dots between them.';
+            using errcode = 'P0001', constraint = 'MQ005', hint = 'Give words with dots between them.';
     elsif given ~ '[.]$' then
         raise exception '% cannot end with a dot. Got: %', what, given
-            using errcode = 'MQ005', hint = 'Give words with dots between them.';
+            using errcode = 'P0001', constraint = 'MQ005', hint = 'Give words with dots between them.';
     elsif given ~ '[.][.]' then
         raise exception '% cannot contain consecutive dots. Got: %', what, given
-            using errcode = 'MQ005', hint = 'Give words with dots between them.';
+            using errcode = 'P0001', constraint = 'MQ005', hint = 'Give words with dots between them.';
     end if;
 end $$;
 
@@ -63,11 +65,11 @@ begin
     perform pgmq.validate_topic_pattern(pattern);
     if queue_name is null or queue_name = '' then
         raise exception 'queue_name cannot be NULL or empty'
-            using errcode = 'MQ001', hint = 'Name the queue.';
+            using errcode = 'P0001', constraint = 'MQ001', hint = 'Name the queue.';
     end if;
     if not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)) then
         raise exception 'Queue "%" does not exist. Create the queue first using pgmq.create()', queue_name
-            using errcode = '42P01', hint = 'pgmq.list_queues() shows what there is.';
+            using errcode = 'P0001', constraint = '42P01', hint = 'pgmq.list_queues() shows what there is.';
     end if;
     this := spanmq_core.find_target(queue_name);
     perform from spanmq_core.queue q where q.queue_id = this.queue_id for key share;
@@ -78,6 +80,7 @@ begin
         on conflict on constraint topic_bindings_unique_pattern_queue do nothing;
 end $$;
 
+-- Removes a binding; false if there was none.
 create or replace function spanmq_call.unbind_topic(pattern text, queue_name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 declare
@@ -85,11 +88,11 @@ declare
 begin
     if pattern is null or pattern = '' then
         raise exception 'pattern cannot be NULL or empty'
-            using errcode = 'MQ005', hint = 'Give words with dots between them, * for one and # for more.';
+            using errcode = 'P0001', constraint = 'MQ005', hint = 'Give words with dots between them, * for one and # for more.';
     end if;
     if queue_name is null or queue_name = '' then
         raise exception 'queue_name cannot be NULL or empty'
-            using errcode = 'MQ001', hint = 'Name the queue.';
+            using errcode = 'P0001', constraint = 'MQ001', hint = 'Name the queue.';
     end if;
     if not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)) then
         return false;
@@ -99,6 +102,7 @@ begin
     return found;
 end $$;
 
+-- The bindings that a key matches, of queues into which the caller may look.
 create or replace function pgmq.test_routing(routing_key text) returns table (pattern text, queue_name text, compiled_regex text)
 language plpgsql stable as $$
 begin
@@ -163,6 +167,7 @@ begin
     perform spanmq_core.delayed(delay);
 end $$;
 
+-- Sends a message to each queue that the key reaches and into which the caller may send; returns to how many.
 create or replace function pgmq.send_topic(routing_key text, msg jsonb, headers jsonb, delay integer) returns integer
 language plpgsql as $$
 declare
@@ -171,7 +176,7 @@ begin
     if msg is null then
         perform pgmq.validate_routing_key(routing_key);
         raise exception 'msg cannot be NULL'
-            using errcode = 'MQ002', hint = 'Send the JSON null if that is meant.';
+            using errcode = 'P0001', constraint = 'MQ002', hint = 'Send the JSON null if that is meant.';
     end if;
     perform spanmq_call.check_topic_send(array[msg], null::jsonb[], delay);
     select count(*) into n from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send(t, msg, headers, delay) s;
@@ -196,6 +201,7 @@ begin
     return n;
 end $$;
 
+-- Sends a batch to each queue that the key reaches and into which the caller may send.
 create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[])
 returns table (queue_name text, msg_id bigint)
 language plpgsql as $$

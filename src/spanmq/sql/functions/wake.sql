@@ -63,7 +63,7 @@ begin
     foreach queue in array coalesce(queues, '{}') loop
         begin
             select * into seconds from spanmq.look_ahead(queue);
-        exception when undefined_table or insufficient_privilege or sqlstate 'MQ001' then
+        exception when undefined_table or insufficient_privilege or raise_exception then
             seconds := null;
         end;
         found_all := pg_catalog.array_append(found_all, seconds);

@@ -41,7 +41,7 @@ language sql stable as $$
         ')),
     named as (
         select l.verb, l.schema_name, split_part(n, ':', 1) as name, nullif(split_part(n, ':', 2), '') as finder
-        from listed l cross join regexp_split_to_table(trim(l.names, E' \n'), '\s+') n
+        from listed l cross join regexp_split_to_table(trim(l.names, E' \n'), '[[:space:]]+') n
         union all
         select 'manage', null, 'drop_queue', null
         union all

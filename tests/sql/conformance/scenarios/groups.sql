@@ -129,7 +129,7 @@ select msg_id from pgmq.read_grouped('orders', 0, null);
 select msg_id from pgmq.read_grouped_rr('orders', 0, null);
 -- differs: refused as everywhere
 -- upstream: nothing
--- here: error MQ002: LIMIT must not be negative
+-- here: error 2201W: LIMIT must not be negative
 select msg_id from pgmq.read_grouped_rr('orders', 0, -1);
 
 -- scenario: a message that was put back holds its group until it is visible

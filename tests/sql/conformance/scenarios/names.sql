@@ -91,17 +91,17 @@ select pgmq.format_table_name(null, 'q');
 -- scenario: empty and absent names are refused
 -- differs: W15
 -- upstream: ''
--- here: error MQ001: queue name cannot be NULL or empty
+-- here: error P0001: queue name cannot be NULL or empty
 select pgmq.create('');
 -- differs: PGMQ says what its last INSERT says
 -- upstream: error 22004: null values cannot be formatted as an SQL identifier
--- here: error MQ001: queue name cannot be NULL or empty
+-- here: error P0001: queue name cannot be NULL or empty
 select pgmq.create(null);
 -- differs: W15
 -- upstream: ''
--- here: error MQ001: queue name cannot be NULL or empty
+-- here: error P0001: queue name cannot be NULL or empty
 select pgmq.validate_queue_name('');
 -- differs: PGMQ formats the statement with a null in it
 -- upstream: error 22004: null values cannot be formatted as an SQL identifier
--- here: error MQ001: queue name cannot be NULL or empty
+-- here: error P0001: queue name cannot be NULL or empty
 select pgmq.send(null, '{}');

@@ -43,5 +43,5 @@ select * from pgmq.list_notify_insert_throttles();
 select pgmq.create('orders');
 -- differs: typed
 -- upstream: error 23502: null value in column "throttle_interval_ms" of relation "notify_insert_throttle" violates not-null constraint
--- here: error MQ002: throttle_interval_ms must be non-negative
+-- here: error P0001: throttle_interval_ms must be non-negative
 select pgmq.enable_notify_insert('orders', null);

@@ -105,7 +105,7 @@ select pgmq.create_partitioned('orders');
 select pgmq.create_partitioned('events', '1 day', '7 days', 2);
 -- differs: W19
 -- upstream: error P0001: pg_partman is required for partitioned queues
--- here: error MQ002: premake must be at least 1, got 0
+-- here: error P0001: premake must be at least 1, got 0
 select pgmq.create_partitioned('clicks', premake => 0);
 -- differs: W19
 -- upstream: nothing

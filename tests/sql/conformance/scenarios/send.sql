@@ -84,11 +84,11 @@ select pgmq.send('orders', '{}', null::int);
 select pgmq.send('orders', '{}', null::timestamptz);
 -- differs: W18, send_topic refuses it too
 -- upstream: 3
--- here: error MQ002: delay cannot be negative, got: -1
+-- here: error P0001: delay cannot be negative, got: -1
 select pgmq.send('orders', '{}', -1);
 -- differs: W18
 -- upstream: 4
--- here: error MQ002: delay cannot be negative, got: -1
+-- here: error P0001: delay cannot be negative, got: -1
 select pgmq.send_batch('orders', array['{}']::jsonb[], -1);
 -- differs: no client can read such a time
 -- upstream: 5

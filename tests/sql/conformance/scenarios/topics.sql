@@ -174,5 +174,5 @@ select pgmq.bind_topic('#', 'orders');
 select pgmq.send_topic('a', '1', null::int);
 -- differs: W18, send_topic refuses it too
 -- upstream: orders | 2
--- here: error MQ002: delay cannot be negative, got: -1
+-- here: error P0001: delay cannot be negative, got: -1
 select * from pgmq.send_batch_topic('a', array['1']::jsonb[], -1);

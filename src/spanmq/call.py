@@ -194,7 +194,7 @@ def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
     function = call.function
     if found == "upstream":
         return NotSupportedByUpstreamError(
-            f"this database holds upstream PGMQ, which has no pgmq.{function}",
+            f"this database holds upstream PGMQ, which has no {_qualified(function)}",
             hint="`spanmq adopt` takes its queues over.",
             missing=function,
             function=function,

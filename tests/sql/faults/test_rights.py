@@ -20,13 +20,16 @@ def acting_as(session: Connection, role: LiteralString) -> Iterator[None]:
 
 
 @pytest.fixture
-def sender(session: Connection) -> Iterator[LiteralString]:
-    """Make a role that may insert into the queue `orders`, and nothing else. It is rolled back."""
+def sender(session: Connection, system: System) -> Iterator[LiteralString]:
+    """Make a role that may send into the queue `orders`, and nothing else. It is rolled back."""
     session.execute("select pgmq.create('orders')")
     with session.transaction(force_rollback=True):
         session.execute("create role spanmq_test_sender")
-        session.execute("grant usage on schema pgmq to spanmq_test_sender")
-        session.execute("grant insert on pgmq.q_orders to spanmq_test_sender")
+        if system.is_upstream:
+            session.execute("grant usage on schema pgmq to spanmq_test_sender")
+            session.execute("grant insert on pgmq.q_orders to spanmq_test_sender")
+        else:
+            session.execute("select spanmq.grant_queue('spanmq_test_sender', 'orders', 'send')")
         yield "spanmq_test_sender"
 
 
@@ -51,25 +54,9 @@ def test_w21_a_role_that_may_only_send_can_do_nothing_else(
             assert column(session, "select pgmq.send('orders', '1')") == [1]
             session.execute("insert into pgmq.q_orders (vt, read_ct, message) values (now(), 99, '2')")
         return
-    for call in (
-        "read('orders', 100, 1)",
-        "read_grouped('orders', 100, 1)",
-        "receive('orders')",
-        "pop('orders')",
-        "delete('orders', 1)",
-        "archive('orders', array[1])",
-        "ack('orders', 1, array[1])",
-        "set_vt('orders', 1, 0)",
-        "peek('orders')",
-        "metrics('orders')",
-        "purge_queue('orders')",
-        "enable_notify_insert('orders')",
-        "bind_topic('#', 'orders')",
-        "drop_queue('orders')",
-        "create('invoices')",
-    ):
-        with pytest.raises(psycopg.errors.InsufficientPrivilege), acting_as(session, sender):
-            session.execute(f"select pgmq.{call}")
+    # What it may call is in tests/sql/test_rights.py.
+    with pytest.raises(psycopg.errors.InsufficientPrivilege), acting_as(session, sender):
+        session.execute("select pgmq.read('orders', 100, 1)")
     for statement in ("select * from pgmq.q_orders", "insert into pgmq.q_orders (message) values ('2')"):
         with pytest.raises(psycopg.Error) as raised, acting_as(session, sender):
             session.execute(statement)
@@ -82,15 +69,10 @@ def test_w21_a_queue_s_maker_can_share_it(system: System, session: Connection) -
     with session.transaction(force_rollback=True):
         session.execute("create role spanmq_test_maker")
         session.execute("create role spanmq_test_reader")
-        session.execute("grant usage, create on schema pgmq to spanmq_test_maker")
-        session.execute("grant usage on schema pgmq to spanmq_test_reader")
+        session.execute("select spanmq.grant_create('spanmq_test_maker')")
         with acting_as(session, "spanmq_test_maker"):
             session.execute("select pgmq.create('orders'), pgmq.send('orders', '1')")
-        # Without a right it is not even there.
-        with pytest.raises(psycopg.errors.UndefinedTable), acting_as(session, "spanmq_test_reader"):
-            session.execute("select pgmq.read('orders', 100, 1)")
-        with acting_as(session, "spanmq_test_maker"):
-            session.execute("grant update, delete on pgmq.q_orders to spanmq_test_reader")
+            session.execute("select spanmq.grant_queue('spanmq_test_reader', 'orders', 'receive')")
         with acting_as(session, "spanmq_test_reader"):
             assert column(session, "select msg_id from pgmq.read('orders', 100, 1)") == [1]
             assert one(session, "select pgmq.delete('orders', 1)") is True

@@ -164,9 +164,8 @@ def calls(connection: Connection[Any], queue: str) -> list[tuple[str, str]]:
     return made
 
 
-@pytest.fixture
-def queues(connection: Connection[Any]) -> Connection[Any]:
-    """Queues `jobs` and `others` with all there can be in them, and a role without any right."""
+def fill(connection: Connection[Any]) -> None:
+    """Make queues `jobs` and `others`, each with a message, a topic, a schedule and a run of the pipeline."""
     connection.execute("create temp table runs (queue text, run_id bigint)")
     for queue in ("jobs", "others"):
         connection.execute("select pgmq.create(%s), pgmq.send(%s, '1')", [queue, queue])
@@ -175,6 +174,12 @@ def queues(connection: Connection[Any]) -> Connection[Any]:
         connection.execute(
             "insert into runs select %s, spanmq.begin_pipeline_run('export', %s)", [queue, queue]
         )
+
+
+@pytest.fixture
+def queues(connection: Connection[Any]) -> Connection[Any]:
+    """Queues `jobs` and `others` with all there can be in them, and a role without any right."""
+    fill(connection)
     connection.execute(
         f"create role {ROLE}; create role spanmq_test_other; grant select on runs to {ROLE}".encode()
     )

@@ -31,7 +31,7 @@ end $$;
 create or replace function pgmq.metrics_all() returns setof pgmq.metrics_result
 language plpgsql as $$
 declare
-    queue_name text;
+    queue_name pg_catalog.text;
 begin
     for queue_name in select * from spanmq_call.names_for('look') loop
         begin

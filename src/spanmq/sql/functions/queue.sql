@@ -179,21 +179,21 @@ end $$;
 create or replace function pgmq.create_non_partitioned(queue_name text) returns void
 language plpgsql as $$
 begin
-    perform spanmq_call.create_queue(queue_name, false, false, current_user::text);
+    perform spanmq_call.create_queue(queue_name, false, false, current_user::pg_catalog.text);
 end $$;
 
 -- Makes a queue, unless there is one of that name. Raises MQ001 for what is no name, 42501 without the right to make queues.
 create or replace function pgmq.create(queue_name text) returns void
 language plpgsql as $$
 begin
-    perform spanmq_call.create_queue(queue_name, false, false, current_user::text);
+    perform spanmq_call.create_queue(queue_name, false, false, current_user::pg_catalog.text);
 end $$;
 
 -- A queue that a crash of the server empties and that writes no WAL. Its archive and its ids are logged.
 create or replace function pgmq.create_unlogged(queue_name text) returns void
 language plpgsql as $$
 begin
-    perform spanmq_call.create_queue(queue_name, false, true, current_user::text);
+    perform spanmq_call.create_queue(queue_name, false, true, current_user::pg_catalog.text);
 end $$;
 
 -- A queue with segments of partition_interval ids (or one for each such time, roughly) whose archive is kept for
@@ -204,7 +204,7 @@ create or replace function pgmq.create_partitioned(
 ) returns void
 language plpgsql as $$
 begin
-    perform spanmq_call.create_partitioned_queue(queue_name, partition_interval, retention_interval, premake, current_user::text);
+    perform spanmq_call.create_partitioned_queue(queue_name, partition_interval, retention_interval, premake, current_user::pg_catalog.text);
 end $$;
 
 create or replace function spanmq_call.create_partitioned_queue(
@@ -347,7 +347,7 @@ create or replace function pgmq.drop_queue(queue_name text, partitioned boolean)
 language plpgsql as $$
 begin
     raise warning 'drop_queue(queue_name, partitioned) is deprecated and will be removed in PGMQ v2.0. Use drop_queue(queue_name) instead';
-    perform pgmq.drop_queue(queue_name::text);
+    perform pgmq.drop_queue(queue_name);
     return true;
 end $$;
 

@@ -162,8 +162,10 @@ comment on function %I.%I(%s) is %L$entry$,
         schema_name, this.proname,
         regexp_replace(regexp_replace(pg_get_function_arguments(inner_function), '^of_queue text(, )?', ''), ',? ?by_role text( DEFAULT NULL::text)?$', ''),
         result, case this.provolatile when 's' then 'stable' else 'volatile' end,
-        case when not this.proretset and not is_void then format(E'    result %s;\n', result) else '' end
-        || case when queue_name = 'each_queue' then E'    each_queue text;\n' when queue_name = 'of_queue' then E'    of_queue text;\n' else '' end,
+        -- Types with their schema: the caller's search path may have others of the same name first.
+        case when not this.proretset and not is_void then format(E'    result %s;\n', (
+            select format('%I.%I', t.typnamespace::regnamespace, t.typname) from pg_type t where t.oid = this.prorettype)) else '' end
+        || case when queue_name in ('each_queue', 'of_queue') then format(E'    %s pg_catalog.text;\n', queue_name) else '' end,
         case when queue_name = 'of_queue' then format(E'select * into of_queue from spanmq_call.%I($1);\n    ', finder) else '' end,
         inner_function::text, call, otherwise,
         case when not this.proretset and not is_void then E'\n    return result;' else '' end,

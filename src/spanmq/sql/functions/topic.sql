@@ -178,7 +178,7 @@ begin
         raise exception 'msg cannot be NULL'
             using errcode = 'P0001', constraint = 'MQ002', hint = 'Send the JSON null if that is meant.';
     end if;
-    perform spanmq_call.check_topic_send(array[msg], null::jsonb[], delay);
+    perform spanmq_call.check_topic_send(array[msg], null::pg_catalog.jsonb[], delay);
     select count(*) into n from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send(t, msg, headers, delay) s;
     return n;
 end $$;
@@ -188,7 +188,7 @@ language plpgsql as $$
 declare
     n integer;
 begin
-    select * into n from pgmq.send_topic(routing_key, msg, null::jsonb, 0);
+    select * into n from pgmq.send_topic(routing_key, msg, null::pg_catalog.jsonb, 0);
     return n;
 end $$;
 
@@ -197,7 +197,7 @@ language plpgsql as $$
 declare
     n integer;
 begin
-    select * into n from pgmq.send_topic(routing_key, msg, null::jsonb, delay);
+    select * into n from pgmq.send_topic(routing_key, msg, null::pg_catalog.jsonb, delay);
     return n;
 end $$;
 
@@ -206,7 +206,7 @@ create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[])
 returns table (queue_name text, msg_id bigint)
 language plpgsql as $$
 begin
-    perform spanmq_call.check_topic_send(msgs, null::jsonb[]);
+    perform spanmq_call.check_topic_send(msgs, null::pg_catalog.jsonb[]);
     return query select t, s from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send_batch(t, msgs) s;
 end $$;
 
@@ -222,7 +222,7 @@ create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[],
 returns table (queue_name text, msg_id bigint)
 language plpgsql as $$
 begin
-    perform spanmq_call.check_topic_send(msgs, null::jsonb[], delay);
+    perform spanmq_call.check_topic_send(msgs, null::pg_catalog.jsonb[], delay);
     return query select t, s from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send_batch(t, msgs, delay) s;
 end $$;
 
@@ -230,7 +230,7 @@ create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[],
 returns table (queue_name text, msg_id bigint)
 language plpgsql as $$
 begin
-    perform spanmq_call.check_topic_send(msgs, null::jsonb[]);
+    perform spanmq_call.check_topic_send(msgs, null::pg_catalog.jsonb[]);
     return query select t, s from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send_batch(t, msgs, delay) s;
 end $$;
 

@@ -56,7 +56,7 @@ end $$;
 create or replace function spanmq.look_ahead(queues text[]) returns double precision[]
 language plpgsql as $$
 declare
-    queue text;
+    queue pg_catalog.text;
     seconds double precision;
     found_all double precision[] := '{}';
 begin

@@ -1,0 +1,483 @@
+"""Attacks of a role that has rights on one queue, and may make what it likes in a schema of its own."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection, sql
+from tests.sql.queue import column, one, rows, sqlstate_of
+from tests.sql.test_rights import ROLE, calls, fill, give, needed, outcome, outcomes, queues
+
+__all__ = ["queues"]
+
+# What a role without rights wants, in code that another role's session runs for it.
+WISHES = [
+    "select pgmq.read('others', 0, 1)",
+    "select pgmq.send('others', '1')",
+    "select pgmq.drop_queue('others')",
+    "select spanmq.grant_queue('spanmq_test_caller', 'others', 'manage')",
+    "select spanmq.grant_all('spanmq_test_caller', 'admin')",
+    "select spanmq.create_token('evil', repeat('0', 64), array['*'], array['manage'])",
+    "select pgmq.create('made')",
+    "select spanmq.maintain()",
+    "select count(*) from spanmq_core.held",
+    "select count(*) from pgmq.q_others",
+]
+REFUSED = {"42501", "42P01", "0A000"}
+
+
+@pytest.fixture
+def caller(queues: Connection[Any]) -> Connection[Any]:
+    """A session of a superuser; the role may do all with `jobs`, owns schema `theirs`, and may make schemas."""
+    give(queues, "manage", "jobs")
+    queues.execute(f"grant create, temporary on database {queues.info.dbname} to {ROLE}".encode())
+    queues.execute(f"create schema theirs authorization {ROLE}".encode())
+    return queues
+
+
+def as_role(connection: Connection[Any], statements: str) -> None:
+    connection.execute(f"set local role {ROLE}".encode())
+    connection.execute(statements.encode())
+    connection.execute("reset role")
+
+
+# Code of theirs in a session of somebody with more rights.
+
+CODE = """
+create table theirs.ends (place text, wish text, state text);
+create function theirs.try() returns void language plpgsql as $$
+declare
+    wish text;
+begin
+    foreach wish in array {}::text[] loop
+        begin
+            execute wish;
+            insert into theirs.ends values (current_user, wish, 'ok');
+        exception when others then
+            insert into theirs.ends values (current_user, wish, sqlstate);
+        end;
+    end loop;
+end $$;
+create function theirs.tries(int) returns int language plpgsql immutable as 'begin perform theirs.try(); return $1; end';
+create function theirs.fires() returns trigger language plpgsql as 'begin perform theirs.try(); return null; end';
+create function theirs.lends() returns int language plpgsql security definer as 'begin return theirs.tries(1); end';
+create table theirs.things (id int);
+"""
+INDEX = "create index on theirs.things (theirs.tries(id));"
+ROWS = "insert into theirs.things select generate_series(1, 500);"
+
+
+@pytest.mark.parametrize(
+    ("prepared", "run"),
+    [
+        (INDEX + ROWS, "analyze theirs.things"),
+        (INDEX + ROWS, "reindex table theirs.things"),
+        (ROWS, "create index on theirs.things (theirs.tries(id))"),
+        (
+            "create materialized view theirs.seen as select theirs.tries(1) with no data;",
+            "refresh materialized view theirs.seen",
+        ),
+        ("", "select theirs.lends()"),
+        (
+            "create view theirs.shown with (security_invoker = off) as select theirs.lends();",
+            "select * from theirs.shown",
+        ),
+    ],
+)
+def test_code_that_runs_as_its_owner_has_its_owner_s_rights(
+    caller: Connection[Any], prepared: str, run: str
+) -> None:
+    as_role(caller, CODE.format(sql.Literal(WISHES).as_string(caller)) + prepared)
+    caller.execute("truncate theirs.ends")
+    # Before: what the session checks once for a transaction, it has checked for a superuser.
+    for wish in WISHES:
+        outcome(caller, wish, "none")
+    caller.execute(run.encode())
+    ends = rows(caller, "select distinct place, wish, state from theirs.ends")
+    # What drops a queue that does not exist returns false.
+    assert {wish for place, wish, state in ends if state not in REFUSED} <= {WISHES[2]}
+    assert {place for place, _, _ in ends} == {ROLE}
+    assert {wish for _, wish, _ in ends} == set(WISHES)
+    assert one(caller, "select count(*) from spanmq_core.queue where name = 'others'") == 1
+
+
+def test_cascade_from_an_archive_runs_as_the_owner_of_the_table(caller: Connection[Any]) -> None:
+    caller.execute(f"grant references on pgmq.a_jobs to {ROLE}".encode())
+    caller.execute("select pgmq.archive('jobs', 1)")
+    as_role(
+        caller,
+        CODE.format(sql.Literal(WISHES).as_string(caller))
+        + "create table theirs.held (id bigint references pgmq.a_jobs on delete cascade);"
+        " insert into theirs.held values (1);"
+        " create trigger fires after delete on theirs.held for each row execute function theirs.fires()",
+    )
+    caller.execute("delete from pgmq.a_jobs")
+    ends = rows(caller, "select place, wish, state from theirs.ends")
+    assert {place for place, _, _ in ends} == {ROLE}
+    assert {wish for _, wish, state in ends if state not in REFUSED} <= {WISHES[2]}
+
+
+def test_no_function_asks_who_connected(connection: Connection[Any]) -> None:
+    asking = column(
+        connection,
+        "select oid::regprocedure::text from pg_proc where pronamespace::regnamespace::text"
+        " in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core')"
+        " and prosrc ~* 'session_user|system_user|current_setting[(]''role'",
+    )
+    assert asking == []
+
+
+# Names.
+
+# Of every function, operator and type of PostgreSQL that our functions may name, one of theirs that says so.
+SHADOWS = """
+do $do$
+declare
+    it record;
+begin
+    for it in
+        select distinct p.proname, p.oid, pg_get_function_identity_arguments(p.oid) as arguments, p.proretset,
+               format_type(p.prorettype, null) as result
+        from pg_proc p
+        join (select distinct w.word[1] as word from pg_proc f
+              cross join lateral regexp_matches(f.prosrc, '([a-z_0-9]+)[(]', 'g') w (word)
+              where f.pronamespace::regnamespace::text in ('pgmq', 'spanmq', 'spanmq_call') and not f.prosecdef) u
+          on u.word = p.proname
+        where p.pronamespace = 'pg_catalog'::regnamespace and p.prokind = 'f' and p.provariadic = 0
+          and 'internal'::regtype <> all (p.proargtypes)
+    loop
+        begin
+            execute format('create function theirs.%I(%s) returns %s %s language plpgsql as %L', it.proname, it.arguments,
+                           case when it.proretset then 'setof' end, it.result, 'begin perform theirs.shout(); return null; end');
+        exception when others then
+            null;
+        end;
+    end loop;
+    for it in
+        select o.oprname, o.oprcode::regproc::text as code, o.oprleft::regtype as l, o.oprright::regtype as r, o.oprresult::regtype as result
+        from pg_operator o where o.oprname in ('=', '<>', '<', '>', '<=', '>=', '||', '~', '!~', '+', '-', '*')
+          and o.oprleft <> 0
+          and o.oprleft::regtype::text in ('text', 'name', 'integer', 'bigint', 'boolean', 'jsonb', 'anyarray', 'anycompatiblearray')
+    loop
+        begin
+            execute format('create function theirs.%I(%s, %s) returns %s language plpgsql as %L', 'op_' || md5(it::text), it.l, it.r,
+                           it.result, 'begin perform theirs.shout(); return null; end');
+            execute format('create operator theirs.%s (leftarg = %s, rightarg = %s, function = theirs.%I)', it.oprname, it.l, it.r,
+                           'op_' || md5(it::text));
+        exception when others then
+            null;
+        end;
+    end loop;
+    for it in select unnest(array['text', 'name', 'jsonb', '_text', 'uuid', 'regprocedure', 'regclass', 'oid']) as name loop
+        execute format('create domain theirs.%I as pg_catalog.%I check (theirs.shout() is null)', it.name, it.name);
+    end loop;
+end $do$;
+"""
+
+
+def test_objects_of_theirs_are_not_called_whatever_the_search_path(caller: Connection[Any]) -> None:
+    """Neither in a session of a superuser nor of a role that has rights on both queues."""
+    caller.execute("create role spanmq_test_able; grant select on runs to spanmq_test_able")
+    for queue in ("jobs", "others"):
+        give(caller, "manage", queue, "spanmq_test_able")
+    as_role(
+        caller,
+        "create function theirs.shout() returns text language plpgsql as"
+        " $$ begin raise exception 'theirs' using errcode = 'THEIR'; end $$;"
+        " grant usage on schema theirs to spanmq_test_able;" + SHADOWS,
+    )
+    assert one(caller, "select count(*) from pg_proc where pronamespace = 'theirs'::regnamespace") > 100
+    made = [(name, call) for queue in ("jobs", "others") for name, call in calls(caller, queue)]
+    caller.execute("set local search_path = theirs, pg_temp, pg_catalog")
+    # Their own code calls them.
+    assert sqlstate_of(caller, "select pg_catalog.format('%s', 'a' || 'b'::pg_catalog.text)") == "THEIR"
+    called = set()
+    for name, call in made:
+        # The text of the call is the caller's own: its types are PostgreSQL's.
+        of_types = call.replace("::", "::pg_catalog.").replace("pg_catalog.int:", "int:")
+        if "THEIR" in (outcome(caller, of_types, role) for role in ("none", "spanmq_test_able")):
+            called.add(name)
+    assert called == set()
+
+
+def test_temporary_objects_shadow_nothing(queues: Connection[Any]) -> None:
+    give(queues, "send", "jobs")
+    as_role(
+        queues,
+        """
+        do $$
+        declare
+            it record;
+        begin
+            -- Tables like ours, in which all queues are one.
+            for it in select relname from pg_class
+                      where relnamespace in ('spanmq_core'::regnamespace, 'pgmq'::regnamespace)
+                      and relkind = 'r' and relname !~ '[0-9]' loop
+                execute format('create temp table %I as select 1 as queue_id, ''jobs''::text as name', it.relname);
+            end loop;
+        end $$;
+        create type pg_temp.leased_message as (msg_id text);
+        create domain pg_temp.regclass as text;
+        create function pg_temp.has_function_privilege(regprocedure, text) returns boolean
+            language sql as 'select true';
+        create operator pg_temp.= (leftarg = text, rightarg = text, function = pg_catalog.textne);
+        """,
+    )
+    queues.execute("set local search_path = pg_temp, pg_catalog")
+    for queue in ("jobs", "others"):
+        expected = needed("send", "jobs", queue)
+        wrong = {n: e for n, e in outcomes(queues, queue).items() if ("refused" in e) is (n in expected)}
+        assert wrong == {}
+
+
+# Views.
+
+
+def test_view_shows_no_function_what_it_does_not_show(caller: Connection[Any]) -> None:
+    caller.execute(
+        "select pgmq.send('jobs', '\"gone\"'), pgmq.send('jobs', '\"shown\"'), pgmq.delete('jobs', 2)"
+    )
+    caller.execute("select spanmq.create_subscription('later', 'jobs'), pgmq.send('jobs', '\"new\"')")
+    give(caller, "look", "later")
+    as_role(
+        caller,
+        """
+        create function theirs.leak(jsonb) returns boolean language plpgsql cost 0.0000001 as
+            $$ begin raise notice 'body %', $1; return true; end $$;
+        create function theirs.leak(integer, timestamptz) returns boolean language plpgsql cost 0.0000001 as
+            $$ begin raise notice 'row'; return true; end $$;
+        create function pg_temp.leak(bigint) returns boolean language plpgsql cost 0.0000001 as
+            $$ begin raise notice 'id %', $1; return true; end $$;
+        """,
+    )
+    notices: list[str] = []
+    caller.add_notice_handler(lambda notice: notices.append(notice.message_primary or ""))
+    caller.execute(f"set local role {ROLE}".encode())
+    plans = ("", "set local enable_indexscan = off; set local enable_bitmapscan = off")
+    for plan in plans:
+        caller.execute(plan.encode())
+        for queue, ids, bodies in (("jobs", [1, 3, 4], 3), ("later", [4], 1)):
+            for leak in (
+                "theirs.leak(message)",
+                "theirs.leak(read_ct, last_read_at)",
+                "pg_temp.leak(msg_id)",
+            ):
+                notices.clear()
+                query = f"select array_agg(msg_id order by msg_id) from pgmq.q_{queue} where {leak}"
+                assert one(caller, query) == ids
+                assert len(notices) == bodies, (leak, notices)
+                assert not any("gone" in notice for notice in notices)
+    # A cast that fails says with what.
+    query = "select 1 from pgmq.q_later where (message #>> '{}')::integer = 1"
+    with pytest.raises(psycopg.errors.InvalidTextRepresentation, match="new"), caller.transaction():
+        caller.execute(query.encode())
+
+
+# Locks, sequences, publications.
+
+RELATIONS = """
+    select c.oid::regclass::text, c.relkind::text, c.oid from pg_class c
+    where c.relnamespace::regnamespace::text in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core')
+      and c.relkind in ('r', 'p', 'v', 'S') order by 3
+"""
+MODES = "ACCESS SHARE|ROW SHARE|ROW EXCLUSIVE|SHARE UPDATE EXCLUSIVE|SHARE|SHARE ROW EXCLUSIVE|EXCLUSIVE|ACCESS EXCLUSIVE"
+
+
+def test_role_can_lock_change_publish_nothing(caller: Connection[Any]) -> None:
+    """But a view or an archive in ACCESS SHARE mode, as any query does."""
+    can = set()
+    for name, kind, number in rows(caller, RELATIONS):
+        statements = [f"create publication mine for table {name}", f"alter table {name} owner to {ROLE}"]
+        if kind == "S":
+            statements += [f"select nextval({number})", f"select setval({number}, 9)"]
+            statements += [f"select * from {name}", f"alter sequence {name} restart"]
+        else:
+            statements += [f"lock table {name} in {mode} mode" for mode in MODES.split("|")]
+            statements += [f"insert into {name} default values", f"delete from {name}", f"truncate {name}"]
+            statements += [f"create trigger t before insert on {name} execute function theirs.f()"]
+            statements += [f"create rule r as on insert to {name} do also nothing"]
+            statements += [f"select * from {name} for key share"]
+        can |= {
+            each for each in statements if outcome(caller, each) not in ("42501", "42P01", "42809", "0A000")
+        }
+    assert can == {f"lock table pgmq.{name} in ACCESS SHARE mode" for name in ("q_jobs", "a_jobs")}
+    assert outcome(caller, "create publication mine for all tables") == "42501"
+    assert outcome(caller, "create publication mine for tables in schema pgmq") == "42501"
+
+
+def test_no_call_takes_an_advisory_lock(queues: Connection[Any]) -> None:
+    """Any role could take it before, and keep it."""
+    held = "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"
+    taking = set()
+    for name, call in calls(queues, "jobs"):
+        with queues.transaction(force_rollback=True):
+            try:
+                with queues.transaction():
+                    queues.execute(call.encode())
+            except psycopg.Error:
+                continue
+            if one(queues, held):
+                taking.add(name)
+    assert taking == {"acquire_queue_lock"}
+    naming = "select distinct proname from pg_proc where prosrc ~ 'advisory' and pronamespace::regnamespace::text ~ '^(pgmq|spanmq)'"
+    assert column(queues, naming) == ["acquire_queue_lock"]
+
+
+# Settings.
+
+
+@pytest.mark.parametrize("value", ["used", "999999", "-5", "x", "", "9223372036854775807"])
+def test_settings_get_a_receiver_no_more_than_the_limit(caller: Connection[Any], value: str) -> None:
+    caller.execute("select spanmq.set_policy('jobs', '{\"max_in_flight\": 64}')")
+    caller.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[300]))")
+    number = one(caller, "select queue_id from spanmq_core.queue where name = 'jobs'")
+    caller.execute(f"set local role {ROLE}".encode())
+    for _ in range(100):
+        for name in ("place", "turn", "hint"):
+            caller.execute("select set_config(%s, %s, true)", [f"spanmq.{name}_{number}", value])
+        outcome(caller, "select 1")
+        try:
+            with caller.transaction():
+                caller.execute("select count(*) from spanmq.receive('jobs', 1)")
+        except psycopg.DataError:
+            break
+    caller.execute("reset role")
+    assert one(caller, "select coalesce(sum(n), 0) from spanmq_core.held where lease_id <> 0") <= 64
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "set local session_replication_role = replica",
+        "set local role none",
+        "select set_config('role', 'none', true)",
+        "set local session authorization default",
+        "set local row_security = off",
+        "set local spanmq.outer_role = 'none'",
+    ],
+)
+def test_settings_give_no_rights(caller: Connection[Any], setting: str) -> None:
+    with caller.transaction(force_rollback=True):
+        caller.execute(f"alter role {ROLE} login; set local session authorization {ROLE}".encode())
+        try:
+            with caller.transaction():
+                caller.execute(setting.encode())
+        except psycopg.errors.InsufficientPrivilege:
+            pass
+        if one(caller, "select current_user") == ROLE:
+            assert sqlstate_of(caller, WISHES[0]) == "42P01"
+
+
+# Transactions that stay open: others go on.
+
+
+@pytest.fixture
+def sessions(database: str) -> Iterator[tuple[Connection[Any], Connection[Any]]]:
+    """A session with queues `jobs` and `others`, and another one, whose lock_timeout only what waits reaches."""
+    with (
+        psycopg.connect(database, autocommit=True) as first,
+        psycopg.connect(database, autocommit=True) as second,
+    ):
+        second.execute("set lock_timeout = '10s'")
+        fill(first)
+        yield first, second
+
+
+def go_on(session: Connection[Any], *, is_maintained: bool = True) -> None:
+    """Do with `others` all that a sender, a receiver and maintenance do."""
+    sent = one(session, "select pgmq.send('others', '1', '{\"x-pgmq-group\": \"g\"}'::jsonb)")
+    session.execute("select pgmq.send_batch('others', array['2', '3']::jsonb[])")
+    lease, ids = rows(session, "select min(lease_id), array_agg(msg_id) from spanmq.receive('others', 999)")[
+        0
+    ]
+    assert sent in ids
+    session.execute("select spanmq.nack('others', %s, array[%s]::bigint[])", [lease, sent])
+    session.execute("select spanmq.ack('others', %s, %s)", [lease, ids])
+    session.execute("select pgmq.archive('others', %s::bigint)", [sent])
+    session.execute("select count(*) from pgmq.q_others")
+    session.execute("select spanmq.health(array['others']), spanmq.glance(array['others'])")
+    session.execute(
+        "delete from spanmq_core.sample s using spanmq_core.queue q where q.queue_id = s.queue_id and q.name = 'others'"
+    )
+    session.execute("select spanmq.maintain()")
+    sampled = "select count(*) from spanmq_core.sample s join spanmq_core.queue q using (queue_id) where q.name = 'others'"
+    assert one(session, sampled) == int(is_maintained)
+
+
+def test_transaction_that_stays_open_after_any_call_stops_no_other_queue(
+    sessions: tuple[Connection[Any], Connection[Any]],
+) -> None:
+    first, second = sessions
+    stopped = {}
+    for name, call in calls(first, "jobs"):
+        with first.transaction(force_rollback=True):
+            try:
+                with first.transaction():
+                    first.execute(call.encode())
+            except psycopg.Error:
+                continue
+            try:
+                # One maintenance at a time: a role that may do it can keep all others from it.
+                go_on(second, is_maintained=name != "maintain")
+            except (psycopg.Error, AssertionError) as error:
+                stopped[call] = str(error)
+    assert stopped == {}
+
+
+def test_locks_of_a_role_without_rights_stop_no_queue(
+    sessions: tuple[Connection[Any], Connection[Any]], database: str
+) -> None:
+    """nextval() locks whatever has the number that it gets, before it looks at rights."""
+    first, second = sessions
+    role = f"{ROLE}_{one(first, 'select oid from pg_database where datname = current_database()')}"
+    first.execute(f"create role {role}".encode())
+    numbers = [number for _, _, number in rows(first, RELATIONS)]
+    try:
+        with psycopg.connect(database) as theirs:
+            theirs.execute(f"set role {role}".encode())
+            for number in numbers:
+                with pytest.raises(psycopg.Error), theirs.transaction():
+                    theirs.execute("select nextval(%s::oid::regclass)", [number])
+            theirs.execute("select pg_advisory_lock(i) from generate_series(0, 99) i")
+            theirs.execute('notify "spanmq.access"; notify "spanmq.q_others"; listen "spanmq.q_others"')
+            held = "select count(*) from pg_locks where pid = %s and mode = 'RowExclusiveLock' and granted"
+            assert one(second, held, theirs.info.backend_pid) >= len(numbers)
+            go_on(second)
+            go_on(second)
+            second.execute("select pgmq.create('made'), pgmq.send('made', '1'), pgmq.read('made', 0, 1)")
+    finally:
+        first.execute(f"drop role {role}".encode())
+
+
+# What an owner does to the tables of one queue.
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "create table pgmq.held (id bigint references pgmq.a_jobs); insert into pgmq.held select msg_id from pgmq.a_jobs",
+        "create function pgmq.fail() returns trigger language plpgsql as $$ begin raise exception 'no'; end $$;"
+        " create trigger fail before delete or insert on pgmq.a_jobs for each row execute function pgmq.fail()",
+        "create function pgmq.fail() returns trigger language plpgsql as $$ begin return null; end $$;"
+        " create trigger fail before delete or insert on pgmq.a_jobs for each row execute function pgmq.fail()",
+        "drop table pgmq.a_jobs",
+        "alter table pgmq.a_jobs rename to a_kept",
+        "alter table pgmq.a_jobs drop column archived_at",
+        "alter table pgmq.a_jobs add column more int not null default 1, add check (msg_id < 0) not valid",
+        "drop view pgmq.q_jobs",
+    ],
+)
+def test_owner_s_change_of_one_queue_s_tables_stops_no_other(
+    sessions: tuple[Connection[Any], Connection[Any]], damage: str
+) -> None:
+    first, second = sessions
+    for queue in ("jobs", "others"):
+        first.execute("select pgmq.archive(%s, 1)", [queue])
+        first.execute("select pgmq.convert_archive_partitioned(%s, retention_interval => '1')", [queue])
+    first.execute(damage.encode())
+    go_on(second)
+    # Its archive is kept as its settings say.
+    for _ in range(5):
+        second.execute("select spanmq.maintain(100)")
+    assert one(second, "select count(*) from pgmq.a_others where msg_id = 1") == 0

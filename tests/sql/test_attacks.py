@@ -128,6 +128,21 @@ def test_no_function_asks_who_connected(connection: Connection[Any]) -> None:
     assert asking == []
 
 
+def test_schedule_is_made_by_the_role_that_calls(caller: Connection[Any]) -> None:
+    """And not by another one that would still have the right to send after theirs was revoked."""
+    number = one(caller, "select queue_id from spanmq_core.queue where name = 'jobs'")
+    caller.execute(f"set local role {ROLE}".encode())
+    forged = f"spanmq_call.schedule_{number}('forged', '* * * * *', '1', 'UTC', null, false"
+    assert sqlstate_of(caller, f"select {forged}, 'postgres')") == "22P02"
+    assert sqlstate_of(caller, f"select {forged}, gen_random_uuid())") == "42501"
+    assert sqlstate_of(caller, "insert into spanmq_call.caller values (gen_random_uuid(), 'postgres')") == "42501"
+    caller.execute("select spanmq.schedule('own', 'jobs', '* * * * *', '1')")
+    made_by = "select made_by from spanmq.list_schedules() where name = 'own'"
+    assert one(caller, made_by) == ROLE
+    caller.execute("reset role")
+    assert one(caller, "select count(*) from spanmq_call.caller") == 0
+
+
 # Names.
 
 # Of every function, operator and type of PostgreSQL that our functions may name, one of theirs that says so.
@@ -301,6 +316,8 @@ def test_role_can_lock_change_publish_nothing(caller: Connection[Any]) -> None:
         can |= {
             each for each in statements if outcome(caller, each) not in ("42501", "42P01", "42809", "0A000")
         }
+    # There entries prove which role calls: see take_caller() of the schema.
+    can.remove("insert into spanmq_call.caller default values")
     assert can == {f"lock table pgmq.{name} in ACCESS SHARE mode" for name in ("q_jobs", "a_jobs")}
     assert outcome(caller, "create publication mine for all tables") == "42501"
     assert outcome(caller, "create publication mine for tables in schema pgmq") == "42501"

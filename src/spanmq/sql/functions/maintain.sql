@@ -139,8 +139,8 @@ begin
             when lock_not_available then
                 -- Somebody drops or changes this queue: the next call will see.
                 continue;
-            when undefined_table or undefined_file or data_corrupted or index_corrupted or internal_error or numeric_value_out_of_range then
-                -- A queue that is damaged keeps no other from its housekeeping.
+            when others then
+                -- A queue that is damaged, or whose archive has got a trigger or other columns, keeps no other from its housekeeping.
                 if not spanmq_core.is_gone(this) then
                     raise warning 'maintain() can''t keep queue "%": %', this.name, sqlerrm;
                 end if;

@@ -95,8 +95,23 @@ begin
                              (select pg_catalog.string_agg(pg_catalog.format('$%s', i), ', ') from pg_catalog.generate_series(1, n_arguments) i));
 end $$;
 
--- The entry of a function in the schema where people look for it. Left out of its arguments is of_queue, which the function of that name in `finder`
--- finds by the first argument, and by_role, which is the role that calls.
+-- The role that calls, of which the entry has left a proof. Raises 42501 without one: a function that asks is called by its entry only.
+create or replace function spanmq_core.take_caller(of_caller uuid) returns name
+language plpgsql as $$
+declare
+    by_role name;
+begin
+    delete from spanmq_call.caller c where c.proof = of_caller returning c.role into by_role;
+    if not found then
+        raise exception 'permission denied without a proof of the role that calls'
+            using errcode = '42501', hint = 'Call the function of the same name in schema spanmq.';
+    end if;
+    return by_role;
+end $$;
+
+-- The entry of a function in the schema where people look for it. Left out of its arguments are of_queue, which the function of that name in `finder`
+-- finds by the first argument, by_role, which is the role that calls (a function that believes it decides nothing by it), and
+-- of_caller, which proves that role (take_caller).
 create or replace function spanmq_core.entry_text(inner_function regprocedure, schema_name text, verb text, finder text) returns text
 language plpgsql stable as $$
 declare
@@ -119,11 +134,15 @@ begin
             given := given || queue_name;
             continue;
         end if;
-        if names[i] <> 'by_role' then
+        if names[i] = 'of_caller' then
+            given := given || names[i];
+        elsif names[i] = 'by_role' then
+            given := given || 'current_user::pg_catalog.text'::text;
+        else
             n := n + 1;
             types := types || format_type(this.proargtypes[i - 1], null);
+            given := given || format('$%s', n);
         end if;
-        given := given || case when names[i] = 'by_role' then 'current_user::pg_catalog.text' else '$' || n end;
         if names[i] in ('queue', 'queue_name', 'table_name') then
             queue_name := '$' || n;
         elsif names[i] = 'queues' then
@@ -160,13 +179,15 @@ declare
 end $body$;
 comment on function %I.%I(%s) is %L$entry$,
         schema_name, this.proname,
-        regexp_replace(regexp_replace(pg_get_function_arguments(inner_function), '^of_queue text(, )?', ''), ',? ?by_role text( DEFAULT NULL::text)?$', ''),
+        regexp_replace(regexp_replace(pg_get_function_arguments(inner_function), '^of_queue text(, )?', ''), ',? ?(by_role text|of_caller uuid)( DEFAULT NULL::[a-z]+)?$', ''),
         result, case this.provolatile when 's' then 'stable' else 'volatile' end,
         -- Types with their schema: the caller's search path may have others of the same name first.
         case when not this.proretset and not is_void then format(E'    result %s;\n', (
             select format('%I.%I', t.typnamespace::regnamespace, t.typname) from pg_type t where t.oid = this.prorettype)) else '' end
-        || case when queue_name in ('each_queue', 'of_queue') then format(E'    %s pg_catalog.text;\n', queue_name) else '' end,
-        case when queue_name = 'of_queue' then format(E'select * into of_queue from spanmq_call.%I($1);\n    ', finder) else '' end,
+        || case when queue_name in ('each_queue', 'of_queue') then format(E'    %s pg_catalog.text;\n', queue_name) else '' end
+        || case when 'of_caller' = any (names) then E'    of_caller pg_catalog.uuid := pg_catalog.gen_random_uuid();\n' else '' end,
+        case when queue_name = 'of_queue' then format(E'select * into of_queue from spanmq_call.%I($1);\n    ', finder) else '' end
+        || case when 'of_caller' = any (names) then E'insert into spanmq_call.caller (proof) values (of_caller);\n    ' else '' end,
         inner_function::text, call, otherwise,
         case when not this.proretset and not is_void then E'\n    return result;' else '' end,
         schema_name, this.proname, array_to_string(types, ', '), obj_description(inner_function, 'pg_proc'));

@@ -6,12 +6,13 @@
 -- are kept if cron and time_zone stay as they were. It is sent on behalf of the caller from now on, as long as he may send there. Raises MQ002 for what is no name, time zone or header, 42P01 and 42501 as send() does.
 create or replace function spanmq_call.schedule(
     name text, queue text, cron text, body jsonb, time_zone text default 'UTC', headers jsonb default null, catch_up boolean default false,
-    by_role text default null
+    of_caller uuid default null
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
     before spanmq_core.schedule;
+    by_role name := spanmq_core.take_caller(of_caller);
 begin
     if name is null or octet_length(name) not between 1 and 255 then
         raise exception 'the name of a schedule must have 1 to 255 bytes'

@@ -10,6 +10,7 @@ import pytest
 from tests.sql.model.invariants import broken_invariants
 from tests.sql.queue import Queue
 from tests.sql.race.sessions import Race
+from tests.sql.rights import ROLE, fill
 
 Connection = psycopg.Connection[Any]
 # What waits longer waits for ever. It is the time limit of statements that ought to wait for nobody.
@@ -77,3 +78,13 @@ def race(database: str) -> Iterator[Race]:
     with Race(database) as opened:
         yield opened
         assert broken_invariants(opened.main.connection) == []
+
+
+@pytest.fixture
+def queues(connection: Connection) -> Connection:
+    """Queues `jobs` and `others` with all there can be in them, and a role without any right."""
+    fill(connection)
+    connection.execute(
+        f"create role {ROLE}; create role spanmq_test_other; grant select on runs to {ROLE}".encode()
+    )
+    return connection

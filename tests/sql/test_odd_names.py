@@ -7,7 +7,7 @@ import psycopg.types.json
 import pytest
 from psycopg import Connection, sql
 from tests.sql.queue import sqlstate_of
-from tests.sql.test_rights import FREE, calls, outcome
+from tests.sql.rights import FREE, calls, outcome
 
 # The first argument of some is a topic's key, or the name of a logical queue.
 UNCHECKED = {

@@ -28,7 +28,7 @@ FREE = {
     "list_topic_bindings": "tells of queues on which one has a right",
     "metrics_all": "tells of queues that one may look into",
     "notify_queue_listeners": "a trigger's",
-    "spanmq_version": "a constant",
+    "version": "a constant",
     "sum_statistics": "tells of queues that one may look into",
     "test_routing": "tells of queues on which one has a right",
     "validate_queue_name": "looks at its argument",

@@ -330,7 +330,7 @@ def maintain(budget: int) -> Call[list[MaintenanceStep]]:
 
 def version() -> Call[str]:
     """Give the schema's version."""
-    return Call("spanmq_version", (), lambda rows: str(rows.scalar()), native=True)
+    return Call("version", (), lambda rows: str(rows.scalar()), native=True)
 
 
 # Records.

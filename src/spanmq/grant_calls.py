@@ -31,6 +31,18 @@ def revoke_queue(role: str, queue: str, verb: str) -> Call[bool]:
     return Call("revoke_queue", arguments, flag, queue, native=True)
 
 
+def grant_all(role: str, verb: str) -> Call[None]:
+    """Let a role do something with all queues."""
+    arguments = (argument.text("role", role), argument.text("verb", verb))
+    return Call("grant_all", arguments, lambda _: None, shape=Shape.NOTHING, native=True)
+
+
+def revoke_all(role: str, verb: str) -> Call[None]:
+    """Take that back."""
+    arguments = (argument.text("role", role), argument.text("verb", verb))
+    return Call("revoke_all", arguments, lambda _: None, shape=Shape.NOTHING, native=True)
+
+
 def list_grants(queue: str | None) -> Call[list[QueueGrant]]:
     """List them."""
     arguments = () if queue is None else (argument.queue_name("queue", queue),)

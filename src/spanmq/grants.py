@@ -15,20 +15,37 @@ class Grants:
     _link: Link
 
     def grant_queue(self, role: str, queue: str, verb: str) -> None:
-        """Let a role of the database (or "public") send to a queue, receive from it, or manage it.
+        """Let a role of the database (or "public") send to a queue, receive from it, look into it, or manage it.
 
-        `verb` is "send", "receive" (take, settle and look) or "manage" (all of it, and grant it to others).
-        Raises MissingPrivilegeError unless you manage the queue, InvalidArgumentError for an unknown role.
+        `verb` is "send", "receive" (take, settle and look), "look" or "manage" (all of it, and grant it to
+        others). Raises MissingPrivilegeError unless you manage the queue, InvalidArgumentError for an unknown
+        role or verb.
         """
         self._link.run(grant_calls.grant_queue(role, queue, verb))
 
     def revoke_queue(self, role: str, queue: str, verb: str) -> bool:
         """Take back what grant_queue gave. False: the role may do some of it still, by another way.
 
-        Such ways are a role of which it is a member, "public", or a grant that somebody else made in SQL.
+        Such ways are a role of which it is a member, "public", or a right on all queues.
         """
         return self._link.run(grant_calls.revoke_queue(role, queue, verb))
 
+    def grant_all(self, role: str, verb: str) -> None:
+        """Let a role (or "public") do something with all queues, also those to come.
+
+        `verb` is one of grant_queue's, or "create" (make queues), "maintain" (keep house), "serve" (what the
+        HTTP service needs besides) or "admin" (tokens and keys of the service). Raises MissingPrivilegeError
+        unless you own the schema, InvalidArgumentError for an unknown role or verb.
+        """
+        self._link.run(grant_calls.grant_all(role, verb))
+
+    def revoke_all(self, role: str, verb: str) -> None:
+        """Take back what grant_all gave; rights on single queues stay."""
+        self._link.run(grant_calls.revoke_all(role, verb))
+
     def list_grants(self, queue: str | None = None) -> list[QueueGrant]:
-        """Tell who may do what with a queue, or with all that you manage. Owner and superusers may do all."""
+        """Tell who may do what with a queue, or (None) with each and with all, which needs "manage" on all.
+
+        `queue` of a grant is None for one on all queues. Owner and superusers may do all.
+        """
         return self._link.run(grant_calls.list_grants(queue))

@@ -169,9 +169,9 @@ class SqsMove:
 
 @dataclass(frozen=True, slots=True)
 class QueueGrant:
-    """What a role may do with a queue: `verb` is "send", "receive" or "manage"."""
+    """What a role may do with a queue, or with all (None): `verb` is one that grant_all() takes."""
 
-    queue: str
+    queue: str | None
     role: str
     verb: str
 

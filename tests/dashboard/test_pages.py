@@ -260,7 +260,7 @@ def test_body_is_shown_to_the_last_digit(keeper: Person, filled: str) -> None:
 
 
 def test_page_says_when_the_database_is_away(keeper: Person, filled: str) -> None:
-    do(filled, "alter function spanmq.latest_statistics() rename to gone")
+    do(filled, "alter function spanmq.latest_statistics rename to gone")
     response = keeper.get("/")
     assert response.status_code >= 500
     assert "<h1>" in response.text

@@ -79,7 +79,7 @@ RULES = {
     "*": Rule(packages=DRIVER, not_ours=UPPER),
 }
 
-# Where SQL other than `select … from pgmq.function(…)` may stand: a module or one name in it, and why.
+# Where SQL other than `select … from schema.function(…)` may stand: a module or one name in it, and why.
 SQL_EXEMPT = {
     "schema": "the schema manager: the only DDL",
     "release": "the schema manager reads and splits the SQL files",
@@ -111,7 +111,9 @@ STATEMENT = re.compile(
     )""",
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
-FUNCTION_CALL = re.compile(r"\s*select\s.+\sfrom\s+pgmq\.[\w{}]+\s*\(", re.IGNORECASE | re.DOTALL)
+FUNCTION_CALL = re.compile(
+    r"\s*select\s.+\sfrom\s+(?:pgmq\.|spanmq\.)?[\w{}]+\s*\(", re.IGNORECASE | re.DOTALL
+)
 
 LINES_MAX = 500
 FORBIDDEN_NAMES = {"util", "utils", "common", "helper", "helpers", "base", "misc"}

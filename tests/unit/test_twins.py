@@ -89,7 +89,7 @@ FUNCTIONS_OF_METHOD = {
     "send": {"send", "send_messages"},
     "receive": {"receive", "await_messages", "look_ahead"},
     "send_batch": {"send_batch", "send_messages", "copy_begin", "copy_publish"},
-    "version": {"spanmq_version"},
+    "version": {"version"},
     "ack_lease": {"ack"},
     "nack_lease": {"nack"},
     "reject_lease": {"reject"},
@@ -104,6 +104,9 @@ METHODS_WITHOUT_FUNCTION = {
     "flavour": "asks whether there are any",
 }
 FUNCTIONS_WITHOUT_METHOD = {
+    "grant_create": "is `grant_all(role, 'create')`",
+    "list_bindings": "is `list_topic_bindings(queue)`",
+    "list_throttles": "is `list_notify_insert_throttles()`",
     "create_non_partitioned": "is `create`",
     "convert_archive_partitioned": "of PGMQ's partitions; sets the retention here",
     "detach_archive": "does nothing, in PGMQ too",
@@ -163,6 +166,8 @@ ROUTES_WITHOUT_METHOD = {
     "ready": "of the process and its database",
 }
 METHODS_WITHOUT_ROUTE = {
+    "grant_all": "roles are the database's",
+    "revoke_all": "roles are the database's",
     "begin_pipeline_run": "the jobs': spanmq.spark.jobs.recorded",
     "note_pipeline_run": "the jobs': spanmq.spark.jobs.recorded",
     "end_pipeline_run": "the jobs': spanmq.spark.jobs.recorded",
@@ -261,7 +266,7 @@ def called_functions(existing: set[str]) -> set[str]:
 @pytest.fixture
 def functions(connection: Connection[Any]) -> set[str]:
     rows = connection.execute(
-        "select proname from pg_proc where pronamespace = 'pgmq'::regnamespace"
+        "select proname from pg_proc where pronamespace in ('pgmq'::regnamespace, 'spanmq'::regnamespace)"
     ).fetchall()
     return {name for (name,) in rows}
 

@@ -32,7 +32,7 @@ async def test_columns_of_a_newer_schema_may_stand_anywhere(
         " priority int, headers jsonb, vt timestamptz, message jsonb, msg_id bigint, deadline timestamptz,"
         " last_read_at timestamptz, enqueued_at timestamptz, read_ct int) language sql as $$"
         " select 7, headers, vt, message, msg_id, now(), last_read_at, enqueued_at, read_ct"
-        " from pgmq.peek_before(queue, qty, after) $$"
+        " from spanmq.peek_before(queue, qty, after) $$"
     )
     assert await client.peek("orders") == before
 
@@ -42,7 +42,7 @@ WIDER_PEEK = (
     """create function spanmq.peek(queue text, qty int default 10, after bigint default 0) returns table (
         msg_id bigint, read_ct int, enqueued_at timestamptz, last_read_at timestamptz, vt timestamptz,
         message jsonb, headers jsonb, deadline timestamptz) language sql as $$
-        select p.*, now() from pgmq.peek_before(queue, qty, after) p $$""",
+        select p.*, now() from spanmq.peek_before(queue, qty, after) p $$""",
 )
 
 
@@ -77,7 +77,7 @@ async def test_arguments_of_a_newer_schema_may_stand_anywhere(
     observer.execute(
         "create function spanmq.receive(queue text, worker text default 'nobody', slots int default 1,"
         " lease double precision default 30, qty int default 1) returns setof spanmq.leased_message"
-        " language sql as $$ select * from pgmq.receive_before(queue, qty, lease, slots) $$"
+        " language sql as $$ select * from spanmq.receive_before(queue, qty, lease, slots) $$"
     )
     [message] = await client.receive("orders", 5, slots=2)
     assert message.body == {"a": 1}
@@ -95,7 +95,7 @@ async def test_columns_that_an_older_schema_lacks_are_none(
         "create function spanmq.receive(queue text, qty int, slots int, lease double precision default 30)"
         " returns setof pgmq.message_record language sql as $$"
         " select msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers"
-        " from pgmq.receive_after(queue, qty, lease, slots) $$"
+        " from spanmq.receive_after(queue, qty, lease, slots) $$"
     )
     [message] = await client.receive("orders")
     assert (message.body, message.group, message.attempt) == ({"a": 1}, "g", 1)
@@ -107,7 +107,7 @@ async def test_attempt_is_the_schema_s_word(client: AsyncClient, observer: psyco
     observer.execute(
         "create function spanmq.receive(queue text, qty int, slots int, lease double precision default 30)"
         " returns setof spanmq.leased_message language plpgsql as $$ declare result spanmq.leased_message; begin"
-        " for result in select * from pgmq.receive_before(queue, qty, lease, slots) loop"
+        " for result in select * from spanmq.receive_before(queue, qty, lease, slots) loop"
         " result.attempt := 5; result.last_error := 'timeout'; return next result; end loop; end $$"
     )
     [message] = await client.receive("orders")
@@ -118,7 +118,7 @@ async def test_function_that_an_older_schema_lacks_is_named(
     client: AsyncClient, observer: psycopg.Connection[Any]
 ) -> None:
     observer.execute("drop function spanmq.cancel")
-    with pytest.raises(errors.SchemaVersionError, match=r"no pgmq\.cancel .*\n.*spanmq upgrade") as caught:
+    with pytest.raises(errors.SchemaVersionError, match=r"no spanmq\.cancel .*\n.*spanmq upgrade") as caught:
         await client.cancel("orders", 1)
     assert caught.value.function == "cancel"
     assert await client.peek("orders")
@@ -130,7 +130,7 @@ async def test_function_that_an_older_schema_lacks_is_named(
 async def test_schema_that_went_away_is_noticed(
     client: AsyncClient, observer: psycopg.Connection[Any]
 ) -> None:
-    observer.execute("drop schema pgmq cascade")
+    observer.execute("drop schema pgmq, spanmq, spanmq_call, spanmq_core cascade")
     with pytest.raises(errors.SchemaMissingError):
         await client.receive("orders")
     with pytest.raises(errors.SchemaMissingError):
@@ -144,7 +144,7 @@ async def test_function_missing_further_down_is_not_taken_for_the_one_called(
         "create or replace function spanmq.version() returns text language plpgsql as"
         " $$ begin return spanmq.cancel('nothing'); end $$"
     )
-    with pytest.raises(errors.ServerError, match=r"function pgmq\.cancel"):
+    with pytest.raises(errors.ServerError, match=r"function spanmq\.cancel"):
         await client.version()
 
 
@@ -158,7 +158,7 @@ NATIVE: list[tuple[str, Callable[[AsyncClient], Awaitable[object]]]] = [
     ("ack", lambda client: client.ack_lease("orders", 1, [1])),
     ("cancel", lambda client: client.cancel("orders", [1])),
     ("maintain", lambda client: client.maintain()),
-    ("spanmq_version", lambda client: client.version()),
+    ("version", lambda client: client.version()),
 ]
 
 
@@ -211,7 +211,9 @@ async def test_upstream_that_is_adopted_meanwhile_is_noticed(
     with pytest.raises(errors.NotSupportedByUpstreamError):
         await upstream.version()
     with psycopg.connect(upstream_database) as owner:
-        owner.execute("create function spanmq.version() returns text language sql as $$ select '9.9' $$")
+        owner.execute(
+            "create schema spanmq; create function spanmq.version() returns text language sql as $$ select '9.9' $$"
+        )
     assert await upstream.version() == "9.9"
 
 

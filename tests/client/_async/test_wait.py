@@ -263,7 +263,7 @@ def maintenance_calls(observer: Connection) -> None:
         "create function spanmq.maintain(budget int default 10)"
         " returns table (action text, queue text, detail text) language plpgsql as"
         " $$ begin perform nextval('public.maintained');"
-        " return query select * from pgmq.maintain_before(budget); end $$"
+        " return query select * from spanmq.maintain_before(budget); end $$"
     )
 
 
@@ -344,7 +344,7 @@ async def test_housekeeping_before_the_installation_is_no_failure(
     with psycopg.connect(empty_database, autocommit=True) as observer:
         async with AsyncClient(empty_database, maintain_interval=0.01, listen=False) as client:
             # It has asked what the database holds, again and again.
-            await until_async(observer, f"{of_others} and query like '%spanmq_version%'")
+            await until_async(observer, f"{of_others} and query like '%spanmq.version%'")
             await client.install()
             await until_async(observer, f"{of_others} and query like '%upcoming_schedules%'")
     assert [record for record in caplog.records if "maintenance_failed" in record.getMessage()] == []

@@ -39,10 +39,22 @@ language sql immutable as $$ select not noted && now_ and not exists (select fro
 create or replace function spanmq_core.move_bound(this_queue int, ids regclass) returns void
 language plpgsql as $$
 declare
-    before spanmq_core.bound;
     drawn bigint;
     at_ timestamptz;
     writers record;
+begin
+    -- The mark before the transactions: who draws an id up to the mark, or writes a time before it, later on, is among them.
+    drawn := spanmq_core.drawn_from(ids);
+    at_ := clock_timestamp();
+    writers := spanmq_core.writers();
+    perform spanmq_core.step_bound(this_queue, drawn, at_, writers.senders, writers.holders);
+end $$;
+
+-- The same, where the mark and then the transactions were noted before, for many queues at once.
+create or replace function spanmq_core.step_bound(this_queue int, drawn bigint, at_ timestamptz, senders_now text[], holders_now text[]) returns void
+language plpgsql as $$
+declare
+    before spanmq_core.bound;
     next spanmq_core.bound;
     senders_ended boolean;         -- null where there is no mark yet
     holders_ended boolean;
@@ -55,13 +67,9 @@ begin
         return;
     end if;
     before := spanmq_core.bound_of(this_queue);
-    -- The mark before the transactions: who draws an id up to the mark, or writes a time before it, later on, is among them.
-    drawn := spanmq_core.drawn_from(ids);
-    at_ := clock_timestamp();
-    writers := spanmq_core.writers();
     next := before;
-    senders_ended := spanmq_core.have_ended(before.senders, writers.senders);
-    holders_ended := spanmq_core.have_ended(before.holders, writers.holders);
+    senders_ended := spanmq_core.have_ended(before.senders, senders_now);
+    holders_ended := spanmq_core.have_ended(before.holders, holders_now);
     is_sequence_back := drawn < before.mark_id or drawn + 1 < before.fresh_from;
     is_clock_back := at_ < before.mark_at;
     if is_sequence_back then
@@ -78,7 +86,7 @@ begin
     end if;
     if before.senders is null or senders_ended or is_sequence_back then
         next.mark_id := drawn;
-        next.senders := writers.senders;
+        next.senders := senders_now;
     end if;
     if is_clock_back then
         -- The clock was set back: what is written now may be due before the bound.
@@ -92,7 +100,7 @@ begin
     end if;
     if before.holders is null or holders_ended or is_clock_back then
         next.mark_at := at_;
-        next.holders := writers.holders;
+        next.holders := holders_now;
     end if;
     -- Of an idle queue nothing is written.
     if (next.fresh_from, next.mark_id, next.senders) is distinct from (before.fresh_from, before.mark_id, before.senders)

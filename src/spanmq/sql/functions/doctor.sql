@@ -183,6 +183,8 @@ declare
         select count(*) from (
             select from spanmq_core.missing m
             where not exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and q.is_unlogged) limit 1000) m);
+    troubles text := (select string_agg(format('%s: %s', q.name, u.trouble), '; ' order by q.name)
+                      from spanmq_core.upkeep u join spanmq_core.queue q on q.queue_id = u.queue_id where u.trouble is not null);
     drawn bigint;
 begin
     for this in select * from spanmq_core.queue q order by q.queue_id loop
@@ -212,6 +214,11 @@ begin
     level := case when created_at < at_ - interval '5 minutes' and coalesce(last_at, '-infinity') < at_ - interval '5 minutes' then 'problem' else 'ok' end;
     finding := case when last_at is null then 'maintain() has not run yet' else format('maintain() ran %s ago', greatest(date_trunc('second', at_ - last_at), interval '0')) end;
     advice := case when level <> 'ok' then 'nobody calls maintain(): run a client with a pool, spanmq maintain --every 1, or a cron job' end;
+    if level = 'ok' and troubles is not null then
+        level := 'problem';
+        finding := format('maintain() fails in %s', left(troubles, 500));
+        advice := 'mend what the errors name: other queues are kept all the same';
+    end if;
     return next;
 
     check_name := 'leases';

@@ -87,16 +87,22 @@ exception when lock_not_available then
 end $$;
 
 -- One step of housekeeping: returns what it did, a row an act, at most `budget` of them; nothing when there is nothing to do, or
--- another is at it. Call it again until no row comes. A step that locks a segment is the last of its call: commit it soon.
+-- another is at it. Call it again until no row comes. A step that locks a segment is the last of its call: commit it soon. Begins with the queue
+-- after that at which the last call ended. An error in a queue is noted, and stops no other queue (see doctor()).
 create or replace function spanmq.maintain(budget integer default 10) returns table (action text, queue text, detail text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '20ms' as $$
 declare
     this spanmq_core.queue;
+    last_tended int := coalesce(pg_sequence_last_value('spanmq_core.last_tended'::regclass), 0);
     -- What each sequence has drawn, read before this transaction has an id of its own: then every sender that drew an id up to there
     -- has a lower transaction id than the notes that retire_segments() makes. In a transaction that has one, nothing is retired.
-    queue_ids int[];
-    positions bigint[];
+    may_retire boolean := pg_current_xact_id_if_assigned() is null;
+    queues spanmq_core.queue[] := '{}';
+    positions bigint[] := '{}';
+    drawn bigint;
+    at_ timestamptz;
+    writers record;
     actions text[];
     details text[];
     is_last boolean;
@@ -115,47 +121,96 @@ begin
     if found then
         return;
     end if;
-    -- Before the lock, which is a row's and gives this transaction an id.
-    if pg_current_xact_id_if_assigned() is null then
-        for this in select * from spanmq_core.queue q order by q.queue_id loop
-            begin
-                positions := positions || coalesce(pg_sequence_last_value(this.ids), 0);
-                queue_ids := queue_ids || this.queue_id;
-            exception when lock_not_available or undefined_table or undefined_file or internal_error then
-                -- Somebody drops this queue: the next call will see. Or it is damaged, which tend() tells.
-                continue;
-            end;
-        end loop;
-    end if;
+    for this in select * from spanmq_core.queue q order by q.queue_id <= last_tended, q.queue_id loop
+        begin
+            drawn := coalesce(pg_sequence_last_value(this.ids), 0);
+        exception when lock_not_available or undefined_table or undefined_file or internal_error then
+            -- Somebody drops this queue; or it is damaged, which tend() tells.
+            drawn := null;
+        end;
+        if not spanmq_core.is_quiet(this.queue_id, drawn) then
+            queues := array_append(queues, this);
+            positions := array_append(positions, drawn);
+        end if;
+    end loop;
+    at_ := clock_timestamp();
+    writers := spanmq_core.writers();
+    -- A row's, which gives this transaction an id.
     if not spanmq_core.try_lock(0, 'maintain') then
         return;
     end if;
-    perform spanmq_core.tend_lanes(queue_ids, positions);
-    for this in select * from spanmq_core.queue q order by q.queue_id loop
+    perform spanmq_core.tend_lanes(array(select (q).queue_id from unnest(queues) q), case when may_retire then positions else '{}' end);
+    for i in 1 .. cardinality(queues) loop
+        this := queues[i];
         begin
             select array_agg(t.action), array_agg(t.detail), bool_or(t.is_last) into actions, details, is_last
-                from spanmq_core.tend(this, positions[array_position(queue_ids, this.queue_id)]) t;
+                from spanmq_core.tend(this, positions[i], may_retire, at_, writers.senders, writers.holders) t;
+            if actions is null then
+                perform spanmq_core.note_quiet(this.queue_id, positions[i]);
+            end if;
         exception
             when lock_not_available then
                 -- Somebody drops or changes this queue: the next call will see.
                 continue;
             when others then
-                -- A queue that is damaged, or whose archive has got a trigger or other columns, keeps no other from its housekeeping.
+                -- A queue that is damaged, or whose archive somebody has tied up, keeps no other from its housekeeping.
                 if not spanmq_core.is_gone(this) then
                     raise warning 'maintain() can''t keep queue "%": %', this.name, sqlerrm;
+                    perform spanmq_core.note_trouble(this.queue_id, sqlerrm);
                 end if;
                 continue;
         end;
+        perform setval('spanmq_core.last_tended', this.queue_id);
         queue := this.name;
-        for i in 1 .. coalesce(cardinality(actions), 0) loop
-            action := actions[i];
-            detail := details[i];
+        for act in 1 .. coalesce(cardinality(actions), 0) loop
+            action := actions[act];
+            detail := details[act];
             return next;
             n := n + 1;
         end loop;
         exit when is_last;
         exit when n >= budget;
     end loop;
+end $$;
+
+-- Whether there is nothing to do in a queue: it was so within the last minute, and nothing was sent into it or is in it since. What comes with time
+-- alone, such as the end of a retention, waits for the minute.
+create or replace function spanmq_core.is_quiet(this_queue int, drawn bigint) returns boolean
+language plpgsql as $$
+begin
+    return exists (select from spanmq_core.upkeep u
+                   where u.queue_id = this_queue and u.quiet_drawn = drawn and u.trouble is null
+                     and u.quiet_at between clock_timestamp() - interval '1 minute' and clock_timestamp())
+        and not spanmq_core.has_messages(this_queue);
+end $$;
+
+create or replace function spanmq_core.has_messages(this_queue int) returns boolean
+language plpgsql as $$
+declare
+    bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
+begin
+    return exists (select from spanmq_core.fresh f where f.queue_id = this_queue and f.lo >= bound.fresh_from)
+        or exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= bound.due_from);
+end $$;
+
+-- Notes that maintain() has found nothing to do, if the queue is empty, and no segment is on its way out.
+create or replace function spanmq_core.note_quiet(this_queue int, drawn bigint) returns void
+language plpgsql as $$
+begin
+    if drawn is not null and not spanmq_core.has_messages(this_queue)
+       and not exists (select from spanmq_core.segment s where s.queue_id = this_queue and s.hi < drawn) then
+        insert into spanmq_core.upkeep as u (queue_id, quiet_at, quiet_drawn) values (this_queue, clock_timestamp(), drawn)
+            on conflict (queue_id) do update set quiet_at = excluded.quiet_at, quiet_drawn = excluded.quiet_drawn, trouble = null;
+    else
+        update spanmq_core.upkeep u set trouble = null where u.queue_id = this_queue and u.trouble is not null;
+    end if;
+end $$;
+
+create or replace function spanmq_core.note_trouble(this_queue int, trouble text) returns void
+language plpgsql as $$
+begin
+    insert into spanmq_core.upkeep (queue_id, trouble) values (this_queue, note_trouble.trouble)
+        on conflict (queue_id) do update set trouble = excluded.trouble where spanmq_core.upkeep.trouble is distinct from excluded.trouble;
 end $$;
 
 -- Waits until nobody keeps house, for three seconds at most: for who was skipped because of a row that maintain() holds.
@@ -170,10 +225,13 @@ exception when lock_not_available or sqlstate 'MQ000' then
 end $$;
 
 -- What maintain() does for one queue. is_last: it holds a lock on a segment.
-create or replace function spanmq_core.tend(this spanmq_core.queue, drawn bigint) returns table (action text, detail text, is_last boolean)
+create or replace function spanmq_core.tend(
+    this spanmq_core.queue, drawn bigint, may_retire boolean, at_ timestamptz, senders_now text[], holders_now text[]
+) returns table (action text, detail text, is_last boolean)
 language plpgsql as $$
 begin
-    perform spanmq_core.move_bound(this.queue_id, this.ids), spanmq_core.forget_bounds(this.queue_id);
+    perform spanmq_core.step_bound(this.queue_id, coalesce(drawn, spanmq_core.drawn_from(this.ids)), at_, senders_now, holders_now),
+            spanmq_core.forget_bounds(this.queue_id);
     if not this.is_subscription then
         return query select a.action, a.detail, false from spanmq_core.make_ahead(this) a;
     end if;
@@ -181,7 +239,7 @@ begin
     return query select f.action, f.detail, false from spanmq_core.forget_sent(this) f;
     return query select t.action, t.detail, false from spanmq_core.tidy_story(this) t;
     perform spanmq_core.take_sample(this);
-    if not this.is_subscription then
+    if not this.is_subscription and may_retire then
         return query select r.action, r.detail, true from spanmq_core.retire_segments(this, drawn) r;
     end if;
 end $$;

@@ -54,8 +54,12 @@ create table spanmq_core.segment (
 
 -- What maintain() remembers of a queue from one call to the next.
 create table spanmq_core.upkeep (
-    queue_id int primary key references spanmq_core.queue on delete cascade
+    queue_id int primary key references spanmq_core.queue on delete cascade,
+    quiet_at timestamptz,                  -- when nothing was left to do, and which id had been drawn last
+    quiet_drawn bigint,
+    trouble text                           -- the error that the last call met in this queue
 );
+create sequence spanmq_core.last_tended minvalue 0;  -- the queue at which the last call of maintain() ended
 create sequence spanmq_core.segment_number;
 
 -- The state of the unsettled messages of all queues. A row is a run: n messages with the ids lo, lo + 1, ..., which never cross a multiple

@@ -140,8 +140,13 @@ def functions(connection: Connection[Any]) -> list[tuple[str, str, list[str], li
     ).fetchall()
 
 
-def calls(connection: Connection[Any], queue: str) -> list[tuple[str, str]]:
-    """Return the name and a call of each public function, about the queue, with all its arguments."""
+def calls(
+    connection: Connection[Any], queue: str, given: dict[str, str] | None = None
+) -> list[tuple[str, str]]:
+    """Return the name and a call of each public function, about the queue, with all its arguments.
+
+    `given` has values for arguments of these names.
+    """
     made = []
     for schema, name, arguments, types in functions(connection):
         if (name, types) in QUIET:
@@ -153,6 +158,7 @@ def calls(connection: Connection[Any], queue: str) -> list[tuple[str, str]]:
                 value = "'of {queue}'"
             elif name in MAKERS and argument in ("queue_name", "name"):
                 value = "'made'"
+            value = (given or {}).get(argument, value)
             values.append(f"{value}::{kind}".format(queue=queue))
         call = f"{schema}.{name}({', '.join(values)})"
         if name in COUNTS:

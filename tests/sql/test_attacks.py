@@ -144,6 +144,62 @@ def test_schedule_is_made_by_the_role_that_calls(caller: Connection[Any]) -> Non
     assert one(caller, "select count(*) from spanmq_call.caller") == 0
 
 
+def test_maker_of_queues_gets_no_archive_that_was_there_before(caller: Connection[Any]) -> None:
+    caller.execute("select pgmq.archive('others', 1); alter table pgmq.a_others rename to a_kept")
+    caller.execute("select spanmq.grant_create(%s)", [ROLE])
+    assert outcome(caller, "select pgmq.create('kept')") == "42501"
+    assert outcome(caller, "select pgmq.create('Kept')") == "42501"
+    caller.execute("create role spanmq_test_able; select spanmq.grant_all('spanmq_test_able', 'manage')")
+    caller.execute("select spanmq.grant_create('spanmq_test_able')")
+    assert outcome(caller, "select pgmq.create('kept')", "spanmq_test_able") == "ok"
+
+
+# Numbers of others: a call about one queue changes nothing of another, whatever ids it is given.
+
+
+def test_ids_of_another_queue_change_nothing_there(caller: Connection[Any]) -> None:
+    caller.execute("select pgmq.send_batch('others', array_fill('1'::jsonb, array[9]))")
+    (lease,) = column(caller, "select lease_id from spanmq.receive('others', 1)")
+    caller.execute("select pgmq.archive('others', 2)")
+    dead = one(caller, "select lease_id from spanmq.receive('others', 1)")
+    caller.execute("select spanmq.reject('others', %s, array[3])", [dead])
+    receiver = one(caller, "select receiver_id from spanmq.receiver_open('others') receiver_id")
+    number = one(caller, "select queue_id from spanmq_core.queue where name = 'others'")
+    tables = column(
+        caller,
+        "select attrelid::regclass::text from pg_attribute a join pg_class c on c.oid = attrelid"
+        " where attname = 'queue_id' and relkind = 'r' and relnamespace = 'spanmq_core'::regnamespace order by 1",
+    )
+    state = " union all ".join(
+        f"select '{table}', string_agg(x::text, ',' order by x::text) from {table} x where queue_id = {number}"
+        for table in tables
+    )
+    before = rows(caller, state)
+    assert sum(text is not None for _, text in before) > 8
+    dead_letter = one(caller, "select max(dead_letter_id) from spanmq.dead_letters('others')")
+    theirs = {
+        "lease_id": str(lease),
+        "msg_ids": "array[1, 2, 3, 4]",
+        "dead_letter_ids": f"array[{dead_letter}]",
+        "receiver": f"'{receiver}'",
+        "run_id": "(select run_id from runs where queue = 'others')",
+        "name": "'of others'",
+    }
+    changed = set()
+    for name, call in calls(caller, "jobs", theirs):
+        with caller.transaction(force_rollback=True):
+            try:
+                with caller.transaction():
+                    caller.execute(f"set local role {ROLE}".encode())
+                    caller.execute(call.encode())
+                    caller.execute("reset role")
+            except psycopg.Error:
+                continue
+            if rows(caller, state) != before:
+                changed.add(name)
+    assert changed == set()
+
+
 # Names.
 
 # Of every function, operator and type of PostgreSQL that our functions may name, one of theirs that says so.

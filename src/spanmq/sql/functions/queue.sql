@@ -33,12 +33,20 @@ begin
     end if;
 end $$;
 
--- The same for who calls create(): `maker` manages what he has made.
+-- The same for callers of create(): `maker` manages the queue. So the archive of a queue of a maker who does not manage all is a new table: one that
+-- is there may hold what was archived before, such as an archive that was renamed. Raises 42501.
 create or replace function spanmq_call.create_queue(queue_name text, partitioned boolean, unlogged boolean, maker text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     made record;
+    manages_all boolean := has_function_privilege(maker, 'spanmq_call.may_manage()', 'execute');
 begin
+    perform pgmq.validate_queue_name(queue_name);
+    if not manages_all and to_regclass(format('pgmq.%I', pgmq.format_table_name(queue_name, 'a'))) is not null
+       and not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)) then
+        raise exception 'there is a table pgmq.% already', pgmq.format_table_name(queue_name, 'a')
+            using errcode = '42501', hint = 'Choose another name. A role that may manage all queues can make this queue.';
+    end if;
     select * into made from spanmq_core.create_queue(queue_name, partitioned, unlogged);
     if made.is_new then
         perform spanmq_core.give_to_maker(made.this, maker);

@@ -41,7 +41,7 @@ ON_ALL = {
     "create": """
         create create_non_partitioned create_unlogged create_partitioned set_shards forget_shards
     """,
-    "maintain": "maintain upcoming_schedules doctor",
+    "maintain": "maintain upcoming_schedules plan_schedule doctor",
     "serve": """
         check_token find_access_key open_session check_session close_session list_sqs_queues set_sqs_queue
         start_sqs_move list_sqs_moves find_sqs_move cancel_sqs_move take_sqs_move note_sqs_move

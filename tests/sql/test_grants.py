@@ -98,6 +98,15 @@ def test_right_to_look_at_all_stays_with_that_at_one(roles: Connection[Any]) -> 
     assert as_role(roles, "select count(*) from pgmq.q_jobs") == [(0,)]
 
 
+def test_function_of_two_verbs_stays_with_the_one_that_is_left(roles: Connection[Any]) -> None:
+    rows(roles, "select spanmq.schedule('tick', 'jobs', '* * * * *', '1')")
+    plan = "select spanmq.plan_schedule('tick', now(), array[now()], now())"
+    for left, revoked in (("send", "maintain"), ("maintain", "send")):
+        rows(roles, "select spanmq.grant_all(%s, %s), spanmq.grant_all(%s, %s)", ROLE, left, ROLE, revoked)
+        rows(roles, "select spanmq.revoke_all(%s, %s)", ROLE, revoked)
+        assert as_role(roles, plan) == [(False,)]
+
+
 def test_maker_of_a_queue_manages_it_and_may_grant_it(roles: Connection[Any]) -> None:
     rows(roles, "select spanmq.grant_create(%s)", ROLE)
     roles.execute(f"set local role {ROLE}".encode())

@@ -445,6 +445,12 @@ begin
             end if;
         end if;
     end loop;
+    -- A function may belong to another verb, too.
+    foreach each in array array['send', 'look', 'receive', 'manage', 'create', 'maintain', 'serve', 'admin'] loop
+        if role in (select g from spanmq_core.grantees_of(each, null) g) then
+            execute format('grant execute on function %s to %s', spanmq_core.functions_of(each), grantee);
+        end if;
+    end loop;
 end $$;
 
 -- Lets a role make queues, which it manages then.

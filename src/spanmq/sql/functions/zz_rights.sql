@@ -64,7 +64,8 @@ language sql stable as $$
             ('send', 'spanmq', '{enter_shards}'),
             ('manage', 'spanmq', '{create_subscription}'),
             ('manage', 'pgmq', '{bind_topic}'),
-            ('maintain', 'spanmq_call', '{may_maintain}'),
+            -- Maintenance plans the schedules of all queues.
+            ('maintain', 'spanmq_call', '{may_maintain,plan_schedule}'),
             ('maintain', 'spanmq', '{maintain,upcoming_schedules,doctor}'),
             ('serve', 'spanmq_call', '{may_serve}'),
             ('serve', 'spanmq', '{check_token,find_access_key,open_session,check_session,close_session,list_sqs_queues,set_sqs_queue,start_sqs_move,list_sqs_moves,'

@@ -89,25 +89,32 @@ create or replace function spanmq_call.may_admin() returns void language sql imm
 do $$
 declare
     this record;
-    queue spanmq_core.queue;
     each text;
-    of_entry text;
+    grants text[] := '{}';
 begin
     for this in select * from spanmq_core.functions_on_queues() f where f.schema_name is not null loop
         execute spanmq_core.entry_text(this.inner_function, this.schema_name, this.verb, this.finder);
     end loop;
-    -- First nobody, then who had the verb before: an upgrade may have brought functions.
+    -- First no role, then those that had the verb before: an upgrade may have brought functions, and what was restored without privileges is open to all.
     revoke all on schema spanmq_core, spanmq_call from public;
     revoke all on all functions in schema spanmq_core from public;
     foreach each in array array['send', 'look', 'receive', 'manage', 'create', 'maintain', 'serve', 'admin'] loop
-        execute format('revoke execute on function %s from public', spanmq_core.functions_of(each));
-        for this in select g as role from spanmq_core.grantees_of(each, null) g loop
-            execute format('grant execute on function %s to %s', spanmq_core.functions_of(each), spanmq_core.role_name(this.role));
+        for this in
+            select spanmq_core.functions_of(each) as functions, array(select spanmq_core.role_name(g) from spanmq_core.grantees_of(each, null) g) as roles
+            union all
+            select array_to_string(spanmq_core.make_wrappers(q, each), ', '),
+                   array(select spanmq_core.role_name(g) from spanmq_core.grantees_of(each, q.queue_id) g)
+            from spanmq_core.queue q where spanmq_core.has_wrappers(q.queue_id, each)
+        loop
+            execute format('revoke execute on function %s from public', this.functions);
+            if this.roles <> '{}' then
+                -- After all that is revoked: a function may belong to two verbs.
+                grants := grants || format('grant execute on function %s to %s', this.functions, array_to_string(this.roles, ', '));
+            end if;
         end loop;
-        for queue in select * from spanmq_core.queue q where spanmq_core.has_wrappers(q.queue_id, each) loop
-            execute format('grant execute on function %s to %s', array_to_string(spanmq_core.make_wrappers(queue, each), ', '),
-                           (select string_agg(spanmq_core.role_name(g), ', ') from spanmq_core.grantees_of(each, queue.queue_id) g));
-        end loop;
+    end loop;
+    foreach each in array grants loop
+        execute each;
     end loop;
     revoke execute on function spanmq.grant_all(text, text), spanmq.revoke_all(text, text), spanmq.grant_create(text) from public;
     -- Functions that a view calls are called by who reads the view.

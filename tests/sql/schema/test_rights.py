@@ -1,0 +1,73 @@
+"""Grants after an upgrade, and after a restore without privileges."""
+
+from typing import Any
+
+import pytest
+from psycopg import Connection
+from tests.sql.queue import one, rows, sqlstate_of
+
+from spanmq import schema
+
+
+@pytest.fixture
+def owner(connection: Connection[Any]) -> Connection[Any]:
+    """A session with queues `jobs` and `others`, and grants on them to roles and to public."""
+    connection.execute("create role spanmq_test_kept; create role spanmq_test_gone")
+    connection.execute("select pgmq.create('jobs'), pgmq.create('others')")
+    for role, queue, verb in (
+        ("spanmq_test_kept", "jobs", "manage"),
+        ("public", "others", "look"),
+        ("spanmq_test_gone", "others", "manage"),
+    ):
+        connection.execute("select spanmq.grant_queue(%s, %s, %s)", [role, queue, verb])
+    connection.execute(
+        "select spanmq.grant_all('spanmq_test_kept', 'create'), spanmq.grant_all('public', 'send')"
+    )
+    # Now there are wrappers that no role may call.
+    for verb in ("look", "send"):
+        connection.execute("select spanmq.revoke_queue('spanmq_test_gone', 'others', %s)", [verb])
+    return connection
+
+
+def privileges(session: Connection[Any]) -> list[Any]:
+    return rows(
+        session,
+        "select p.oid::regprocedure::text, a.grantee::regrole::text from pg_proc p cross join aclexplode(proacl) a"
+        " where pronamespace::regnamespace::text in ('pgmq', 'spanmq', 'spanmq_call') order by 1, 2",
+    )
+
+
+def test_upgrade_keeps_grants_and_gives_them_on_new_functions(owner: Connection[Any]) -> None:
+    grants, before = rows(owner, "select * from spanmq.list_grants()"), privileges(owner)
+    number = one(owner, "select queue_id from spanmq_core.queue where name = 'jobs'")
+    # As if the version before had not had them.
+    owner.execute(f"drop function spanmq.ack, spanmq_call.ack_{number}, spanmq_call.ack".encode())
+    owner.execute("drop function spanmq_call.send_messages cascade")
+    schema.upgrade(owner)
+    assert rows(owner, "select * from spanmq.list_grants()") == grants
+    assert privileges(owner) == before
+
+
+def test_upgrade_after_a_restore_without_privileges_leaves_no_right_to_everybody(
+    owner: Connection[Any],
+) -> None:
+    """What `pg_restore --no-privileges` makes has the privileges of new objects: EXECUTE for everybody."""
+    owner.execute(
+        """
+        do $$
+        declare
+            it record;
+        begin
+            for it in select p.oid::regprocedure as name from pg_proc p
+                      where pronamespace::regnamespace::text in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core') loop
+                execute format('grant execute on function %s to public', it.name);
+                update pg_proc p set proacl = null where p.oid = it.name;
+            end loop;
+        end $$
+        """
+    )
+    schema.upgrade(owner)
+    assert rows(owner, "select * from spanmq.list_grants()") == []
+    owner.execute("set role spanmq_test_gone")
+    for call in ("pgmq.send('jobs', '1')", "spanmq.maintain()", "pgmq.create('made')"):
+        assert sqlstate_of(owner, f"select {call}") in ("42501", "42P01")

@@ -157,7 +157,7 @@ def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
     if found == "upstream":
         return NotSupportedByUpstreamError(
             f"this database holds upstream PGMQ, which has no pgmq.{function}",
-            hint="`spanmq adopt` takes its queues over.",
+            hint="`spanmq schema adopt` takes its queues over.",
             missing=function,
             function=function,
             queue=call.queue,
@@ -166,13 +166,13 @@ def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
     if found == "spanmq" or (found is None and call.native):
         return SchemaVersionError(
             f"the schema in this database has no pgmq.{function} with these arguments",
-            hint="`spanmq upgrade` brings it to this client's release.",
+            hint="`spanmq schema upgrade` brings it to this client's release.",
             function=function,
             queue=call.queue,
         )
     return SchemaMissingError(
         "this database holds neither spanmq nor PGMQ" if found else f"there is no pgmq.{function} here",
-        hint="spanmq install, or client.install(), puts the schema into this database.",
+        hint="spanmq schema install, or client.install(), puts the schema into this database.",
         function=function,
         queue=call.queue,
     )

@@ -37,27 +37,31 @@ def test_every_error_has_its_label(kind: type[errors.SpanmqError]) -> None:
 # Arguments, what stderr begins with, and what its hint says.
 FAILURES = {
     "unknown queue": (
-        ["peek", "nope"],
+        ["message", "peek", "nope"],
         'no such queue: relation "pgmq.q_nope"',
-        "create-queue",
+        "spanmq queue create",
     ),
     "name with SQL": (
-        ["create-queue", "a';drop table x--"],
+        ["queue", "create", "a';drop table x--"],
         "bad queue name: queue name contains",
         "",
     ),
-    "empty name": (["create-queue", ""], "bad queue name: queue name cannot be NULL or empty", ""),
+    "empty name": (["queue", "create", ""], "bad queue name: queue name cannot be NULL or empty", ""),
     "long name": (
-        ["create-queue", "é" * 24],
+        ["queue", "create", "é" * 24],
         "bad queue name: queue name is too long",
         "",
     ),
-    "name that is no text": (["metrics", b"\xff"], "bad queue name: ", ""),
-    "both kinds": (["create-queue", "x", "--unlogged", "--partition-interval", "9"], "bad argument: ", ""),
+    "name that is no text": (["queue", "metrics", b"\xff"], "bad queue name: ", ""),
+    "both kinds": (["queue", "create", "x", "--unlogged", "--partition-interval", "9"], "bad argument: ", ""),
     "negative quantity": (["receive", "orders", "-n", "-1"], "bad argument: LIMIT must not be negative", ""),
     "no slots": (["receive", "orders", "--slots", "0"], "bad argument: slots must be at least 1", ""),
     "endless lease": (["receive", "orders", "--lease", "inf"], "bad argument: lease is out of", ""),
-    "negative lease": (["read", "orders", "--lease", "-1"], "bad argument: vt cannot be negative", ""),
+    "negative lease": (
+        ["message", "read", "orders", "--lease", "-1"],
+        "bad argument: vt cannot be negative",
+        "",
+    ),
     "negative delay": (
         ["send", "orders", "1", "--delay", "-1"],
         "bad argument: delay cannot",
@@ -73,25 +77,33 @@ FAILURES = {
         "bad body: the character NUL in the body",
         "as bytes",
     ),
-    "id too large": (["delete", "orders", "9" * 20], "bad argument: value", ""),
-    "lease that is none": (["ack-lease", "orders", "0", "1"], "bad argument: lease_id must be", ""),
+    "id too large": (["message", "delete", "orders", "9" * 20], "bad argument: value", ""),
+    "lease that is none": (["ack", "orders", "0", "1"], "bad argument: lease_id must be", ""),
     "bad pattern": (
-        ["bind-topic", "a..b", "orders"],
+        ["topic", "bind", "a..b", "orders"],
         "bad topic: pattern cannot",
         "",
     ),
     "no budget": (["maintain", "--budget", "0"], "bad argument: budget must be at least 1", ""),
-    "nobody announces": (["update-notify-insert", "orders", "--throttle", "1"], "bad argument: ", ""),
+    "nobody announces": (["notification", "update", "orders", "--throttle", "1"], "bad argument: ", ""),
     "no PGMQ to adopt": (
-        ["adopt"],
+        ["schema", "adopt"],
         f"not taken over: the database holds spanmq {__version__}, not PGMQ",
         "Nothing is to be done",
     ),
-    "schema of a later version": (["sql", "--from", "99.0"], "the schema is newer: there is no way", "newer"),
-    "schema of no version": (["sql", "--from", "x"], "bad argument: not a version: 'x'", "0.1.0"),
-    "no such schedule": (["pause-schedule", "nope"], "no such schedule: ", "spanmq list-schedules"),
-    "no such dead letter": (["redrive-message", "orders", "7"], "no such dead letter: ", "spanmq status"),
-    "no such token": (["tokens", "rotate", "nope"], "no such token: ", "spanmq tokens list"),
+    "schema of a later version": (
+        ["schema", "sql", "--from", "99.0"],
+        "the schema is newer: there is no way",
+        "newer",
+    ),
+    "schema of no version": (["schema", "sql", "--from", "x"], "bad argument: not a version: 'x'", "0.1.0"),
+    "no such schedule": (["schedule", "pause", "nope"], "no such schedule: ", "spanmq schedule list"),
+    "no such dead letter": (
+        ["dead-letter", "edit", "orders", "7"],
+        "no such dead letter: ",
+        "spanmq message status",
+    ),
+    "no such token": (["token", "rotate", "nope"], "no such token: ", "spanmq token list"),
 }
 
 
@@ -112,20 +124,26 @@ def test_failure_is_one_clear_line(
 USAGES = {
     "no command": ([], "Usage: spanmq"),
     "unknown command": (["sned", "orders"], "No such command 'sned'"),
-    "no queue": (["peek"], "Missing argument 'QUEUE'"),
-    "unknown option": (["peek", "orders", "--jsno"], "No such option"),
-    "quantity that is no number": (["peek", "orders", "-n", "many"], "Invalid value for '--quantity'"),
+    "no queue": (["message", "peek"], "Missing argument 'QUEUE'"),
+    "unknown option": (["message", "peek", "orders", "--jsno"], "No such option"),
+    "quantity that is no number": (
+        ["message", "peek", "orders", "-n", "many"],
+        "Invalid value for '--quantity'",
+    ),
     "body that is no JSON": (["send", "orders", "hello"], "the body is not valid JSON"),
     "body that only Python takes": (["send", "orders", "[NaN]"], "NaN is not JSON"),
     "headers that are no object": (
         ["send", "orders", "1", "--headers", "[]"],
         "must be a JSON object",
     ),
-    "condition that is not JSON": (["read", "orders", "--conditional", "{"], "condition is not valid JSON"),
-    "payload that is not JSON": (["dead-letters", "--payload", "{bad"], "payload is not valid JSON"),
-    "headers that are not JSON": (["send", "orders", "1", "--headers", "{"], "headers are not valid JSON"),
+    "condition that is not JSON": (
+        ["message", "read", "orders", "--conditional", "{"],
+        "'--conditional': not valid JSON",
+    ),
+    "payload that is not JSON": (["dead-letter", "list", "--payload", "{bad"], "'--payload': not valid JSON"),
+    "headers that are not JSON": (["send", "orders", "1", "--headers", "{"], "'--headers': not valid JSON"),
     "delay in words": (["send", "orders", "1", "--delay", "soon"], "neither a number of seconds nor a time"),
-    "id that is none": (["delete", "orders", "first"], "'first' is no id of a message"),
+    "id that is none": (["message", "delete", "orders", "first"], "'first' is not the id of a message"),
     "empty batches": (["send", "orders", "--batch", "0"], "Invalid value for '--batch'"),
 }
 
@@ -140,7 +158,7 @@ def test_usage_error_has_its_own_exit_code(arguments: list[str], message: str) -
 
 
 def test_server_that_is_away(database: str) -> None:
-    done = spanmq("list-queues", "--dsn", "postgresql://127.0.0.1:1/x", dsn=database)
+    done = spanmq("queue", "list", "--dsn", "postgresql://127.0.0.1:1/x", dsn=database)
     assert done.code == 1
     first, hint = done.err.splitlines()
     assert first.startswith("spanmq: no connection: ")
@@ -148,8 +166,8 @@ def test_server_that_is_away(database: str) -> None:
 
 
 def test_dsn_that_is_none(database: str) -> None:
-    for command in ("list-queues", "verify"):
-        done = spanmq(command, "--dsn", "nonsense", dsn=database)
+    for words in (("queue", "list"), ("schema", "verify")):
+        done = spanmq(*words, "--dsn", "nonsense", dsn=database)
         assert (done.code, done.err.startswith("spanmq: bad argument: the DSN can't be read")) == (1, True)
 
 
@@ -164,7 +182,10 @@ def test_dsn_that_is_none(database: str) -> None:
     ],
 )
 def test_password_of_a_dsn_that_is_none_is_not_said(dsn: str) -> None:
-    for done in (spanmq("verify", dsn=dsn), spanmq("serve", "--port", "0", "--without-tokens", dsn=dsn)):
+    for done in (
+        spanmq("schema", "verify", dsn=dsn),
+        spanmq("serve", "--port", "0", "--without-tokens", dsn=dsn),
+    ):
         assert done.code == 1
         assert "the DSN can't be read" in done.err
         assert "hunter" not in done.out + done.err
@@ -179,7 +200,7 @@ def test_password_of_a_dsn_that_is_none_is_not_said(dsn: str) -> None:
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
 def test_dsn_of_sqlalchemy_says_what_to_change(database: str, driver: str) -> None:
     dsn = f"postgresql+{driver}://shop:hunter2@db/shop"
-    for done in (spanmq("list-queues", dsn=dsn), spanmq("verify", dsn=dsn)):
+    for done in (spanmq("queue", "list", dsn=dsn), spanmq("schema", "verify", dsn=dsn)):
         assert done.code == 1
         first, hint = done.err.splitlines()
         assert first.startswith("spanmq: bad argument: the DSN can't be read")
@@ -199,10 +220,10 @@ def test_port_that_is_taken_is_told(database: str) -> None:
 
 
 def test_database_without_the_schema(empty_database: str) -> None:
-    done = spanmq("list-queues", dsn=empty_database)
+    done = spanmq("queue", "list", dsn=empty_database)
     assert done.code == 1
     assert done.err.startswith("spanmq: not installed: ")
-    assert "hint: spanmq install" in done.err
+    assert "hint: spanmq schema install" in done.err
     assert ask(empty_database, "select to_regnamespace('pgmq')") is None
 
 
@@ -238,4 +259,4 @@ def test_upstream_pgmq_says_what_it_lacks(upstream_database: str) -> None:
     assert done.err.startswith(
         "spanmq: not in PGMQ: this database holds upstream PGMQ, which has no pgmq.receive"
     )
-    assert "hint: spanmq adopt" in done.err
+    assert "hint: spanmq schema adopt" in done.err

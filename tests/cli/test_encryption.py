@@ -43,7 +43,7 @@ def test_commands_and_the_service_open_with_the_keys_of_their_environment(
     path = tmp_path / "keys"
     spanmq("encryption", "add-key", str(path), dsn=database)
     keys = {sealing.FILE_VARIABLE: str(path)}
-    spanmq("create-queue", "orders", dsn=database)
+    spanmq("queue", "create", "orders", dsn=database)
     spanmq("send", "orders", json.dumps(SECRET), dsn=database, more=keys)
     with service(database, tmp_path, more=keys) as running, running.client() as http:
         assert http.post("/v1/queues/orders/messages", json={"body": SECRET}).status_code == 201

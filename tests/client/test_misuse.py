@@ -49,7 +49,7 @@ def named(name: str, error: type[errors.SpanmqError] = errors.InvalidQueueNameEr
         error,
         f"select pgmq.create({sql.Literal(name).as_string(None)})",
         lambda client: client.create_queue(name),
-        ("create-queue", "--", name),
+        ("queue", "create", "--", name),
     )
 
 
@@ -72,7 +72,7 @@ MISUSES = {
         errors.QueueNotFoundError,
         "select pgmq.read('x\" where true) or (true', 1, 1)",
         lambda client: client.read('x" where true) or (true'),
-        ("read", 'x" where true) or (true'),
+        ("message", "read", 'x" where true) or (true'),
     ),
     "unknown queue, received from": Misuse(
         errors.QueueNotFoundError,
@@ -84,7 +84,7 @@ MISUSES = {
         errors.QueueNotFoundError,
         "select pgmq.purge_queue('nope')",
         lambda client: client.purge("nope"),
-        ("purge", "nope", "--yes"),
+        ("queue", "purge", "nope", "--yes"),
     ),
     "no batch": Misuse(
         errors.InvalidArgumentError,
@@ -113,7 +113,7 @@ MISUSES = {
         errors.InvalidArgumentError,
         "select pgmq.read('orders', 30, -1)",
         lambda client: client.read("orders", -1),
-        ("read", "orders", "-n", "-1"),
+        ("message", "read", "orders", "-n", "-1"),
     ),
     "negative quantity, received": Misuse(
         errors.InvalidArgumentError,
@@ -125,7 +125,7 @@ MISUSES = {
         errors.InvalidArgumentError,
         "select pgmq.pop('orders', -1)",
         lambda client: client.pop("orders", -1),
-        ("pop", "orders", "-n", "-1"),
+        ("message", "pop", "orders", "-n", "-1"),
     ),
     "quantity of 2³¹": Misuse(
         errors.InvalidArgumentError,
@@ -223,37 +223,37 @@ MISUSES = {
         errors.InvalidArgumentError,
         "select pgmq.ack('orders', 0, array[1])",
         lambda client: client.ack_lease("orders", 0, [1]),
-        ("ack-lease", "orders", "0", "1"),
+        ("ack", "orders", "0", "1"),
     ),
     "id of 2⁶⁴": Misuse(
         errors.InvalidArgumentError,
         f"select pgmq.delete('orders', ({2**64})::bigint)",
         lambda client: client.delete("orders", 2**64),
-        ("delete", "orders", str(2**64)),
+        ("message", "delete", "orders", str(2**64)),
     ),
     "bad pattern": Misuse(
         errors.InvalidTopicError,
         "select pgmq.bind_topic('a..b', 'orders')",
         lambda client: client.bind_topic("a..b", "orders"),
-        ("bind-topic", "a..b", "orders"),
+        ("topic", "bind", "a..b", "orders"),
     ),
     "bad routing key": Misuse(
         errors.InvalidTopicError,
         "select pgmq.send_topic('a.*', '1')",
         lambda client: client.send_topic("a.*", 1),
-        ("send-topic", "a.*", "1"),
+        ("topic", "send", "a.*", "1"),
     ),
     "policy of no such name": Misuse(
         errors.InvalidArgumentError,
         "select pgmq.set_policy('orders', '{\"nope\": 1}')",
         lambda client: client.set_policy("orders", {"nope": 1}),
-        ("set-policy", "orders", "nope=1"),
+        ("policy", "set", "orders", "nope=1"),
     ),
     "cron of no time": Misuse(
         errors.InvalidArgumentError,
         None,
         lambda client: client.schedule("daily", "orders", "every day", 1),
-        ("schedule", "daily", "orders", "every day", "1"),
+        ("schedule", "create", "daily", "orders", "every day", "1"),
     ),
 }
 ORDINARY = {
@@ -273,13 +273,13 @@ ORDINARY = {
         errors.SpanmqError,
         "select pgmq.delete('orders', 1)",
         lambda client: client.delete("orders", 1),
-        ("delete", "orders", "1"),
+        ("message", "delete", "orders", "1"),
     ),
     "made": Misuse(
         errors.SpanmqError,
         "select pgmq.create('more')",
         lambda client: client.create_queue("more"),
-        ("create-queue", "more"),
+        ("queue", "create", "more"),
     ),
 }
 

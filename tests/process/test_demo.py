@@ -72,7 +72,7 @@ def test_kept_queue_holds_the_flights_of_the_file(database: str) -> None:
     again = demo("--rows", "10", dsn=database)
     assert again.code == 1
     assert again.err.startswith(f"spanmq: error: there is a queue {QUEUE} already")
-    assert "hint: spanmq drop-queue" in again.err
+    assert "hint: spanmq queue drop" in again.err
     assert ask(database, f"select count(*) from pgmq.a_{QUEUE}") == 2000
 
 

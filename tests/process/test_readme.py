@@ -71,7 +71,7 @@ def test_its_commands_run_and_its_worker_handles(empty_database: str, tmp_path: 
         if verb == "adopt":
             # Of a database that `install` has been to there is nothing to take over.
             assert (done.exit_code, "not PGMQ" in done.stderr) == (1, True)
-            CliRunner().invoke(app, ["create-queue", "orders"], env={"SPANMQ_DSN": empty_database})
+            CliRunner().invoke(app, ["queue", "create", "orders"], env={"SPANMQ_DSN": empty_database})
         else:
             assert done.exit_code == 0, (command, done.output)
     assert seen >= {"install", "adopt", "worker", "send", "receive", "peek", "metrics"}

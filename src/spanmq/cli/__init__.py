@@ -13,9 +13,9 @@ def main() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     try:
         # Here and not at the top: Ctrl-C during the imports is Ctrl-C too.
-        from spanmq.cli.commands import program
+        from spanmq.cli.app import app
 
-        program(sys.argv[1:])(prog_name="spanmq")
+        app(prog_name="spanmq")
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:  # but for a closed pipe, which Typer has dealt with

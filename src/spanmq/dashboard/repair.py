@@ -65,7 +65,7 @@ def _form(
     visit: Visit, letter: DeadLetter, fields: Mapping[str, str], problem: str | None = None
 ) -> Response:
     if bytes_cut(letter.body) is not None or len(text(letter.body)) > LONG:
-        raise RefusedError(413, "Too long for a form", "Repair it with spanmq redrive-message.")
+        raise RefusedError(413, "Too long for a form", "Repair it with spanmq dead-letter edit.")
     return show(
         visit,
         "repair.html",

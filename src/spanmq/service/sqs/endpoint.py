@@ -39,7 +39,7 @@ async def refuse(_: Call) -> Values:
     """Raise an SqsError: scopes of keys share a queue, not permissions of accounts."""
     raise SqsError(
         "UnsupportedOperation",
-        "A queue has no permissions for accounts: make a key with a scope (spanmq keys create) instead.",
+        "A queue has no permissions for accounts: make a key with a scope (spanmq key create) instead.",
     )
 
 

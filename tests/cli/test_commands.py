@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import typer
-from tests.cli.program import environment, records, spanmq
+from psycopg.conninfo import make_conninfo
+from tests.cli.program import environment, records, run, spanmq
 
 from spanmq.cli.app import NOUNS, VERBS, app
 
@@ -117,6 +118,14 @@ def test_queue_names_are_completed(orders: str) -> None:
         assert sorted(spanmq(dsn=orders, more=more).out.split()) == completed, words
         if completed != ["drop"]:
             assert spanmq(dsn=None, more=more).out.split() == []
+
+
+def test_psql_runs_on_the_database_with_arguments_and_exit_codes_of_its_own(orders: str) -> None:
+    # The one has a variable of libpq, the other has none.
+    dsn = make_conninfo(orders, application_name="mine", tcp_user_timeout=7000)
+    shown = run("psql", "-At", "--command", "show application_name", dsn=dsn)
+    assert (shown.code, shown.out, shown.err) == (0, "mine\n", "")
+    assert run("psql", "--command", "select nonsense", dsn=orders).code == 1
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_second_interrupt_does_not_wait_and_says_that_it_does_not_know(orders: s
         connection.rollback()
     assert done.code == 130
     assert done.err == (
-        "spanmq: 0 messages were sent; a batch was on its way, and may have been sent\nspanmq: interrupted\n"
+        "spanmq: 0 messages were sent; one more batch may have been sent\nspanmq: interrupted\n"
     )
     assert ask(orders, "select count(*) from pgmq.q_orders") == 0
 
@@ -132,7 +132,7 @@ def test_interrupted_purge_changes_nothing(orders: str, number: signal.Signals) 
     assert ask(orders, "select count(*) from pgmq.q_orders") == 2
 
 
-@pytest.mark.parametrize("command", [["upgrade"], ["uninstall", "--yes"]])
+@pytest.mark.parametrize("command", [["schema", "upgrade"], ["schema", "uninstall", "--yes"]])
 def test_interrupted_change_of_the_schema_changes_nothing(orders: str, command: list[str]) -> None:
     looks = "select string_agg(version || applied_at, ' ' order by id) from spanmq.release"
     before = ask(orders, looks)

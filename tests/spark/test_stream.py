@@ -335,7 +335,7 @@ def test_released_stream_settles_what_its_checkpoint_proves(
     client.send_batch("others", range(5))
     others.run(queue="others")
     for folder, text in (
-        (tmp_path, "is no checkpoint of a stream"),
+        (tmp_path, "is not the checkpoint of a stream"),
         (others.checkpoint, "is the checkpoint of another stream, from others"),
     ):
         refused = release("--checkpoint", str(folder))

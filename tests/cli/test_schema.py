@@ -30,7 +30,7 @@ def test_schema_from_nothing_to_nothing(empty_database: str) -> None:
     do(empty_database, "select pgmq.create('orders')", "select pgmq.send('orders', '1'::jsonb)")
     refused = spanmq("schema", "uninstall", "--yes", dsn=empty_database)
     assert refused.code == 1
-    assert refused.err.startswith("spanmq: data would be lost: ")
+    assert refused.err.startswith("spanmq: data loss: ")
     assert "hint: spanmq schema uninstall --force" in refused.err
     assert spanmq("schema", "uninstall", "--yes", "--force", dsn=empty_database).out == "uninstalled\n"
     assert ask(empty_database, "select to_regnamespace('pgmq')") is None
@@ -74,7 +74,7 @@ def test_pgmq_is_adopted_after_a_dry_run(upstream_database: str) -> None:
     )
     refused = spanmq("schema", "install", dsn=upstream_database)
     assert refused.code == 1
-    assert refused.err.startswith("spanmq: PGMQ is installed: ")
+    assert refused.err.startswith("spanmq: upstream pgmq: ")
     assert "hint: " in refused.err
     assert "spanmq schema adopt" in refused.err
     planned = spanmq("schema", "adopt", "--dry-run", dsn=upstream_database)
@@ -102,7 +102,7 @@ def test_adopt_names_what_stands_in_its_way(upstream_database: str) -> None:
     assert "in the way: " in planned.out
     refused = spanmq("schema", "adopt", dsn=upstream_database)
     assert refused.code == 1
-    assert refused.err.startswith("spanmq: not taken over: ")
+    assert refused.err.startswith("spanmq: adoption refused: ")
     assert "detail: " in refused.err
 
 

@@ -92,7 +92,7 @@ def test_bad_line_is_named_and_the_batches_before_it_are_sent(orders: str) -> No
     done = spanmq("send", "orders", "--batch", 2, stdin="1\n2\n3\n{4\n5\n", dsn=orders)
     assert done.code == 1
     assert done.err.startswith(
-        "spanmq: 2 messages were sent before this:\nspanmq: bad body: line 4 is not valid JSON: "
+        "spanmq: 2 messages were sent before this:\nspanmq: invalid body: line 4 is not valid JSON: "
     )
     assert "hint: Each line is one JSON value" in done.err
     assert bodies(orders) == [1, 2]
@@ -102,7 +102,7 @@ def test_line_that_is_no_utf8_is_named(orders: str) -> None:
     done = spanmq("send", "orders", stdin=b'1\n"\xff"\n', dsn=orders)
     assert (done.code, bodies(orders)) == (1, [])
     assert done.err.startswith(
-        "spanmq: 0 messages were sent before this:\nspanmq: bad body: line 2 is not UTF-8"
+        "spanmq: 0 messages were sent before this:\nspanmq: invalid body: line 2 is not UTF-8"
     )
 
 

@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 
 from spanmq import errors
 from spanmq.cli.app import app
-from spanmq.cli.failure import LABELS
 from spanmq.client import Client
 from spanmq.client_async import AsyncClient
 
@@ -362,8 +361,9 @@ def by_command(dsn: str, misuse: Misuse) -> tuple[int, str] | None:
 
 
 def labels(error: type[errors.SpanmqError]) -> tuple[str, ...]:
-    """Give what the command line says of such an error, or of a kind of it."""
-    return tuple(f"spanmq: {text}: " for kind, text in LABELS.items() if issubclass(kind, error))
+    """Return how the command line names such an error, or a kind of it."""
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, error)]
+    return tuple(f"spanmq: {errors.code_of(kind).replace('_', ' ')}: " for kind in kinds)
 
 
 def check(dsn: str, misuse: Misuse, error: type[errors.SpanmqError]) -> None:

@@ -20,66 +20,6 @@ INTERRUPTED: Final = SIGNALLED + signal.SIGINT
 # The class of Typer's errors about arguments, which Typer itself does not export.
 UsageError: Final[Any] = typer.BadParameter.__base__
 
-# What kind of error it is, for somebody who knows no class names.
-LABELS: Final[dict[type[errors.SpanmqError], str]] = {
-    errors.SpanmqError: "error",
-    errors.InvalidArgumentError: "bad argument",
-    errors.InvalidSettingError: "bad setting",
-    errors.InvalidQueueNameError: "bad queue name",
-    errors.InvalidHandlerError: "bad handler",
-    errors.HandlerStuckError: "handlers are stuck",
-    errors.InvalidTopicError: "bad topic",
-    errors.InvalidPatternError: "bad pattern",
-    errors.InvalidBodyError: "bad body",
-    errors.BodyTooLargeError: "body too large",
-    errors.EncryptionError: "encryption",
-    errors.DecryptionError: "the body does not open",
-    errors.QueueNotFoundError: "no such queue",
-    errors.SubscriptionError: "not with a subscription",
-    errors.QueueBusyError: "the queue is busy",
-    errors.QueueFullError: "the queue is full",
-    errors.DedupIdReusedError: "the dedup id stands for something else",
-    errors.DeadLetterNotFoundError: "no such dead letter",
-    errors.ScheduleNotFoundError: "no such schedule",
-    errors.TokenNotFoundError: "no such token",
-    errors.CronNotAvailableError: "no cron",
-    errors.ShardsChangedError: "the shards have changed",
-    errors.NotPermittedError: "not possible here",
-    errors.SchemaMissingError: "not installed",
-    errors.NotSupportedByUpstreamError: "not in PGMQ",
-    errors.SchemaVersionError: "wrong version of the schema",
-    errors.SchemaNewerError: "the schema is newer",
-    errors.SchemaChangedError: "the schema was changed",
-    errors.MissingPrivilegeError: "missing right",
-    errors.ServerReadOnlyError: "read-only server",
-    errors.ServerExhaustedError: "the server has run out of something",
-    errors.ServerTooOldError: "server too old",
-    errors.ServerError: "error of the server",
-    errors.TransactionConflictError: "conflict, nothing was changed",
-    errors.TransactionAbortedError: "the transaction had failed",
-    errors.IsolationLevelError: "wrong isolation level",
-    errors.StatementCancelledError: "cancelled, nothing was changed",
-    errors.ConnectionFailedError: "no connection",
-    errors.ConnectionLostError: "connection lost",
-    errors.EmbeddedError: "no embedded server",
-    errors.EmbeddedNotAvailableError: "no embedded server",
-    errors.EmbeddedFolderError: "no embedded server",
-    errors.EmbeddedFolderInUseError: "no embedded server",
-    errors.EmbeddedVersionError: "no embedded server",
-    errors.EmbeddedDiskFullError: "no embedded server, the disk is full",
-    errors.EmbeddedStartError: "no embedded server",
-    errors.WriteClosedError: "write closed, nothing was sent",
-    errors.ReceiverSupersededError: "not the receiver any more",
-    errors.ReceiverInUseError: "receiver in use",
-    errors.MessagesLostError: "messages lost",
-    errors.PipelineError: "pipeline",
-    errors.PipelineNotAvailableError: "no Spark",
-    errors.ServiceNotAvailableError: "no service",
-    errors.UpstreamPgmqError: "PGMQ is installed",
-    errors.DataLossError: "data would be lost",
-    errors.AdoptionRefusedError: "not taken over",
-}
-
 # Where the error's own hint speaks of SQL or Python, or where there is none.
 HINTS: Final[dict[type[errors.SpanmqError], str]] = {
     errors.DeadLetterNotFoundError: (
@@ -113,8 +53,8 @@ def reported(*, as_json: bool = False) -> Iterator[None]:
 
 def describe(error: errors.SpanmqError) -> str:
     """Return the lines for an error: what it is, details, what to do."""
-    kind = next(kind for kind in type(error).__mro__ if kind in LABELS)
-    lines = [f"spanmq: {LABELS[kind]}: {' '.join(error.message.split())}"]
+    kind = "error" if type(error) is errors.SpanmqError else errors.code_of(type(error)).replace("_", " ")
+    lines = [f"spanmq: {kind}: {' '.join(error.message.split())}"]
     if error.detail:
         lines += [f"detail: {line}" for line in error.detail.splitlines()]
     if hint := hint_of(error):

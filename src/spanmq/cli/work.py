@@ -13,7 +13,7 @@ import typer
 from spanmq import errors
 from spanmq.cli.connect import address, prepared_address
 from spanmq.cli.failure import INTERRUPTED, say
-from spanmq.cli.log_lines import logging_lines
+from spanmq.cli.log_lines import EventLines, logging_lines
 from spanmq.cli.option import AsJson, Dsn
 from spanmq.cli.verbs import Commands
 
@@ -105,7 +105,6 @@ def worker(
 
     $ spanmq worker shop.jobs:ship --queue orders --concurrency 20
     """
-    from spanmq.cli.event_lines import EventLines
     from spanmq.worker import Worker, load, log
 
     level = logging.getLevelNamesMapping().get(log_level.upper())

@@ -29,4 +29,4 @@ def test_embedded_server_serves_who_names_no_database() -> None:
         assert run("schema", "uninstall", dsn=None, more=more).code == 2
         nothing = run("queue", "metrics", dsn=None, more={"SPANMQ_EMBEDDED_FOLDER": os.devnull})
         assert nothing.code == 1
-        assert nothing.err.startswith("spanmq: no embedded server: ")
+        assert nothing.err.startswith("spanmq: embedded ")

@@ -226,7 +226,7 @@ def test_maintain_for_ever_outlives_an_error(orders: str) -> None:
         assert process.stdout.readline().startswith(b"orders ")
         broken = "begin raise 'no luck' using errcode = '40001'; end"
         do(orders, f"{healthy[: healthy.index('AS $function$')]} as $function$ {broken} $function$")
-        assert process.stderr.readline() == b"spanmq: conflict, nothing was changed: no luck\n"
+        assert process.stderr.readline() == b"spanmq: transaction conflict: no luck\n"
         do(orders, healthy, "select pgmq.create('more')")
         assert any(line.startswith(b"more ") for line in iter(process.stdout.readline, b""))
         process.send_signal(signal.SIGTERM)

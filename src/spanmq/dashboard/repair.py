@@ -9,8 +9,7 @@ from starlette.responses import Response
 
 from spanmq.dashboard import typed
 from spanmq.dashboard.page import Page, go, show
-from spanmq.dashboard.refusal import RefusedError
-from spanmq.dashboard.visit import Visit
+from spanmq.dashboard.visit import RefusedError, Visit
 from spanmq.dashboard.wording import LONG, PAGE_BYTES_MAX, address, bytes_cut, pretty, text
 from spanmq.dead_letter_calls import UNCHANGED
 from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError, SubscriptionError

@@ -10,7 +10,8 @@ from starlette.responses import Response
 
 from spanmq.dead_letter_calls import UNCHANGED
 from spanmq.message import DeadLetter, DeadLetterCount, Redriven
-from spanmq.service.access import Caller, Guarded, Scope
+from spanmq.service.access import Guarded, Scope
+from spanmq.service.caller import Caller
 from spanmq.service.failure import described
 from spanmq.service.json_text import reply
 from spanmq.service.parts import (

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from spanmq.queue_part import Glance, Group, HeldLease, Segment, StatisticsStep
-from spanmq.service.access import Caller, Guarded, Scope
+from spanmq.service.access import Guarded, Scope
+from spanmq.service.caller import Caller
 from spanmq.service.json_text import reply
 from spanmq.service.parts import Behind, MayLook, Quantity, QueueName, answer
 

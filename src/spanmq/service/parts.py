@@ -17,8 +17,9 @@ from pydantic import (
     create_model,
 )
 
-from spanmq.service.access import Caller, Scope
+from spanmq.service.access import Scope
 from spanmq.service.backend import Backend, backend_of
+from spanmq.service.caller import Caller
 
 
 def moment(value: object) -> datetime:

@@ -17,7 +17,8 @@ from spanmq.message import (
     QueueStorage,
     Sample,
 )
-from spanmq.service.access import Caller, Guarded, Scope
+from spanmq.service.access import Guarded, Scope
+from spanmq.service.caller import Caller
 from spanmq.service.failure import described
 from spanmq.service.json_text import reply
 from spanmq.service.parts import (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from starlette.types import Scope
 
-from spanmq.service.access import EVERYBODY, Caller, caller_of, expiry_of
+from spanmq.service.caller import EVERYBODY, Caller, caller_of, expiry_of
 from spanmq.service.remembered import Remembered
 from spanmq.token_secret import PREFIX, hash_of
 

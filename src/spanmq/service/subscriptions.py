@@ -8,7 +8,8 @@ from fastapi import APIRouter, Depends, Path
 from starlette.responses import Response
 
 from spanmq.message import Subscription
-from spanmq.service.access import Caller, Guarded, Scope
+from spanmq.service.access import Guarded, Scope
+from spanmq.service.caller import Caller
 from spanmq.service.failure import described
 from spanmq.service.json_text import reply
 from spanmq.service.parts import Behind, Given, MayLook, MayManage, QueueName, answer

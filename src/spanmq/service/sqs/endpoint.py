@@ -17,7 +17,8 @@ from starlette.types import Scope
 
 from spanmq import errors
 from spanmq.message import AccessKey
-from spanmq.service.access import EVERYBODY, Caller, caller_of_key, check_is_ours
+from spanmq.service.access import check_is_ours
+from spanmq.service.caller import EVERYBODY, Caller, caller_of_key
 from spanmq.service.failure import STATUS_OF, kind_of
 from spanmq.service.refusal import Refusal
 from spanmq.service.sqs import message_actions, move_actions, query, queue_actions, shape, signature

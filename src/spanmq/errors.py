@@ -227,6 +227,8 @@ class ServerError(SpanmqError):
 
 def code_of(kind: type[SpanmqError]) -> str:
     """Return the code of a class in JSON, its name in lower case: queue_not_found."""
+    if kind is SpanmqError:
+        return "error"
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__.removesuffix("Error")).lower()
 
 

@@ -9,6 +9,7 @@ import pytest
 from tests.cli.test_commands import COMMANDS
 
 from spanmq.cli import failure
+from spanmq.cli.app import NOUNS, VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/cli.md").read_text("utf-8")
@@ -32,6 +33,22 @@ def test_every_exit_code_is_documented(code: int) -> None:
 def test_page_names_every_command() -> None:
     page = set(re.findall(r"[\w-]+", PAGE))
     assert [name for name in COMMANDS if not page.issuperset(name.split())] == []
+
+
+def test_every_command_that_is_named_exists() -> None:
+    """Check commands in pages, and in the hints of Python, SQL and templates."""
+    sources = [path for path in (ROOT / "src").rglob("*") if path.suffix in (".py", ".sql", ".html")]
+    wrong = []
+    for path in (*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", *sources):
+        for words in re.findall(
+            r"(?:`|<code>|^    |^\$ |\| |with: )spanmq ([a-z][a-z -]*)", path.read_text("utf-8"), re.MULTILINE
+        ):
+            first, *more = words.split()
+            if first not in (*VERBS, *NOUNS) or (
+                more and first in NOUNS and f"{first} {more[0]}" not in COMMANDS
+            ):
+                wrong.append(f"{path}: spanmq {words}")
+    assert wrong == []
 
 
 def test_demo_page_names_every_option() -> None:

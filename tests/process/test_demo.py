@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -71,8 +72,9 @@ def test_kept_queue_holds_the_flights_of_the_file(database: str) -> None:
     # Somebody's queue is not touched.
     again = demo("--rows", "10", dsn=database)
     assert again.code == 1
-    assert again.err.startswith(f"spanmq: error: there is a queue {QUEUE} already")
-    assert "hint: spanmq queue drop" in again.err
+    told = json.loads(again.err)["error"]
+    assert (told["code"], told["message"]) == ("error", f"there is a queue {QUEUE} already")
+    assert told["hint"].startswith("spanmq queue drop")
     assert ask(database, f"select count(*) from pgmq.a_{QUEUE}") == 2000
 
 
@@ -192,7 +194,9 @@ def test_lake_that_is_not_of_a_demo_is_refused_at_once_and_kept(
     (lake / "precious").write_text("data")
     done = demo("--rows", 10, "--report", str(tmp_path), dsn=database)
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith(f"spanmq: invalid argument: {lake} is there, and not of an earlier demo")
+    told = json.loads(done.err)["error"]
+    assert told["code"] == "invalid_argument"
+    assert told["message"] == f"{lake} is there, and not of an earlier demo"
     assert (lake / "precious").read_text() == "data"
 
 

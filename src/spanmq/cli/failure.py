@@ -53,8 +53,8 @@ def reported(*, as_json: bool = False) -> Iterator[None]:
 
 def describe(error: errors.SpanmqError) -> str:
     """Return the lines for an error: what it is, details, what to do."""
-    kind = "error" if type(error) is errors.SpanmqError else errors.code_of(type(error)).replace("_", " ")
-    lines = [f"spanmq: {kind}: {' '.join(error.message.split())}"]
+    name = errors.code_of(type(error)).replace("_", " ")
+    lines = [f"spanmq: {name}: {' '.join(error.message.split())}"]
     if error.detail:
         lines += [f"detail: {line}" for line in error.detail.splitlines()]
     if hint := hint_of(error):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 import traceback
 import uuid
@@ -22,94 +23,48 @@ def test_error_is_what_it_is_then_details_then_what_to_do() -> None:
 
 # Arguments, what stderr begins with, and what its hint says.
 FAILURES = {
-    "unknown queue": (
-        ["message", "peek", "nope"],
-        'queue not found: relation "pgmq.q_nope"',
-        "spanmq queue create",
-    ),
+    "unknown queue": ("message peek nope", 'queue not found: relation "pgmq.q_nope"', "spanmq queue create"),
     "name with SQL": (
-        ["queue", "create", "a';drop table x--"],
+        "queue create 'a'\"'\"';drop table x--'",
         "invalid queue name: queue name contains",
         "",
     ),
-    "empty name": (["queue", "create", ""], "invalid queue name: queue name cannot be NULL or empty", ""),
+    "empty name": ("queue create ''", "invalid queue name: queue name cannot be NULL or empty", ""),
     "long name": (
-        ["queue", "create", "é" * 24],
+        "queue create 'éééééééééééééééééééééééé'",
         "invalid queue name: queue name is too long",
         "",
     ),
-    "name that is no text": (["queue", "metrics", b"\xff"], "invalid queue name: ", ""),
-    "both kinds": (
-        ["queue", "create", "x", "--unlogged", "--partition-interval", "9"],
-        "invalid argument: ",
-        "",
-    ),
-    "negative quantity": (
-        ["receive", "orders", "-n", "-1"],
-        "invalid argument: LIMIT must not be negative",
-        "",
-    ),
-    "no slots": (["receive", "orders", "--slots", "0"], "invalid argument: slots must be at least 1", ""),
-    "endless lease": (["receive", "orders", "--lease", "inf"], "invalid argument: lease is out of", ""),
-    "negative lease": (
-        ["message", "read", "orders", "--lease", "-1"],
-        "invalid argument: vt cannot be negative",
-        "",
-    ),
-    "negative delay": (
-        ["send", "orders", "1", "--delay", "-1"],
-        "invalid argument: delay cannot",
-        "",
-    ),
-    "time without a zone": (
-        ["send", "orders", "1", "--delay", "2099-01-01"],
-        "invalid argument: delay",
-        "",
-    ),
-    "NUL in a body": (
-        ["send", "orders", '"\\u0000"'],
-        "invalid body: the character NUL in the body",
-        "as bytes",
-    ),
-    "id too large": (["message", "delete", "orders", "9" * 20], "invalid argument: value", ""),
-    "lease that is none": (["ack", "orders", "0", "1"], "invalid argument: lease_id must be", ""),
-    "bad pattern": (
-        ["topic", "bind", "a..b", "orders"],
-        "invalid topic: pattern cannot",
-        "",
-    ),
-    "no budget": (["maintain", "--budget", "0"], "invalid argument: budget must be at least 1", ""),
-    "nobody announces": (["notification", "update", "orders", "--throttle", "1"], "invalid argument: ", ""),
+    "name that is no text": ("queue metrics \udcff", "invalid queue name: ", ""),
+    "both kinds": ("queue create x --unlogged --partition-interval 9", "invalid argument: ", ""),
+    "negative quantity": ("receive orders -n -1", "invalid argument: LIMIT must not be negative", ""),
+    "no slots": ("receive orders --slots 0", "invalid argument: slots must be at least 1", ""),
+    "endless lease": ("receive orders --lease inf", "invalid argument: lease is out of", ""),
+    "negative lease": ("message read orders --lease -1", "invalid argument: vt cannot be negative", ""),
+    "negative delay": ("send orders 1 --delay -1", "invalid argument: delay cannot", ""),
+    "time without a zone": ("send orders 1 --delay 2099-01-01", "invalid argument: delay", ""),
+    "NUL in a body": ("send orders '\"\\u0000\"'", "invalid body: the character NUL in the body", "as bytes"),
+    "id too large": ("message delete orders 99999999999999999999", "invalid argument: value", ""),
+    "lease that is none": ("ack orders 0 1", "invalid argument: lease_id must be", ""),
+    "bad pattern": ("topic bind a..b orders", "invalid topic: pattern cannot", ""),
+    "no budget": ("maintain --budget 0", "invalid argument: budget must be at least 1", ""),
+    "nobody announces": ("notification update orders --throttle 1", "invalid argument: ", ""),
     "no PGMQ to adopt": (
-        ["schema", "adopt"],
+        "schema adopt",
         f"adoption refused: the database holds spanmq {__version__}, not PGMQ",
         "Nothing is to be done",
     ),
-    "schema of a later version": (
-        ["schema", "sql", "--from", "99.0"],
-        "schema newer: there is no way",
-        "newer",
-    ),
-    "schema of no version": (
-        ["schema", "sql", "--from", "x"],
-        "invalid argument: not a version: 'x'",
-        "0.1.0",
-    ),
-    "no such schedule": (["schedule", "pause", "nope"], "schedule not found: ", "spanmq schedule list"),
-    "no such dead letter": (
-        ["dead-letter", "edit", "orders", "7"],
-        "dead letter not found: ",
-        "spanmq message status",
-    ),
-    "no such token": (["token", "rotate", "nope"], "token not found: ", "spanmq token list"),
+    "schema of a later version": ("schema sql --from 99.0", "schema newer: there is no way", "newer"),
+    "schema of no version": ("schema sql --from x", "invalid argument: not a version: 'x'", "0.1.0"),
+    "no such schedule": ("schedule pause nope", "schedule not found: ", "spanmq schedule list"),
+    "no such dead letter": ("dead-letter edit orders 7", "dead letter not found: ", "spanmq message status"),
+    "no such token": ("token rotate nope", "token not found: ", "spanmq token list"),
 }
 
 
 @pytest.mark.parametrize(("arguments", "message", "hint"), FAILURES.values(), ids=FAILURES)
-def test_failure_is_one_clear_line(
-    orders: str, arguments: list[str | bytes], message: str, hint: str
-) -> None:
-    done = spanmq(*arguments, dsn=orders)
+def test_failure_is_one_clear_line(orders: str, arguments: str, message: str, hint: str) -> None:
+    done = spanmq(*shlex.split(arguments), dsn=orders)
     assert (done.code, done.out) == (1, "")
     first, *others = done.err.splitlines()
     assert first.startswith(f"spanmq: {message}")
@@ -120,43 +75,37 @@ def test_failure_is_one_clear_line(
 
 
 USAGES = {
-    "no command": ([], "Usage: spanmq"),
-    "unknown command": (["sned", "orders"], "No such command 'sned'"),
-    "no queue": (["message", "peek"], "Missing argument 'QUEUE'"),
-    "unknown option": (["message", "peek", "orders", "--jsno"], "No such option"),
-    "quantity that is no number": (
-        ["message", "peek", "orders", "-n", "many"],
-        "Invalid value for '--quantity'",
-    ),
-    "body that is no JSON": (["send", "orders", "hello"], "the body is not valid JSON"),
-    "body that only Python takes": (["send", "orders", "[NaN]"], "NaN is not JSON"),
-    "headers that are no object": (
-        ["send", "orders", "1", "--headers", "[]"],
-        "must be a JSON object",
-    ),
+    "no command": ("", "Usage: spanmq"),
+    "unknown command": ("sned orders", "No such command 'sned'"),
+    "no queue": ("message peek", "Missing argument 'QUEUE'"),
+    "unknown option": ("message peek orders --jsno", "No such option"),
+    "quantity that is no number": ("message peek orders -n many", "Invalid value for '--quantity'"),
+    "body that is no JSON": ("send orders hello", "the body is not valid JSON"),
+    "body that only Python takes": ("send orders '[NaN]'", "NaN is not JSON"),
+    "headers that are no object": ("send orders 1 --headers '[]'", "must be a JSON object"),
     "condition that is not JSON": (
-        ["message", "read", "orders", "--conditional", "{"],
+        "message read orders --conditional '{'",
         "'--conditional': not valid JSON",
     ),
-    "payload that is not JSON": (["dead-letter", "list", "--payload", "{bad"], "'--payload': not valid JSON"),
-    "headers that are not JSON": (["send", "orders", "1", "--headers", "{"], "'--headers': not valid JSON"),
-    "delay in words": (["send", "orders", "1", "--delay", "soon"], "neither a number of seconds nor a time"),
-    "id that is none": (["message", "delete", "orders", "first"], "'first' is not the id of a message"),
-    "empty batches": (["send", "orders", "--batch", "0"], "Invalid value for '--batch'"),
+    "payload that is not JSON": ("dead-letter list --payload '{bad'", "'--payload': not valid JSON"),
+    "headers that are not JSON": ("send orders 1 --headers '{'", "'--headers': not valid JSON"),
+    "delay in words": ("send orders 1 --delay soon", "neither a number of seconds nor a time"),
+    "id that is none": ("message delete orders first", "'first' is not the id of a message"),
+    "empty batches": ("send orders --batch 0", "Invalid value for '--batch'"),
 }
 
 
 @pytest.mark.parametrize(("arguments", "message"), USAGES.values(), ids=USAGES)
-def test_usage_error_has_its_own_exit_code(arguments: list[str], message: str) -> None:
+def test_usage_error_has_its_own_exit_code(arguments: str, message: str) -> None:
     # A database that is not there: nobody may get so far as to ask it.
-    done = spanmq(*arguments, dsn="host=/nowhere")
+    done = spanmq(*shlex.split(arguments), dsn="host=/nowhere")
     assert done.code == 2
     assert message in done.out + done.err
     assert "Traceback" not in done.err
 
 
 def test_server_that_is_away(database: str) -> None:
-    done = spanmq("queue", "list", "--dsn", "postgresql://127.0.0.1:1/x", dsn=database)
+    done = spanmq("queue list", "--dsn", "postgresql://127.0.0.1:1/x", dsn=database)
     assert done.code == 1
     first, hint = done.err.splitlines()
     assert first.startswith("spanmq: connection failed: ")
@@ -184,7 +133,7 @@ def test_dsn_that_is_none(database: str) -> None:
 )
 def test_password_of_a_dsn_that_is_none_is_not_said(dsn: str) -> None:
     for done in (
-        spanmq("schema", "verify", dsn=dsn),
+        spanmq("schema verify", dsn=dsn),
         spanmq("serve", "--port", "0", "--without-tokens", dsn=dsn),
     ):
         assert done.code == 1
@@ -201,7 +150,7 @@ def test_password_of_a_dsn_that_is_none_is_not_said(dsn: str) -> None:
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
 def test_dsn_of_sqlalchemy_says_what_to_change(database: str, driver: str) -> None:
     dsn = f"postgresql+{driver}://shop:hunter2@db/shop"
-    for done in (spanmq("queue", "list", dsn=dsn), spanmq("schema", "verify", dsn=dsn)):
+    for done in (spanmq("queue list", dsn=dsn), spanmq("schema verify", dsn=dsn)):
         assert done.code == 1
         first, hint = done.err.splitlines()
         assert first.startswith("spanmq: invalid argument: the DSN can't be read")
@@ -221,7 +170,7 @@ def test_port_that_is_taken_is_told(database: str) -> None:
 
 
 def test_database_without_the_schema(empty_database: str) -> None:
-    done = spanmq("queue", "list", dsn=empty_database)
+    done = spanmq("queue list", dsn=empty_database)
     assert done.code == 1
     assert done.err.startswith("spanmq: schema missing: ")
     assert "hint: spanmq schema install" in done.err

@@ -80,7 +80,7 @@ def test_help_lists_all_commands_and_suggests_one_for_a_typing_error() -> None:
     for words, suggested in ((("recieve", "orders"), "receive"), (("queue", "creat", "orders"), "create")):
         slip = spanmq(*words, dsn=None)
         assert (slip.code, f"Did you mean '{suggested}'" in slip.err) == (2, True)
-    assert "  $ spanmq queue create events --unlogged\n" in spanmq("queue", "create", "-h", dsn=None).out
+    assert "  $ spanmq queue create events --unlogged\n" in spanmq("queue create", "-h", dsn=None).out
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_error_is_json_under_json(orders: str, words: list[str], code: int, erro
 
 
 def test_queue_names_are_completed(orders: str) -> None:
-    records("queue", "create", "invoices", dsn=orders)
+    records("queue create", "invoices", dsn=orders)
     typed = {"_SPANMQ_COMPLETE": "complete_bash", "COMP_CWORD": "3"}
     for words, completed in (
         ("spanmq message peek o", ["orders"]),

@@ -43,5 +43,5 @@ def test_message_that_could_not_be_printed_is_not_popped(orders: str) -> None:
     assert spanmq("send", "orders", "1", dsn=orders).code == 0
     assert to_full_disk("message", "pop", "orders", dsn=orders)[0] == 1
     assert ask(orders, "select count(*) from pgmq.q_orders") == 1
-    assert spanmq("message", "pop", "orders", "--json", dsn=orders).records[0]["body"] == 1
+    assert spanmq("message pop", "orders", "--json", dsn=orders).records[0]["body"] == 1
     assert ask(orders, "select count(*) from pgmq.q_orders") == 0

@@ -6,14 +6,7 @@ import shlex
 import subprocess
 
 import pytest
-from tests.cli.program import (
-    PROGRAM,
-    ask,
-    environment,
-    finish,
-    started,
-    wait_until,
-)
+from tests.cli.program import PROGRAM, ask, environment, finish, started, wait_until
 from tests.cli.test_send import bodies
 from tests.patience import WAIT_SECONDS
 

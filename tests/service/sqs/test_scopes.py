@@ -84,7 +84,7 @@ def keys(service_database: str) -> dict[tuple[str, str], dict[str, str]]:
     made: dict[tuple[str, str], dict[str, str]] = {}
     for verb in VERBS:
         for queues in (MINE, "*"):
-            [made[verb, queues]] = records("key", "create", "-q", queues, "-v", verb, dsn=service_database)
+            [made[verb, queues]] = records("key create", "-q", queues, "-v", verb, dsn=service_database)
     return made
 
 

@@ -15,13 +15,9 @@ grant = Commands()
 token = Commands()
 key = Commands()
 
-RoleName = Annotated[
-    str, typer.Argument(metavar="ROLE", help="A role of the database, or public.", show_default=False)
-]
-Verb = Annotated[
-    str, typer.Argument(metavar="send|receive|manage", help="What it may do.", show_default=False)
-]
-TokenName = Annotated[str, typer.Argument(metavar="NAME", help="The token's name.", show_default=False)]
+RoleName = Annotated[str, typer.Argument(metavar="ROLE", help="A role of the database, or public.")]
+Verb = Annotated[str, typer.Argument(metavar="send|receive|manage", help="What it may do.")]
+TokenName = Annotated[str, typer.Argument(metavar="NAME", help="The token's name.")]
 QUEUES_HELP = "A queue, or a pattern such as orders-*; may be repeated."
 VERBS_HELP = "send, receive, look or manage; may be repeated."
 
@@ -140,8 +136,7 @@ def list_keys(client: "Client") -> Any:
 
 @key.verb("revoke")
 def revoke_key(
-    client: "Client",
-    access_key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id.", show_default=False)],
+    client: "Client", access_key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id.")]
 ) -> Done:
     """Revoke a key; services stop accepting it at once.
 

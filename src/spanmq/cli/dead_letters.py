@@ -30,12 +30,9 @@ dead_letter = Commands()
 class Filters(TypedDict):
     """Which dead letters."""
 
-    category: Annotated[str | None, typer.Option(help="Only this category.", show_default=False)]
-    error: Annotated[
-        str | None,
-        typer.Option(metavar="PATTERN", help="Only errors that match; a regex.", show_default=False),
-    ]
-    error_class: Annotated[str | None, typer.Option(help="Only this class.", show_default=False)]
+    category: Annotated[str | None, typer.Option(help="Only this category.")]
+    error: Annotated[str | None, typer.Option(metavar="PATTERN", help="Only errors that match; a regex.")]
+    error_class: Annotated[str | None, typer.Option(help="Only this class.")]
     since: Annotated[Any, time_option("Only those that died then or later.")]
     until: Annotated[Any, time_option("Only those that died before.")]
     payload: Annotated[Any, object_option("Only those whose body contains this.")]
@@ -93,7 +90,7 @@ def redrive(
     client: "Client",
     queue: QueueName,
     quantity: Limit = 1_000,
-    rate: Annotated[float | None, typer.Option(help="How many a second.", show_default=False)] = None,
+    rate: Annotated[float | None, typer.Option(help="How many a second.")] = None,
     delay: Delay = 0.0,
     dry_run: DryRun = False,
     **filters: Unpack[Filters],
@@ -111,10 +108,7 @@ def edit(
     queue: QueueName,
     message_id: MessageId,
     body: Annotated[
-        Any,
-        typer.Option(
-            metavar="JSON", parser=raw_json, help="The new body; default: as it is.", show_default=False
-        ),
+        Any, typer.Option(metavar="JSON", parser=raw_json, help="The new body; default: as it is.")
     ] = None,
     headers: Headers = None,
     delay: Delay = 0.0,

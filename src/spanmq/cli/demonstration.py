@@ -31,8 +31,7 @@ def demo(
     report: Annotated[
         Path | None,
         typer.Option(
-            help="A folder: Spark exports the archive into it, as Parquet, and makes report.html of that.",
-            show_default=False,
+            help="A folder: Spark exports the archive into it, as Parquet, and makes report.html of that."
         ),
     ] = None,
     dsn: Dsn = None,

@@ -60,12 +60,7 @@ def maintain(
     budget: Annotated[int, typer.Option(help="Maximum work of one step, which is a transaction.")] = 10,
     every: Annotated[
         float | None,
-        typer.Option(
-            min=0.01,
-            max=86_400,
-            help="Go on indefinitely, with pauses of that many seconds.",
-            show_default=False,
-        ),
+        typer.Option(min=0.01, max=86_400, help="Go on indefinitely, with pauses of that many seconds."),
     ] = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
@@ -107,8 +102,7 @@ def maintain(
 @commands.command()
 def doctor(
     connections: Annotated[
-        int | None,
-        typer.Option(help="How many connections all pools may open together.", show_default=False),
+        int | None, typer.Option(help="How many connections all pools may open together.")
     ] = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
@@ -135,9 +129,7 @@ def doctor(
 @commands.command()
 def top(
     every: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two queries.")] = 2.0,
-    times: Annotated[
-        int | None, typer.Option(min=1, help="End after that many queries.", show_default=False)
-    ] = None,
+    times: Annotated[int | None, typer.Option(min=1, help="End after that many queries.")] = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
@@ -176,9 +168,7 @@ def psql(ctx: typer.Context, dsn: Dsn = None) -> None:
     with handled(lambda *_: None, signal.SIGINT), address(dsn) as found:
         variables, rest = _variables(found)
         done = subprocess.run(
-            [program, *([rest] if rest else []), *ctx.args],
-            env={**os.environ, **variables},
-            check=False,
+            [program, *([rest] if rest else []), *ctx.args], env={**os.environ, **variables}, check=False
         )
     raise typer.Exit(done.returncode)
 

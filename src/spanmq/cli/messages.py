@@ -32,9 +32,7 @@ message = Commands()
 message.command()(settling.reject)
 message.command()(settling.release)
 
-LeaseId = Annotated[
-    int, typer.Argument(metavar="LEASE_ID", help="As receive printed it.", show_default=False)
-]
+LeaseId = Annotated[int, typer.Argument(metavar="LEASE_ID", help="As receive printed it.")]
 
 
 @message.verb(columns=MESSAGE_COLUMNS, empty="no messages")
@@ -117,7 +115,7 @@ def extend(
     client: "Client",
     queue: QueueName,
     lease_id: LeaseId,
-    seconds: Annotated[float, typer.Argument(metavar="SECONDS", help="From now.", show_default=False)],
+    seconds: Annotated[float, typer.Argument(metavar="SECONDS", help="From now.")],
 ) -> Any:
     """Extend a lease, and print how many messages it holds; 0 means that it is stale.
 
@@ -132,7 +130,7 @@ def hold(
     queue: QueueName,
     lease_id: LeaseId,
     message_ids: MessageIds,
-    seconds: Annotated[float, typer.Option(help="From now.", show_default=False)],
+    seconds: Annotated[float, typer.Option(help="From now.")],
 ) -> Any:
     """Change the lease time of some messages of a lease; its other messages keep theirs.
 
@@ -142,12 +140,7 @@ def hold(
 
 
 @message.verb(columns=MESSAGE_COLUMNS, empty="no such messages")
-def set_vt(
-    client: "Client",
-    queue: QueueName,
-    message_ids: MessageIds,
-    delay: DelayTime,
-) -> Any:
+def set_vt(client: "Client", queue: QueueName, message_ids: MessageIds, delay: DelayTime) -> Any:
     """Hide messages for a time from now, or until a time; 0 shows them at once.
 
     $ spanmq message set-vt orders 17 --delay 600

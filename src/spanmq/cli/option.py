@@ -116,12 +116,12 @@ def _id(text: str) -> int:
 
 def time_option(text: str) -> Any:
     """Return an option that is a time."""
-    return typer.Option(metavar="TIME", parser=_time, help=text, show_default=False)
+    return typer.Option(metavar="TIME", parser=_time, help=text)
 
 
 def object_option(text: str) -> Any:
     """Return an option that is a JSON object."""
-    return typer.Option(metavar="JSON", parser=_object, help=text, show_default=False)
+    return typer.Option(metavar="JSON", parser=_object, help=text)
 
 
 IDS_HELP = "Ids of messages; - reads them, or messages as JSON, from stdin, one a line."
@@ -129,34 +129,19 @@ if TYPE_CHECKING:
     MessageIds = list[int]
     SomeMessageIds = list[int] | None
 else:  # Typer reads texts, and the callback makes numbers of them.
-    MessageIds = Annotated[
-        list[str], typer.Argument(metavar="ID", callback=_ids, help=IDS_HELP, show_default=False)
-    ]
-    SomeMessageIds = Annotated[
-        list[str] | None,
-        typer.Argument(metavar="ID", callback=_ids, help=IDS_HELP, show_default=False),
-    ]
+    MessageIds = Annotated[list[str], typer.Argument(metavar="ID", callback=_ids, help=IDS_HELP)]
+    SomeMessageIds = Annotated[list[str] | None, typer.Argument(metavar="ID", callback=_ids, help=IDS_HELP)]
 
-QueueName = Annotated[
-    str,
-    typer.Argument(metavar="QUEUE", help="The queue.", autocompletion=_complete_queue, show_default=False),
-]
+QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.", autocompletion=_complete_queue)]
 SomeQueue = Annotated[
     str | None,
-    typer.Argument(
-        metavar="QUEUE", help="One queue; default: all.", autocompletion=_complete_queue, show_default=False
-    ),
+    typer.Argument(metavar="QUEUE", help="One queue; default: all.", autocompletion=_complete_queue),
 ]
 SomeQueues = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="QUEUE",
-        help="These queues; default: all.",
-        autocompletion=_complete_queue,
-        show_default=False,
-    ),
+    typer.Argument(metavar="QUEUE", help="These queues; default: all.", autocompletion=_complete_queue),
 ]
-MessageId = Annotated[int, typer.Argument(metavar="ID", help="The message.", show_default=False)]
+MessageId = Annotated[int, typer.Argument(metavar="ID", help="The message.")]
 Dsn = Annotated[
     str | None,
     typer.Option(
@@ -164,7 +149,6 @@ Dsn = Annotated[
         envvar="SPANMQ_DSN",
         metavar="DSN",
         help="The database, as an address or as key=value pairs. Default: the embedded server.",
-        show_default=False,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, a line a record; errors too.")]
@@ -175,15 +159,10 @@ Limit = Annotated[int, typer.Option("--quantity", "-n", help="Maximum number of 
 After = Annotated[int, typer.Option(help="Only ids above this one.")]
 BodyBytesMax = Annotated[
     int | None,
-    typer.Option(
-        help="Leave out bodies of more bytes, as they are stored, and show how many they have.",
-        show_default=False,
-    ),
+    typer.Option(help="Leave out bodies of more bytes, as they are stored, and show how many they have."),
 ]
 Lease = Annotated[float, typer.Option(help="Seconds for which no other receiver gets them.")]
-Wait = Annotated[
-    float | None, typer.Option(help="Seconds to wait for the first message.", show_default=False)
-]
+Wait = Annotated[float | None, typer.Option(help="Seconds to wait for the first message.")]
 DelayTime = Annotated[
     Any,
     typer.Option(
@@ -191,7 +170,6 @@ DelayTime = Annotated[
         metavar="SECONDS|TIME",
         parser=_seconds_or_time,
         help="Deliver it that many seconds from now, or at a time such as 2030-01-31T12:00:00Z.",
-        show_default=False,
     ),
 ]
 Expires = Annotated[
@@ -203,23 +181,13 @@ Expires = Annotated[
         show_default="never",
     ),
 ]
-Headers = Annotated[
-    Any,
-    typer.Option("--headers", metavar="JSON", parser=_object, help="A JSON object.", show_default=False),
-]
-SETTINGS: Any = typer.Argument(
-    metavar="SETTING=VALUE", parser=_setting, help="Such as max_attempts=5.", show_default=False
-)
+Headers = Annotated[Any, typer.Option("--headers", metavar="JSON", parser=_object, help="A JSON object.")]
+SETTINGS: Any = typer.Argument(metavar="SETTING=VALUE", parser=_setting, help="Such as max_attempts=5.")
 Settings = Annotated[list[Any], SETTINGS]
 SomeSettings = Annotated[list[Any] | None, SETTINGS]
-GroupName = Annotated[
-    str | None, typer.Option("--group", help="The group within which order is kept.", show_default=False)
-]
-Category = Annotated[
-    str | None,
-    typer.Option(help="TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN.", show_default=False),
-]
-ErrorText = Annotated[str | None, typer.Option("--error", help="What went wrong.", show_default=False)]
+GroupName = Annotated[str | None, typer.Option("--group", help="The group within which order is kept.")]
+Category = Annotated[str | None, typer.Option(help="TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN.")]
+ErrorText = Annotated[str | None, typer.Option("--error", help="What went wrong.")]
 
 
 def refuse_terminal(advice: str) -> None:

@@ -14,20 +14,12 @@ if TYPE_CHECKING:
 policy = Commands()
 category = Commands()
 
-RuleName = Annotated[str, typer.Argument(metavar="NAME", help="The rule.", show_default=False)]
+RuleName = Annotated[str, typer.Argument(metavar="NAME", help="The rule.")]
 ForQueue = Annotated[
-    str | None,
-    typer.Option(
-        "--queue", metavar="QUEUE", help="Those of this queue; default: of all.", show_default=False
-    ),
+    str | None, typer.Option("--queue", metavar="QUEUE", help="Those of this queue; default: of all.")
 ]
 CategoryName = Annotated[
-    str,
-    typer.Argument(
-        metavar="CATEGORY",
-        help="TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN.",
-        show_default=False,
-    ),
+    str, typer.Argument(metavar="CATEGORY", help="TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN.")
 ]
 
 
@@ -52,12 +44,8 @@ def set_policy(client: "Client", queue: QueueName, settings: Settings) -> Any:
 @category.verb()
 def classify(
     client: "Client",
-    error: Annotated[
-        str | None, typer.Argument(metavar="ERROR", help="The text of the error.", show_default=False)
-    ] = None,
-    error_class: Annotated[
-        str | None, typer.Option(help="Its class, such as TimeoutError.", show_default=False)
-    ] = None,
+    error: Annotated[str | None, typer.Argument(metavar="ERROR", help="The text of the error.")] = None,
+    error_class: Annotated[str | None, typer.Option(help="Its class, such as TimeoutError.")] = None,
     queue: ForQueue = None,
 ) -> Done:
     """Show the category that an error would get.
@@ -85,11 +73,10 @@ def set_rule(
     name: RuleName,
     category: CategoryName,
     error: Annotated[
-        str | None,
-        typer.Option(metavar="PATTERN", help="What the text must match; a regex.", show_default=False),
+        str | None, typer.Option(metavar="PATTERN", help="What the text must match; a regex.")
     ] = None,
     error_class: Annotated[
-        str | None, typer.Option(metavar="PATTERN", help="What the class must match.", show_default=False)
+        str | None, typer.Option(metavar="PATTERN", help="What the class must match.")
     ] = None,
     place: Annotated[int, typer.Option(help="Rules with a lower place are applied first.")] = 100,
     queue: ForQueue = None,

@@ -44,12 +44,10 @@ def create(
         bool, typer.Option("--unlogged", help="Faster; a crash of the server loses its messages.")
     ] = False,
     partition_interval: Annotated[
-        str | None,
-        typer.Option(help="PGMQ's partitioned kind: messages, or a time, a segment.", show_default=False),
+        str | None, typer.Option(help="PGMQ's partitioned kind: messages, or a time, a segment.")
     ] = None,
     retention_interval: Annotated[
-        str | None,
-        typer.Option(help="How many messages, or how long, the archive keeps.", show_default=False),
+        str | None, typer.Option(help="How many messages, or how long, the archive keeps.")
     ] = None,
 ) -> Done:
     """Create a queue; does nothing if it exists.
@@ -58,10 +56,7 @@ def create(
     $ spanmq queue create events --unlogged
     """
     client.create_queue(
-        name,
-        unlogged=unlogged,
-        partition_interval=partition_interval,
-        retention_interval=retention_interval,
+        name, unlogged=unlogged, partition_interval=partition_interval, retention_interval=retention_interval
     )
     return Done(f"queue {name} exists", {"queue": name})
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 receiver = Commands()
 
-ReceiverName = Annotated[str, typer.Argument(metavar="RECEIVER", help="Its label or id.", show_default=False)]
+ReceiverName = Annotated[str, typer.Argument(metavar="RECEIVER", help="Its label or id.")]
 
 
 @receiver.verb("list", empty="no receivers")
@@ -45,13 +45,9 @@ def release(
     client: "Client",
     queue: QueueName,
     receiver: ReceiverName,
-    settled: Annotated[
-        int | None,
-        typer.Option(help="Settle the batches up to this one first.", show_default=False),
-    ] = None,
+    settled: Annotated[int | None, typer.Option(help="Settle the batches up to this one first.")] = None,
     checkpoint: Annotated[
-        Path | None,
-        typer.Option(help="First settle the batches that this checkpoint has committed.", show_default=False),
+        Path | None, typer.Option(help="First settle the batches that this checkpoint has committed.")
     ] = None,
 ) -> Done:
     """Return the messages that a stream holds to the queue.

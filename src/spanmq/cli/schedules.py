@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 schedule = Commands()
 
-ScheduleName = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.", show_default=False)]
+ScheduleName = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.")]
 
 
 @schedule.verb()
@@ -21,11 +21,8 @@ def create(
     client: "Client",
     name: ScheduleName,
     queue: QueueName,
-    cron: Annotated[
-        str,
-        typer.Argument(metavar="CRON", help="When: '*/5 * * * *' is every five minutes.", show_default=False),
-    ],
-    body: Annotated[Any, typer.Argument(metavar="BODY", parser=raw_json, help="JSON.", show_default=False)],
+    cron: Annotated[str, typer.Argument(metavar="CRON", help="When: '*/5 * * * *' is every five minutes.")],
+    body: Annotated[Any, typer.Argument(metavar="BODY", parser=raw_json, help="JSON.")],
     time_zone: Annotated[str, typer.Option(help="The time zone, such as Europe/Berlin.")] = "UTC",
     headers: Headers = None,
     group: GroupName = None,

@@ -71,10 +71,7 @@ def verify(dsn: Dsn = None, as_json: AsJson = False) -> None:
 @schema.command()
 def sql(
     from_version: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="VERSION", help="Upgrade the schema of this version.", show_default=False
-        ),
+        str | None, typer.Option("--from", metavar="VERSION", help="Upgrade the schema of this version.")
     ] = None,
     transaction: Annotated[
         bool, typer.Option("--transaction/--no-transaction", help="With begin and commit.")

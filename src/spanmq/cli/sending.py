@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 commands = Commands()
 
 Body = Annotated[
-    str | None,
-    typer.Argument(metavar="BODY", help="JSON; - or nothing: bodies are lines of stdin.", show_default=False),
+    str | None, typer.Argument(metavar="BODY", help="JSON; - or nothing: bodies are lines of stdin.")
 ]
 IsText = Annotated[bool, typer.Option("--text", help="Bodies are text, not JSON.")]
 IsMessage = Annotated[
@@ -54,26 +53,21 @@ def send(
     delay: DelayTime = None,
     priority: Annotated[int, typer.Option(help="0 to 9; higher comes first.")] = 0,
     expires_in: Annotated[
-        float | None,
-        typer.Option(help="Seconds after which it is no longer delivered.", show_default=False),
+        float | None, typer.Option(help="Seconds after which it is no longer delivered.")
     ] = None,
     max_attempts: Annotated[
-        int | None,
-        typer.Option(help="After this many deliveries it is a dead letter.", show_default=False),
+        int | None, typer.Option(help="After this many deliveries it is a dead letter.")
     ] = None,
     dedup_id: Annotated[
         str | None,
         typer.Option(
-            help="Do not send what was sent under this id already; lines of --messages have their own.",
-            show_default=False,
+            help="Do not send what was sent under this id already; lines of --messages have their own."
         ),
     ] = None,
     dedup_for: Annotated[float, typer.Option(help="Seconds for which a dedup id is kept.")] = 300.0,
     fingerprint: Annotated[
         str | None,
-        typer.Option(
-            help="Identifies the content: refused under a dedup id that has another one.", show_default=False
-        ),
+        typer.Option(help="Identifies the content: refused under a dedup id that has another one."),
     ] = None,
     ordered: Annotated[
         bool, typer.Option("--ordered", help="Commit after other ordered senders of the group.")
@@ -127,13 +121,11 @@ def send(
 
 
 def send_topic(
-    routing_key: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
+    routing_key: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
     body: Body = None,
     headers: Headers = None,
     group: GroupName = None,
-    delay: Annotated[
-        float | None, typer.Option(help="Deliver it that many seconds from now.", show_default=False)
-    ] = None,
+    delay: Annotated[float | None, typer.Option(help="Deliver it that many seconds from now.")] = None,
     is_text: IsText = False,
     is_message: IsMessage = False,
     batch: Batch = 1_000,

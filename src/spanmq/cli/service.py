@@ -23,8 +23,7 @@ def serve(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; 0: any that is free.")] = 8080,
     without_tokens: Annotated[
-        bool,
-        typer.Option("--without-tokens", help="Let anybody on this machine do everything."),
+        bool, typer.Option("--without-tokens", help="Let anybody on this machine do everything.")
     ] = False,
     pool_size: Annotated[
         int, typer.Option(help="Connections to the database; three more listen and look.")
@@ -46,11 +45,9 @@ def serve(
     statement_timeout: Annotated[float, typer.Option(help="Seconds that the database may take.")] = 30.0,
     grace: Annotated[float, typer.Option(help="Seconds that requests have to end after a signal.")] = 25.0,
     tls_certificate: Annotated[
-        Path | None, typer.Option(help="A file with the certificate chain, PEM.", show_default=False)
+        Path | None, typer.Option(help="A file with the certificate chain, PEM.")
     ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(help="A file with its key, PEM.", show_default=False)
-    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="A file with its key, PEM.")] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     without_dashboard: Annotated[
         bool, typer.Option("--without-dashboard", help="Show no pages; only the routes answer.")

@@ -32,17 +32,11 @@ commands = Commands()
 
 Leases = dict[tuple[str, int], list[int]]
 SettledQueue = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="QUEUE", help="With a lease and ids; default: messages of stdin.", show_default=False
-    ),
+    str | None, typer.Argument(metavar="QUEUE", help="With a lease and ids; default: messages of stdin.")
 ]
-LeaseId = Annotated[
-    int | None, typer.Argument(metavar="LEASE_ID", help="As receive printed it.", show_default=False)
-]
+LeaseId = Annotated[int | None, typer.Argument(metavar="LEASE_ID", help="As receive printed it.")]
 RetryIn = Annotated[
-    float | None,
-    typer.Option(help="Seconds until the next attempt; default: the policy's backoff.", show_default=False),
+    float | None, typer.Option(help="Seconds until the next attempt; default: the policy's backoff.")
 ]
 
 
@@ -51,9 +45,9 @@ class Failure(TypedDict):
 
     error: ErrorText
     category: Category
-    error_class: Annotated[str | None, typer.Option(help="Such as ValueError.", show_default=False)]
-    traceback: Annotated[str | None, typer.Option(help="Where it went wrong.", show_default=False)]
-    worker: Annotated[str | None, typer.Option(help="The receiver that failed.", show_default=False)]
+    error_class: Annotated[str | None, typer.Option(help="Such as ValueError.")]
+    traceback: Annotated[str | None, typer.Option(help="Where it went wrong.")]
+    worker: Annotated[str | None, typer.Option(help="The receiver that failed.")]
 
 
 @commands.verb(columns=MESSAGE_COLUMNS)
@@ -63,9 +57,7 @@ def receive(
     quantity: Quantity = 1,
     lease: Annotated[
         float | None,
-        typer.Option(
-            help="Seconds for which no other receiver gets them; default: the policy's.", show_default=False
-        ),
+        typer.Option(help="Seconds for which no other receiver gets them; default: the policy's."),
     ] = None,
     slots: Annotated[int, typer.Option(help="In how many transactions they will be settled.")] = 1,
     wait: Wait = None,

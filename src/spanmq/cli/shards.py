@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 shard = Commands()
 
-Shards = Annotated[
-    list[str],
-    typer.Argument(metavar="SHARD", help="Names of queues; they are created.", show_default=False),
-]
+Shards = Annotated[list[str], typer.Argument(metavar="SHARD", help="Names of queues; they are created.")]
 
 
 @shard.verb()

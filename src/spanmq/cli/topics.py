@@ -17,10 +17,7 @@ subscription = Commands()
 notification = Commands()
 
 Pattern = Annotated[
-    str,
-    typer.Argument(
-        metavar="PATTERN", help="Words and dots; * is one word, # any number.", show_default=False
-    ),
+    str, typer.Argument(metavar="PATTERN", help="Words and dots; * is one word, # any number.")
 ]
 THROTTLE: Final = typer.Option(help="Minimum seconds between two notifications.")
 BINDING_COLUMNS: Final = ("pattern", "queue", "expression", "bound_at")
@@ -58,8 +55,7 @@ def list_bindings(client: "Client", queue: SomeQueue = None) -> Any:
 
 @topic.verb(columns=BINDING_COLUMNS, empty="no bindings")
 def match(
-    client: "Client",
-    routing_key: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
+    client: "Client", routing_key: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 ) -> Any:
     """List the queues that a topic reaches; sends nothing.
 
@@ -74,9 +70,7 @@ topic.command("send")(send_topic)
 @subscription.verb()
 def create(
     client: "Client",
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="The name of the subscription.", show_default=False)
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the subscription.")],
     queue: QueueName,
     waiting: Annotated[bool, typer.Option(help="Begin with the unsettled messages of the queue.")] = False,
 ) -> Done:

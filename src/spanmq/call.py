@@ -335,3 +335,28 @@ def _index(name: str, value: int) -> int:
         return operator.index(value)
     except TypeError as error:
         raise InvalidArgumentError(f"{name} must be an integer, got {value!r}") from error
+
+
+def nothing(function: str, queue: str | None, *arguments: Argument, native: bool) -> Call[None]:
+    """Call a function that returns nothing."""
+    return Call(function, arguments, lambda _: None, queue, Shape.NOTHING, native=native)
+
+
+def flag(rows: Rows) -> bool:
+    """Read a boolean."""
+    return bool(rows.scalar())
+
+
+def number(rows: Rows) -> int:
+    """Read a number."""
+    return int(rows.scalar())
+
+
+def numbers(rows: Rows) -> list[int]:
+    """Read a column of numbers."""
+    return rows.column()
+
+
+def records(make: Callable[[dict[str, Any]], Result], rows: Rows) -> list[Result]:
+    """Make a value of each row."""
+    return [make(record) for record in rows.records()]

@@ -1,15 +1,15 @@
-"""What a client does with the tokens of the HTTP service; a part of AsyncClient."""
+"""What a client does with tokens, sessions of the pages, and grants; parts of AsyncClient."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from spanmq import token_calls
+from spanmq import grant_calls, token_calls
 from spanmq.call import Delay, Seconds
 from spanmq.errors import TokenNotFoundError
 from spanmq.link_async import AsyncLink
-from spanmq.message import Token
-from spanmq.token_secret import hash_of, new_secret
+from spanmq.message import QueueGrant, Token
+from spanmq.token_calls import hash_of, new_secret
 
 
 class AsyncTokens:
@@ -50,3 +50,51 @@ class AsyncTokens:
     async def check_token(self, secret: str) -> Token | None:
         """Give the token of a secret if it is good now."""
         return await self._link.run(token_calls.check_token(hash_of(secret)))
+
+
+class AsyncSessions:
+    """Who has shown a token's secret once has a session, and its key. The database has only hashes."""
+
+    _link: AsyncLink
+
+    async def open_session(self, secret: str, *, seconds: Seconds = 43_200.0) -> str | None:
+        """Give the key of a new session for the token of a secret, None if that is not good now.
+
+        The session ends after so many seconds, or with its token or that secret.
+        """
+        key = new_secret()
+        found = await self._link.run(token_calls.open_session(hash_of(secret), hash_of(key), seconds))
+        return None if found is None else key
+
+    async def check_session(self, key: str) -> Token | None:
+        """Give the token of a session as it is now, None if the session has ended."""
+        return await self._link.run(token_calls.check_session(hash_of(key)))
+
+    async def close_session(self, key: str) -> bool:
+        """End a session; tell whether it was there. Services notice within seconds."""
+        return await self._link.run(token_calls.close_session(hash_of(key)))
+
+
+class AsyncGrants:
+    """Who may do what with a queue."""
+
+    _link: AsyncLink
+
+    async def grant_queue(self, role: str, queue: str, verb: str) -> None:
+        """Let a role of the database (or "public") send to a queue, receive from it, or manage it.
+
+        `verb` is "send", "receive" (take, settle and look) or "manage" (all of it, and grant it to others).
+        Raises MissingPrivilegeError unless you manage the queue, InvalidArgumentError for an unknown role.
+        """
+        await self._link.run(grant_calls.grant_queue(role, queue, verb))
+
+    async def revoke_queue(self, role: str, queue: str, verb: str) -> bool:
+        """Take back what grant_queue gave. False: the role may do some of it still, by another way.
+
+        Such ways are a role of which it is a member, "public", or a grant that somebody else made in SQL.
+        """
+        return await self._link.run(grant_calls.revoke_queue(role, queue, verb))
+
+    async def list_grants(self, queue: str | None = None) -> list[QueueGrant]:
+        """Tell who may do what with a queue, or with all that you manage. Owner and superusers may do all."""
+        return await self._link.run(grant_calls.list_grants(queue))

@@ -13,7 +13,7 @@ from starlette.types import Scope as AsgiScope
 from spanmq.message import AccessKey, Token
 from spanmq.service.refusal import forbidden
 from spanmq.service.remembered import Remembered
-from spanmq.token_secret import PREFIX, hash_of
+from spanmq.token_calls import PREFIX, hash_of
 
 if TYPE_CHECKING:
     from spanmq.client_async import AsyncClient

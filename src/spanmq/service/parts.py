@@ -53,6 +53,7 @@ Name = Annotated[str, Path(min_length=1, max_length=255)]
 
 MaySend = Annotated[Caller, Depends(Scope("send"))]
 MayReceive = Annotated[Caller, Depends(Scope("receive"))]
+SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 MayLook = Annotated[Caller, Depends(Scope("look"))]
 MayManage = Annotated[Caller, Depends(Scope("manage"))]
 MayLookAtAll = Annotated[Caller, Depends(Scope("look", "everything"))]

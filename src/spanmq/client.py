@@ -30,6 +30,7 @@ from spanmq.deliveries import Deliveries
 from spanmq.delivery_calls import by_lease
 from spanmq.encryption import Encryption, Unopened
 from spanmq.footing import check_footing, check_options
+from spanmq.grants import Grants
 from spanmq.health import Health
 from spanmq.insides import Insides
 from spanmq.link import ConnectionLink, Link, PoolLink, try_again
@@ -56,7 +57,7 @@ from spanmq.sending import Sending
 from spanmq.shard_maps import ShardMaps
 from spanmq.sqs_moves import SqsMoves
 from spanmq.timeouts import DEFAULT, Timeouts, with_timeouts
-from spanmq.tokens import Grants, Sessions, Tokens
+from spanmq.tokens import Sessions, Tokens
 
 logger = logging.getLogger("spanmq")
 

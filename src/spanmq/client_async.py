@@ -28,6 +28,7 @@ from spanmq.deliveries_async import AsyncDeliveries
 from spanmq.delivery_calls import by_lease
 from spanmq.encryption import Encryption, Unopened
 from spanmq.footing import check_footing, check_options
+from spanmq.grants_async import AsyncGrants
 from spanmq.health_async import AsyncHealth
 from spanmq.insides_async import AsyncInsides
 from spanmq.link_async import AsyncConnectionLink, AsyncLink, AsyncPoolLink, try_again
@@ -54,7 +55,7 @@ from spanmq.sending_async import AsyncSending
 from spanmq.shard_maps_async import AsyncShardMaps
 from spanmq.sqs_moves_async import AsyncSqsMoves
 from spanmq.timeouts import DEFAULT, Timeouts, with_timeouts
-from spanmq.tokens_async import AsyncGrants, AsyncSessions, AsyncTokens
+from spanmq.tokens_async import AsyncSessions, AsyncTokens
 
 logger = logging.getLogger("spanmq")
 

@@ -295,7 +295,7 @@ def method_of(command: str) -> str:
     if command in METHOD_OF_COMMAND or command in COMMANDS_WITHOUT_METHOD:
         return METHOD_OF_COMMAND.get(command, command)
     noun, _, verb = command.replace("-", "_").rpartition(" ")
-    names = (f"{verb}_{noun}", f"{verb}_{noun}s", verb)
+    names = (f"{verb}_{noun}", f"{verb}_{noun}s", f"{noun}_{verb}", verb)
     return next((name for name in names if name in methods_of(Client)), command)
 
 

@@ -28,7 +28,7 @@ from spanmq.errors import (
 )
 from spanmq.release import Release, Statement, load_release, manager, script, statements, version_key
 
-OLDEST_SERVER = 140000
+OLDEST_SERVER = 150000
 
 BEGIN = manager("begin")
 END = manager("end")

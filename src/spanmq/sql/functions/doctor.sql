@@ -30,9 +30,9 @@ declare
     compiled bigint;
 begin
     check_name := 'version';
-    level := case when current_setting('server_version_num')::int < 140000 then 'problem' else 'ok' end;
+    level := case when current_setting('server_version_num')::int < 150000 then 'problem' else 'ok' end;
     finding := format('PostgreSQL %s, spanmq %s', current_setting('server_version'), spanmq.version());
-    advice := case when level <> 'ok' then 'PostgreSQL 14 or newer is needed' end;
+    advice := case when level <> 'ok' then 'PostgreSQL 15 or newer is needed' end;
     return next;
 
     check_name := 'connections';

@@ -5,8 +5,8 @@ declare
     expected text[] := :expected;  -- the migrations that the script builds on
     found_there text[] := '{}';
 begin
-    if pg_catalog.current_setting('server_version_num')::int < 140000 then
-        raise exception 'spanmq needs PostgreSQL 14 or newer, this is %', pg_catalog.current_setting('server_version')
+    if pg_catalog.current_setting('server_version_num')::int < 150000 then
+        raise exception 'spanmq needs PostgreSQL 15 or newer, this is %', pg_catalog.current_setting('server_version')
             using errcode = 'MQ006', hint = 'Upgrade the server.';
     end if;
     if exists (select from pg_catalog.pg_extension where extname = 'pgmq')

@@ -1,4 +1,4 @@
-"""Write docs/cli-reference.md: every command with its options; `--check` only compares, for CI."""
+"""Write docs/cli-reference.md: every command with examples and options; `--check` only compares, for CI."""
 
 from __future__ import annotations
 
@@ -12,50 +12,39 @@ from typing import Any
 
 import typer
 
-from spanmq.cli.app import app
-from spanmq.cli.commands import PANELS
+from spanmq.cli.app import NOUNS, VERBS, app
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli-reference.md"
 HEAD = """\
 <!-- Made by tools/generate_cli_reference.py: change the commands. -->
 # All commands
 
-How they work together is in [cli.md](cli.md). All have `--help`. All but `sql` have `--json` (JSON, a line a
-record); all but `sql` and `encryption add-key`, which use no database, have `--dsn` (without it `SPANMQ_DSN`,
-else the embedded server).
+How they work together is in [cli.md](cli.md). All have `--help`. All but `psql` and `schema sql` have
+`--json` (JSON, a line a record; errors too); all but `schema sql` and `encryption add-key`, which use no
+database, have `--dsn` (default: `SPANMQ_DSN`, else the embedded server).
 """
-# Commands of two words.
-GROUPS = {
-    "encryption": "Keys of bodies that are sealed",
-    "keys": "Keys of the SQS protocol",
-    "tokens": "Tokens of the service",
-    "pipeline": "Pipeline",
-}
 EVERYWHERE = {"dsn", "as_json"}
 
 
 def generate() -> str:
-    """Give the text of the page."""
-    commands: dict[str, Any] = dict(getattr(typer.main.get_command(app), "commands"))  # noqa: B009
-    parts = [HEAD]
-    for panel in PANELS:
-        parts.append(f"## {panel.title}\n")
-        for name, command in commands.items():
-            if command.rich_help_panel == panel.title:
-                parts.append("\n".join(describe(name, command)))
-    for group, heading in GROUPS.items():
-        parts.append(f"## {heading}\n")
-        for name, command in commands[group].commands.items():
-            parts.append("\n".join(describe(f"{group} {name}", command)))
+    """Return the text of the page."""
+    program: Any = typer.main.get_command(app)
+    parts = [HEAD, *("\n".join(describe(name, program.commands[name], "##")) for name in VERBS)]
+    for noun, (_, _, summary) in NOUNS.items():
+        parts.append(f"## {noun}\n\n{summary}\n")
+        for name, command in program.commands[noun].commands.items():
+            parts.append("\n".join(describe(f"{noun} {name}", command, "###")))
     return "\n".join(parts)
 
 
-def describe(name: str, command: Any) -> Iterator[str]:
-    """Give the lines for one command."""
+def describe(name: str, command: Any, level: str) -> Iterator[str]:
+    """Yield the lines for one command."""
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     usage = [name_of(each) if each.required else f"[{name_of(each)}]" for each in arguments]
-    yield f"### spanmq {' '.join([name, *usage])}\n"
+    yield f"{level} spanmq {' '.join([name, *usage])}\n"
     yield inspect.cleandoc(command.help) + "\n"
+    examples = [line for line in command.epilog.splitlines() if line.strip().startswith("$ ")]
+    yield "\n".join(f"    {line.strip().removeprefix('$ ')}" for line in examples) + "\n"
     rows = [row(each) for each in command.params if each.name not in EVERYWHERE]
     if rows:
         yield "| | |\n|---|---|"
@@ -64,7 +53,7 @@ def describe(name: str, command: Any) -> Iterator[str]:
 
 
 def row(parameter: Any) -> str:
-    """Give the line for an argument or an option."""
+    """Return the line for an argument or an option."""
     default = parameter.default
     shown = "" if default in (None, False, "") or callable(default) else f" Default: {default}."
     if parameter.param_type_name == "argument":
@@ -75,8 +64,9 @@ def row(parameter: Any) -> str:
 
 
 def name_of(argument: Any) -> str:
-    """Give an argument's name as help shows it."""
-    return str(argument.metavar or argument.name.upper())
+    """Return an argument's name as help shows it."""
+    name = str(argument.metavar or argument.name.upper())
+    return name if argument.nargs == 1 else f"{name}..."
 
 
 def main() -> int:

@@ -8,10 +8,9 @@ from functools import partial
 from typing import Any
 
 from spanmq import call as argument
-from spanmq.call import Call, Delay, Rows, Shape
+from spanmq.call import Call, Delay, Rows, Shape, flag, records
 from spanmq.errors import InvalidArgumentError
 from spanmq.message import AccessKey, SqsQueue
-from spanmq.rows import flag, records
 
 
 def create_access_key(

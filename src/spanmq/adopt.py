@@ -87,7 +87,7 @@ def adopt(
             if current.version is None:
                 raise SchemaMissingError(
                     "there is no PGMQ to take over: the database holds nothing of it",
-                    hint="spanmq install makes an empty database ready.",
+                    hint="spanmq schema install makes an empty database ready.",
                     sqlstate="MQ006",
                 )
             raise AdoptionRefusedError(
@@ -144,7 +144,7 @@ def _refuse(obstacles: Sequence[Obstacle]) -> None:
     raise AdoptionRefusedError(
         f"PGMQ can't be taken over as it is: {len(obstacles)} obstacles",
         detail="\n".join(f"{each.object}: {each.reason}" for each in obstacles),
-        hint="Remove them and run it again; spanmq adopt --dry-run lists them too.",
+        hint="Remove them and run it again; spanmq schema adopt --dry-run lists them too.",
         sqlstate="MQ006",
     )
 

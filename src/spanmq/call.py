@@ -194,8 +194,8 @@ def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
     function = call.function
     if found == "upstream":
         return NotSupportedByUpstreamError(
-            f"this database holds upstream PGMQ, which has no {_qualified(function)}",
-            hint="`spanmq adopt` takes its queues over.",
+            f"this database holds upstream PGMQ, which has no {function}()",
+            hint="`spanmq schema adopt` takes its queues over.",
             missing=function,
             function=function,
             queue=call.queue,
@@ -204,7 +204,7 @@ def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
     if found == "spanmq" or (found is None and call.native):
         return SchemaVersionError(
             f"the schema in this database has no {_qualified(function)} with these arguments",
-            hint="`spanmq upgrade` brings it to this client's release.",
+            hint="`spanmq schema upgrade` brings it to this client's release.",
             function=function,
             queue=call.queue,
         )
@@ -212,7 +212,7 @@ def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
         "this database holds neither spanmq nor PGMQ"
         if found
         else f"there is no {_qualified(function)} here",
-        hint="spanmq install, or client.install(), puts the schema into this database.",
+        hint="spanmq schema install, or client.install(), puts the schema into this database.",
         function=function,
         queue=call.queue,
     )
@@ -375,3 +375,28 @@ def _index(name: str, value: int) -> int:
         return operator.index(value)
     except TypeError as error:
         raise InvalidArgumentError(f"{name} must be an integer, got {value!r}") from error
+
+
+def nothing(function: str, queue: str | None, *arguments: Argument, native: bool) -> Call[None]:
+    """Call a function that returns nothing."""
+    return Call(function, arguments, lambda _: None, queue, Shape.NOTHING, native=native)
+
+
+def flag(rows: Rows) -> bool:
+    """Read a boolean."""
+    return bool(rows.scalar())
+
+
+def number(rows: Rows) -> int:
+    """Read a number."""
+    return int(rows.scalar())
+
+
+def numbers(rows: Rows) -> list[int]:
+    """Read a column of numbers."""
+    return rows.column()
+
+
+def records(make: Callable[[dict[str, Any]], Result], rows: Rows) -> list[Result]:
+    """Make a value of each row."""
+    return [make(record) for record in rows.records()]

@@ -13,7 +13,7 @@ from typing import Any
 from spanmq import call as argument
 from spanmq.batch import Encoded
 from spanmq.body import Codec
-from spanmq.call import Argument, Call, Delay, Rows, Seconds, Shape
+from spanmq.call import Argument, Call, Delay, Rows, Seconds, Shape, flag, nothing, number, numbers, records
 from spanmq.errors import InvalidArgumentError
 from spanmq.message import (
     MaintenanceStep,
@@ -27,7 +27,6 @@ from spanmq.message import (
     TopicBinding,
 )
 from spanmq.message_rows import messages, settlements
-from spanmq.rows import flag, nothing, number, numbers, records
 
 Interval = int | str
 

@@ -24,7 +24,6 @@ from spanmq import calls, link, schema, tracing
 from spanmq.access_keys import AccessKeys
 from spanmq.body import Codec, Decoder, Encoder
 from spanmq.call import Call, Delay, Seconds, duration
-from spanmq.categories import Categories
 from spanmq.concurrency import in_place
 from spanmq.dead_letters import DeadLetters
 from spanmq.deliveries import Deliveries
@@ -50,17 +49,15 @@ from spanmq.message import (
 )
 from spanmq.outbox import adapt
 from spanmq.pipeline_runs import PipelineRuns
-from spanmq.policies import Policies
-from spanmq.receivers import Receivers
+from spanmq.policies import Categories, Policies
+from spanmq.receivers import Receivers, Subscriptions
 from spanmq.schedules import Schedules, plan_schedules
 from spanmq.schema import Installed
 from spanmq.sending import Sending
-from spanmq.sessions import Sessions
 from spanmq.shard_maps import ShardMaps
 from spanmq.sqs_moves import SqsMoves
-from spanmq.subscriptions import Subscriptions
 from spanmq.timeouts import DEFAULT, Timeouts, with_timeouts
-from spanmq.tokens import Tokens
+from spanmq.tokens import Sessions, Tokens
 
 logger = logging.getLogger("spanmq")
 

@@ -22,7 +22,6 @@ from spanmq import calls, link_async, schema, tracing
 from spanmq.access_keys_async import AsyncAccessKeys
 from spanmq.body import Codec, Decoder, Encoder
 from spanmq.call import Call, Delay, Seconds, duration
-from spanmq.categories_async import AsyncCategories
 from spanmq.concurrency import in_thread
 from spanmq.dead_letters_async import AsyncDeadLetters
 from spanmq.deliveries_async import AsyncDeliveries
@@ -48,17 +47,15 @@ from spanmq.message import (
 )
 from spanmq.outbox import adapt_async
 from spanmq.pipeline_runs_async import AsyncPipelineRuns
-from spanmq.policies_async import AsyncPolicies
-from spanmq.receivers_async import AsyncReceivers
+from spanmq.policies_async import AsyncCategories, AsyncPolicies
+from spanmq.receivers_async import AsyncReceivers, AsyncSubscriptions
 from spanmq.schedules_async import AsyncSchedules, plan_schedules
 from spanmq.schema import Installed
 from spanmq.sending_async import AsyncSending
-from spanmq.sessions_async import AsyncSessions
 from spanmq.shard_maps_async import AsyncShardMaps
 from spanmq.sqs_moves_async import AsyncSqsMoves
-from spanmq.subscriptions_async import AsyncSubscriptions
 from spanmq.timeouts import DEFAULT, Timeouts, with_timeouts
-from spanmq.tokens_async import AsyncTokens
+from spanmq.tokens_async import AsyncSessions, AsyncTokens
 
 logger = logging.getLogger("spanmq")
 

@@ -11,10 +11,9 @@ from typing import Any, Final
 
 from spanmq import call as argument
 from spanmq.body import Codec, Headers, encode_headers, read_json
-from spanmq.call import Argument, Call, Rows, Seconds, Shape
+from spanmq.call import Argument, Call, Rows, Seconds, Shape, number, records
 from spanmq.errors import InvalidArgumentError
 from spanmq.message import DeadLetter, DeadLetterCount, Redriven
-from spanmq.rows import number, records
 
 
 @dataclass(frozen=True, slots=True)

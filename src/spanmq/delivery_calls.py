@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any
 
 from spanmq import call as argument
-from spanmq.call import Argument, Call, Seconds
+from spanmq.call import Argument, Call, Seconds, nothing, number, records
 from spanmq.errors import InvalidArgumentError
 from spanmq.message import Failure, Message, Settled
 from spanmq.message_rows import settlements
-from spanmq.rows import nothing, number, records
 
 
 @dataclass(frozen=True, slots=True)

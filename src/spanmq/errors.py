@@ -225,6 +225,13 @@ class ServerError(SpanmqError):
     """Any other error of the server; `sqlstate` and `__cause__` say which."""
 
 
+def code_of(kind: type[SpanmqError]) -> str:
+    """Return the code of a class in JSON, its name in lower case: queue_not_found."""
+    if kind is SpanmqError:
+        return "error"
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__.removesuffix("Error")).lower()
+
+
 _CLASS_OF_SQLSTATE: Final[dict[str, type[SpanmqError]]] = {
     "MQ001": InvalidQueueNameError,
     "MQ002": InvalidArgumentError,
@@ -282,7 +289,7 @@ _CLASS_OF_WORD: Final[tuple[tuple[str, str, type[SpanmqError]], ...]] = (
 )
 
 _HINTS: Final[dict[type[SpanmqError], str]] = {
-    SchemaMissingError: "spanmq install, or client.install(), puts the schema into this database.",
+    SchemaMissingError: "spanmq schema install, or client.install(), puts the schema into this database.",
     TransactionConflictError: "Roll the transaction back and run it again.",
     TransactionAbortedError: "Roll back, then repeat what you need.",
     ServerReadOnlyError: "Connect to the primary (target_session_attrs=read-write in the DSN).",

@@ -6,9 +6,8 @@ from functools import partial
 from typing import Any
 
 from spanmq import call as argument
-from spanmq.call import Call, Shape
+from spanmq.call import Call, Shape, flag, records
 from spanmq.message import QueueGrant
-from spanmq.rows import flag, records
 
 
 def grant_queue(role: str, queue: str, verb: str) -> Call[None]:

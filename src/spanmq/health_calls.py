@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any
 
 from spanmq import call as argument
-from spanmq.call import Call, Seconds
+from spanmq.call import Call, Seconds, nothing, records
 from spanmq.message import Finding, LatestStatistics, QueueHealth, Sample
-from spanmq.rows import nothing, records
 
 
 def health() -> Call[list[QueueHealth]]:

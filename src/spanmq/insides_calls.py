@@ -8,10 +8,9 @@ from functools import partial
 from typing import Any
 
 from spanmq import call as argument
-from spanmq.call import Argument, Call, Seconds
+from spanmq.call import Argument, Call, Seconds, records
 from spanmq.errors import InvalidArgumentError
 from spanmq.queue_part import Glance, Group, HeldLease, Segment, StatisticsStep
-from spanmq.rows import records
 
 
 def glance(queues: Iterable[str] | None, most: int) -> Call[list[Glance]]:

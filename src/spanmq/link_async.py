@@ -26,8 +26,8 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 from spanmq import errors
 from spanmq.call import PROBE, Call, Result, Rows, Shape, Style, is_missing_function, missing
 from spanmq.concurrency import AsyncLock
-from spanmq.far_time import EARLIEST, LATEST
 from spanmq.message import Flavour
+from spanmq.message_rows import EARLIEST, LATEST
 from spanmq.unreadable_dsn import unreadable
 
 # A pool's pauses double from a second until so many have passed: the longest is about half of it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final
@@ -83,3 +84,17 @@ def _picker(columns: tuple[str, ...]) -> Pick:
     return itemgetter(
         *(next((places[name] for name in names if name in places), len(columns)) for names in COLUMNS)
     )
+
+
+# The nearest to PostgreSQL's times before the year 1, after 9999 and infinity, which Python does not have:
+# a day within its range, so that they can be shown in any time zone.
+EARLIEST: Final = datetime(1, 1, 2, tzinfo=UTC)
+LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC)
+
+
+def read_time(text: str) -> datetime:
+    """Read a time as PostgreSQL writes it in JSON; for one that Python has not the nearest."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return EARLIEST if text.startswith("-") or text.endswith("BC") else LATEST

@@ -24,9 +24,9 @@ from spanmq.errors import (
     from_driver,
     lost,
 )
-from spanmq.far_time import read_time
 from spanmq.footing import kind_of
 from spanmq.message import Flavour
+from spanmq.message_rows import read_time
 
 Parameters = dict[str, str | None]
 Values = Sequence[Sequence[Any]]

@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any
 
 from spanmq import call as argument
-from spanmq.call import Call
+from spanmq.call import Call, flag, number, records
 from spanmq.message import PipelineRun
-from spanmq.rows import flag, number, records
 
 
 def begin_pipeline_run(job: str, queue: str | None, target: str | None) -> Call[int]:

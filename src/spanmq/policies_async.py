@@ -1,4 +1,4 @@
-"""What a client does with policies; a part of AsyncClient."""
+"""What a client does with policies and with categories of failures; parts of AsyncClient."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from spanmq import policy_calls
 from spanmq.link_async import AsyncLink
+from spanmq.message import CategoryPolicy, CategoryRule
 
 
 class AsyncPolicies:
@@ -24,3 +25,56 @@ class AsyncPolicies:
         Raises InvalidSettingError for a setting that is unknown or out of range: then nothing has changed.
         """
         return await self._link.run(policy_calls.set_policy(queue, settings))
+
+
+class AsyncCategories:
+    """Which kind of failure an error is: TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN."""
+
+    _link: AsyncLink
+
+    async def classify(
+        self, error: str | None = None, *, error_class: str | None = None, queue: str | None = None
+    ) -> str:
+        """Give the category that the rules of a queue, and those of all, find for an error."""
+        return await self._link.run(policy_calls.classify(error, error_class, queue))
+
+    async def set_category_rule(
+        self,
+        name: str,
+        category: str,
+        *,
+        error: str | None = None,
+        error_class: str | None = None,
+        place: int = 100,
+        queue: str | None = None,
+    ) -> None:
+        """Make the rule of this name, or change all of it; without `queue` it is one for all queues.
+
+        `error` and `error_class` are regular expressions, without regard to case, that the error's text and
+        its class must match; None: any. The rule with the lowest `place` that matches decides; a queue's own
+        come before those of all. Raises InvalidPatternError for a pattern that is none, or that could take
+        for ever.
+        """
+        await self._link.run(policy_calls.set_category_rule(name, category, error, error_class, place, queue))
+
+    async def drop_category_rule(self, name: str, *, queue: str | None = None) -> bool:
+        """Drop a rule; False if there is none of this name."""
+        return await self._link.run(policy_calls.drop_category_rule(name, queue))
+
+    async def list_category_rules(self, queue: str | None = None) -> list[CategoryRule]:
+        """List the rules of a queue and those of all queues, in the order in which they are asked."""
+        return await self._link.run(policy_calls.list_category_rules(queue))
+
+    async def set_category_policy(
+        self, category: str, settings: Mapping[str, Any] | None, *, queue: str | None = None
+    ) -> dict[str, Any]:
+        """Change what a category means in a queue, or in all that have nothing of their own; give the result.
+
+        The settings are `retries`, `max_attempts`, `backoff_base`, `backoff_factor` and `backoff_max`, None:
+        as the queue's policy says. `settings` None: the queue follows the general ones again.
+        """
+        return await self._link.run(policy_calls.set_category_policy(category, settings, queue))
+
+    async def list_category_policies(self, queue: str | None = None) -> list[CategoryPolicy]:
+        """List what each category means, in a queue or in general."""
+        return await self._link.run(policy_calls.list_category_policies(queue))

@@ -11,9 +11,8 @@ from typing import Any
 
 from spanmq import call as argument
 from spanmq.body import Codec
-from spanmq.call import Call, Rows, Shape
+from spanmq.call import Call, Rows, Shape, flag, nothing, records
 from spanmq.message import Schedule
-from spanmq.rows import flag, nothing, records
 
 
 @dataclass(frozen=True, slots=True)

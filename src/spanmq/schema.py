@@ -28,7 +28,7 @@ from spanmq.errors import (
 )
 from spanmq.release import Release, Statement, load_release, manager, script, statements, version_key
 
-OLDEST_SERVER = 140000
+OLDEST_SERVER = 150000
 
 BEGIN = manager("begin")
 END = manager("end")
@@ -216,7 +216,7 @@ def plan(current: State, release: Release, *, reapply: bool) -> list[Statement]:
     refuse_foreign(current, release)
     if reapply and current.holding is Holding.NOTHING:
         raise SchemaMissingError(
-            "spanmq is not installed in this database", hint="Install it: spanmq install"
+            "spanmq is not installed in this database", hint="Install it: spanmq schema install"
         )
     for migration in release.migrations:
         if current.migrations.get(migration.name, migration.checksum) != migration.checksum:
@@ -293,7 +293,7 @@ def refuse_foreign(current: State, release: Release) -> None:
         which = f"extension {current.version}" if current.version else "installed from its SQL file"
         raise UpstreamPgmqError(
             f"this database holds PGMQ ({which})",
-            hint="Take its queues over with: spanmq adopt",
+            hint="Take its queues over with: spanmq schema adopt",
             sqlstate="MQ006",
         )
 

@@ -8,9 +8,8 @@ from itertools import islice
 
 from spanmq import call as argument
 from spanmq.batch import Encoded
-from spanmq.call import Argument, Call, Delay, Seconds
+from spanmq.call import Argument, Call, Delay, Seconds, numbers
 from spanmq.errors import InvalidArgumentError
-from spanmq.rows import numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from spanmq import call as argument
-from spanmq.call import Call, Rows
-from spanmq.rows import flag, number
+from spanmq.call import Call, Rows, flag, number
 from spanmq.shard_map import ShardMap
 
 

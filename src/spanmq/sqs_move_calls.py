@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any
 
 from spanmq import call as argument
-from spanmq.call import Call, Rows, Seconds
+from spanmq.call import Call, Rows, Seconds, numbers, records
 from spanmq.message import SqsMove, SqsOrigin
-from spanmq.rows import numbers, records
 
 
 def start_sqs_move(

@@ -1,17 +1,18 @@
-"""The SQL functions of the service's tokens: their arguments, and what becomes of their rows. No I/O here."""
+"""The SQL functions of tokens and sessions: their arguments and rows, and their secrets. No I/O here."""
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from collections.abc import Iterable
 from dataclasses import fields
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from spanmq import call as argument
-from spanmq.call import Call, Delay, Rows, Seconds
+from spanmq.call import Call, Delay, Rows, Seconds, flag, records
 from spanmq.errors import InvalidArgumentError
 from spanmq.message import Token
-from spanmq.rows import flag, records
 
 
 def create_token(
@@ -68,3 +69,37 @@ def _first(rows: Rows) -> Token:
 
 def _token(row: dict[str, Any]) -> Token:
     return Token(**{field.name: row[field.name] for field in fields(Token)})
+
+
+def open_session(secret_hash: str, key_hash: str, seconds: Seconds) -> Call[Token | None]:
+    """Open one."""
+    arguments = (
+        argument.text("secret_hash", secret_hash),
+        argument.text("key_hash", key_hash),
+        argument.seconds("seconds", seconds),
+    )
+    return Call("open_session", arguments, first_token, native=True)
+
+
+def check_session(key_hash: str) -> Call[Token | None]:
+    """Look at one."""
+    return Call("check_session", (argument.text("key_hash", key_hash),), first_token, native=True)
+
+
+def close_session(key_hash: str) -> Call[bool]:
+    """End one."""
+    return Call("close_session", (argument.text("key_hash", key_hash),), flag, native=True)
+
+
+# A word by which scanners of sources know what was left in them.
+PREFIX: Final = "spanmq_"
+
+
+def new_secret() -> str:
+    """Give 256 random bits as text."""
+    return PREFIX + secrets.token_urlsafe(32)
+
+
+def hash_of(secret: str) -> str:
+    """Give what the database has of a secret."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,6 +1,6 @@
 # Generated from src/spanmq/tokens_async.py by tools/generate_sync.py: change that file.
 
-"""What a client does with the tokens of the HTTP service; a part of Client."""
+"""What a client does with tokens and sessions of the pages; parts of Client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spanmq.call import Delay, Seconds
 from spanmq.errors import TokenNotFoundError
 from spanmq.link import Link
 from spanmq.message import Token
-from spanmq.token_secret import hash_of, new_secret
+from spanmq.token_calls import hash_of, new_secret
 
 
 class Tokens:
@@ -52,3 +52,26 @@ class Tokens:
     def check_token(self, secret: str) -> Token | None:
         """Give the token of a secret if it is good now."""
         return self._link.run(token_calls.check_token(hash_of(secret)))
+
+
+class Sessions:
+    """Who has shown a token's secret once has a session, and its key. The database has only hashes."""
+
+    _link: Link
+
+    def open_session(self, secret: str, *, seconds: Seconds = 43_200.0) -> str | None:
+        """Give the key of a new session for the token of a secret, None if that is not good now.
+
+        The session ends after so many seconds, or with its token or that secret.
+        """
+        key = new_secret()
+        found = self._link.run(token_calls.open_session(hash_of(secret), hash_of(key), seconds))
+        return None if found is None else key
+
+    def check_session(self, key: str) -> Token | None:
+        """Give the token of a session as it is now, None if the session has ended."""
+        return self._link.run(token_calls.check_session(hash_of(key)))
+
+    def close_session(self, key: str) -> bool:
+        """End a session; tell whether it was there. Services notice within seconds."""
+        return self._link.run(token_calls.close_session(hash_of(key)))

@@ -1,4 +1,4 @@
-"""What a client does with the tokens of the HTTP service; a part of AsyncClient."""
+"""What a client does with tokens and sessions of the pages; parts of AsyncClient."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spanmq.call import Delay, Seconds
 from spanmq.errors import TokenNotFoundError
 from spanmq.link_async import AsyncLink
 from spanmq.message import Token
-from spanmq.token_secret import hash_of, new_secret
+from spanmq.token_calls import hash_of, new_secret
 
 
 class AsyncTokens:
@@ -50,3 +50,26 @@ class AsyncTokens:
     async def check_token(self, secret: str) -> Token | None:
         """Give the token of a secret if it is good now."""
         return await self._link.run(token_calls.check_token(hash_of(secret)))
+
+
+class AsyncSessions:
+    """Who has shown a token's secret once has a session, and its key. The database has only hashes."""
+
+    _link: AsyncLink
+
+    async def open_session(self, secret: str, *, seconds: Seconds = 43_200.0) -> str | None:
+        """Give the key of a new session for the token of a secret, None if that is not good now.
+
+        The session ends after so many seconds, or with its token or that secret.
+        """
+        key = new_secret()
+        found = await self._link.run(token_calls.open_session(hash_of(secret), hash_of(key), seconds))
+        return None if found is None else key
+
+    async def check_session(self, key: str) -> Token | None:
+        """Give the token of a session as it is now, None if the session has ended."""
+        return await self._link.run(token_calls.check_session(hash_of(key)))
+
+    async def close_session(self, key: str) -> bool:
+        """End a session; tell whether it was there. Services notice within seconds."""
+        return await self._link.run(token_calls.close_session(hash_of(key)))

@@ -10,7 +10,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from tempfile import TemporaryFile
@@ -54,13 +54,15 @@ def environment(dsn: str | None, more: Mapping[str, str] | None = None) -> dict[
     return {**own, "COLUMNS": "300", "TERM": "dumb", **named, **(more or {})}
 
 
+def words_of(arguments: Sequence[str | int]) -> list[str]:
+    """Return the words of a command, of which the first argument may be two: a noun and a verb."""
+    return [*str(arguments[0]).split(), *map(str, arguments[1:])] if arguments else []
+
+
 def spanmq(
-    *arguments: str | bytes | int,
-    dsn: str | None,
-    stdin: str | bytes = "",
-    more: Mapping[str, str] | None = None,
+    *arguments: str | int, dsn: str | None, stdin: str | bytes = "", more: Mapping[str, str] | None = None
 ) -> Done:
-    """Run it to its end in this process, with files for its three streams."""
+    """Run it to its end in this process, with files for its three streams; see `words_of`."""
     code: object = 0
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         given, out, err = (stack.enter_context(TemporaryFile()) for _ in range(3))
@@ -69,8 +71,7 @@ def spanmq(
         for name, mode, file in (("stdin", "r", given), ("stdout", "w", out), ("stderr", "w", err)):
             stream = stack.enter_context(open(file.fileno(), mode, encoding="utf-8", closefd=False))
             patch.setattr(sys, name, stream)
-        words = [each if isinstance(each, bytes) else str(each).encode() for each in arguments]
-        patch.setattr(sys, "argv", ["spanmq", *map(os.fsdecode, words)])
+        patch.setattr(sys, "argv", ["spanmq", *words_of(arguments)])
         patch.setattr(sys, "path", [*sys.path])
         wanted = environment(dsn, more)
         for name in os.environ.keys() - wanted.keys():
@@ -91,7 +92,7 @@ def spanmq(
     return Done(code, *shown)
 
 
-def records(*arguments: str | bytes | int, dsn: str, stdin: str | bytes = "") -> list[dict[str, Any]]:
+def records(*arguments: str | int, dsn: str, stdin: str | bytes = "") -> list[dict[str, Any]]:
     """Run it with --json, expect success, and read what it prints."""
     done = spanmq(*arguments, "--json", dsn=dsn, stdin=stdin)
     assert (done.code, done.err) == (0, "")
@@ -114,7 +115,7 @@ def started(
     """
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     process = subprocess.Popen(
-        [*PROGRAM, *map(str, arguments)], env=environment(dsn, more), **{**pipes, **options}
+        [*PROGRAM, *words_of(arguments)], env=environment(dsn, more), **{**pipes, **options}
     )
     try:
         yield process
@@ -136,7 +137,7 @@ def on_terminal(*arguments: str | int, dsn: str, typed: str = "", stdin: bytes |
     """
     master, slave = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", TAKE_TERMINAL, *PROGRAM, *map(str, arguments)],
+        [sys.executable, "-c", TAKE_TERMINAL, *PROGRAM, *words_of(arguments)],
         stdin=slave if stdin is None else subprocess.PIPE,
         stdout=slave,
         stderr=slave,

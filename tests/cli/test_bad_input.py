@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import shlex
 import socket
 import traceback
 import uuid
@@ -12,94 +12,59 @@ from psycopg.conninfo import make_conninfo
 from tests.cli.program import ask, do, spanmq
 
 from spanmq import Client, __version__, errors
-from spanmq.cli.failure import LABELS, describe
+from spanmq.cli.failure import describe
 from spanmq.timeouts import with_timeouts
 
 
-def every_error() -> list[type[errors.SpanmqError]]:
-    return [
-        each
-        for _, each in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(each, errors.SpanmqError)
-    ]
-
-
-@pytest.mark.parametrize("kind", every_error())
-def test_every_error_has_its_label(kind: type[errors.SpanmqError]) -> None:
-    assert kind in LABELS
-    first, *others = describe(kind("it is\n\tso", detail="a\nb", hint="do that")).splitlines()
-    assert first == f"spanmq: {LABELS[kind]}: it is so"
-    assert others[:2] == ["detail: a", "detail: b"]
-    assert len(others) == 3
-    assert others[2].startswith("hint: ")
+def test_error_is_what_it_is_then_details_then_what_to_do() -> None:
+    shown = describe(errors.QueueBusyError("it is\n\tso", detail="a\nb", hint="do that"))
+    assert shown.splitlines() == ["spanmq: queue busy: it is so", "detail: a", "detail: b", "hint: do that"]
 
 
 # Arguments, what stderr begins with, and what its hint says.
 FAILURES = {
-    "unknown queue": (
-        ["peek", "nope"],
-        'no such queue: relation "pgmq.q_nope"',
-        "create-queue",
-    ),
+    "unknown queue": ("message peek nope", 'queue not found: relation "pgmq.q_nope"', "spanmq queue create"),
     "name with SQL": (
-        ["create-queue", "a';drop table x--"],
-        "bad queue name: queue name contains",
+        "queue create 'a'\"'\"';drop table x--'",
+        "invalid queue name: queue name contains",
         "",
     ),
-    "empty name": (["create-queue", ""], "bad queue name: queue name cannot be NULL or empty", ""),
+    "empty name": ("queue create ''", "invalid queue name: queue name cannot be NULL or empty", ""),
     "long name": (
-        ["create-queue", "é" * 24],
-        "bad queue name: queue name is too long",
+        "queue create 'éééééééééééééééééééééééé'",
+        "invalid queue name: queue name is too long",
         "",
     ),
-    "name that is no text": (["metrics", b"\xff"], "bad queue name: ", ""),
-    "both kinds": (["create-queue", "x", "--unlogged", "--partition-interval", "9"], "bad argument: ", ""),
-    "negative quantity": (["receive", "orders", "-n", "-1"], "bad argument: LIMIT must not be negative", ""),
-    "no slots": (["receive", "orders", "--slots", "0"], "bad argument: slots must be at least 1", ""),
-    "endless lease": (["receive", "orders", "--lease", "inf"], "bad argument: lease is out of", ""),
-    "negative lease": (["read", "orders", "--lease", "-1"], "bad argument: vt cannot be negative", ""),
-    "negative delay": (
-        ["send", "orders", "1", "--delay", "-1"],
-        "bad argument: delay cannot",
-        "",
-    ),
-    "time without a zone": (
-        ["send", "orders", "1", "--delay", "2099-01-01"],
-        "bad argument: delay",
-        "",
-    ),
-    "NUL in a body": (
-        ["send", "orders", '"\\u0000"'],
-        "bad body: the character NUL in the body",
-        "as bytes",
-    ),
-    "id too large": (["delete", "orders", "9" * 20], "bad argument: value", ""),
-    "lease that is none": (["ack-lease", "orders", "0", "1"], "bad argument: lease_id must be", ""),
-    "bad pattern": (
-        ["bind-topic", "a..b", "orders"],
-        "bad topic: pattern cannot",
-        "",
-    ),
-    "no budget": (["maintain", "--budget", "0"], "bad argument: budget must be at least 1", ""),
-    "nobody announces": (["update-notify-insert", "orders", "--throttle", "1"], "bad argument: ", ""),
+    "name that is no text": ("queue metrics \udcff", "invalid queue name: ", ""),
+    "both kinds": ("queue create x --unlogged --partition-interval 9", "invalid argument: ", ""),
+    "negative quantity": ("receive orders -n -1", "invalid argument: LIMIT must not be negative", ""),
+    "no slots": ("receive orders --slots 0", "invalid argument: slots must be at least 1", ""),
+    "endless lease": ("receive orders --lease inf", "invalid argument: lease is out of", ""),
+    "negative lease": ("message read orders --lease -1", "invalid argument: vt cannot be negative", ""),
+    "negative delay": ("send orders 1 --delay -1", "invalid argument: delay cannot", ""),
+    "time without a zone": ("send orders 1 --delay 2099-01-01", "invalid argument: delay", ""),
+    "NUL in a body": ("send orders '\"\\u0000\"'", "invalid body: the character NUL in the body", "as bytes"),
+    "id too large": ("message delete orders 99999999999999999999", "invalid argument: value", ""),
+    "lease that is none": ("ack orders 0 1", "invalid argument: lease_id must be", ""),
+    "bad pattern": ("topic bind a..b orders", "invalid topic: pattern cannot", ""),
+    "no budget": ("maintain --budget 0", "invalid argument: budget must be at least 1", ""),
+    "nobody announces": ("notification update orders --throttle 1", "invalid argument: ", ""),
     "no PGMQ to adopt": (
-        ["adopt"],
-        f"not taken over: the database holds spanmq {__version__}, not PGMQ",
+        "schema adopt",
+        f"adoption refused: the database holds spanmq {__version__}, not PGMQ",
         "Nothing is to be done",
     ),
-    "schema of a later version": (["sql", "--from", "99.0"], "the schema is newer: there is no way", "newer"),
-    "schema of no version": (["sql", "--from", "x"], "bad argument: not a version: 'x'", "0.1.0"),
-    "no such schedule": (["pause-schedule", "nope"], "no such schedule: ", "spanmq list-schedules"),
-    "no such dead letter": (["redrive-message", "orders", "7"], "no such dead letter: ", "spanmq status"),
-    "no such token": (["tokens", "rotate", "nope"], "no such token: ", "spanmq tokens list"),
+    "schema of a later version": ("schema sql --from 99.0", "schema newer: there is no way", "newer"),
+    "schema of no version": ("schema sql --from x", "invalid argument: not a version: 'x'", "0.1.0"),
+    "no such schedule": ("schedule pause nope", "schedule not found: ", "spanmq schedule list"),
+    "no such dead letter": ("dead-letter edit orders 7", "dead letter not found: ", "spanmq message status"),
+    "no such token": ("token rotate nope", "token not found: ", "spanmq token list"),
 }
 
 
 @pytest.mark.parametrize(("arguments", "message", "hint"), FAILURES.values(), ids=FAILURES)
-def test_failure_is_one_clear_line(
-    orders: str, arguments: list[str | bytes], message: str, hint: str
-) -> None:
-    done = spanmq(*arguments, dsn=orders)
+def test_failure_is_one_clear_line(orders: str, arguments: str, message: str, hint: str) -> None:
+    done = spanmq(*shlex.split(arguments), dsn=orders)
     assert (done.code, done.out) == (1, "")
     first, *others = done.err.splitlines()
     assert first.startswith(f"spanmq: {message}")
@@ -110,47 +75,50 @@ def test_failure_is_one_clear_line(
 
 
 USAGES = {
-    "no command": ([], "Usage: spanmq"),
-    "unknown command": (["sned", "orders"], "No such command 'sned'"),
-    "no queue": (["peek"], "Missing argument 'QUEUE'"),
-    "unknown option": (["peek", "orders", "--jsno"], "No such option"),
-    "quantity that is no number": (["peek", "orders", "-n", "many"], "Invalid value for '--quantity'"),
-    "body that is no JSON": (["send", "orders", "hello"], "the body is not valid JSON"),
-    "body that only Python takes": (["send", "orders", "[NaN]"], "NaN is not JSON"),
-    "headers that are no object": (
-        ["send", "orders", "1", "--headers", "[]"],
-        "must be a JSON object",
+    "no command": ("", "Usage: spanmq"),
+    "unknown command": ("sned orders", "No such command 'sned'"),
+    "no queue": ("message peek", "Missing argument 'QUEUE'"),
+    "unknown option": ("message peek orders --jsno", "No such option"),
+    "quantity that is no number": ("message peek orders -n many", "Invalid value for '--quantity'"),
+    "body that is no JSON": ("send orders hello", "the body is not valid JSON"),
+    "body that only Python takes": ("send orders '[NaN]'", "NaN is not JSON"),
+    "headers that are no object": ("send orders 1 --headers '[]'", "must be a JSON object"),
+    "condition that is not JSON": (
+        "message read orders --conditional '{'",
+        "'--conditional': not valid JSON",
     ),
-    "condition that is not JSON": (["read", "orders", "--conditional", "{"], "condition is not valid JSON"),
-    "payload that is not JSON": (["dead-letters", "--payload", "{bad"], "payload is not valid JSON"),
-    "headers that are not JSON": (["send", "orders", "1", "--headers", "{"], "headers are not valid JSON"),
-    "delay in words": (["send", "orders", "1", "--delay", "soon"], "neither a number of seconds nor a time"),
-    "id that is none": (["delete", "orders", "first"], "'first' is no id of a message"),
-    "empty batches": (["send", "orders", "--batch", "0"], "Invalid value for '--batch'"),
+    "payload that is not JSON": ("dead-letter list --payload '{bad'", "'--payload': not valid JSON"),
+    "headers that are not JSON": ("send orders 1 --headers '{'", "'--headers': not valid JSON"),
+    "delay in words": ("send orders 1 --delay soon", "neither a number of seconds nor a time"),
+    "id that is none": ("message delete orders first", "'first' is not the id of a message"),
+    "empty batches": ("send orders --batch 0", "Invalid value for '--batch'"),
 }
 
 
 @pytest.mark.parametrize(("arguments", "message"), USAGES.values(), ids=USAGES)
-def test_usage_error_has_its_own_exit_code(arguments: list[str], message: str) -> None:
+def test_usage_error_has_its_own_exit_code(arguments: str, message: str) -> None:
     # A database that is not there: nobody may get so far as to ask it.
-    done = spanmq(*arguments, dsn="host=/nowhere")
+    done = spanmq(*shlex.split(arguments), dsn="host=/nowhere")
     assert done.code == 2
     assert message in done.out + done.err
     assert "Traceback" not in done.err
 
 
 def test_server_that_is_away(database: str) -> None:
-    done = spanmq("list-queues", "--dsn", "postgresql://127.0.0.1:1/x", dsn=database)
+    done = spanmq("queue list", "--dsn", "postgresql://127.0.0.1:1/x", dsn=database)
     assert done.code == 1
     first, hint = done.err.splitlines()
-    assert first.startswith("spanmq: no connection: ")
+    assert first.startswith("spanmq: connection failed: ")
     assert hint.startswith("hint: Look at --dsn")
 
 
 def test_dsn_that_is_none(database: str) -> None:
-    for command in ("list-queues", "verify"):
-        done = spanmq(command, "--dsn", "nonsense", dsn=database)
-        assert (done.code, done.err.startswith("spanmq: bad argument: the DSN can't be read")) == (1, True)
+    for words in (("queue", "list"), ("schema", "verify")):
+        done = spanmq(*words, "--dsn", "nonsense", dsn=database)
+        assert (done.code, done.err.startswith("spanmq: invalid argument: the DSN can't be read")) == (
+            1,
+            True,
+        )
 
 
 @pytest.mark.parametrize(
@@ -164,7 +132,10 @@ def test_dsn_that_is_none(database: str) -> None:
     ],
 )
 def test_password_of_a_dsn_that_is_none_is_not_said(dsn: str) -> None:
-    for done in (spanmq("verify", dsn=dsn), spanmq("serve", "--port", "0", "--without-tokens", dsn=dsn)):
+    for done in (
+        spanmq("schema verify", dsn=dsn),
+        spanmq("serve", "--port", "0", "--without-tokens", dsn=dsn),
+    ):
         assert done.code == 1
         assert "the DSN can't be read" in done.err
         assert "hunter" not in done.out + done.err
@@ -179,10 +150,10 @@ def test_password_of_a_dsn_that_is_none_is_not_said(dsn: str) -> None:
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
 def test_dsn_of_sqlalchemy_says_what_to_change(database: str, driver: str) -> None:
     dsn = f"postgresql+{driver}://shop:hunter2@db/shop"
-    for done in (spanmq("list-queues", dsn=dsn), spanmq("verify", dsn=dsn)):
+    for done in (spanmq("queue list", dsn=dsn), spanmq("schema verify", dsn=dsn)):
         assert done.code == 1
         first, hint = done.err.splitlines()
-        assert first.startswith("spanmq: bad argument: the DSN can't be read")
+        assert first.startswith("spanmq: invalid argument: the DSN can't be read")
         assert hint == f"hint: Write postgresql:// in place of postgresql+{driver}://, which is SQLAlchemy's."
         assert "hunter" not in done.err
 
@@ -193,31 +164,31 @@ def test_port_that_is_taken_is_told(database: str) -> None:
         done = spanmq("serve", "--port", port, "--without-tokens", dsn=database)
     assert (done.code, done.out) == (1, "")
     assert done.err.splitlines() == [
-        f"spanmq: no service: 127.0.0.1:{port} is in use by another program",
+        f"spanmq: service not available: 127.0.0.1:{port} is in use by another program",
         "hint: --port names another port; 0 is any that is free.",
     ]
 
 
 def test_database_without_the_schema(empty_database: str) -> None:
-    done = spanmq("list-queues", dsn=empty_database)
+    done = spanmq("queue list", dsn=empty_database)
     assert done.code == 1
-    assert done.err.startswith("spanmq: not installed: ")
-    assert "hint: spanmq install" in done.err
+    assert done.err.startswith("spanmq: schema missing: ")
+    assert "hint: spanmq schema install" in done.err
     assert ask(empty_database, "select to_regnamespace('pgmq')") is None
 
 
 def test_role_without_rights(orders: str) -> None:
     role = f"spanmq_test_{uuid.uuid4().hex[:16]}"
-    do(orders, f"create role {role} login")
+    do(orders, f"create role {role} login", f"grant usage on schema pgmq to {role}")
     try:
         unseen = spanmq("send", "orders", "1", dsn=make_conninfo(orders, user=role))
-        assert (unseen.code, "no such queue" in unseen.err) == (1, True)
-        do(orders, f"select spanmq.grant_queue('{role}', 'orders', 'look')")
+        assert (unseen.code, "queue not found" in unseen.err) == (1, True)
+        do(orders, f"grant select on pgmq.q_orders to {role}")
         done = spanmq("send", "orders", "1", dsn=make_conninfo(orders, user=role))
         assert done.code == 1
         first, hint = done.err.splitlines()
-        assert first == "spanmq: missing right: permission denied for queue orders"
-        assert hint == f"hint: select spanmq.grant_queue('{role}', 'orders', 'send')"
+        assert first == "spanmq: missing privilege: permission denied for queue orders"
+        assert hint == f"hint: grant insert on pgmq.q_orders to {role}"
     finally:
         do(orders, f"drop owned by {role}", f"drop role {role}")
 
@@ -226,7 +197,7 @@ def test_server_that_is_read_only(orders: str) -> None:
     read_only = make_conninfo(orders, options="-c default_transaction_read_only=on")
     done = spanmq("send", "orders", "1", dsn=read_only)
     assert done.code == 1
-    assert done.err.startswith("spanmq: read-only server: ")
+    assert done.err.startswith("spanmq: server read only: ")
     assert "hint: Connect to the primary" in done.err
 
 
@@ -236,6 +207,6 @@ def test_upstream_pgmq_says_what_it_lacks(upstream_database: str) -> None:
     done = spanmq("receive", "orders", dsn=upstream_database)
     assert done.code == 1
     assert done.err.startswith(
-        "spanmq: not in PGMQ: this database holds upstream PGMQ, which has no spanmq.receive"
+        "spanmq: not supported by upstream: this database holds upstream PGMQ, which has no receive()"
     )
-    assert "hint: spanmq adopt" in done.err
+    assert "hint: spanmq schema adopt" in done.err

@@ -1,33 +1,31 @@
-"""A command starts with what it needs, and help knows them all."""
+"""The commands as a whole: help, examples, options, errors as JSON, completion, and what is imported."""
 
 from __future__ import annotations
 
+import json
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any
 
 import pytest
 import typer
-from tests.cli.program import spanmq
+from psycopg.conninfo import make_conninfo
+from tests.cli.program import environment, records, run, spanmq
 
-from spanmq.cli.commands import PANELS, WORDS, Panel, name_of, program
+from spanmq.cli.app import NOUNS, VERBS, app
 
-
-@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.title)
-def test_every_command_of_a_module_is_listed(panel: Panel) -> None:
-    module = import_module(f"spanmq.cli.{panel.module}")
-    names = [name_of(each) for each in module.commands.registered_commands]
-    assert panel.commands.split() == names
-
-
-def test_no_command_has_two_homes() -> None:
-    names = [name for panel in PANELS for name in panel.commands.split()] + [each.name for each in WORDS]
-    assert len(names) == len(set(names))
-    group = typer.main.get_command(program())
-    assert sorted(getattr(group, "commands")) == sorted(names)  # noqa: B009
+PROGRAM: Any = typer.main.get_command(app)
+# psql has its own formats, and a script is SQL.
+WITHOUT_JSON = {"psql", "schema sql"}
+WITHOUT_DSN = {"schema sql", "encryption add-key"}
+# Slow to import. Typer itself imports pydantic when it reads arguments.
+SLOW = {"psycopg", "psycopg_pool", "http", "asyncio", "rich", "typer.rich_utils", "spanmq.client"}
+IMPORTED = "import sys; from spanmq.cli import main\ntry: main()\nexcept SystemExit: print(*sys.modules)"
 
 
-def every_command(group: Any, *words: str) -> Iterator[tuple[str, Any]]:
+def every_command(group: Any = PROGRAM, *words: str) -> Iterator[tuple[str, Any]]:
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from every_command(command, *words, name)
@@ -35,38 +33,116 @@ def every_command(group: Any, *words: str) -> Iterator[tuple[str, Any]]:
             yield " ".join([*words, name]), command
 
 
-def test_every_command_has_the_options_that_the_reference_promises() -> None:
-    for name, command in every_command(typer.main.get_command(program())):
-        options = {option for each in command.params for option in each.opts}
-        if name != "sql":
-            assert "--json" in options, name
-        if name not in ("sql", "encryption add-key"):
-            assert "--dsn" in options, name
-        arguments = [each for each in command.params if each.param_type_name == "argument"]
-        assert [each.name for each in arguments if each.metavar is None] == [], name
+COMMANDS = dict(every_command())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_command_has_its_options_and_examples_that_it_understands(name: str) -> None:
+    command = COMMANDS[name]
+    options = {option for each in command.params for option in each.opts}
+    assert ("--json" in options) == (name not in WITHOUT_JSON)
+    assert ("--dsn" in options) == (name not in WITHOUT_DSN)
+    assert [each.name for each in command.params if not each.help] == []
+    examples = [line.strip() for line in command.epilog.splitlines() if line.strip().startswith("$ ")]
+    assert examples
+    for example in examples:
+        calls = [words.split() for words in example.removeprefix("$ ").split(" | ")]
+        assert name.split() in [words[1 : 1 + len(name.split())] for words in calls if words[0] == "spanmq"]
+        for call in example.removeprefix("$ ").split(" | "):
+            if call.startswith("spanmq "):
+                understand(PROGRAM, shlex.split(call)[1:])
+
+
+def understand(command: Any, words: list[str]) -> None:
+    """Parse words as the program does; raises for a usage error."""
+    context = command.make_context("spanmq", words)
+    if hasattr(command, "commands"):
+        name, subcommand, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        assert name is not None
+        understand(subcommand, rest)
 
 
 def test_no_command_delays_a_message_unasked() -> None:
     delays = {
         name: each.default
-        for name, command in every_command(typer.main.get_command(program()))
+        for name, command in COMMANDS.items()
         for each in command.params
         if "--delay" in each.opts and not each.required
     }
-    assert delays.keys() >= {"send", "redrive", "redrive-message", "pipeline dead-letters"}
+    assert delays.keys() >= {"send", "dead-letter redrive", "dead-letter edit", "pipeline dead-letters"}
     assert {name: delay for name, delay in delays.items() if delay} == {}
 
 
-def test_help_shows_no_type_for_a_flag() -> None:
-    for words in ([], ["extend"], ["tokens"], ["tokens", "create"]):
-        done = spanmq(*words, "--help", dsn=None)
-        assert (done.code, "<bool>" in done.out) == (0, False), words
-
-
-def test_help_lists_all_commands_and_a_slip_is_set_right() -> None:
+def test_help_lists_all_commands_and_suggests_one_for_a_typing_error() -> None:
     everything = spanmq("--help", dsn=None)
     assert everything.code == 0
-    assert all(f" {name} " in everything.out for panel in PANELS for name in panel.commands.split())
-    slip = spanmq("recieve", "orders", dsn=None)
-    assert slip.code == 2
-    assert "receive" in slip.err
+    assert [name for name in (*VERBS, *NOUNS) if f"\n  {name} " not in everything.out] == []
+    for words, suggested in ((("recieve", "orders"), "receive"), (("queue", "creat", "orders"), "create")):
+        slip = spanmq(*words, dsn=None)
+        assert (slip.code, f"Did you mean '{suggested}'" in slip.err) == (2, True)
+    assert "  $ spanmq queue create events --unlogged\n" in spanmq("queue create", "-h", dsn=None).out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        (["queue", "metrics", "nope"], 1, {"code": "queue_not_found", "queue": "nope"}),
+        (["schedule", "pause", "nope"], 1, {"code": "schedule_not_found"}),
+        (["serve", "--log-level", "loud"], 1, {"code": "invalid_argument"}),
+        (["queue", "list", "--dsn", "postgresql://127.0.0.1:1/x"], 1, {"code": "connection_failed"}),
+        (["queue", "purge", "orders"], 2, {"code": "usage"}),
+        (["message", "peek"], 2, {"code": "usage", "message": "Missing argument 'QUEUE'."}),
+        (["message", "peek", "orders", "--unknown"], 2, {"code": "usage"}),
+        (["sned"], 2, {"code": "usage"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_error_is_json_under_json(orders: str, words: list[str], code: int, error: dict[str, str]) -> None:
+    done = spanmq(*words, "--json", dsn=orders)
+    assert (done.code, done.out) == (code, "")
+    [line] = done.err.splitlines()
+    told = json.loads(line)["error"]
+    assert told["message"]
+    assert {name: told[name] for name in error} == error
+
+
+def test_queue_names_are_completed(orders: str) -> None:
+    records("queue create", "invoices", dsn=orders)
+    typed = {"_SPANMQ_COMPLETE": "complete_bash", "COMP_CWORD": "3"}
+    for words, completed in (
+        ("spanmq message peek o", ["orders"]),
+        ("spanmq queue drop ", ["invoices", "orders"]),
+        ("spanmq queue dro", ["drop"]),
+    ):
+        more = {**typed, "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        assert sorted(spanmq(dsn=orders, more=more).out.split()) == completed, words
+        if completed != ["drop"]:
+            assert spanmq(dsn=None, more=more).out.split() == []
+
+
+def test_psql_runs_on_the_database_with_arguments_and_exit_codes_of_its_own(orders: str) -> None:
+    # The one has a variable of libpq, the other has none.
+    dsn = make_conninfo(orders, application_name="mine", tcp_user_timeout=7000)
+    shown = run("psql", "-At", "--command", "show application_name", dsn=dsn)
+    assert (shown.code, shown.out, shown.err) == (0, "mine\n", "")
+    assert run("psql", "--command", "select nonsense", dsn=orders).code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "own"),
+    [(["--version"], set()), (["queue", "--help"], {"queues"}), (["schema", "sql", "--help"], {"schema"})],
+    ids=" ".join,
+)
+def test_what_needs_no_database_imports_no_driver(words: list[str], own: set[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED, *words],
+        capture_output=True,
+        text=True,
+        env=environment(None),
+        check=True,
+    )
+    imported = set(done.stdout.splitlines()[-1].split())
+    slow = SLOW if own else SLOW | {"pydantic", "spanmq.body"}
+    assert imported & slow == set()
+    homes = {*VERBS.values(), *(module for module, _, _ in NOUNS.values())}
+    assert {name for name in homes if f"spanmq.cli.{name}" in imported} == own

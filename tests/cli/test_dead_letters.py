@@ -15,39 +15,41 @@ def kill(orders: str, n: int) -> None:
 
 
 def test_dead_letters_are_listed_counted_put_back_and_deleted(orders: str) -> None:
-    assert spanmq("dead-letters", dsn=orders).out == "no dead letters\n"
+    assert spanmq("dead-letter list", dsn=orders).out == "no dead letters\n"
     kill(orders, 4)
     since = ("--since", "2020-01-01T00:00:00+00:00", "--until", "2999-01-01")
-    listed = records("dead-letters", "orders", "--error", "TIME", "--error-class", "Slow", *since, dsn=orders)
+    listed = records(
+        "dead-letter list", "orders", "--error", "TIME", "--error-class", "Slow", *since, dsn=orders
+    )
     assert [(each["message_id"], each["body"], each["category"]) for each in listed] == [
         (n, n, "TRANSIENT") for n in range(1, 5)
     ]
-    assert records("count-dead-letters", dsn=orders) == [
+    assert records("dead-letter count", dsn=orders) == [
         {"queue": "orders", "category": "TRANSIENT", "count": 4}
     ]
-    assert len(records("redrive", "orders", "--dry-run", dsn=orders)) == 4
-    redriven = records("redrive", "orders", "-n", "1", "--rate", "5", "--delay", "0", dsn=orders)
+    assert len(records("dead-letter redrive", "orders", "--dry-run", dsn=orders)) == 4
+    redriven = records("dead-letter redrive", "orders", "-n", "1", "--rate", "5", "--delay", "0", dsn=orders)
     assert [each["message_id"] for each in redriven] == [1]
-    repaired = records("redrive-message", "orders", "2", "--body", '{"a": 1}', "--delay", "0", dsn=orders)
+    repaired = records("dead-letter edit", "orders", "2", "--body", '{"a": 1}', "--delay", "0", dsn=orders)
     assert repaired == [{"queue": "orders", "message_id": 2}]
     assert [each["body"] for each in records("receive", "orders", "-n", "9", dsn=orders)] == [1, {"a": 1}]
-    would = records("purge-dead-letters", "orders", "--dry-run", dsn=orders)
+    would = records("dead-letter discard", "orders", "--dry-run", dsn=orders)
     assert would == [{"queue": "orders", "purged": 2, "dry_run": True}]
-    assert "Nobody is there to ask" in spanmq("purge-dead-letters", "orders", dsn=orders).err
-    assert spanmq("purge-dead-letters", "orders", "--yes", dsn=orders).out == "deleted 2 dead letters\n"
-    assert len(records("dead-letters", "--redriven", dsn=orders)) == 2
+    assert "--yes must be given" in spanmq("dead-letter discard", "orders", dsn=orders).err
+    assert spanmq("dead-letter discard", "orders", "--yes", dsn=orders).out == "deleted 2 dead letters\n"
+    assert len(records("dead-letter list", "--redriven", dsn=orders)) == 2
 
 
 def test_bad_input_is_said(orders: str) -> None:
     for words, said in (
-        (("dead-letters", "orders", "--error", "("), "regular expression"),
-        (("dead-letters", "orders", "--since", "soon"), "no time"),
-        (("dead-letters", "orders", "--payload", "["), "not valid JSON"),
-        (("redrive-message", "orders", "7"), "no dead letter 7"),
-        (("redrive-message", "orders", "7", "--body", "{"), "not valid JSON"),
-        (("redrive", "nothing"), "does not exist"),
-        (("set-category-policy", "BUSINESS"), "settings"),
-        (("set-category-rule", "x", "BUSINESS"), "pattern"),
+        (("dead-letter list", "orders", "--error", "("), "regular expression"),
+        (("dead-letter list", "orders", "--since", "soon"), "not a time"),
+        (("dead-letter list", "orders", "--payload", "["), "not valid JSON"),
+        (("dead-letter edit", "orders", "7"), "no dead letter 7"),
+        (("dead-letter edit", "orders", "7", "--body", "{"), "not valid JSON"),
+        (("dead-letter redrive", "nothing"), "does not exist"),
+        (("category set-policy", "BUSINESS"), "settings"),
+        (("category set-rule", "x", "BUSINESS"), "pattern"),
     ):
         ended = spanmq(*words, dsn=orders)
         assert ended.code != 0
@@ -55,17 +57,17 @@ def test_bad_input_is_said(orders: str) -> None:
 
 
 def test_categories_are_set_listed_and_asked(orders: str) -> None:
-    assert spanmq("classify", "Connection refused", dsn=orders).out == "DEPENDENCY\n"
-    rule = ("set-category-rule", "sold", "BUSINESS", "--error", "sold out", "--queue", "orders")
+    assert spanmq("category classify", "Connection refused", dsn=orders).out == "DEPENDENCY\n"
+    rule = ("category", "set-rule", "sold", "BUSINESS", "--error", "sold out", "--queue", "orders")
     assert records(*rule, dsn=orders) == [{"name": "sold", "category": "BUSINESS"}]
-    asked = ("classify", "Sold out", "--error-class", "Error", "--queue", "orders")
+    asked = ("category", "classify", "Sold out", "--error-class", "Error", "--queue", "orders")
     assert records(*asked, dsn=orders) == [{"category": "BUSINESS"}]
-    assert records("list-category-rules", "orders", dsn=orders)[0]["name"] == "sold"
-    dropped = ("drop-category-rule", "sold", "--queue", "orders")
+    assert records("category list-rules", "orders", dsn=orders)[0]["name"] == "sold"
+    dropped = ("category", "drop-rule", "sold", "--queue", "orders")
     assert records(*dropped, dsn=orders) == [{"name": "sold", "dropped": True}]
-    [changed] = records("set-category-policy", "BUSINESS", "retries=true", "--queue", "orders", dsn=orders)
+    [changed] = records("category set-policy", "BUSINESS", "retries=true", "--queue", "orders", dsn=orders)
     assert changed["retries"] is True
-    listed = {each["category"]: each for each in records("list-category-policies", "orders", dsn=orders)}
+    listed = {each["category"]: each for each in records("category list-policies", "orders", dsn=orders)}
     assert (listed["BUSINESS"]["retries"], listed["BUSINESS"]["queue"]) == (True, "orders")
-    [followed] = records("set-category-policy", "BUSINESS", "--queue", "orders", dsn=orders)
+    [followed] = records("category set-policy", "BUSINESS", "--queue", "orders", dsn=orders)
     assert followed["retries"] is False

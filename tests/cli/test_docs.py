@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
+from tests.cli.test_commands import COMMANDS
 
 from spanmq.cli import failure
-from spanmq.cli.app import app
+from spanmq.cli.app import NOUNS, VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/cli.md").read_text("utf-8")
@@ -30,13 +30,34 @@ def test_every_exit_code_is_documented(code: int) -> None:
     assert f"\n| {code} | " in PAGE
 
 
+def test_page_names_every_command() -> None:
+    page = set(re.findall(r"[\w-]+", PAGE))
+    assert [name for name in COMMANDS if not page.issuperset(name.split())] == []
+
+
+def test_every_command_that_is_named_exists() -> None:
+    """Check commands in pages, and in the hints of Python, SQL and templates."""
+    sources = [path for path in (ROOT / "src").rglob("*") if path.suffix in (".py", ".sql", ".html")]
+    wrong = []
+    for path in (*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", *sources):
+        for words in re.findall(
+            r"(?:`|<code>|^    |^\$ |\| |with: )spanmq ([a-z][a-z -]*)", path.read_text("utf-8"), re.MULTILINE
+        ):
+            first, *more = words.split()
+            if first not in (*VERBS, *NOUNS) or (
+                more and first in NOUNS and f"{first} {more[0]}" not in COMMANDS
+            ):
+                wrong.append(f"{path}: spanmq {words}")
+    assert wrong == []
+
+
 def test_demo_page_names_every_option() -> None:
     page = (ROOT / "docs/demo.md").read_text("utf-8")
-    command = dict(getattr(typer.main.get_command(app), "commands"))["demo"]  # noqa: B009
-    assert [opt for each in command.params for opt in each.opts if opt not in page] == []
+    assert [opt for each in COMMANDS["demo"].params for opt in each.opts if opt not in page] == []
 
 
 def test_simulator_page_names_every_option() -> None:
     page = (ROOT / "docs/simulate.md").read_text("utf-8")
-    command = dict(getattr(typer.main.get_command(app), "commands"))["simulate"]  # noqa: B009
-    assert [each.name for each in command.params if not any(opt in page for opt in each.opts)] == []
+    assert [
+        each.name for each in COMMANDS["simulate"].params if not any(opt in page for opt in each.opts)
+    ] == []

@@ -23,15 +23,15 @@ STORED = "select jsonb_agg(message::text) from pgmq.q_orders"
 def test_file_of_keys_is_its_owners_and_tells_which_are_in_use(database: str, tmp_path: Path) -> None:
     path = tmp_path / "keys"
     for key_id in ("first", "second"):
-        [made] = records("encryption", "add-key", str(path), "--id", key_id, dsn=database)
+        [made] = records("encryption add-key", str(path), "--id", key_id, dsn=database)
         assert made["key"] == key_id
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert spanmq("encryption", "add-key", str(path), "--id", "first", dsn=database).code == 1
+    assert spanmq("encryption add-key", str(path), "--id", "first", dsn=database).code == 1
     with Client(database, maintain_interval=None, encryption=Encryption.from_file(path)) as opened:
         opened.create_queue("orders")
         opened.send_batch("orders", [1, 2])
         opened.reject(opened.receive("orders"))
-    assert records("encryption", "in-use", "orders", dsn=database) == [
+    assert records("encryption in-use", "orders", dsn=database) == [
         {"where": "messages", "key": "second", "bodies": 1},
         {"where": "dead letters", "key": "second", "bodies": 1},
     ]
@@ -41,9 +41,9 @@ def test_commands_and_the_service_open_with_the_keys_of_their_environment(
     database: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "keys"
-    spanmq("encryption", "add-key", str(path), dsn=database)
+    spanmq("encryption add-key", str(path), dsn=database)
     keys = {sealing.FILE_VARIABLE: str(path)}
-    spanmq("create-queue", "orders", dsn=database)
+    spanmq("queue create", "orders", dsn=database)
     spanmq("send", "orders", json.dumps(SECRET), dsn=database, more=keys)
     with service(database, tmp_path, more=keys) as running, running.client() as http:
         assert http.post("/v1/queues/orders/messages", json={"body": SECRET}).status_code == 201
@@ -56,7 +56,7 @@ def test_service_stores_no_plain_hash_of_a_body_and_opens_what_its_environment_t
     database: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "keys"
-    spanmq("encryption", "add-key", str(path), dsn=database)
+    spanmq("encryption add-key", str(path), dsn=database)
     more = {sealing.FILE_VARIABLE: str(path), sealing.ONLY_SEALED_VARIABLE: "true"}
 
     def send(http: httpx.Client, queue: str) -> object:

@@ -7,21 +7,21 @@ from tests.cli.program import do, records, spanmq
 
 def test_health_is_told(orders: str) -> None:
     do(orders, "select pgmq.send_batch('orders', array['1', '2']::jsonb[]), spanmq.receive('orders', 1, 600)")
-    [told] = records("health", dsn=orders)
+    [told] = records("queue health", dsn=orders)
     expected = {"queue": "orders", "backlog": 2, "visible": 1, "in_flight": 1, "is_paused": False}
     assert {name: told[name] for name in expected} == expected
-    header, row = spanmq("health", dsn=orders).out.splitlines()
+    header, row = spanmq("queue health", dsn=orders).out.splitlines()
     assert header.split()[:3] == ["QUEUE", "BACKLOG", "VISIBLE"]
     assert row.split()[:3] == ["orders", "2", "1"]
 
 
 def test_no_queues_is_told(database: str) -> None:
-    assert spanmq("health", dsn=database).out == "no queues\n"
+    assert spanmq("queue health", dsn=database).out == "no queues\n"
     assert spanmq("top", "--times", 1, dsn=database).out == "no queues\n"
 
 
 def test_statistics_are_told(orders: str) -> None:
-    assert spanmq("statistics", "orders", dsn=orders).out.startswith("no samples")
+    assert spanmq("queue statistics", "orders", dsn=orders).out.startswith("no samples")
     do(
         orders,
         "select pgmq.send('orders', '1')",
@@ -29,7 +29,7 @@ def test_statistics_are_told(orders: str) -> None:
         "update spanmq_core.sample set sampled_at = sampled_at - interval '61 s', drawn = 0, backlog = 0",
         "select * from spanmq.maintain()",
     )
-    [told] = records("statistics", "orders", "--seconds", 60, dsn=orders)
+    [told] = records("queue statistics", "orders", "--seconds", 60, dsn=orders)
     assert (told["sent"], told["backlog"], told["settled"]) == (1, 1, 0)
 
 

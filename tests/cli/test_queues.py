@@ -6,11 +6,12 @@ from tests.cli.program import ask, do, records, spanmq
 
 
 def test_queues_are_created_listed_measured_and_dropped(database: str) -> None:
-    assert records("list-queues", dsn=database) == []
-    assert records("create-queue", "Orders", dsn=database) == [{"queue": "Orders"}]
-    records("create-queue", "events", "--unlogged", dsn=database)
+    assert records("queue list", dsn=database) == []
+    assert records("queue create", "Orders", dsn=database) == [{"queue": "Orders"}]
+    records("queue create", "events", "--unlogged", dsn=database)
     records(
-        "create-queue",
+        "queue",
+        "create",
         "parts",
         "--partition-interval",
         "1000",
@@ -18,25 +19,27 @@ def test_queues_are_created_listed_measured_and_dropped(database: str) -> None:
         "7 days",
         dsn=database,
     )
-    listed = {each["name"]: each for each in records("list-queues", dsn=database)}
+    listed = {each["name"]: each for each in records("queue list", dsn=database)}
     assert list(listed) == ["Orders", "events", "parts"]
     assert (listed["events"]["is_unlogged"], listed["parts"]["is_partitioned"]) == (True, True)
     do(database, "select pgmq.send_batch('orders', array['1', '2']::jsonb[])")
-    [counted] = records("metrics", "orders", dsn=database)
+    [counted] = records("queue metrics", "orders", dsn=database)
     assert (counted["length"], counted["visible_length"], counted["total_messages"]) == (2, 2, 2)
-    assert [each["queue"] for each in records("metrics", dsn=database)] == ["Orders", "events", "parts"]
-    [stored] = records("storage", "orders", dsn=database)
+    assert [each["queue"] for each in records("queue metrics", dsn=database)] == ["Orders", "events", "parts"]
+    [stored] = records("queue storage", "orders", dsn=database)
     assert stored.pop("wal_bytes") > 0
     assert all(value > 0 for value in stored.values())
-    assert records("purge", "orders", "--yes", dsn=database) == [{"queue": "orders", "purged": 2}]
-    assert records("drop-queue", "orders", "--yes", dsn=database) == [{"queue": "orders", "dropped": True}]
-    assert records("drop-queue", "orders", "--yes", dsn=database) == [{"queue": "orders", "dropped": False}]
+    assert records("queue purge", "orders", "--yes", dsn=database) == [{"queue": "orders", "purged": 2}]
+    assert records("queue drop", "orders", "--yes", dsn=database) == [{"queue": "orders", "dropped": True}]
+    assert records("queue drop", "orders", "--yes", dsn=database) == [{"queue": "orders", "dropped": False}]
 
 
 def test_columns_in_a_pipe_are_whole_and_aligned(orders: str) -> None:
     body = '"' + "x" * 500 + ' [red]"'
     do(orders, f"select pgmq.send('orders', '{body}'::jsonb)", "select pgmq.send('orders', 'null'::jsonb)")
-    header, first, second = spanmq("peek", "orders", dsn=orders, more={"COLUMNS": "40"}).out.splitlines()
+    header, first, second = spanmq(
+        "message peek", "orders", dsn=orders, more={"COLUMNS": "40"}
+    ).out.splitlines()
     assert header.split("  ")[0] == "MESSAGE ID"
     assert first.endswith(f"  {body}")
     assert second.endswith("  null")
@@ -44,29 +47,30 @@ def test_columns_in_a_pipe_are_whole_and_aligned(orders: str) -> None:
 
 
 def test_nothing_to_show_is_said_to_a_person_only(database: str) -> None:
-    assert spanmq("list-queues", dsn=database).out == "no queues\n"
-    assert spanmq("list-queues", "--json", dsn=database).out == ""
+    assert spanmq("queue list", dsn=database).out == "no queues\n"
+    assert spanmq("queue list", "--json", dsn=database).out == ""
 
 
 def test_what_destroys_is_refused_where_nobody_can_be_asked(orders: str) -> None:
     do(orders, "select pgmq.send('orders', '1'::jsonb)")
-    for command in ("drop-queue", "purge"):
-        done = spanmq(command, "orders", stdin="y\n", dsn=orders)
-        assert (done.code, done.out) == (2, "")
-        assert "hint: --yes" in done.err
-    done = spanmq("uninstall", "--force", stdin="y\n", dsn=orders)
-    assert done.code == 2
+    for words in (
+        ("queue", "drop", "orders"),
+        ("queue", "purge", "orders"),
+        ("schema", "uninstall", "--force"),
+    ):
+        done = spanmq(*words, stdin="y\n", dsn=orders)
+        assert (done.code, done.out, "--yes must be given" in done.err) == (2, "", True), words
     assert ask(orders, "select count(*) from pgmq.q_orders") == 1
 
 
 def test_announcements_are_switched_on_and_off(orders: str) -> None:
-    records("enable-notify-insert", "orders", "--throttle", "1.5", dsn=orders)
-    [throttle] = records("list-notify-insert-throttles", dsn=orders)
+    records("notification enable", "orders", "--throttle", "1.5", dsn=orders)
+    [throttle] = records("notification list", dsn=orders)
     assert (throttle["queue"], throttle["throttle_ms"]) == ("orders", 1500)
-    records("update-notify-insert", "orders", "--throttle", "0", dsn=orders)
-    assert records("list-notify-insert-throttles", dsn=orders)[0]["throttle_ms"] == 0
-    records("disable-notify-insert", "orders", dsn=orders)
-    assert records("list-notify-insert-throttles", dsn=orders) == []
+    records("notification update", "orders", "--throttle", "0", dsn=orders)
+    assert records("notification list", dsn=orders)[0]["throttle_ms"] == 0
+    records("notification disable", "orders", dsn=orders)
+    assert records("notification list", dsn=orders) == []
 
 
 def test_maintain_goes_on_until_nothing_is_left_to_do(orders: str) -> None:
@@ -78,16 +82,16 @@ def test_maintain_goes_on_until_nothing_is_left_to_do(orders: str) -> None:
 
 
 def test_roles_are_granted_what_they_may_do(database: str) -> None:
-    records("create-queue", "orders", dsn=database)
+    records("queue create", "orders", dsn=database)
     do(database, "drop role if exists spanmq_test_clerk", "create role spanmq_test_clerk")
     try:
         given = {"role": "spanmq_test_clerk", "queue": "orders", "verb": "send"}
-        assert records("grant-queue", "spanmq_test_clerk", "orders", "send", dsn=database) == [given]
-        assert records("list-grants", dsn=database) == [given]
-        taken = records("revoke-queue", "spanmq_test_clerk", "orders", "send", dsn=database)
+        assert records("grant create", "spanmq_test_clerk", "orders", "send", dsn=database) == [given]
+        assert records("grant list", dsn=database) == [given]
+        taken = records("grant revoke", "spanmq_test_clerk", "orders", "send", dsn=database)
         assert taken == [{**given, "is_gone": True}]
-        assert spanmq("list-grants", "orders", dsn=database).out == "no grants\n"
-        refused = spanmq("grant-queue", "spanmq_test_clerk", "orders", "read", dsn=database)
+        assert spanmq("grant list", "orders", dsn=database).out == "no grants\n"
+        refused = spanmq("grant create", "spanmq_test_clerk", "orders", "read", dsn=database)
         assert (refused.code, "there is no verb 'read'" in refused.err) == (1, True)
     finally:
         do(database, "drop owned by spanmq_test_clerk", "drop role spanmq_test_clerk")

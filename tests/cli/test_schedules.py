@@ -1,29 +1,19 @@
-"""Recurring messages on the command line."""
+"""Schedules on the command line."""
 
 from __future__ import annotations
 
-import json
-
-from typer.testing import CliRunner
-
-from spanmq.cli.app import app
-from spanmq.client import Client
+from tests.cli.program import records, spanmq
 
 
-def test_schedule_is_created_listed_paused_resumed_and_removed(client: Client, database: str) -> None:
-    def run(*arguments: str, code: int = 0) -> list[dict[str, object]]:
-        result = CliRunner().invoke(app, [*arguments, "--dsn", database, "--json"])
-        assert result.exit_code == code, result.output
-        return [json.loads(line) for line in result.stdout.splitlines()]
-
+def test_schedule_is_created_listed_paused_resumed_and_deleted(orders: str) -> None:
+    create = ("schedule", "create", "nightly", "orders")
     options = "--time-zone", "Europe/Berlin", "--catch-up", "--headers", '{"b": 2}'
-    run("schedule", "nightly", "orders", "0 3 * * *", '{"a": 1}', *options)
-    [shown] = run("list-schedules")
+    records(*create, "0 3 * * *", '{"a": 1}', *options, dsn=orders)
+    [shown] = records("schedule list", dsn=orders)
     assert (shown["name"], shown["body"], shown["headers"]) == ("nightly", {"a": 1}, {"b": 2})
-    run("pause-schedule", "nightly")
-    assert client.list_schedules()[0].is_paused
-    run("resume-schedule", "nightly")
-    assert not client.list_schedules()[0].is_paused
-    assert run("unschedule", "nightly") == [{"name": "nightly", "existed": True}]
-    run("schedule", "nightly", "orders", "nonsense", "1", code=1)
-    run("schedule", "nightly", "orders", "0 3 * * *", "{", code=2)
+    for verb, is_paused in (("pause", True), ("resume", False)):
+        records("schedule", verb, "nightly", dsn=orders)
+        assert records("schedule list", dsn=orders)[0]["is_paused"] is is_paused
+    assert records("schedule delete", "nightly", dsn=orders) == [{"name": "nightly", "existed": True}]
+    assert spanmq(*create, "nonsense", "1", dsn=orders).code == 1
+    assert spanmq(*create, "0 3 * * *", "{", dsn=orders).code == 2

@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.cli.program import (
-    ask,
-    records,
-    spanmq,
-)
+from tests.cli.program import ask, records, spanmq
 
 
 def bodies(dsn: str) -> list[object]:
-    return [message["body"] for message in records("peek", "orders", "-n", 1000, dsn=dsn)]
+    return [message["body"] for message in records("message peek", "orders", "-n", 1000, dsn=dsn)]
 
 
 def test_body_headers_group_and_delay_go_into_the_message(orders: str) -> None:
@@ -21,7 +17,7 @@ def test_body_headers_group_and_delay_go_into_the_message(orders: str) -> None:
         "send", "orders", '{"a": 1}', "--headers", '{"x": 2}', "--group", "g", "--delay", 600, dsn=orders
     )
     assert sent == [{"queue": "orders", "message_id": 1}]
-    [message] = records("peek", "orders", dsn=orders)
+    [message] = records("message peek", "orders", dsn=orders)
     assert message["body"] == {"a": 1}
     assert message["headers"] == {"x": 2, "x-pgmq-group": "g"}
     assert message["group"] == "g"
@@ -39,7 +35,7 @@ def test_numbers_keep_every_digit(orders: str) -> None:
     number = "0.1000000000000000000000000000000000000000000000000001"
     records("send", "orders", number, dsn=orders)
     spanmq("send", "orders", stdin=f'{{"n": {number}}}\n{number}\n', dsn=orders)
-    shown = spanmq("peek", "orders", "--json", dsn=orders).out
+    shown = spanmq("message peek", "orders", "--json", dsn=orders).out
     assert shown.count(f'"body":{number},') == 2
     assert f'"body":{{"n": {number}}},' in shown
 
@@ -61,7 +57,9 @@ def test_each_line_of_stdin_is_a_message(orders: str) -> None:
 
 def test_ids_are_printed_as_json_lines_in_order(orders: str) -> None:
     sent = records("send", "orders", "--batch", 2, stdin="1\n2\n3\n4\n5\n", dsn=orders)
-    by_id = {message["message_id"]: message["body"] for message in records("peek", "orders", dsn=orders)}
+    by_id = {
+        message["message_id"]: message["body"] for message in records("message peek", "orders", dsn=orders)
+    }
     assert [by_id[each["message_id"]] for each in sent] == [1, 2, 3, 4, 5]
 
 
@@ -81,7 +79,7 @@ def test_mark_that_says_utf8_is_no_part_of_the_first_line(orders: str) -> None:
         done = spanmq("send", "orders", option, stdin=mark + lines, dsn=orders)
         assert (done.code, done.err) == (0, "")
     assert bodies(orders) == [1, 2, "three", 4]
-    done = spanmq("delete", "orders", "-", stdin=mark + b"1\r\n2\r\n", dsn=orders)
+    done = spanmq("message delete", "orders", "-", stdin=mark + b"1\r\n2\r\n", dsn=orders)
     assert (done.code, done.err) == (0, "")
     assert bodies(orders) == ["three", 4]
 
@@ -90,7 +88,7 @@ def test_bad_line_is_named_and_the_batches_before_it_are_sent(orders: str) -> No
     done = spanmq("send", "orders", "--batch", 2, stdin="1\n2\n3\n{4\n5\n", dsn=orders)
     assert done.code == 1
     assert done.err.startswith(
-        "spanmq: 2 messages were sent before this:\nspanmq: bad body: line 4 is not valid JSON: "
+        "spanmq: 2 messages were sent before this:\nspanmq: invalid body: line 4 is not valid JSON: "
     )
     assert "hint: Each line is one JSON value" in done.err
     assert bodies(orders) == [1, 2]
@@ -100,7 +98,7 @@ def test_line_that_is_no_utf8_is_named(orders: str) -> None:
     done = spanmq("send", "orders", stdin=b'1\n"\xff"\n', dsn=orders)
     assert (done.code, bodies(orders)) == (1, [])
     assert done.err.startswith(
-        "spanmq: 0 messages were sent before this:\nspanmq: bad body: line 2 is not UTF-8"
+        "spanmq: 0 messages were sent before this:\nspanmq: invalid body: line 2 is not UTF-8"
     )
 
 
@@ -112,10 +110,10 @@ def test_messages_go_from_queue_to_queue_as_they_are(orders: str) -> None:
     ]
     sent = spanmq("send", "orders", "--messages", "--headers", '{"y": 2}', stdin="\n".join(given), dsn=orders)
     assert sent.code == 0
-    printed = spanmq("peek", "orders", "--json", dsn=orders).out
+    printed = spanmq("message peek", "orders", "--json", dsn=orders).out
     again = spanmq("send", "orders", "--messages", stdin=printed, dsn=orders)
     assert again.out == "sent 3 messages to orders\n"
-    lines = spanmq("peek", "orders", "--json", dsn=orders).out.splitlines()
+    lines = spanmq("message peek", "orders", "--json", dsn=orders).out.splitlines()
     assert len(lines) == 6
     for line, other in zip(lines[:3], lines[3:], strict=True):
         for field in ("body", "headers"):
@@ -131,22 +129,22 @@ def test_message_without_a_body_is_refused(orders: str) -> None:
 
 
 def test_topic_reaches_every_bound_queue(orders: str) -> None:
-    records("create-queue", "invoices", dsn=orders)
-    bound = records("bind-topic", "sale.*", "orders", dsn=orders)
+    records("queue create", "invoices", dsn=orders)
+    bound = records("topic bind", "sale.*", "orders", dsn=orders)
     assert bound == [{"pattern": "sale.*", "queue": "orders"}]
-    records("bind-topic", "sale.#", "invoices", dsn=orders)
-    assert records("send-topic", "sale.new", '"x"', dsn=orders) == [{"routing_key": "sale.new", "queues": 2}]
-    routed = records("send-topic", "sale.old", stdin="1\n2\n", dsn=orders)
+    records("topic bind", "sale.#", "invoices", dsn=orders)
+    assert records("topic send", "sale.new", '"x"', dsn=orders) == [{"routing_key": "sale.new", "queues": 2}]
+    routed = records("topic send", "sale.old", stdin="1\n2\n", dsn=orders)
     assert sorted((each["queue"], each["message_id"]) for each in routed) == [
         ("invoices", 2),
         ("invoices", 3),
         ("orders", 2),
         ("orders", 3),
     ]
-    routing = records("test-routing", "sale.x", dsn=orders)
+    routing = records("topic match", "sale.x", dsn=orders)
     assert sorted(each["queue"] for each in routing) == ["invoices", "orders"]
-    assert records("unbind-topic", "sale.*", "orders", dsn=orders)[0]["unbound"] is True
-    [binding] = records("list-topic-bindings", dsn=orders)
+    assert records("topic unbind", "sale.*", "orders", dsn=orders)[0]["unbound"] is True
+    [binding] = records("topic list", dsn=orders)
     assert (binding["pattern"], binding["queue"]) == ("sale.#", "invoices")
 
 

@@ -39,7 +39,7 @@ QUEUES = "select count(*) from pgmq.list_queues()"
         (["-logfile", "none/a.log"], "the log file none/a.log can't be written"),
         (["--plot", "a.gif"], "a picture is a .png or an .svg"),
         (["--plot", "none/a.png"], "there is no folder"),
-        (["-dsn", "postgresql://localhost:1/x"], "no connection"),
+        (["-dsn", "postgresql://localhost:1/x"], "connection failed"),
         (["--engine", "polling", "-schema", "none.sql"], "none.sql can't be read"),
         (["--engine", "polling", "-schema", "bad.sql"], "the schema in bad.sql is refused: syntax error"),
         (["--engine", "polling", "-schema", "other.sql"], "makes no table msg_queue with msg_id"),

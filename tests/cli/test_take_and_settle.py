@@ -38,8 +38,8 @@ def test_received_messages_are_acked_through_a_pipe(filled: str) -> None:
 def test_pipe_from_an_empty_queue_settles_nothing_and_is_no_error(orders: str) -> None:
     received = spanmq("receive", "orders", "--json", dsn=orders)
     assert (received.code, received.out) == (0, "")
-    for command in ("ack", "nack", "reject", "release"):
-        done = spanmq(command, "--json", stdin=received.out, dsn=orders)
+    for words in (["ack"], ["nack"], ["message", "reject"], ["message", "release"]):
+        done = spanmq(*words, "--json", stdin=received.out, dsn=orders)
         assert (done.code, done.out) == (0, ""), done.err
 
 
@@ -47,7 +47,7 @@ def test_ack_is_refused_for_what_the_lease_no_longer_holds(filled: str) -> None:
     received = records("receive", "orders", "-n", 2, "--lease", 600, dsn=filled)
     lease_id = received[0]["lease_id"]
     do(filled, "select pgmq.set_vt('orders', 1, 0)")
-    assert records("ack-lease", "orders", lease_id, 1, 2, dsn=filled) == [
+    assert records("ack", "orders", lease_id, 1, 2, dsn=filled) == [
         {"message_id": 1, "outcome": "stale"},
         {"message_id": 2, "outcome": "acked"},
     ]
@@ -58,7 +58,7 @@ def test_ack_is_refused_for_what_the_lease_no_longer_holds(filled: str) -> None:
 def test_ack_of_a_bad_line_settles_nothing(filled: str) -> None:
     printed = spanmq("receive", "orders", "-n", 2, "--json", dsn=filled).out
     done = spanmq("ack", stdin=f'{printed}{{"message_id": 1}}\n', dsn=filled)
-    assert (done.code, "no message that receive --json printed" in done.err) == (2, True)
+    assert (done.code, "not a message that receive --json printed" in done.err) == (2, True)
     assert ask(filled, "select count(*) from pgmq.q_orders") == 5
 
 
@@ -68,53 +68,53 @@ def test_pgmqs_reads(filled: str) -> None:
         do(filled, "select pgmq.set_vt('orders', array[1,2,3,4,5], 0)")
         return sorted(found)
 
-    assert taken("read", "orders", "-n", "2") == [1, 2]
-    assert taken("read", "orders", "-n", "9", "--conditional", "{}") == [1, 2, 3, 4, 5]
-    assert taken("read-grouped", "orders", "-n", "4") == [1, 2, 3, 5]
-    assert taken("read-grouped-rr", "orders", "-n", "4") == [1, 2, 3, 4]
-    assert taken("read-grouped-head", "orders", "-n", "4") == [1, 2]
+    assert taken("message read", "orders", "-n", "2") == [1, 2]
+    assert taken("message read", "orders", "-n", "9", "--conditional", "{}") == [1, 2, 3, 4, 5]
+    assert taken("message read-grouped", "orders", "-n", "4") == [1, 2, 3, 5]
+    assert taken("message read-grouped-rr", "orders", "-n", "4") == [1, 2, 3, 4]
+    assert taken("message read-grouped-head", "orders", "-n", "4") == [1, 2]
 
 
 def test_pop_takes_for_good(filled: str) -> None:
-    assert [each["body"] for each in records("pop", "orders", "-n", 2, dsn=filled)] == [1, 2]
+    assert [each["body"] for each in records("message pop", "orders", "-n", 2, dsn=filled)] == [1, 2]
     assert ask(filled, "select count(*) from pgmq.q_orders") == 3
 
 
 def test_peek_looks_after_an_id_and_takes_nothing(filled: str) -> None:
     for _ in range(2):
-        shown = records("peek", "orders", "-n", 2, "--after", 3, dsn=filled)
+        shown = records("message peek", "orders", "-n", 2, "--after", 3, dsn=filled)
         assert [(each["message_id"], each["attempt"]) for each in shown] == [(4, 0), (5, 0)]
 
 
 def test_ids_are_settled_one_way_or_another(filled: str) -> None:
     records("receive", "orders", "--lease", 600, dsn=filled)  # holds message 1
-    assert records("cancel", "orders", 1, 2, 9, dsn=filled) == [
+    assert records("message cancel", "orders", 1, 2, 9, dsn=filled) == [
         {"message_id": 1, "outcome": "processing"},
         {"message_id": 2, "outcome": "cancelled"},
         {"message_id": 9, "outcome": "unknown"},
     ]
-    assert records("delete", "orders", 1, 9, dsn=filled) == [{"message_id": 1}]
+    assert records("message delete", "orders", 1, 9, dsn=filled) == [{"message_id": 1}]
     stdin = '3\n\n{"message_id": 4, "body": null}\n'
-    assert records("archive", "orders", "-", stdin=stdin, dsn=filled) == [
+    assert records("message archive", "orders", "-", stdin=stdin, dsn=filled) == [
         {"message_id": 3},
         {"message_id": 4},
     ]
-    archived = records("peek-archive", "orders", dsn=filled)
+    archived = records("message peek-archive", "orders", dsn=filled)
     assert [(each["message_id"], each["body"]) for each in archived] == [(3, 3), (4, 4)]
     assert all(each["archived_at"] for each in archived)
-    assert records("peek-archive", "orders", "--after", 3, "-n", 1, dsn=filled) == archived[1:]
+    assert records("message peek-archive", "orders", "--after", 3, "-n", 1, dsn=filled) == archived[1:]
     assert ask(filled, "select array_agg(msg_id order by msg_id) from pgmq.q_orders") == [5]
 
 
 def test_set_vt_hides_and_shows(filled: str) -> None:
-    hidden = records("set-vt", "orders", 1, 2, "--delay", 600, dsn=filled)
+    hidden = records("message set-vt", "orders", 1, 2, "--delay", 600, dsn=filled)
     assert [each["message_id"] for each in hidden] == [1, 2]
     assert [each["message_id"] for each in records("receive", "orders", dsn=filled)] == [3]
-    records("set-vt", "orders", 2, "--delay", 0, dsn=filled)
+    records("message set-vt", "orders", 2, "--delay", 0, dsn=filled)
     assert [each["message_id"] for each in records("receive", "orders", dsn=filled)] == [2]
 
 
 def test_wait_ends_when_time_is_over(orders: str) -> None:
     done = spanmq("receive", "orders", "--wait", "0.05", dsn=orders)
     assert (done.code, done.out) == (0, "no messages\n")
-    assert records("read", "orders", "--wait", "0.05", dsn=orders) == []
+    assert records("message read", "orders", "--wait", "0.05", dsn=orders) == []

@@ -214,7 +214,12 @@ async def test_call_on_a_connection_that_breaks_is_of_unknown_outcome_and_the_cl
 
 @pytest.mark.parametrize(
     "command",
-    [["send", "orders", "1"], ["receive", "orders"], ["delete", "orders", "1"], ["purge", "orders", "--yes"]],
+    [
+        ["send", "orders", "1"],
+        ["receive", "orders"],
+        ["message delete", "orders", "1"],
+        ["queue purge", "orders", "--yes"],
+    ],
     ids=" ".join,
 )
 def test_command_on_a_connection_that_breaks_says_that_it_does_not_know(

@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 
 from spanmq import errors
 from spanmq.cli.app import app
-from spanmq.cli.failure import LABELS
 from spanmq.client import Client
 from spanmq.client_async import AsyncClient
 
@@ -49,7 +48,7 @@ def named(name: str, error: type[errors.SpanmqError] = errors.InvalidQueueNameEr
         error,
         f"select pgmq.create({sql.Literal(name).as_string(None)})",
         lambda client: client.create_queue(name),
-        ("create-queue", "--", name),
+        ("queue", "create", "--", name),
     )
 
 
@@ -72,7 +71,7 @@ MISUSES = {
         errors.QueueNotFoundError,
         "select pgmq.read('x\" where true) or (true', 1, 1)",
         lambda client: client.read('x" where true) or (true'),
-        ("read", 'x" where true) or (true'),
+        ("message", "read", 'x" where true) or (true'),
     ),
     "unknown queue, received from": Misuse(
         errors.QueueNotFoundError,
@@ -84,7 +83,7 @@ MISUSES = {
         errors.QueueNotFoundError,
         "select pgmq.purge_queue('nope')",
         lambda client: client.purge("nope"),
-        ("purge", "nope", "--yes"),
+        ("queue", "purge", "nope", "--yes"),
     ),
     "no batch": Misuse(
         errors.InvalidArgumentError,
@@ -113,7 +112,7 @@ MISUSES = {
         errors.InvalidArgumentError,
         "select pgmq.read('orders', 30, -1)",
         lambda client: client.read("orders", -1),
-        ("read", "orders", "-n", "-1"),
+        ("message", "read", "orders", "-n", "-1"),
     ),
     "negative quantity, received": Misuse(
         errors.InvalidArgumentError,
@@ -125,7 +124,7 @@ MISUSES = {
         errors.InvalidArgumentError,
         "select pgmq.pop('orders', -1)",
         lambda client: client.pop("orders", -1),
-        ("pop", "orders", "-n", "-1"),
+        ("message", "pop", "orders", "-n", "-1"),
     ),
     "quantity of 2³¹": Misuse(
         errors.InvalidArgumentError,
@@ -223,37 +222,37 @@ MISUSES = {
         errors.InvalidArgumentError,
         "select spanmq.ack('orders', 0, array[1])",
         lambda client: client.ack_lease("orders", 0, [1]),
-        ("ack-lease", "orders", "0", "1"),
+        ("ack", "orders", "0", "1"),
     ),
     "id of 2⁶⁴": Misuse(
         errors.InvalidArgumentError,
         f"select pgmq.delete('orders', ({2**64})::bigint)",
         lambda client: client.delete("orders", 2**64),
-        ("delete", "orders", str(2**64)),
+        ("message", "delete", "orders", str(2**64)),
     ),
     "bad pattern": Misuse(
         errors.InvalidTopicError,
         "select pgmq.bind_topic('a..b', 'orders')",
         lambda client: client.bind_topic("a..b", "orders"),
-        ("bind-topic", "a..b", "orders"),
+        ("topic", "bind", "a..b", "orders"),
     ),
     "bad routing key": Misuse(
         errors.InvalidTopicError,
         "select pgmq.send_topic('a.*', '1')",
         lambda client: client.send_topic("a.*", 1),
-        ("send-topic", "a.*", "1"),
+        ("topic", "send", "a.*", "1"),
     ),
     "policy of no such name": Misuse(
         errors.InvalidArgumentError,
         "select spanmq.set_policy('orders', '{\"nope\": 1}')",
         lambda client: client.set_policy("orders", {"nope": 1}),
-        ("set-policy", "orders", "nope=1"),
+        ("policy", "set", "orders", "nope=1"),
     ),
     "cron of no time": Misuse(
         errors.InvalidArgumentError,
         None,
         lambda client: client.schedule("daily", "orders", "every day", 1),
-        ("schedule", "daily", "orders", "every day", "1"),
+        ("schedule", "create", "daily", "orders", "every day", "1"),
     ),
 }
 ORDINARY = {
@@ -273,13 +272,13 @@ ORDINARY = {
         errors.SpanmqError,
         "select pgmq.delete('orders', 1)",
         lambda client: client.delete("orders", 1),
-        ("delete", "orders", "1"),
+        ("message", "delete", "orders", "1"),
     ),
     "made": Misuse(
         errors.SpanmqError,
         "select pgmq.create('more')",
         lambda client: client.create_queue("more"),
-        ("create-queue", "more"),
+        ("queue", "create", "more"),
     ),
 }
 
@@ -362,8 +361,9 @@ def by_command(dsn: str, misuse: Misuse) -> tuple[int, str] | None:
 
 
 def labels(error: type[errors.SpanmqError]) -> tuple[str, ...]:
-    """Give what the command line says of such an error, or of a kind of it."""
-    return tuple(f"spanmq: {text}: " for kind, text in LABELS.items() if issubclass(kind, error))
+    """Return how the command line names such an error, or a kind of it."""
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, error)]
+    return tuple(f"spanmq: {errors.code_of(kind).replace('_', ' ')}: " for kind in kinds)
 
 
 def check(dsn: str, misuse: Misuse, error: type[errors.SpanmqError]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -71,8 +72,9 @@ def test_kept_queue_holds_the_flights_of_the_file(database: str) -> None:
     # Somebody's queue is not touched.
     again = demo("--rows", "10", dsn=database)
     assert again.code == 1
-    assert again.err.startswith(f"spanmq: error: there is a queue {QUEUE} already")
-    assert "hint: spanmq drop-queue" in again.err
+    told = json.loads(again.err)["error"]
+    assert (told["code"], told["message"]) == ("error", f"there is a queue {QUEUE} already")
+    assert told["hint"].startswith("spanmq queue drop")
     assert ask(database, f"select count(*) from pgmq.a_{QUEUE}") == 2000
 
 
@@ -145,13 +147,13 @@ def test_error_of_a_consumer_ends_the_demo(database: str) -> None:
     do(database, SABOTAGE.format("raise exception 'the archive is full' using errcode = '53100';"))
     done = run("demo", "--rows", 20_000, dsn=database)
     assert done.code == 1
-    assert "spanmq: the server has run out of something: the archive is full" in done.err
+    assert "spanmq: server exhausted: the archive is full" in done.err
     assert ask(database, "select count(*) from pgmq.list_queues()") == 0
 
 
 def test_database_without_leases_is_refused(upstream_database: str, empty_database: str) -> None:
-    assert run("demo", dsn=upstream_database).err.startswith("spanmq: not in PGMQ: ")
-    assert run("demo", dsn=empty_database).err.startswith("spanmq: not installed: ")
+    assert run("demo", dsn=upstream_database).err.startswith("spanmq: not supported by upstream: ")
+    assert run("demo", dsn=empty_database).err.startswith("spanmq: schema missing: ")
     assert ask(upstream_database, "select count(*) from pgmq.list_queues()") == 0
 
 
@@ -192,7 +194,9 @@ def test_lake_that_is_not_of_a_demo_is_refused_at_once_and_kept(
     (lake / "precious").write_text("data")
     done = demo("--rows", 10, "--report", str(tmp_path), dsn=database)
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith(f"spanmq: bad argument: {lake} is there, and not of an earlier demo")
+    told = json.loads(done.err)["error"]
+    assert told["code"] == "invalid_argument"
+    assert told["message"] == f"{lake} is there, and not of an earlier demo"
     assert (lake / "precious").read_text() == "data"
 
 

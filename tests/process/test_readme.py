@@ -14,7 +14,7 @@ from tests.cli.program import PROGRAM, ask, environment, wait_until
 from tests.patience import WAIT_SECONDS
 from typer.testing import CliRunner
 
-from spanmq.cli.app import app
+from spanmq.cli.app import VERBS, app
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text("utf-8")
@@ -46,14 +46,13 @@ def test_its_commands_run_and_its_worker_handles(empty_database: str, tmp_path: 
     (tmp_path / "shop/orders.py").write_text(handler)
     seen = set()
     for command in COMMANDS:
-        verb, *arguments = shlex.split(
-            command.split("#")[0].split(";")[0].replace("postgresql://…", empty_database)
-        )
-        seen.add(verb)
-        if verb == "worker":
+        words = shlex.split(command.split("#")[0].split(";")[0].replace("postgresql://…", empty_database))
+        name = " ".join(words[:1] if words[0] in VERBS else words[:2])
+        seen.add(name)
+        if name == "worker":
             CliRunner().invoke(app, ["send", "orders", '{"order": 16}'], env={"SPANMQ_DSN": empty_database})
             with subprocess.Popen(
-                [*PROGRAM, verb, *arguments],
+                [*PROGRAM, *words],
                 cwd=tmp_path,
                 env=environment(empty_database, {"PYTHONUNBUFFERED": "1"}),
                 stdout=subprocess.PIPE,
@@ -67,14 +66,22 @@ def test_its_commands_run_and_its_worker_handles(empty_database: str, tmp_path: 
                 process.communicate(timeout=WAIT_SECONDS)
                 assert process.returncode == 0
             continue
-        done = CliRunner().invoke(app, [verb, *arguments], env={"SPANMQ_DSN": empty_database})
-        if verb == "adopt":
+        done = CliRunner().invoke(app, words, env={"SPANMQ_DSN": empty_database})
+        if name == "schema adopt":
             # Of a database that `install` has been to there is nothing to take over.
             assert (done.exit_code, "not PGMQ" in done.stderr) == (1, True)
-            CliRunner().invoke(app, ["create-queue", "orders"], env={"SPANMQ_DSN": empty_database})
+            CliRunner().invoke(app, ["queue", "create", "orders"], env={"SPANMQ_DSN": empty_database})
         else:
             assert done.exit_code == 0, (command, done.output)
-    assert seen >= {"install", "adopt", "worker", "send", "receive", "peek", "metrics"}
+    assert seen >= {
+        "schema install",
+        "schema adopt",
+        "worker",
+        "send",
+        "receive",
+        "message peek",
+        "queue metrics",
+    }
 
 
 def test_where_it_points_there_is_something() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spanmq import errors
-from spanmq.service.failure import STATUS_OF, code_of, describe, kind_of
+from spanmq.service.failure import STATUS_OF, describe, kind_of
 
 # What no request can meet: faults of the installation, of other programs, or of the service itself.
 ELSEWHERE = {
@@ -32,8 +32,8 @@ def test_every_error_that_a_request_can_meet_has_its_status() -> None:
 
 
 def test_codes_are_names_in_lower_case() -> None:
-    assert code_of(errors.QueueNotFoundError) == "queue_not_found"
-    assert len({code_of(kind) for kind in kinds()}) == len(kinds())
+    assert errors.code_of(errors.QueueNotFoundError) == "queue_not_found"
+    assert len({errors.code_of(kind) for kind in kinds()}) == len(kinds())
 
 
 @pytest.mark.parametrize("kind", [kind for kind, status in STATUS_OF.items() if status >= 500])

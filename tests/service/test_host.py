@@ -11,7 +11,7 @@ import pytest
 from tests.patience import WAIT_SECONDS
 from tests.service.running import Running, service
 
-from spanmq.loopback import is_named_here
+from spanmq.request_origin import is_named_here
 
 FOREIGN = (
     *("evil.example", "evil.example:8080", "192.0.2.7", "localhost.evil.example"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from spanmq.service.one_write import OneWrite
+from spanmq.service.transport import OneWrite
 
 
 class Wire:

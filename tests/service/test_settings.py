@@ -30,4 +30,4 @@ def test_bad_setting_is_refused(options: dict[str, object], words: str) -> None:
 def test_bad_setting_ends_the_command_with_a_sentence(orders: str) -> None:
     done = spanmq("serve", "--without-tokens", "--host", "0.0.0.0", dsn=orders)
     assert done.code == 1
-    assert done.err.startswith("spanmq: bad argument: a service without tokens can't listen on '0.0.0.0'")
+    assert done.err.startswith("spanmq: invalid argument: a service without tokens can't listen on '0.0.0.0'")

@@ -91,7 +91,7 @@ def test_label_belongs_to_one_checkpoint_until_it_is_adopted(client: Client, str
     other = stream("other", receiver="lake")
     with pytest.raises(SpanmqError, match="belongs to another checkpoint") as caught:
         other.run()
-    assert "spanmq adopt-receiver orders lake" in str(caught.value.hint)
+    assert "spanmq receiver adopt orders lake" in str(caught.value.hint)
     client.adopt_receiver("orders", "lake")
     client.send_batch("orders", range(10, 12))
     assert other.run() == [2]
@@ -319,7 +319,9 @@ def test_released_stream_settles_what_its_checkpoint_proves(
     client: Client, stream: Streams, database: str, tmp_path: Path
 ) -> None:
     def release(*arguments: str) -> Any:
-        return CliRunner().invoke(app, ["release-receiver", "orders", "lake", *arguments, "--dsn", database])
+        return CliRunner().invoke(
+            app, ["receiver", "release", "orders", "lake", *arguments, "--dsn", database]
+        )
 
     lake, others, new = stream("lake", receiver="lake"), stream("others"), stream("new", receiver="lake")
     client.send_batch("orders", range(20))
@@ -333,7 +335,7 @@ def test_released_stream_settles_what_its_checkpoint_proves(
     client.send_batch("others", range(5))
     others.run(queue="others")
     for folder, text in (
-        (tmp_path, "is no checkpoint of a stream"),
+        (tmp_path, "is not the checkpoint of a stream"),
         (others.checkpoint, "is the checkpoint of another stream, from others"),
     ):
         refused = release("--checkpoint", str(folder))

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from spanmq.errors import ServerError, from_server
+from spanmq.errors import ServerError, from_driver
 
 FUNCTIONS = """
 select p.pronamespace::regnamespace || '.' || p.proname, coalesce(p.proargnames[1:p.pronargs], '{}'),
@@ -114,6 +114,6 @@ def test_every_wrong_argument_is_a_typed_error_or_harmless(
                 orders.execute(call.encode())
         except psycopg.Error as error:
             sqlstate = error.sqlstate or ""
-            if type(from_server(sqlstate, error.diag.message_primary or "")) is ServerError:
+            if type(from_driver(error)) is ServerError:
                 problems.append(f"{call}: {sqlstate} {error.diag.message_primary}")
     assert not problems, "\n".join(problems)

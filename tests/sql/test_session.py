@@ -12,7 +12,7 @@ from tests.sql.race.sessions import Race
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, MissingPrivilegeError
-from spanmq.token_secret import hash_of
+from spanmq.token_calls import hash_of
 
 
 @pytest.fixture

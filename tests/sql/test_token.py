@@ -10,7 +10,7 @@ from psycopg import Connection
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, TokenNotFoundError
-from spanmq.token_secret import hash_of
+from spanmq.token_calls import hash_of
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from psycopg import Connection
 from tests.service.route_table import ROUTES
 
 import spanmq
-from spanmq.cli.app import app
+from spanmq.cli.app import NOUNS, VERBS, app
 from spanmq.client import Client
 
 SQS_MOVES = (
@@ -26,60 +26,96 @@ SQS_MOVES = (
     "move_sqs_messages",
     "list_sqs_moved",
 )
+# Where the noun and the verb of a command do not make the name of the method.
+METHOD_OF_COMMAND = {
+    "ack": "ack_lease",
+    "nack": "nack_lease",
+    "message reject": "reject_lease",
+    "message release": "release_lease",
+    "dead-letter list": "dead_letters",
+    "dead-letter show": "dead_letters_of",
+    "dead-letter edit": "redrive_message",
+    "dead-letter discard": "purge_dead_letters",
+    "schedule create": "schedule",
+    "schedule delete": "unschedule",
+    "topic list": "list_topic_bindings",
+    "topic match": "test_routing",
+    "notification enable": "enable_notify_insert",
+    "notification update": "update_notify_insert",
+    "notification disable": "disable_notify_insert",
+    "notification list": "list_notify_insert_throttles",
+    "category list-rules": "list_category_rules",
+    "category set-rule": "set_category_rule",
+    "category drop-rule": "drop_category_rule",
+    "category list-policies": "list_category_policies",
+    "category set-policy": "set_category_policy",
+    "grant create": "grant_queue",
+    "grant revoke": "revoke_queue",
+    "key create": "create_access_key",
+    "key list": "list_access_keys",
+    "key revoke": "revoke_access_key",
+    "queue count": "glance",
+    "queue groups": "list_groups",
+    "queue leases": "list_leases",
+    "queue segments": "list_segments",
+    "receiver reject": "reject_from_receiver",
+    "pipeline runs": "list_pipeline_runs",
+}
 METHODS_WITHOUT_COMMAND = {
+    "ack": "`ack_lease`, by leases",
+    "nack": "`nack_lease`, by leases",
+    "reject": "`reject_lease`, by leases",
+    "release": "`release_lease`, by leases",
     "begin_pipeline_run": "the jobs': spanmq.spark.jobs.recorded",
     "note_pipeline_run": "the jobs': spanmq.spark.jobs.recorded",
     "end_pipeline_run": "the jobs': spanmq.spark.jobs.recorded",
     "report_breaker": "the worker's",
-    "open": "what a program does with its client",
-    "close": "what a program does with its client",
-    "connection": "what a program does with its client",
-    "transaction": "what a program does with its client",
-    "flavour": "`version` tells it",
+    "open": "a command's own client",
+    "close": "a command's own client",
+    "connection": "a command's own client",
+    "transaction": "a command's own client",
+    "flavour": "`version` shows it",
     "send_batch": "`send` reads many from stdin",
-    "send_batch_topic": "`send-topic` reads many from stdin",
-    "metrics_all": "`metrics` without a queue",
-    "get_shards": "ShardedQueue's: `list-shards`",
-    "set_shards": "ShardedQueue's: `change-shards`",
-    "forget_shards": "ShardedQueue's: `drop-shards`",
+    "send_batch_topic": "`topic send` reads many from stdin",
+    "metrics_all": "`queue metrics` without a queue",
+    "get_shards": "ShardedQueue's: `shard list`",
+    "set_shards": "ShardedQueue's: `shard change`",
+    "forget_shards": "ShardedQueue's: `shard drop`",
     "enter_shards": "ShardedQueue's, within a transaction",
-    "shard_groups": "ShardedQueue's: `finish-shards`",
-    "create_token": "`tokens create`",
-    "list_tokens": "`tokens list`",
-    "rotate_token": "`tokens rotate`",
-    "revoke_token": "`tokens revoke`",
+    "shard_groups": "ShardedQueue's: `shard finish`",
     "check_token": "the service's",
     "open_session": "the dashboard's",
     "check_session": "the dashboard's",
     "close_session": "the dashboard's",
-    "create_access_key": "`keys create`",
-    "list_access_keys": "`keys list`",
-    "revoke_access_key": "`keys revoke`",
     "find_access_key": "the service's",
     "list_sqs_queues": "the service's",
     "set_sqs_queue": "the service's",
     **dict.fromkeys(SQS_MOVES, "the service's"),
 }
 COMMANDS_WITHOUT_METHOD = {
-    "upgrade": "spanmq.schema, for who keeps house",
-    "verify": "spanmq.schema, for who keeps house",
-    "sql": "spanmq.schema, for who keeps house",
-    "uninstall": "spanmq.schema, for who keeps house",
-    "adopt": "spanmq.adopt, once in a lifetime",
+    "schema upgrade": "spanmq.schema",
+    "schema verify": "spanmq.schema",
+    "schema sql": "spanmq.schema",
+    "schema uninstall": "spanmq.schema",
+    "schema adopt": "spanmq.adopt",
     "demo": "spanmq.demo",
-    "top": "`health` again and again",
+    "top": "`queue health` again and again",
+    "psql": "PostgreSQL's own",
     "simulate": "spanmq.simulate",
-    "create_shards": "ShardedQueue.create",
-    "list_shards": "ShardedQueue.shards",
-    "change_shards": "ShardedQueue.change",
-    "finish_shards": "ShardedQueue.finish",
-    "drop_shards": "ShardedQueue.drop",
+    "shard create": "ShardedQueue.create",
+    "shard list": "ShardedQueue.shards",
+    "shard change": "ShardedQueue.change",
+    "shard finish": "ShardedQueue.finish",
+    "shard drop": "ShardedQueue.drop",
     "worker": "spanmq.worker",
     "serve": "spanmq.service",
-    "keys": "the client's methods for access keys, in two words",
-    "encryption": "spanmq.encryption",
-    "tokens": "the client's methods for tokens, in two words",
-    "pipeline": "spanmq.spark.jobs, over Spark",
+    "encryption add-key": "spanmq.encryption",
+    "encryption in-use": "spanmq.encryption",
+    "pipeline export": "spanmq.spark.jobs",
+    "pipeline report": "spanmq.spark.jobs",
+    "pipeline backfill": "spanmq.spark.jobs",
+    "pipeline migrate": "spanmq.spark.jobs",
+    "pipeline dead-letters": "spanmq.spark.jobs",
 }
 # The client's word, where PGMQ's is another, and where one method stands for several functions.
 FUNCTIONS_OF_METHOD = {
@@ -234,11 +270,9 @@ PARAMETERS_OF_COMMANDS = {
     "every",
     "help",
 }
-PARAMETERS_WITHOUT_OPTION = {
-    ("ack", "messages"): "stdin",
-    ("nack", "messages"): "stdin",
-    ("reject", "messages"): "stdin",
-    ("release", "messages"): "stdin",
+# A repeated option is named in the singular.
+NAMES_OF_OPTIONS = {
+    (f"{noun} create", option): f"{option}s" for noun in ("token", "key") for option in ("queue", "verb")
 }
 
 
@@ -248,8 +282,21 @@ def methods_of(kind: type) -> dict[str, Any]:
 
 
 def commands() -> dict[str, Any]:
-    group: Any = typer.main.get_command(app)
-    return dict(group.commands)
+    program: Any = typer.main.get_command(app)
+    return {name: program.commands[name] for name in VERBS} | {
+        f"{noun} {verb}": command
+        for noun in NOUNS
+        for verb, command in program.commands[noun].commands.items()
+    }
+
+
+def method_of(command: str) -> str:
+    """Return the method that a command calls: `queue create` is create_queue, `queue list` list_queues."""
+    if command in METHOD_OF_COMMAND or command in COMMANDS_WITHOUT_METHOD:
+        return METHOD_OF_COMMAND.get(command, command)
+    noun, _, verb = command.replace("-", "_").rpartition(" ")
+    names = (f"{verb}_{noun}", f"{verb}_{noun}s", f"{noun}_{verb}", verb)
+    return next((name for name in names if name in methods_of(Client)), command)
 
 
 def called_functions(existing: set[str]) -> set[str]:
@@ -272,19 +319,18 @@ def functions(connection: Connection[Any]) -> set[str]:
 
 
 def test_method_and_command_are_twins() -> None:
-    methods, names = methods_of(Client).keys(), {name.replace("-", "_") for name in commands()}
-    assert methods - names == METHODS_WITHOUT_COMMAND.keys()
-    assert names - methods == COMMANDS_WITHOUT_METHOD.keys()
+    methods, called = methods_of(Client).keys(), {method_of(name) for name in commands()}
+    assert methods - called == METHODS_WITHOUT_COMMAND.keys()
+    assert called - methods == COMMANDS_WITHOUT_METHOD.keys()
 
 
 def test_parameter_and_option_are_twins() -> None:
     methods = methods_of(Client)
     for name, command in commands().items():
-        method = name.replace("-", "_")
-        if method not in COMMANDS_WITHOUT_METHOD:
-            wanted = set(inspect.signature(methods[method]).parameters) - {"self"}
-            wanted -= {parameter for owner, parameter in PARAMETERS_WITHOUT_OPTION if owner == method}
-            assert {each.name for each in command.params} - PARAMETERS_OF_COMMANDS == wanted, name
+        if name not in COMMANDS_WITHOUT_METHOD:
+            wanted = set(inspect.signature(methods[method_of(name)]).parameters) - {"self"}
+            options = {NAMES_OF_OPTIONS.get((name, each.name), each.name) for each in command.params}
+            assert options - PARAMETERS_OF_COMMANDS == wanted, name
 
 
 def test_method_and_route_are_twins() -> None:

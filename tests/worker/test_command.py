@@ -14,14 +14,20 @@ from spanmq import Client
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("no_such:ship", "-q", "orders"), "bad handler: there is no module 'no_such'"),
-        (("broken:ship", "-q", "orders"), "bad handler: the module 'broken' raised RuntimeError"),
-        (("jobs:ship", "-q", "no_such_queue"), "no such queue"),
-        (("jobs:ship", "-q", "orders", "--shards", "all"), "no such queue: there are no shards of orders"),
-        (("jobs:ship", "-q", "a", "-q", "b", "--shards", "all"), "bad argument: --shards is for one --queue"),
-        (("jobs:ship", "-q", "a", "--server", "e=x"), "bad argument: --server is for a sharded queue"),
-        (("jobs:ship", "-q", "a", "--shards", "all", "--server", "e"), "bad argument: --server is NAME=DSN"),
-        (("jobs:ship", "-q", "orders", "--lease", "0"), "bad argument: lease must be at least 0.1 s"),
+        (("no_such:ship", "-q", "orders"), "invalid handler: there is no module 'no_such'"),
+        (("broken:ship", "-q", "orders"), "invalid handler: the module 'broken' raised RuntimeError"),
+        (("jobs:ship", "-q", "no_such_queue"), "queue not found"),
+        (("jobs:ship", "-q", "orders", "--shards", "all"), "queue not found: there are no shards of orders"),
+        (
+            ("jobs:ship", "-q", "a", "-q", "b", "--shards", "all"),
+            "invalid argument: --shards is for one --queue",
+        ),
+        (("jobs:ship", "-q", "a", "--server", "e=x"), "invalid argument: --server is for a sharded queue"),
+        (
+            ("jobs:ship", "-q", "a", "--shards", "all", "--server", "e"),
+            "invalid argument: --server is NAME=DSN",
+        ),
+        (("jobs:ship", "-q", "orders", "--lease", "0"), "invalid argument: lease must be at least 0.1 s"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -1,4 +1,4 @@
-"""The command line: one command a verb of the client, one a verb of the schema manager, and the demo."""
+"""The command line: a few commands of every day, and for each noun its verbs."""
 
 import contextlib
 import os
@@ -7,50 +7,57 @@ import sys
 
 def main() -> None:
     """Run the program `spanmq`."""
-    # Whoever starts us may have closed these; Python then has None in their places.
+    # The parent process may have closed these; Python then has None in their places.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     try:
-        # Here and not at the top: Ctrl-C during the imports is Ctrl-C too.
-        from spanmq.cli.commands import program
+        # Not at the top: Ctrl-C during the imports must be handled too.
+        from spanmq.cli.app import app
 
-        program(sys.argv[1:])(prog_name="spanmq")
+        app(prog_name="spanmq")
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:  # but for a closed pipe, which Typer has dealt with
-        # What is left in the buffer can't be written either, and must not be tried again at the end.
+        # The rest of the buffer can't be written either, and must not be tried again at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         with contextlib.suppress(OSError):
-            sys.stderr.write(_unusable(error))
-            sys.stderr.flush()
+            _report("not_written", *_unusable(error))
         sys.exit(1)
     except ImportError as error:
         missing = _missing(error)
         if missing is None:
             raise
-        sys.stderr.write(missing)
+        _report("extra_not_installed", *missing)
         sys.exit(1)
 
 
-def _unusable(error: OSError) -> str:
-    """Say which file it is, or else that it is the output: a full disk, a terminal that is gone."""
+def _report(code: str, message: str, hint: str | None) -> None:
+    """Write an error without Typer, as spanmq.cli.failure does."""
+    if "--json" in sys.argv:
+        import json
+
+        said = json.dumps({"error": {"code": code, "message": message, "hint": hint}})
+    else:
+        said = f"spanmq: {message}" + (f"\nhint: {hint}" if hint else "")
+    sys.stderr.write(f"{said}\n")
+    sys.stderr.flush()
+
+
+def _unusable(error: OSError) -> tuple[str, str | None]:
+    """Return which file it is, or else that it is the output: a full disk, a terminal that is gone."""
     if error.filename is not None:
-        return f"spanmq: {error.filename} can't be used: {error.strerror}\n"
-    return (
-        f"spanmq: the output can't be written: {error.strerror or error}\n"
-        "hint: The command itself may have been done: look before you repeat it.\n"
-    )
+        return f"{error.filename} can't be used: {error.strerror}", None
+    message = f"the output can't be written: {error.strerror or error}"
+    return message, "The command itself may have been done: look before you repeat it."
 
 
-def _missing(error: ImportError) -> str | None:
-    """Say what to install, if it is a package that no command can do without."""
+def _missing(error: ImportError) -> tuple[str, str] | None:
+    """Return what to install, if it is a package that no command can do without."""
     if (error.name or "").partition(".")[0] in ("typer", "rich"):
-        return "spanmq: the command line is not installed\nhint: pip install 'spanmq[cli]'\n"
-    # psycopg says so in words only: it is there, and has neither its binary package nor the machine's libpq.
+        return "the command line is not installed", "pip install 'spanmq[cli]'"
+    # psycopg reports this in words only: neither its binary package nor the system's libpq is there.
     if "pq wrapper" in str(error) or "psycopg" in str(error):
-        return (
-            "spanmq: psycopg has no libpq to call\n"
-            "hint: pip install 'spanmq[binary]' brings it; so does the system's package (Debian: libpq5).\n"
-        )
+        hint = "pip install 'spanmq[binary]' brings it; so does the system's package (Debian: libpq5)."
+        return "psycopg has no libpq to call", hint
     return None

@@ -1,5 +1,186 @@
-"""The whole program, all commands of it: for its documentation, and for tests that call it."""
+"""The program: its commands, and the modules that have them, which are imported when they are used."""
 
-from spanmq.cli.commands import program
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-app = program()
+import typer
+from typer.core import TyperGroup
+
+from spanmq import __version__
+from spanmq.cli.failure import OK, USAGE, UsageError, in_json, reported, say, wants_json
+
+if TYPE_CHECKING:
+    from spanmq.cli.verbs import Commands, Function
+
+# Each command of one word, and the module that has it in `commands`. In the order of help.
+VERBS: Final = {
+    "send": "sending",
+    "receive": "settling",
+    "ack": "settling",
+    "nack": "settling",
+    "worker": "work",
+    "serve": "service",
+    "maintain": "maintenance",
+    "doctor": "maintenance",
+    "top": "maintenance",
+    "psql": "maintenance",
+    "demo": "demonstration",
+    "simulate": "simulation",
+    "version": "schema",
+}
+# Each noun, the module and the name there of its commands, and what help says about it.
+NOUNS: Final = {
+    "queue": ("queues", "queue", "Create, list, measure, pause and drop queues."),
+    "message": ("messages", "message", "Look at messages, settle them, and PGMQ's ways to read them."),
+    "dead-letter": ("dead_letters", "dead_letter", "List, redrive and discard what failed for good."),
+    "schedule": ("schedules", "schedule", "Send messages at recurring times."),
+    "topic": ("topics", "topic", "Send to every queue that is bound to a topic."),
+    "subscription": ("topics", "subscription", "Queues that get every message of another queue."),
+    "notification": ("topics", "notification", "Notify listeners of new messages."),
+    "policy": ("policies", "policy", "How a queue delivers: attempts, backoff, order, limits."),
+    "category": ("policies", "category", "Which kind of failure an error is, and what follows from it."),
+    "grant": ("access", "grant", "What roles of the database may do with queues."),
+    "token": ("access", "token", "What callers of the HTTP service may do."),
+    "key": ("access", "key", "What callers of the SQS protocol may do."),
+    "encryption": ("encryption", "encryption", "The keys of encrypted bodies."),
+    "shard": ("shards", "shard", "One logical queue over several queues."),
+    "receiver": ("receivers", "receiver", "Spark streams that consume queues."),
+    "pipeline": ("pipeline", "pipeline", "Jobs over Spark: export, report, backfill, migrate."),
+    "schema": ("schema", "schema", "Install, upgrade, verify and remove the schema."),
+}
+HELP: Final = {"help_option_names": ["-h", "--help"]}
+
+
+class Lazy(Mapping[str, Any]):
+    """Commands by name, of which each is made when it is asked for."""
+
+    def __init__(self, names: Callable[[], Iterable[str]], make: Callable[[str], Any]) -> None:
+        self._names = names
+        self._make = make
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a command."""
+        if name not in self._names():
+            raise KeyError(name)
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names in the order of help."""
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(list(self._names()))
+
+
+class Group(TyperGroup):
+    """Commands that are made when they are used."""
+
+    def list_commands(self, _: Any) -> list[str]:
+        """Return the names; Typer's own method makes all the commands."""
+        return list(self.commands)
+
+
+class Program(Group):
+    """The program, whose errors end here: on stderr, as text or with --json as JSON."""
+
+    def __init__(self, **settings: Any) -> None:
+        commands = Lazy(lambda: (*VERBS, *NOUNS), lambda name: _verb(name) if name in VERBS else _noun(name))
+        super().__init__(**{**settings, "commands": commands})
+        self._as_json = False
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **settings: Any) -> Any:
+        """Run the program and end it with an exit code."""
+        words = list(sys.argv[1:] if args is None else args)
+        self._as_json = wants_json(words)
+        if not self._as_json:
+            return super().main(words, *more, **settings)
+        try:
+            sys.exit(super().main(words, *more, **{**settings, "standalone_mode": False}) or OK)
+        except UsageError as error:
+            say(in_json("usage", error.format_message()))
+            sys.exit(USAGE)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run one command."""
+        with reported(as_json=self._as_json):
+            return super().invoke(ctx)
+
+    def format_commands(self, _: Any, formatter: Any) -> None:
+        """Write the commands into help."""
+        for title, names in (("Commands", VERBS), ("Nouns, each with commands of its own", NOUNS)):
+            with formatter.section(title):
+                limit = formatter.width - 6 - max(map(len, names))
+                formatter.write_dl([(each, self.commands[each].get_short_help_str(limit)) for each in names])
+
+
+def _verb(name: str) -> Any:
+    return _command(name, _commands(VERBS[name], "commands").functions[name])
+
+
+def _noun(noun: str) -> Group:
+    module, attribute, summary = NOUNS[noun]
+    commands: Any = Lazy(
+        lambda: _commands(module, attribute).functions,
+        lambda name: _command(name, _commands(module, attribute).functions[name]),
+    )
+    return Group(
+        name=noun,
+        commands=commands,
+        help=summary,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        context_settings=HELP,
+    )
+
+
+def _commands(module: str, attribute: str) -> "Commands":
+    commands: Commands = getattr(import_module(f"spanmq.cli.{module}"), attribute)
+    return commands
+
+
+def _command(name: str, function: "Function") -> Any:
+    """Make a command of a function; of its docstring, lines that begin with `$ ` are the examples."""
+    lines = (function.__doc__ or "").splitlines()
+    examples = [line.strip() for line in lines if line.strip().startswith("$ ")]
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    alone.command(
+        name,
+        help="\n".join(line for line in lines if line.strip() not in examples).rstrip(),
+        # \b keeps the lines as they are.
+        epilog="\n".join(
+            ["\b", "Examples:" if examples[1:] else "Example:", *(f"  {each}" for each in examples)]
+        ),
+        context_settings=HELP | getattr(function, "context_settings", {}),
+    )(function)
+    return typer.main.get_command(alone)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"spanmq {__version__}")
+        raise typer.Exit
+
+
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Take what stands before the command."""
+
+
+app = typer.Typer(
+    cls=Program,
+    callback=_common,
+    no_args_is_help=True,
+    help="A message queue inside PostgreSQL.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings=HELP,
+)

@@ -5,22 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from spanmq.body import RawJson
 from spanmq.cli.failure import say
 from spanmq.errors import ConnectionFailedError
-from spanmq.timeouts import Timeouts
-from spanmq.unreadable_dsn import unreadable
 
 if TYPE_CHECKING:
     import psycopg
 
     from spanmq.client import Client
 
-# A command may run for long, and its output may be read slowly: Ctrl-C ends it. Its waits for locks hold up
-# other sessions, so they are limited.
-TIMEOUTS: Final = Timeouts(statement=0, idle_in_transaction=0)
 # Without a handler of somebody's Python writes warnings to stderr. What a pool has to say of a connection
 # that broke, the error that follows says better.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
@@ -42,8 +36,10 @@ def address(dsn: str | None) -> Iterator[str]:
 @contextmanager
 def client(dsn: str | None, *, sealed: bool = False) -> Iterator[Client]:
     """Give a client whose bodies are JSON as the server wrote it; `sealed` ones stay so."""
+    from spanmq.body import RawJson
     from spanmq.client import Client
     from spanmq.encryption import Encryption
+    from spanmq.timeouts import Timeouts
 
     with (
         address(dsn) as found,
@@ -52,7 +48,9 @@ def client(dsn: str | None, *, sealed: bool = False) -> Iterator[Client]:
             pool_size=2,
             maintain_interval=None,
             decoder=RawJson,
-            timeouts=TIMEOUTS,
+            # A command may run for long, and its output may be read slowly: Ctrl-C ends it. Its waits for
+            # locks delay other sessions, so they are limited.
+            timeouts=Timeouts(statement=0, idle_in_transaction=0),
             encryption=None if sealed else Encryption.from_environment(),
         ) as opened,
     ):
@@ -82,6 +80,8 @@ def _make_ready(opened: Client) -> None:
 def connection(dsn: str | None) -> Iterator[psycopg.Connection[Any]]:
     """Give a connection in autocommit, for what is not the client's."""
     import psycopg
+
+    from spanmq.unreadable_dsn import unreadable
 
     with address(dsn) as found:
         try:

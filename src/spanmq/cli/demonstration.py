@@ -14,9 +14,10 @@ from spanmq.cli.failure import FAILED, say
 from spanmq.cli.option import AsJson, Dsn
 from spanmq.cli.output import Output, fields
 from spanmq.cli.table import print_table
+from spanmq.cli.verbs import Commands
 from spanmq.errors import InvalidArgumentError
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command()
@@ -30,8 +31,7 @@ def demo(
     report: Annotated[
         Path | None,
         typer.Option(
-            help="A folder: Spark exports the archive into it, as Parquet, and makes report.html of that.",
-            show_default=False,
+            help="A folder: Spark exports the archive into it, as Parquet, and makes report.html of that."
         ),
     ] = None,
     dsn: Dsn = None,
@@ -39,8 +39,10 @@ def demo(
 ) -> None:
     """Send the 336,776 flights that left New York in 2013 through a queue, and check that each came out.
 
-    Without a database it runs on a PostgreSQL of its own, which is gone afterwards; with --keep, on the
-    embedded server. Exit code 1 if a check fails.
+    Without a database it runs on a temporary PostgreSQL server; with --keep, on the embedded server. Exit
+    code 1 if a check fails.
+
+    $ spanmq demo --report demo-report
     """
     from spanmq import demo as demonstration
 

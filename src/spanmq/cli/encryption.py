@@ -1,4 +1,4 @@
-"""Keys of bodies that are sealed: make one, and see which are in use."""
+"""The noun `encryption`: the keys of encrypted bodies."""
 
 import os
 from collections.abc import Callable
@@ -12,10 +12,11 @@ from spanmq.body import RawJson
 from spanmq.cli.connect import client
 from spanmq.cli.option import AsJson, Dsn, QueueName
 from spanmq.cli.output import Output
+from spanmq.cli.verbs import Commands
 from spanmq.encryption import key_ids_of, new_line, read_keys
 from spanmq.errors import EncryptionError
 
-encryption = typer.Typer(help="Keys of bodies that are sealed.", no_args_is_help=True)
+encryption = Commands()
 
 PAGE = 1_000
 
@@ -30,7 +31,9 @@ def add_key(
 ) -> None:
     """Add a key to a file: from the next start on it seals; the others go on opening.
 
-    Give the file to all who receive before anybody sends with it.
+    Give the file to all receivers before any sender uses it.
+
+    $ spanmq encryption add-key /etc/spanmq/keys
     """
     output = Output(as_json=as_json)
     chosen = key_id or datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
@@ -51,7 +54,9 @@ def add_key(
 def in_use(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Count a queue's bodies by the key that sealed them: messages, archive, dead letters.
 
-    A key that none is left of may be taken out of the file.
+    A key that is not listed may be removed from the file.
+
+    $ spanmq encryption in-use orders
     """
     output = Output(as_json=as_json)
     records: list[dict[str, Any]] = []

@@ -4,13 +4,12 @@ import dataclasses
 import io
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from spanmq.body import RawJson
 from spanmq.cli.table import print_table, raw
-from spanmq.message import Message
 
 Record = dict[str, Any]
 
@@ -26,8 +25,20 @@ MESSAGE_COLUMNS: Final = (
     "body",
 )
 
-# Of a queue: what a table shows in one column.
-STATES: Final = ("is_paused", "breaker_open_until", "state")
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Done:
+    """What a command has done: a sentence for a person, a record for --json."""
+
+    sentence: str
+    record: Record
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Nothing:
+    """No records, and the sentence that explains it to a person, made when it is printed."""
+
+    sentence: Callable[[], str]
 
 
 class Output:
@@ -41,13 +52,25 @@ class Output:
             else:  # a character that a terminal can't show must not end a listing
                 sys.stdout.reconfigure(errors="backslashreplace")
 
-    def records(
-        self, records: Iterable[Any], *, columns: Sequence[str] = (), empty: str = "nothing there"
-    ) -> None:
-        """Print dataclasses or dictionaries of one kind; `empty` tells a person that there are none.
+    def show(self, result: Any, *, columns: Sequence[str] = (), empty: str = "no records") -> None:
+        """Print what a verb returned: a Done, one dataclass or dictionary, or several of one kind.
 
-        `columns` are those of a table; of these it gets the ones that hold a value somewhere.
+        `columns` are those of a table, which has the ones that hold a value somewhere; a column `state` shows
+        whether a queue is paused. `empty` tells a person that there are no records.
         """
+        if isinstance(result, Done):
+            self.done(result.sentence, **result.record)
+        elif isinstance(result, Nothing):
+            self.show((), empty="" if self.as_json else result.sentence())
+        elif dataclasses.is_dataclass(result) or isinstance(result, dict):
+            self.records([result], columns=columns)
+        else:
+            self.records(result, columns=columns, empty=empty)
+
+    def records(
+        self, records: Iterable[Any], *, columns: Sequence[str] = (), empty: str = "no records"
+    ) -> None:
+        """Print dataclasses or dictionaries of one kind; see `show`."""
         rows = [each if isinstance(each, dict) else fields(each) for each in records]
         if self.as_json:
             for row in rows:
@@ -55,30 +78,16 @@ class Output:
         elif not rows:
             sys.stdout.write(empty + "\n")
         else:
+            if "state" in columns:
+                rows = [{"state": state_of(row), **row} for row in rows]
             names = [name for name in columns if any(row.get(name) is not None for row in rows)] or list(
                 rows[0]
             )
             print_table(
                 [name.replace("_", " ") for name in names], [[row[name] for name in names] for row in rows]
             )
-        # Here, and not at the end of the program: `spanmq peek orders | head` should end in silence.
+        # Here, and not at the end of the program: `spanmq message peek orders | head` should end in silence.
         sys.stdout.flush()
-
-    def queues(
-        self, records: Iterable[Any], *, columns: Sequence[str] = (), empty: str = "no queues"
-    ) -> None:
-        """Print records of queues; a table has a column `state` if a queue is paused or a breaker is open."""
-        rows = [each if isinstance(each, dict) else fields(each) for each in records]
-        if not self.as_json:
-            rows = [row | {"state": state_of(row)} for row in rows]
-            names = columns or (list(rows[0]) if rows else ())
-            columns = [name for name in names if name not in STATES]
-            columns[1:1] = ["state"]
-        self.records(rows, columns=columns, empty=empty)
-
-    def messages(self, messages: Sequence[Message], *, empty: str = "no messages") -> None:
-        """Print messages."""
-        self.records(messages, columns=MESSAGE_COLUMNS, empty=empty)
 
     def done(self, sentence: str, **record: Any) -> None:
         """Print what was done: a sentence, or one record."""
@@ -87,7 +96,7 @@ class Output:
 
 
 def state_of(queue: Record) -> str | None:
-    """Return what a person must know of a queue before its figures, None if there is nothing."""
+    """Return whether a queue is paused or a circuit breaker is open, None if neither."""
     states = ["paused"] if queue.get("is_paused") else []
     if queue.get("breaker_open_until") is not None:
         states.append("breaker open")
@@ -101,7 +110,7 @@ def to_json(record: Record) -> str:
 
 
 def fields(record: Any) -> Record:
-    """Give a dataclass's fields, as they are."""
+    """Return a dataclass's fields, as they are."""
     return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
 
 

@@ -1,30 +1,30 @@
-"""The pipeline: jobs over Spark."""
+"""The noun `pipeline`: jobs over Spark, in this process or on a cluster (--master)."""
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from spanmq.cli.connect import address
 from spanmq.cli.failure import say
 from spanmq.cli.interrupt import Stop
-from spanmq.cli.option import AsJson, Dsn, QueueName, Yes, confirm
-from spanmq.cli.output import Output, fields
+from spanmq.cli.option import AsJson, DryRun, Dsn, Limit, QueueName, SomeQueue, Yes, confirm
+from spanmq.cli.output import Done, Output, fields
 from spanmq.cli.progress import awaited, is_shown
+from spanmq.cli.verbs import Commands
 from spanmq.encryption import KEYS_VARIABLE
 from spanmq.errors import EncryptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from spanmq.client import Client
     from spanmq.spark.jobs.export import ExportReport
 
-commands = typer.Typer(
-    help="Jobs over Spark: in this process, or on a cluster (--master).", no_args_is_help=True
-)
+pipeline = Commands()
 
 Master = Annotated[
     str | None,
@@ -45,10 +45,9 @@ CAUSE_COLUMNS = (
     "pattern",
     "last_dead_at",
 )
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 
 
-@commands.command("export")
+@pipeline.command("export")
 def export(
     queue: QueueName,
     to: Annotated[str, typer.Option(help="The lake's folder; made where it isn't.", show_default=False)],
@@ -65,6 +64,8 @@ def export(
 
     Each row once, whatever is killed when; run it again and again. From the first export on retention deletes
     only what the lake has.
+
+    $ spanmq pipeline export orders --to lake
     """
     if follow and dry_run:
         raise typer.BadParameter("choose one of --follow and --dry-run")
@@ -93,7 +94,7 @@ def export(
                 say_done(each)
 
 
-@commands.command("report")
+@pipeline.command("report")
 def report(
     queue: Annotated[
         str | None,
@@ -110,7 +111,10 @@ def report(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count what was archived: how much, how long it waited, how often it was tried, by queue and window."""
+    """Count what was archived: how much, how long it waited, how often it was tried, by queue and window.
+
+    $ spanmq pipeline report --lake lake --page report.html
+    """
     output = Output(as_json=as_json)
     if (queue is None) == (lake is None):
         raise typer.BadParameter("give a QUEUE or a --lake")
@@ -134,7 +138,7 @@ def report(
         say(f"spanmq: wrote {page}")
 
 
-@commands.command("backfill")
+@pipeline.command("backfill")
 def backfill(
     queue: QueueName,
     source: Annotated[str, typer.Argument(metavar="PATH", help="What Spark is to read.", show_default=False)],
@@ -170,7 +174,10 @@ def backfill(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send every row of a table or of files as a message: all at one instant, and once."""
+    """Send every row of a table or of files as a message: all at one instant, and once.
+
+    $ spanmq pipeline backfill orders old.parquet --job-id load-2026-01 --group customer
+    """
     output = Output(as_json=as_json)
     # Every other command seals with these; sent as they are, bodies would be there for all to read.
     if key_file is None and os.environ.get(KEYS_VARIABLE):
@@ -202,7 +209,7 @@ def backfill(
     output.done(sentence, **fields(report))
 
 
-@commands.command("migrate")
+@pipeline.command("migrate")
 def migrate(
     queue: QueueName,
     to: Annotated[
@@ -249,6 +256,8 @@ def migrate(
     """Send what waits in a queue to another broker, at least once, and take it out when that confirms.
 
     Killed at any instant, it goes on with the same --checkpoint; what is sent twice then has the same id.
+
+    $ spanmq pipeline migrate orders --to amqp --url amqp://name:password@host/ --checkpoint checkpoint
     """
     output = Output(as_json=as_json)
     from spanmq.spark.session import require
@@ -281,7 +290,7 @@ def migrate(
     )
 
 
-@commands.command("dead-letters")
+@pipeline.command("dead-letters")
 def dead_letters(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="A queue, or several by a pattern.")] = "*",
     redrive: Annotated[bool, typer.Option("--redrive", help="Put the chosen ones back.")] = False,
@@ -301,7 +310,10 @@ def dead_letters(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Group dead letters by cause and propose categories; put a selection back, or discard it."""
+    """Group dead letters by cause and propose categories; put a selection back, or discard it.
+
+    $ spanmq pipeline dead-letters orders --redrive --category DEPENDENCY --dry-run
+    """
     output = Output(as_json=as_json)
     if redrive and discard:
         raise typer.BadParameter("choose one of --redrive and --discard")
@@ -331,6 +343,41 @@ def dead_letters(
         what = "put back" if redrive else "deleted"
         verb = f"would have {what}" if dry_run else what
         output.done(f"{verb} {report.chosen if dry_run else report.done:,} dead letters")
+
+
+@pipeline.verb("runs", empty="no job has run")
+def list_runs(
+    client: "Client",
+    queue: SomeQueue = None,
+    before: Annotated[
+        int | None, typer.Option(help="Only runs with an id below this one.", show_default=False)
+    ] = None,
+    quantity: Limit = 100,
+) -> Any:
+    """List the runs of jobs, the newest first.
+
+    A run that has not reported for two minutes is lost: it was killed, or its machine was.
+
+    $ spanmq pipeline runs orders
+    """
+    return client.list_pipeline_runs(queue, before=before, quantity=quantity)
+
+
+@pipeline.verb()
+def forget_export(
+    client: "Client",
+    queue: QueueName,
+    lake: Annotated[
+        str, typer.Argument(metavar="LAKE", help="The whole path of its folder.", show_default=False)
+    ],
+) -> Done:
+    """Let the retention of a queue's archive no longer wait for a lake.
+
+    $ spanmq pipeline forget-export orders /data/lake
+    """
+    forgotten = client.forget_export(queue, lake)
+    sentence = f"retention no longer waits for {lake}" if forgotten else f"no export into {lake} is recorded"
+    return Done(sentence, {"queue": queue, "lake": lake, "forgotten": forgotten})
 
 
 def _settings(given: list[str]) -> dict[str, str]:

@@ -1,51 +1,125 @@
-"""Policies: how queues deliver."""
+"""The nouns `policy` and `category`: how queues deliver, and what follows from which kind of failure."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spanmq.cli.connect import client
-from spanmq.cli.json_text import json_of
-from spanmq.cli.option import AsJson, Dsn, QueueName
-from spanmq.cli.output import Output
+from spanmq.cli.option import QueueName, Settings, SomeQueue, SomeSettings
+from spanmq.cli.output import Done
+from spanmq.cli.verbs import Commands
 
-commands = typer.Typer()
+if TYPE_CHECKING:
+    from spanmq.client import Client
 
+policy = Commands()
+category = Commands()
 
-@commands.command()
-def get_policy(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Show a queue's policy."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        output.records([opened.get_policy(queue)])
-
-
-@commands.command()
-def set_policy(
-    queue: QueueName,
-    settings: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SETTING=VALUE…", help="Such as max_attempts=5; null: the default.", show_default=False
-        ),
-    ],
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-) -> None:
-    """Change settings of a queue's policy and show it: `set-policy orders max_attempts=5 ordered=true`."""
-    output = Output(as_json=as_json)
-    changed = dict(map(setting_of, settings))
-    with client(dsn) as opened:
-        output.records([opened.set_policy(queue, changed)])
+RuleName = Annotated[str, typer.Argument(metavar="NAME", help="The rule.")]
+ForQueue = Annotated[
+    str | None, typer.Option("--queue", metavar="QUEUE", help="Those of this queue; default: of all.")
+]
+CategoryName = Annotated[
+    str, typer.Argument(metavar="CATEGORY", help="TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN.")
+]
 
 
-def setting_of(text: str) -> tuple[str, object]:
-    """Read SETTING=VALUE."""
-    name, sign, value = text.partition("=")
-    if not (name and sign):
-        raise typer.BadParameter(f"{text!r} is no SETTING=VALUE")
-    try:
-        return name, json_of(value)
-    except ValueError:
-        # An interval, such as 3 days, needs no quotes.
-        return name, value
+@policy.verb()
+def get(client: "Client", queue: QueueName) -> Any:
+    """Show a queue's policy.
+
+    $ spanmq policy get orders
+    """
+    return client.get_policy(queue)
+
+
+@policy.verb("set")
+def set_policy(client: "Client", queue: QueueName, settings: Settings) -> Any:
+    """Change settings of a queue's policy and show it; null restores a default.
+
+    $ spanmq policy set orders max_attempts=5 ordered=true
+    """
+    return client.set_policy(queue, dict(settings))
+
+
+@category.verb()
+def classify(
+    client: "Client",
+    error: Annotated[str | None, typer.Argument(metavar="ERROR", help="The text of the error.")] = None,
+    error_class: Annotated[str | None, typer.Option(help="Its class, such as TimeoutError.")] = None,
+    queue: ForQueue = None,
+) -> Done:
+    """Show the category that an error would get.
+
+    $ spanmq category classify "connection refused" --error-class OSError
+    """
+    found = client.classify(error, error_class=error_class, queue=queue)
+    return Done(found, {"category": found})
+
+
+@category.verb(
+    "list-rules", columns=("place", "name", "category", "error_class", "error", "queue"), empty="no rules"
+)
+def list_rules(client: "Client", queue: SomeQueue = None) -> Any:
+    """List the rules in the order in which they are applied; with a queue, its own too.
+
+    $ spanmq category list-rules orders
+    """
+    return client.list_category_rules(queue)
+
+
+@category.verb()
+def set_rule(
+    client: "Client",
+    name: RuleName,
+    category: CategoryName,
+    error: Annotated[
+        str | None, typer.Option(metavar="PATTERN", help="What the text must match; a regex.")
+    ] = None,
+    error_class: Annotated[
+        str | None, typer.Option(metavar="PATTERN", help="What the class must match.")
+    ] = None,
+    place: Annotated[int, typer.Option(help="Rules with a lower place are applied first.")] = 100,
+    queue: ForQueue = None,
+) -> Done:
+    """Create or replace a rule: errors that match have this category.
+
+    $ spanmq category set-rule "out of stock" BUSINESS --error "out of stock" --queue orders
+    """
+    client.set_category_rule(name, category, error=error, error_class=error_class, place=place, queue=queue)
+    return Done(f"{name}: {category}", {"name": name, "category": category})
+
+
+@category.verb()
+def drop_rule(client: "Client", name: RuleName, queue: ForQueue = None) -> Done:
+    """Drop a rule.
+
+    $ spanmq category drop-rule "out of stock" --queue orders
+    """
+    dropped = client.drop_category_rule(name, queue=queue)
+    sentence = f"dropped {name}" if dropped else f"rule {name} did not exist"
+    return Done(sentence, {"name": name, "dropped": dropped})
+
+
+@category.verb()
+def list_policies(client: "Client", queue: SomeQueue = None) -> Any:
+    """List what follows from each category: whether to try again, and when.
+
+    $ spanmq category list-policies orders
+    """
+    return client.list_category_policies(queue)
+
+
+@category.verb("set-policy")
+def set_category_policy(
+    client: "Client", category: CategoryName, settings: SomeSettings = None, queue: ForQueue = None
+) -> Any:
+    """Change what follows from a category and show it.
+
+    With --queue and without settings, the queue has none of its own any longer.
+
+    $ spanmq category set-policy DEPENDENCY backoff_base=5 max_attempts=50
+    $ spanmq category set-policy BUSINESS --queue orders
+    """
+    if not settings and queue is None:
+        raise typer.BadParameter("name settings, or the queue that is to have none of its own")
+    return client.set_category_policy(category, dict(settings) if settings else None, queue=queue)

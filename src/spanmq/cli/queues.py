@@ -1,127 +1,230 @@
-"""Queues as things: create, drop, purge, list, count."""
-
-from __future__ import annotations
+"""The noun `queue`."""
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from spanmq.cli.connect import client
-from spanmq.cli.option import AsJson, Dsn, QueueName, Yes, confirm
-from spanmq.cli.output import Output, fields
+from spanmq.cli.option import Limit, QueueName, SomeQueue, SomeQueues, Yes, confirm
+from spanmq.cli.output import Done, fields
 from spanmq.cli.progress import awaited
+from spanmq.cli.verbs import Commands
 from spanmq.errors import NotSupportedByUpstreamError
 
 if TYPE_CHECKING:
     from spanmq.client import Client
-    from spanmq.message import Queue, QueueMetrics
 
-commands = typer.Typer()
+queue = Commands()
 
-METRICS_COLUMNS = (
-    "queue",
-    "length",
-    "visible_length",
-    "total_messages",
-    "oldest_age_seconds",
+SAMPLE_COLUMNS: Final = (
+    *("sampled_at", "sent", "received", "settled", "failed", "dead", "backlog", "in_flight"),
+    "oldest_ready_seconds",
+)
+HEALTH_COLUMNS: Final = (
+    *("queue", "state", "backlog", "visible", "in_flight", "delayed", "failed", "dead", "dead_per_minute"),
+    *("oldest_ready_seconds", "oldest_lease_seconds", "receivers", "waiting_sessions"),
+    "oldest_snapshot_seconds",
+)
+METRICS_COLUMNS: Final = (
+    *("queue", "state", "length", "visible_length", "total_messages", "oldest_age_seconds"),
     "newest_age_seconds",
 )
+COUNT_COLUMNS: Final = (
+    *("queue", "state", "is_exact", "backlog", "visible", "in_flight", "delayed", "failed"),
+)
+Seconds = Annotated[float, typer.Option(help="How far back to look; three days are kept.")]
 
 
-@commands.command()
-def create_queue(
+@queue.verb()
+def create(
+    client: "Client",
     name: QueueName,
     unlogged: Annotated[
         bool, typer.Option("--unlogged", help="Faster; a crash of the server loses its messages.")
     ] = False,
     partition_interval: Annotated[
-        str | None,
-        typer.Option(help="PGMQ's partitioned kind: messages, or a time, a segment.", show_default=False),
+        str | None, typer.Option(help="PGMQ's partitioned kind: messages, or a time, a segment.")
     ] = None,
     retention_interval: Annotated[
-        str | None,
-        typer.Option(help="How many messages, or how long, the archive keeps.", show_default=False),
+        str | None, typer.Option(help="How many messages, or how long, the archive keeps.")
     ] = None,
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-) -> None:
-    """Create a queue; does nothing if it exists."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        opened.create_queue(
-            name,
-            unlogged=unlogged,
-            partition_interval=partition_interval,
-            retention_interval=retention_interval,
-        )
-    output.done(f"queue {name} is there", queue=name)
+) -> Done:
+    """Create a queue; does nothing if it exists.
+
+    $ spanmq queue create orders
+    $ spanmq queue create events --unlogged
+    """
+    client.create_queue(
+        name, unlogged=unlogged, partition_interval=partition_interval, retention_interval=retention_interval
+    )
+    return Done(f"queue {name} exists", {"queue": name})
 
 
-@commands.command()
-def drop_queue(queue: QueueName, yes: Yes = False, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Drop a queue with its messages and its archive."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        confirm(f"Drop queue {queue} with all its messages and its archive?", yes=yes)
-        with awaited("dropping"):
-            was_there = opened.drop_queue(queue)
-    output.done(
-        f"dropped queue {queue}" if was_there else f"there was no queue {queue}",
-        queue=queue,
-        dropped=was_there,
+@queue.verb(
+    "list", columns=("name", "state", "is_partitioned", "is_unlogged", "created_at"), empty="no queues"
+)
+def list_queues(client: "Client") -> Any:
+    """List the queues.
+
+    $ spanmq queue list --json
+    """
+    return _with_states(client, client.list_queues(), "name")
+
+
+@queue.verb(columns=METRICS_COLUMNS, empty="no queues")
+def metrics(client: "Client", queue: SomeQueue = None) -> Any:
+    """Count the messages of one queue or of all, as PGMQ does.
+
+    $ spanmq queue metrics orders
+    """
+    counted = client.metrics_all() if queue is None else [client.metrics(queue)]
+    return _with_states(client, counted, "queue")
+
+
+@queue.verb(columns=COUNT_COLUMNS, empty="no queues")
+def count(
+    client: "Client",
+    queues: SomeQueues = None,
+    most: Annotated[int, typer.Option(help="Count only queues of at most this many runs.")] = 200,
+) -> Any:
+    """Count the messages of queues that hold few; others have no counts. It costs little on any queue.
+
+    $ spanmq queue count
+    """
+    return client.glance(queues or None, most=most)
+
+
+@queue.verb(columns=HEALTH_COLUMNS, empty="no queues")
+def health(client: "Client") -> Any:
+    """Show how each queue is: messages by state, ages, receivers, sessions that wait for locks.
+
+    $ spanmq queue health
+    """
+    return client.health()
+
+
+@queue.verb(columns=SAMPLE_COLUMNS, empty="no samples: nothing happened, or nothing calls maintain()")
+def statistics(client: "Client", queue: QueueName, seconds: Seconds = 3600.0) -> Any:
+    """Show what a queue did, minute by minute, as maintain() sampled it.
+
+    $ spanmq queue statistics orders --seconds 7200
+    """
+    return client.statistics(queue, seconds=seconds)
+
+
+@queue.verb(columns=("queue", "state", *SAMPLE_COLUMNS), empty="no queues")
+def latest_statistics(client: "Client") -> Any:
+    """Show each queue's last sample; costs the same however many messages wait.
+
+    $ spanmq queue latest-statistics
+    """
+    return client.latest_statistics()
+
+
+@queue.verb()
+def sum_statistics(
+    client: "Client",
+    queues: SomeQueues = None,
+    seconds: Seconds = 3600.0,
+    step: Annotated[float, typer.Option(help="Seconds that a row covers.")] = 60.0,
+) -> Any:
+    """Show what queues did together, step by step, until a minute ago.
+
+    $ spanmq queue sum-statistics orders invoices --step 600
+    """
+    return client.sum_statistics(queues or None, seconds=seconds, step=step)
+
+
+@queue.verb(empty="no groups")
+def groups(client: "Client", queue: QueueName, quantity: Limit = 100) -> Any:
+    """List groups and what they wait for, blocked ones first.
+
+    $ spanmq queue groups orders
+    """
+    return client.list_groups(queue, quantity)
+
+
+@queue.verb(empty="no leases")
+def leases(client: "Client", queue: QueueName, quantity: Limit = 100) -> Any:
+    """List what receivers hold, the oldest lease first.
+
+    $ spanmq queue leases orders
+    """
+    return client.list_leases(queue, quantity)
+
+
+@queue.verb(empty="no segments")
+def segments(client: "Client", queue: QueueName, quantity: Limit = 100) -> Any:
+    """List the tables of a queue's log, the newest first.
+
+    $ spanmq queue segments orders
+    """
+    return client.list_segments(queue, quantity)
+
+
+@queue.verb()
+def storage(client: "Client", queue: QueueName) -> Any:
+    """Measure what a queue takes on disk, in bytes; state and WAL are those of all queues.
+
+    $ spanmq queue storage orders
+    """
+    return client.storage(queue)
+
+
+@queue.verb()
+def pause(client: "Client", queue: QueueName) -> Done:
+    """Stop delivery: receivers get no messages until the queue is resumed; senders go on.
+
+    $ spanmq queue pause orders
+    """
+    client.pause(queue)
+    return Done(
+        f"receivers get no messages of {queue} until it is resumed", {"queue": queue, "is_paused": True}
     )
 
 
-@commands.command()
-def purge(queue: QueueName, yes: Yes = False, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Remove all messages of a queue, also those in work; the archive stays."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        count = opened.metrics(queue).length
-        confirm(f"Remove all messages of queue {queue}, now {count:,}?", yes=yes)
-        with awaited("purging"):
-            purged = opened.purge(queue)
-    output.done(f"removed {purged:,} messages from {queue}", queue=queue, purged=purged)
+@queue.verb()
+def resume(client: "Client", queue: QueueName) -> Done:
+    """Deliver the messages of a paused queue again.
+
+    $ spanmq queue resume orders
+    """
+    client.resume(queue)
+    return Done(f"receivers get messages of {queue} again", {"queue": queue, "is_paused": False})
 
 
-@commands.command()
-def list_queues(dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """List the queues."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        output.queues(_with_states(opened, opened.list_queues(), "name"))
+@queue.verb()
+def purge(client: "Client", queue: QueueName, yes: Yes = False) -> Done:
+    """Remove all messages of a queue, leased ones too; the archive stays.
+
+    $ spanmq queue purge orders --yes
+    """
+    waiting = client.metrics(queue).length
+    confirm(f"Remove all messages of queue {queue}, now {waiting:,}?", yes=yes)
+    with awaited("purging"):
+        purged = client.purge(queue)
+    return Done(f"removed {purged:,} messages from {queue}", {"queue": queue, "purged": purged})
 
 
-@commands.command()
-def metrics(
-    queue: Annotated[
-        str | None, typer.Argument(metavar="QUEUE", help="One queue, or all.", show_default=False)
-    ] = None,
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-) -> None:
-    """Count the messages of one queue or of all."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        counted = opened.metrics_all() if queue is None else [opened.metrics(queue)]
-        output.queues(_with_states(opened, counted, "queue"), columns=METRICS_COLUMNS)
+@queue.verb()
+def drop(client: "Client", queue: QueueName, yes: Yes = False) -> Done:
+    """Drop a queue or a subscription, with its messages and its archive.
+
+    $ spanmq queue drop orders --yes
+    """
+    confirm(f"Drop queue {queue} with all its messages and its archive?", yes=yes)
+    with awaited("dropping"):
+        existed = client.drop_queue(queue)
+    sentence = f"dropped queue {queue}" if existed else f"queue {queue} did not exist"
+    return Done(sentence, {"queue": queue, "dropped": existed})
 
 
-@commands.command()
-def storage(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Measure what a queue takes on disk, in bytes; state and WAL are those of all queues."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        output.records([opened.storage(queue)])
-
-
-def _with_states(opened: Client, records: Sequence[Queue | QueueMetrics], key: str) -> list[dict[str, Any]]:
+def _with_states(client: "Client", records: Sequence[Any], key: str) -> list[dict[str, Any]]:
     """Add what PGMQ's functions do not return: whether a queue is paused, and its open circuit breakers."""
     states: dict[str, dict[str, Any]] = {}
     with suppress(NotSupportedByUpstreamError):
-        for glance in opened.glance([getattr(each, key) for each in records], most=1):
-            state = {"is_paused": glance.is_paused, "breaker_open_until": glance.breaker_open_until}
-            states[glance.queue] = state
+        for each in client.glance([getattr(each, key) for each in records], most=1):
+            state = {"is_paused": each.is_paused, "breaker_open_until": each.breaker_open_until}
+            states[each.queue] = state
     return [fields(each) | states.get(getattr(each, key), {}) for each in records]

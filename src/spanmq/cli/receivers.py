@@ -1,123 +1,93 @@
-"""Receivers: the streams that consume queues."""
+"""The noun `receiver`."""
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spanmq.cli.connect import client
-from spanmq.cli.delivering import Category, ErrorText
-from spanmq.cli.option import AsJson, Dsn, MessageIds, QueueName, ids_of
-from spanmq.cli.output import Output
+from spanmq.cli.option import Category, ErrorText, MessageIds, QueueName, SomeQueue
+from spanmq.cli.output import Done
+from spanmq.cli.verbs import Commands
 from spanmq.errors import PipelineError
-from spanmq.message import Receiver
 
-commands = typer.Typer()
+if TYPE_CHECKING:
+    from spanmq.client import Client
+    from spanmq.message import Receiver
 
-ReceiverName = Annotated[str, typer.Argument(metavar="RECEIVER", help="Its label or id.", show_default=False)]
+receiver = Commands()
 
-
-@commands.command()
-def list_receivers(
-    queue: Annotated[
-        str | None, typer.Argument(metavar="QUEUE", help="Of this queue only.", show_default=False)
-    ] = None,
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the streams that consume queues, and how many messages each holds."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        output.records(opened.list_receivers(queue), empty="no receivers")
+ReceiverName = Annotated[str, typer.Argument(metavar="RECEIVER", help="Its label or id.")]
 
 
-@commands.command()
-def adopt_receiver(
-    queue: QueueName, receiver: ReceiverName, dsn: Dsn = None, as_json: AsJson = False
-) -> None:
-    """Let the next new checkpoint with this label go on in its place, with what it holds."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        opened.adopt_receiver(queue, receiver)
-    output.done(
-        f"the next checkpoint with the label of {receiver} goes on in its place",
-        queue=queue,
-        receiver=receiver,
-    )
+@receiver.verb("list", empty="no receivers")
+def list_receivers(client: "Client", queue: SomeQueue = None) -> Any:
+    """List the streams that consume queues, and how many messages each holds.
+
+    $ spanmq receiver list orders
+    """
+    return client.list_receivers(queue)
 
 
-@commands.command()
-def release_receiver(
+@receiver.verb()
+def adopt(client: "Client", queue: QueueName, receiver: ReceiverName) -> Done:
+    """Allow the next new checkpoint with this label to take its place, with the messages that it holds.
+
+    $ spanmq receiver adopt orders lake
+    """
+    client.adopt_receiver(queue, receiver)
+    sentence = f"the next checkpoint with the label of {receiver} goes on in its place"
+    return Done(sentence, {"queue": queue, "receiver": receiver})
+
+
+@receiver.verb()
+def release(
+    client: "Client",
     queue: QueueName,
     receiver: ReceiverName,
-    settled: Annotated[
-        int | None,
-        typer.Option(help="Settle the batches up to this one first.", show_default=False),
-    ] = None,
+    settled: Annotated[int | None, typer.Option(help="Settle the batches up to this one first.")] = None,
     checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            help="Settle what this checkpoint's commit log proves to be done first.", show_default=False
-        ),
+        Path | None, typer.Option(help="First settle the batches that this checkpoint has committed.")
     ] = None,
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-) -> None:
-    """Give what a stream holds back to the queue.
+) -> Done:
+    """Return the messages that a stream holds to the queue.
 
-    What its sink has and no checkpoint proves is delivered again.
+    Messages that its sink has written, but no checkpoint has committed, are delivered again.
+
+    $ spanmq receiver release orders lake --checkpoint /lake/checkpoint
     """
-    output = Output(as_json=as_json)
     if checkpoint is not None and settled is not None:
         raise typer.BadParameter("choose one of --settled and --checkpoint")
-    with client(dsn) as opened:
-        if checkpoint is not None:
-            settled = _proved(checkpoint, opened.list_receivers(queue), receiver)
-        count = opened.release_receiver(queue, receiver, settled)
-    output.done(
-        f"gave {count} messages back to queue {queue}", queue=queue, receiver=receiver, released=count
-    )
+    if checkpoint is not None:
+        settled = _committed(checkpoint, client.list_receivers(queue), receiver)
+    released = client.release_receiver(queue, receiver, settled)
+    sentence = f"returned {released} messages to queue {queue}"
+    return Done(sentence, {"queue": queue, "receiver": receiver, "released": released})
 
 
-@commands.command()
-def reject_from_receiver(
+@receiver.verb()
+def reject(
+    client: "Client",
     queue: QueueName,
     receiver: ReceiverName,
     message_ids: MessageIds,
     error: ErrorText = None,
     category: Category = None,
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-) -> None:
-    """Make dead letters of messages that a stream holds and can't bear; then start it again."""
-    output = Output(as_json=as_json)
-    ids = ids_of(message_ids)
-    with client(dsn) as opened:
-        count = opened.reject_from_receiver(queue, receiver, ids, error, category=category)
-    output.done(f"rejected {count} messages of queue {queue}", queue=queue, receiver=receiver, rejected=count)
+) -> Done:
+    """Make dead letters of messages that a stream holds and fails on; then start it again.
+
+    $ spanmq receiver reject orders lake 4711 --error "no such customer"
+    """
+    rejected = client.reject_from_receiver(queue, receiver, message_ids, error, category=category)
+    sentence = f"rejected {rejected} messages of queue {queue}"
+    return Done(sentence, {"queue": queue, "receiver": receiver, "rejected": rejected})
 
 
-@commands.command()
-def forget_export(
-    queue: QueueName,
-    lake: Annotated[str, typer.Argument(metavar="LAKE", help="Its folder's whole path.", show_default=False)],
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-) -> None:
-    """Let the retention of a queue's archive no longer wait for a lake that exports wrote into."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        forgotten = opened.forget_export(queue, lake)
-    sentence = f"retention no longer waits for {lake}" if forgotten else f"no export into {lake} was noted"
-    output.done(sentence, queue=queue, lake=lake, forgotten=forgotten)
+def _committed(checkpoint: Path, receivers: "list[Receiver]", named: str) -> int | None:
+    """Return the last batch of a receiver that a checkpoint has committed.
 
-
-def _proved(checkpoint: Path, receivers: list[Receiver], named: str) -> int | None:
-    """Give the batch of a receiver up to which a checkpoint's commit log says that all is done.
-
-    None where no receiver has that name, which the server will say. Raises PipelineError unless the
-    checkpoint is of this receiver: by that of another one messages would be settled that no sink has.
+    None if no receiver has that name, which the server reports. Raises PipelineError if the checkpoint is
+    another receiver's: with it, messages would be settled that no sink has written.
     """
     try:
         commits = [int(each.name) for each in (checkpoint / "commits").iterdir() if each.name.isdigit()]
@@ -127,7 +97,7 @@ def _proved(checkpoint: Path, receivers: list[Receiver], named: str) -> int | No
         queues = sorted({each["queue"] for each in offsets})
     except (OSError, ValueError, KeyError) as error:
         raise PipelineError(
-            f"{checkpoint} is no checkpoint of a stream from a queue",
+            f"{checkpoint} is not the checkpoint of a stream from a queue",
             hint="Name the stream's checkpointLocation.",
         ) from error
     ids = [

@@ -1,89 +1,80 @@
-"""Recurring messages."""
+"""The noun `schedule`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spanmq.body import RawJson
-from spanmq.cli.connect import client
-from spanmq.cli.json_text import json_of
-from spanmq.cli.option import AsJson, Dsn, GroupName, HeadersText, QueueName, object_of
-from spanmq.cli.output import Output
+from spanmq.cli.option import GroupName, Headers, QueueName, raw_json
+from spanmq.cli.output import Done
+from spanmq.cli.verbs import Commands
 
-commands = typer.Typer()
+if TYPE_CHECKING:
+    from spanmq.client import Client
 
-ScheduleName = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.", show_default=False)]
+schedule = Commands()
+
+ScheduleName = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.")]
 
 
-@commands.command()
-def schedule(
+@schedule.verb()
+def create(
+    client: "Client",
     name: ScheduleName,
     queue: QueueName,
-    cron: Annotated[
-        str,
-        typer.Argument(metavar="CRON", help="When: '*/5 * * * *' is every five minutes.", show_default=False),
-    ],
-    body: Annotated[str, typer.Argument(metavar="BODY", help="JSON.", show_default=False)],
-    time_zone: Annotated[str, typer.Option(help="Whose clock, such as Europe/Berlin.")] = "UTC",
-    headers: HeadersText = None,
+    cron: Annotated[str, typer.Argument(metavar="CRON", help="When: '*/5 * * * *' is every five minutes.")],
+    body: Annotated[Any, typer.Argument(metavar="BODY", parser=raw_json, help="JSON.")],
+    time_zone: Annotated[str, typer.Option(help="The time zone, such as Europe/Berlin.")] = "UTC",
+    headers: Headers = None,
     group: GroupName = None,
     catch_up: Annotated[
-        bool, typer.Option("--catch-up", help="Send each that was missed, not one for all of them.")
+        bool, typer.Option("--catch-up", help="Send every missed message, not one for all of them.")
     ] = False,
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-) -> None:
-    """Send a message again and again, or change when and what."""
-    output = Output(as_json=as_json)
-    try:
-        json_of(body)
-    except (ValueError, RecursionError) as error:
-        raise typer.BadParameter(f"the body is not valid JSON: {error}") from error
-    own = object_of(headers, "headers")
-    with client(dsn) as opened:
-        opened.schedule(
-            name,
-            queue,
-            cron,
-            RawJson(body),
-            time_zone=time_zone,
-            headers=own,
-            group=group,
-            catch_up=catch_up,
-        )
-    output.done(f"scheduled {name}", name=name)
+) -> Done:
+    """Create or replace a schedule, which sends a message at recurring times.
+
+    $ spanmq schedule create nightly reports '30 2 * * *' '{"kind": "daily"}' --time-zone Europe/Berlin
+    """
+    client.schedule(
+        name, queue, cron, body, time_zone=time_zone, headers=headers, group=group, catch_up=catch_up
+    )
+    return Done(f"scheduled {name}", {"name": name})
 
 
-@commands.command()
-def unschedule(name: ScheduleName, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """End a recurring message."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        existed = opened.unschedule(name)
-    output.done(f"ended {name}" if existed else f"there is no schedule {name}", name=name, existed=existed)
+@schedule.verb("list", empty="no schedules")
+def list_schedules(client: "Client") -> Any:
+    """List the schedules.
+
+    $ spanmq schedule list
+    """
+    return client.list_schedules()
 
 
-@commands.command()
-def list_schedules(dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """List the recurring messages."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        output.records(opened.list_schedules(), empty="there are no schedules")
+@schedule.verb()
+def pause(client: "Client", name: ScheduleName) -> Done:
+    """Pause a schedule: its times pass without a message.
+
+    $ spanmq schedule pause nightly
+    """
+    client.pause_schedule(name)
+    return Done(f"paused {name}", {"name": name})
 
 
-@commands.command()
-def pause_schedule(name: ScheduleName, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Let the times of a recurring message pass."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        opened.pause_schedule(name)
-    output.done(f"paused {name}", name=name)
+@schedule.verb()
+def resume(client: "Client", name: ScheduleName) -> Done:
+    """Resume a paused schedule from now on.
+
+    $ spanmq schedule resume nightly
+    """
+    client.resume_schedule(name)
+    return Done(f"resumed {name}", {"name": name})
 
 
-@commands.command()
-def resume_schedule(name: ScheduleName, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Send a paused recurring message again from now on."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        opened.resume_schedule(name)
-    output.done(f"resumed {name}", name=name)
+@schedule.verb()
+def delete(client: "Client", name: ScheduleName) -> Done:
+    """Delete a schedule; messages that it has sent stay.
+
+    $ spanmq schedule delete nightly
+    """
+    existed = client.unschedule(name)
+    sentence = f"deleted {name}" if existed else f"schedule {name} did not exist"
+    return Done(sentence, {"name": name, "existed": existed})

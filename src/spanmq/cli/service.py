@@ -1,4 +1,4 @@
-"""The HTTP service, and the tokens of those who use it."""
+"""`serve`: the HTTP service."""
 
 import json
 import logging
@@ -9,16 +9,13 @@ from typing import Annotated
 import typer
 
 from spanmq import errors
-from spanmq.cli.connect import address, client, prepared_address
+from spanmq.cli.connect import address, prepared_address
 from spanmq.cli.failure import INTERRUPTED, say
 from spanmq.cli.log_lines import logging_lines
-from spanmq.cli.option import AsJson, Dsn, Expires, delay_of
-from spanmq.cli.output import Output
+from spanmq.cli.option import AsJson, Dsn
+from spanmq.cli.verbs import Commands
 
-commands = typer.Typer()
-tokens = typer.Typer(help="Who may do what over HTTP.", no_args_is_help=True)
-
-TokenName = Annotated[str, typer.Argument(metavar="NAME", help="The token's name.", show_default=False)]
+commands = Commands()
 
 
 @commands.command()
@@ -26,8 +23,7 @@ def serve(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; 0: any that is free.")] = 8080,
     without_tokens: Annotated[
-        bool,
-        typer.Option("--without-tokens", help="Let anybody on this machine do everything."),
+        bool, typer.Option("--without-tokens", help="Let anybody on this machine do everything.")
     ] = False,
     pool_size: Annotated[
         int, typer.Option(help="Connections to the database; three more listen and look.")
@@ -49,11 +45,9 @@ def serve(
     statement_timeout: Annotated[float, typer.Option(help="Seconds that the database may take.")] = 30.0,
     grace: Annotated[float, typer.Option(help="Seconds that requests have to end after a signal.")] = 25.0,
     tls_certificate: Annotated[
-        Path | None, typer.Option(help="A file with the certificate chain, PEM.", show_default=False)
+        Path | None, typer.Option(help="A file with the certificate chain, PEM.")
     ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(help="A file with its key, PEM.", show_default=False)
-    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="A file with its key, PEM.")] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     without_dashboard: Annotated[
         bool, typer.Option("--without-dashboard", help="Show no pages; only the routes answer.")
@@ -61,10 +55,12 @@ def serve(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Serve queues over HTTP, and pages for people.
+    """Serve queues over HTTP, and the dashboard.
 
-    SIGTERM and Ctrl-C answer who waits for messages, finish what is under way within --grace, and end it; a
-    second one ends it at once. It logs to stderr; --json prints the address it listens on, as one line.
+    SIGTERM and Ctrl-C answer waiting requests, finish the others within --grace, and end it; a second one
+    ends it at once. It logs to stderr; --json prints the address that it listens on, as one line.
+
+    $ spanmq serve --dsn postgresql://app@db/app --port 8080
     """
     level = logging.getLevelNamesMapping().get(log_level.upper())
     if level is None:
@@ -115,60 +111,3 @@ def serve(
     if ended_by == signal.SIGINT:
         say("spanmq: interrupted")
         raise typer.Exit(INTERRUPTED)
-
-
-@tokens.command("create")
-def create(
-    name: TokenName,
-    queue: Annotated[
-        list[str],
-        typer.Option("--queue", "-q", help="A queue, or a pattern such as orders-*; may be given again."),
-    ],
-    verb: Annotated[
-        list[str],
-        typer.Option("--verb", "-v", help="send, receive, look or manage; may be given again."),
-    ],
-    expires: Expires = None,
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-) -> None:
-    """Make a token and print its secret, which nobody can look up again."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        secret = opened.create_token(
-            name, queues=queue, verbs=verb, expires=None if expires is None else delay_of(expires)
-        )
-    output.done(secret, name=name, token=secret)
-
-
-@tokens.command("list")
-def list_(dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """List the tokens, without their secrets."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        output.records(opened.list_tokens(), empty="no tokens")
-
-
-@tokens.command("rotate")
-def rotate(
-    name: TokenName,
-    overlap: Annotated[float, typer.Option(help="Seconds for which the secret before is good, too.")] = 0.0,
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-) -> None:
-    """Give a token a new secret and print it."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        secret = opened.rotate_token(name, overlap=overlap)
-    output.done(secret, name=name, token=secret)
-
-
-@tokens.command("revoke")
-def revoke(name: TokenName, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """End a token; services hear of it at once."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        existed = opened.revoke_token(name)
-    output.done(
-        f"revoked token {name}" if existed else f"there was no token {name}", name=name, existed=existed
-    )

@@ -1,99 +1,187 @@
-"""Settling: ack, cancel, delete, archive."""
+"""`receive`, and the commands that settle what it has received."""
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
 import typer
 
 from spanmq.cli.connect import client
 from spanmq.cli.json_text import json_of
-from spanmq.cli.option import AsJson, Dsn, MessageIds, QueueName, ids_of, refuse_terminal, stdin_lines
-from spanmq.cli.output import Output
-from spanmq.message import Settled
+from spanmq.cli.option import (
+    AsJson,
+    Category,
+    Dsn,
+    ErrorText,
+    Quantity,
+    QueueName,
+    SomeMessageIds,
+    Wait,
+    refuse_terminal,
+    stdin_lines,
+)
+from spanmq.cli.output import MESSAGE_COLUMNS, Nothing, Output
+from spanmq.cli.verbs import Commands
+from spanmq.errors import NotSupportedByUpstreamError
 
-commands = typer.Typer()
+if TYPE_CHECKING:
+    from spanmq.client import Client
+    from spanmq.message import Message, Settled
+
+commands = Commands()
+
+Leases = dict[tuple[str, int], list[int]]
+SettledQueue = Annotated[
+    str | None, typer.Argument(metavar="QUEUE", help="With a lease and ids; default: messages of stdin.")
+]
+LeaseId = Annotated[int | None, typer.Argument(metavar="LEASE_ID", help="As receive printed it.")]
+RetryIn = Annotated[
+    float | None, typer.Option(help="Seconds until the next attempt; default: the policy's backoff.")
+]
+
+
+class Failure(TypedDict):
+    """What went wrong."""
+
+    error: ErrorText
+    category: Category
+    error_class: Annotated[str | None, typer.Option(help="Such as ValueError.")]
+    traceback: Annotated[str | None, typer.Option(help="Where it went wrong.")]
+    worker: Annotated[str | None, typer.Option(help="The receiver that failed.")]
+
+
+@commands.verb(columns=MESSAGE_COLUMNS)
+def receive(
+    client: "Client",
+    queue: QueueName,
+    quantity: Quantity = 1,
+    lease: Annotated[
+        float | None,
+        typer.Option(help="Seconds for which no other receiver gets them; default: the policy's."),
+    ] = None,
+    slots: Annotated[int, typer.Option(help="In how many transactions they will be settled.")] = 1,
+    wait: Wait = None,
+) -> Any:
+    """Receive messages under a lease, oldest first; settle them with ack before it ends.
+
+    $ spanmq receive orders --quantity 10 --wait 20
+    $ spanmq receive orders --json | spanmq ack
+    """
+    return taken(client, queue, client.receive(queue, quantity, lease=lease, slots=slots, wait=wait))
+
+
+def taken(client: "Client", queue: str, messages: "list[Message]") -> "list[Message] | Nothing":
+    """Return messages, or why there are none."""
+
+    def sentence() -> str:
+        is_paused = False
+        with suppress(NotSupportedByUpstreamError):
+            is_paused = any(each.is_paused for each in client.glance([queue], most=1))
+        return "no messages: the queue is paused" if is_paused else "no messages"
+
+    return messages or Nothing(sentence)
 
 
 @commands.command()
 def ack(
+    queue: SettledQueue = None,
+    lease_id: LeaseId = None,
+    message_ids: SomeMessageIds = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Settle the messages of stdin, in one transaction: `spanmq receive orders --json | … | spanmq ack`.
+    """Acknowledge messages, in one transaction.
 
-    A message that its lease no longer holds is "stale", and left alone.
+    Reads messages from stdin, as receive --json prints them, or takes a queue, a lease and ids. A message
+    that the lease no longer holds is "stale", and stays as it is.
+
+    $ spanmq receive orders --json | spanmq ack
+    $ spanmq ack orders 17 1 2 3
     """
+    leases = _leases(queue, lease_id, message_ids)
+    settle(dsn, as_json, leases, lambda opened, *held: opened.ack_lease(*held))
+
+
+@commands.command()
+def nack(
+    queue: SettledQueue = None,
+    lease_id: LeaseId = None,
+    message_ids: SomeMessageIds = None,
+    retry_in: RetryIn = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+    **failure: Unpack[Failure],
+) -> None:
+    """Report a failure: each message becomes "retrying" or "dead", or is "stale".
+
+    Takes messages as ack does.
+
+    $ spanmq receive orders --json | spanmq nack --error "connection refused" --retry-in 60
+    """
+    leases = _leases(queue, lease_id, message_ids)
+    settle(dsn, as_json, leases, lambda opened, *held: opened.nack_lease(*held, retry_in=retry_in, **failure))
+
+
+def reject(
+    queue: SettledQueue = None,
+    lease_id: LeaseId = None,
+    message_ids: SomeMessageIds = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+    **failure: Unpack[Failure],
+) -> None:
+    """Make messages dead letters at once: each becomes "dead", or is "stale".
+
+    Takes messages as ack does.
+
+    $ spanmq receive orders --json | spanmq message reject --error "no such customer"
+    """
+    leases = _leases(queue, lease_id, message_ids)
+    settle(dsn, as_json, leases, lambda opened, *held: opened.reject_lease(*held, **failure))
+
+
+def release(
+    queue: SettledQueue = None,
+    lease_id: LeaseId = None,
+    message_ids: SomeMessageIds = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Return messages unhandled; this delivery does not count as an attempt.
+
+    Takes messages as ack does.
+
+    $ spanmq receive orders --json | spanmq message release
+    """
+    leases = _leases(queue, lease_id, message_ids)
+    settle(dsn, as_json, leases, lambda opened, *held: opened.release_lease(*held))
+
+
+def settle(
+    dsn: str | None, as_json: bool, leases: Leases, settle_one: "Callable[..., list[Settled]]"
+) -> None:
+    """Settle messages in one transaction, and print what became of them."""
     output = Output(as_json=as_json)
-    leases = received()
     settled: list[Settled] = []
     with client(dsn) as opened, opened.transaction() as transaction:
         for (queue, lease_id), message_ids in leases.items():
-            settled += transaction.ack_lease(queue, lease_id, message_ids)
-    output.records(settled)
+            settled += settle_one(transaction, queue, lease_id, message_ids)
+    output.records(settled, empty="no messages")
 
 
-@commands.command()
-def ack_lease(
-    queue: QueueName,
-    lease_id: Annotated[
-        int, typer.Argument(metavar="LEASE_ID", help="As receive printed it.", show_default=False)
-    ],
-    message_ids: MessageIds,
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-) -> None:
-    """Settle messages by the lease that they were received under; one that it no longer holds is "stale"."""
-    output = Output(as_json=as_json)
-    ids = ids_of(message_ids)
-    with client(dsn) as opened:
-        output.records(opened.ack_lease(queue, lease_id, ids))
-
-
-@commands.command()
-def cancel(queue: QueueName, message_ids: MessageIds, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Take messages back that nobody holds; others are "processing" or "unknown"."""
-    output = Output(as_json=as_json)
-    ids = ids_of(message_ids)
-    with client(dsn) as opened:
-        output.records(opened.cancel(queue, ids))
-
-
-@commands.command()
-def delete(queue: QueueName, message_ids: MessageIds, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Delete messages, whoever holds them; prints the ids of those that were there."""
-    output = Output(as_json=as_json)
-    ids = ids_of(message_ids)
-    with client(dsn) as opened:
-        _print_ids(output, opened.delete(queue, ids))
-
-
-@commands.command()
-def archive(queue: QueueName, message_ids: MessageIds, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Move messages to the archive, whoever holds them; prints the ids of those that were there."""
-    output = Output(as_json=as_json)
-    ids = ids_of(message_ids)
-    with client(dsn) as opened:
-        _print_ids(output, opened.archive(queue, ids))
-
-
-def received() -> dict[tuple[str, int], list[int]]:
-    """Read messages from stdin; give their ids by queue and lease."""
-    refuse_terminal("pipe messages into it, as receive --json prints them; …-lease takes a lease and ids")
-    leases: dict[tuple[str, int], list[int]] = {}
+def _leases(queue: str | None, lease_id: int | None, message_ids: list[int] | None) -> Leases:
+    """Return the named messages, or those of stdin, by queue and lease."""
+    if queue is not None:
+        if lease_id is None or not message_ids:
+            raise typer.BadParameter("name a lease and the ids of messages, too")
+        return {(queue, lease_id): message_ids}
+    refuse_terminal("pipe messages into it, as receive --json prints them, or name QUEUE LEASE_ID ID...")
+    leases: Leases = {}
     for line in stdin_lines():
-        queue, lease_id, message_id = _received(line)
-        leases.setdefault((queue, lease_id), []).append(message_id)
+        try:
+            message = json_of(line)
+            name, lease, message_id = (message[field] for field in ("queue", "lease_id", "message_id"))
+        except (ValueError, RecursionError, LookupError, TypeError) as error:
+            raise typer.BadParameter(f"{line[:80]!r} is not a message that receive --json printed") from error
+        leases.setdefault((name, lease), []).append(message_id)
     return leases
-
-
-def _print_ids(output: Output, ids: Sequence[int]) -> None:
-    output.records([{"message_id": each} for each in ids], empty="there were no such messages")
-
-
-def _received(line: str) -> tuple[str, int, int]:
-    try:
-        message = json_of(line)
-        queue, lease_id, message_id = (message[name] for name in ("queue", "lease_id", "message_id"))
-    except (ValueError, RecursionError, LookupError, TypeError) as error:
-        raise typer.BadParameter(f"{line[:80]!r} is no message that receive --json printed") from error
-    return queue, lease_id, message_id

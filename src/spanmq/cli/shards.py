@@ -1,87 +1,91 @@
-"""Shards: one logical queue over several queues of one database (of several: spanmq.ShardedQueue)."""
+"""The noun `shard`: one logical queue over several queues of one database."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from spanmq.cli.connect import client
-from spanmq.cli.option import AsJson, Dsn, QueueName, Yes, confirm
-from spanmq.cli.output import Output
+from spanmq.cli.option import QueueName, Yes, confirm
+from spanmq.cli.output import Done
+from spanmq.cli.verbs import Commands
 from spanmq.shard_map import ROUTINGS, Routing, ShardMap
-from spanmq.shards import ShardedQueue
 
-commands = typer.Typer()
+if TYPE_CHECKING:
+    from spanmq.client import Client
+    from spanmq.shards import ShardedQueue
 
-Shards = Annotated[
-    list[str], typer.Argument(metavar="SHARD…", help="Names of queues; they are created.", show_default=False)
-]
+shard = Commands()
+
+Shards = Annotated[list[str], typer.Argument(metavar="SHARD", help="Names of queues; they are created.")]
 
 
-@commands.command()
-def create_shards(
+@shard.verb()
+def create(
+    client: "Client",
     queue: QueueName,
     shards: Shards,
     routing: Annotated[str, typer.Option(help=f"How messages are spread: {', '.join(ROUTINGS)}.")] = "group",
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-) -> None:
-    """Create a logical queue over several queues; does nothing if it exists."""
-    output = Output(as_json=as_json)
+) -> Any:
+    """Create a logical queue over several queues; does nothing if it exists.
+
+    $ spanmq shard create orders orders_0 orders_1
+    """
     if routing not in ROUTINGS:
         raise typer.BadParameter(f"routing must be one of {', '.join(ROUTINGS)}")
-    with _opened(queue, dsn) as sharded:
-        output.records([_record(sharded.create(shards, routing=cast("Routing", routing)))])
+    return _record(_sharded(queue, client).create(shards, routing=cast(Routing, routing)))
 
 
-@commands.command()
-def list_shards(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Show the shards of a logical queue, and those that a change is taking messages from."""
-    output = Output(as_json=as_json)
-    with _opened(queue, dsn) as sharded:
-        output.records([_record(sharded.shards())])
+@shard.verb("list")
+def list_shards(client: "Client", queue: QueueName) -> Any:
+    """Show the shards of a logical queue, and those that a change takes messages from.
+
+    $ spanmq shard list orders
+    """
+    return _record(_sharded(queue, client).shards())
 
 
-@commands.command()
-def change_shards(queue: QueueName, shards: Shards, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Use other shards from now on; groups that move do so when their messages are settled."""
-    output = Output(as_json=as_json)
-    with _opened(queue, dsn) as sharded:
-        output.records([_record(sharded.change(shards))])
+@shard.verb()
+def change(client: "Client", queue: QueueName, shards: Shards) -> Any:
+    """Use other shards from now on; groups move when their messages are settled.
+
+    $ spanmq shard change orders orders_0 orders_1 orders_2
+    """
+    return _record(_sharded(queue, client).change(shards))
 
 
-@commands.command()
-def finish_shards(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """End a change of shards, if nothing is left that moves."""
-    output = Output(as_json=as_json)
-    with _opened(queue, dsn) as sharded:
-        done = sharded.finish()
-    output.done("no change is open" if done else "messages are left that move", queue=queue, finished=done)
+@shard.verb()
+def finish(client: "Client", queue: QueueName) -> Done:
+    """End a change of shards, if no messages are left that move.
+
+    $ spanmq shard finish orders
+    """
+    done = _sharded(queue, client).finish()
+    sentence = "no change is open" if done else "messages are left that move"
+    return Done(sentence, {"queue": queue, "finished": done})
 
 
-@commands.command()
-def drop_shards(queue: QueueName, yes: Yes = False, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Drop a logical queue and its shards with all messages."""
-    output = Output(as_json=as_json)
-    with _opened(queue, dsn) as sharded:
-        confirm(f"Drop {queue} and all its shards with their messages and archives?", yes=yes)
-        was_there = sharded.drop()
-    done = f"dropped {queue}" if was_there else f"there were no shards of {queue}"
-    output.done(done, queue=queue, dropped=was_there)
+@shard.verb()
+def drop(client: "Client", queue: QueueName, yes: Yes = False) -> Done:
+    """Drop a logical queue and its shards with all messages.
+
+    $ spanmq shard drop orders --yes
+    """
+    confirm(f"Drop {queue} and all its shards with their messages and archives?", yes=yes)
+    dropped = _sharded(queue, client).drop()
+    sentence = f"dropped {queue}" if dropped else f"{queue} had no shards"
+    return Done(sentence, {"queue": queue, "dropped": dropped})
 
 
-@contextmanager
-def _opened(queue: str, dsn: str | None) -> Iterator[ShardedQueue]:
-    with client(dsn) as opened:
-        yield ShardedQueue(queue, opened)
+def _sharded(queue: str, client: "Client") -> "ShardedQueue":
+    from spanmq.shards import ShardedQueue
+
+    return ShardedQueue(queue, client)
 
 
-def _record(there: ShardMap) -> dict[str, object]:
+def _record(shard_map: ShardMap) -> dict[str, object]:
     return {
-        "queue": there.queue,
-        "epoch": there.epoch,
-        "routing": there.routing,
-        "shards": list(there.shards),
-        "former": None if there.former is None else list(there.former),
+        "queue": shard_map.queue,
+        "epoch": shard_map.epoch,
+        "routing": shard_map.routing,
+        "shards": list(shard_map.shards),
+        "former": None if shard_map.former is None else list(shard_map.former),
     }

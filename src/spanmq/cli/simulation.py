@@ -17,12 +17,13 @@ from spanmq.cli.interrupt import Stop
 from spanmq.cli.option import AsJson
 from spanmq.cli.output import Output
 from spanmq.cli.table import print_table
+from spanmq.cli.verbs import Commands
 
 if TYPE_CHECKING:
     from spanmq.simulate import Options, Report
     from spanmq.simulate.run import Echo
 
-commands = typer.Typer()
+commands = Commands()
 
 CONNECT_SECONDS: Final = 3
 DEFAULT_COUNT: Final = 1_000
@@ -228,6 +229,8 @@ def simulate(
     """Put a queue under load, kill its workers if you like, and audit from a log of its own that order held.
 
     Exit code 1 if the audit objects: a message was lost, handled twice without cause or out of order.
+
+    $ spanmq simulate --fill-db 3000 --workers 12 --kill-every 2
     """
     from spanmq.simulate import Options, read_log
     from spanmq.simulate import plot as drawing

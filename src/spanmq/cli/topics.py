@@ -1,107 +1,136 @@
-"""Topics, and announcements of new messages."""
+"""The nouns `topic`, `subscription` and `notification`: who else gets a message, or word of it."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from spanmq.cli.connect import client
-from spanmq.cli.option import AsJson, Dsn, QueueName
-from spanmq.cli.output import Output
+from spanmq.cli.option import QueueName, SomeQueue
+from spanmq.cli.output import Done
+from spanmq.cli.sending import send_topic
+from spanmq.cli.verbs import Commands
 
-commands = typer.Typer()
+if TYPE_CHECKING:
+    from spanmq.client import Client
+
+topic = Commands()
+subscription = Commands()
+notification = Commands()
 
 Pattern = Annotated[
-    str,
-    typer.Argument(
-        metavar="PATTERN", help="Words and dots; * is one word, # any number.", show_default=False
-    ),
+    str, typer.Argument(metavar="PATTERN", help="Words and dots; * is one word, # any number.")
 ]
-Throttle = Annotated[float, typer.Option(help="Seconds between two announcements at least.")]
-BINDING_COLUMNS = ("pattern", "queue", "expression", "bound_at")
+THROTTLE: Final = typer.Option(help="Minimum seconds between two notifications.")
+BINDING_COLUMNS: Final = ("pattern", "queue", "expression", "bound_at")
 
 
-@commands.command()
-def bind_topic(pattern: Pattern, queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Let a queue get what is sent to the topics that match; does nothing if it does already."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        opened.bind_topic(pattern, queue)
-    output.done(f"{pattern} goes to {queue}", pattern=pattern, queue=queue)
+@topic.verb()
+def bind(client: "Client", pattern: Pattern, queue: QueueName) -> Done:
+    """Send what is sent to the matching topics to a queue; does nothing if it is bound already.
+
+    $ spanmq topic bind 'orders.*' orders
+    """
+    client.bind_topic(pattern, queue)
+    return Done(f"{pattern} goes to {queue}", {"pattern": pattern, "queue": queue})
 
 
-@commands.command()
-def unbind_topic(pattern: Pattern, queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Let a queue no longer get what is sent to these topics."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        was_bound = opened.unbind_topic(pattern, queue)
-    sentence = f"{pattern} no longer goes to {queue}" if was_bound else f"{pattern} did not go to {queue}"
-    output.done(sentence, pattern=pattern, queue=queue, unbound=was_bound)
+@topic.verb()
+def unbind(client: "Client", pattern: Pattern, queue: QueueName) -> Done:
+    """Remove a binding.
+
+    $ spanmq topic unbind 'orders.*' orders
+    """
+    unbound = client.unbind_topic(pattern, queue)
+    sentence = f"{pattern} no longer goes to {queue}" if unbound else f"{pattern} did not go to {queue}"
+    return Done(sentence, {"pattern": pattern, "queue": queue, "unbound": unbound})
 
 
-@commands.command()
-def list_topic_bindings(
-    queue: Annotated[
-        str | None, typer.Argument(metavar="QUEUE", help="One queue, or all.", show_default=False)
-    ] = None,
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-) -> None:
-    """List which topics go to which queues."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        output.records(opened.list_topic_bindings(queue), columns=BINDING_COLUMNS, empty="no bindings")
+@topic.verb("list", columns=BINDING_COLUMNS, empty="no bindings")
+def list_bindings(client: "Client", queue: SomeQueue = None) -> Any:
+    """List which topics go to which queues.
+
+    $ spanmq topic list orders
+    """
+    return client.list_topic_bindings(queue)
 
 
-@commands.command("test-routing")
-def routing(
-    routing_key: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the queues that a topic would reach; sends nothing."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        output.records(opened.test_routing(routing_key), columns=BINDING_COLUMNS, empty="no bindings")
+@topic.verb(columns=BINDING_COLUMNS, empty="no bindings")
+def match(
+    client: "Client", routing_key: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
+) -> Any:
+    """List the queues that a topic reaches; sends nothing.
+
+    $ spanmq topic match orders.created
+    """
+    return client.test_routing(routing_key)
 
 
-@commands.command()
-def enable_notify_insert(
-    queue: QueueName, throttle: Throttle = 0.25, dsn: Dsn = None, as_json: AsJson = False
-) -> None:
-    """Announce the new messages of a queue, so that those who wait wake at once."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        opened.enable_notify_insert(queue, throttle=throttle)
-    output.done(f"{queue} announces new messages, every {throttle:g} s at most", queue=queue)
+topic.command("send")(send_topic)
 
 
-@commands.command()
-def update_notify_insert(
+@subscription.verb()
+def create(
+    client: "Client",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the subscription.")],
     queue: QueueName,
-    throttle: Annotated[float, typer.Option(help="Seconds between two announcements at least.")],
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-) -> None:
-    """Change how often a queue announces new messages."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        opened.update_notify_insert(queue, throttle=throttle)
-    output.done(f"{queue} announces new messages, every {throttle:g} s at most", queue=queue)
+    waiting: Annotated[bool, typer.Option(help="Begin with the unsettled messages of the queue.")] = False,
+) -> Done:
+    """Create a queue that gets every message of another queue, without a second copy.
+
+    `spanmq queue drop` drops it.
+
+    $ spanmq subscription create audit orders
+    """
+    client.create_subscription(name, queue, waiting=waiting)
+    return Done(f"queue {name} gets every message of queue {queue}", {"subscription": name, "queue": queue})
 
 
-@commands.command()
-def disable_notify_insert(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Announce new messages no more."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        opened.disable_notify_insert(queue)
-    output.done(f"{queue} announces nothing", queue=queue)
+@subscription.verb("list", empty="no subscriptions")
+def list_subscriptions(client: "Client", queue: SomeQueue = None) -> Any:
+    """List the subscriptions of one queue, or of all.
+
+    $ spanmq subscription list orders
+    """
+    return client.list_subscriptions(queue)
 
 
-@commands.command()
-def list_notify_insert_throttles(dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """List the queues that announce their messages."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened:
-        output.records(opened.list_notify_insert_throttles(), empty="no queue announces its messages")
+@notification.verb()
+def enable(client: "Client", queue: QueueName, throttle: Annotated[float, THROTTLE] = 0.25) -> Done:
+    """Notify listeners of new messages, so that waiting receivers wake at once.
+
+    $ spanmq notification enable orders --throttle 1
+    """
+    client.enable_notify_insert(queue, throttle=throttle)
+    return _notifies(queue, throttle)
+
+
+@notification.verb()
+def update(client: "Client", queue: QueueName, throttle: Annotated[float, THROTTLE]) -> Done:
+    """Change how often a queue notifies.
+
+    $ spanmq notification update orders --throttle 0.5
+    """
+    client.update_notify_insert(queue, throttle=throttle)
+    return _notifies(queue, throttle)
+
+
+@notification.verb()
+def disable(client: "Client", queue: QueueName) -> Done:
+    """Stop notifying.
+
+    $ spanmq notification disable orders
+    """
+    client.disable_notify_insert(queue)
+    return Done(f"{queue} notifies no listener", {"queue": queue})
+
+
+@notification.verb("list", empty="no queue notifies listeners")
+def list_notifications(client: "Client") -> Any:
+    """List the queues that notify listeners.
+
+    $ spanmq notification list
+    """
+    return client.list_notify_insert_throttles()
+
+
+def _notifies(queue: str, throttle: float) -> Done:
+    return Done(f"{queue} notifies listeners, at most every {throttle:g} s", {"queue": queue})

@@ -13,14 +13,15 @@ import typer
 from spanmq import errors
 from spanmq.cli.connect import address, prepared_address
 from spanmq.cli.failure import INTERRUPTED, say
-from spanmq.cli.log_lines import logging_lines
+from spanmq.cli.log_lines import EventLines, logging_lines
 from spanmq.cli.option import AsJson, Dsn
+from spanmq.cli.verbs import Commands
 
 if TYPE_CHECKING:
     from spanmq.shards import ShardedQueue
     from spanmq.worker.event import Event, Observer
 
-commands = typer.Typer()
+commands = Commands()
 logger = logging.getLogger("spanmq")
 
 
@@ -99,10 +100,11 @@ def worker(
 ) -> None:
     """Receive messages, call a handler for each, and settle them.
 
-    SIGTERM and Ctrl-C let it take no more, finish what it has within --grace, and give back the rest; a
-    second one ends it at once. It logs to stderr; --json prints every event, a line each, too.
+    After SIGTERM or Ctrl-C it receives no more, finishes its messages within --grace, and releases the rest;
+    a second one ends it at once. It logs to stderr; --json prints every event, a line each, too.
+
+    $ spanmq worker shop.jobs:ship --queue orders --concurrency 20
     """
-    from spanmq.cli.event_lines import EventLines
     from spanmq.worker import Worker, load, log
 
     level = logging.getLevelNamesMapping().get(log_level.upper())

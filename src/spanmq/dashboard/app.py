@@ -30,10 +30,9 @@ from spanmq.dashboard import (
 )
 from spanmq.dashboard.behind import Behind
 from spanmq.dashboard.page import Page, go, show
-from spanmq.dashboard.refusal import RefusedError
-from spanmq.dashboard.visit import MARK, Visit, cookie_name, visit_of
+from spanmq.dashboard.visit import MARK, RefusedError, Visit, cookie_name, visit_of
 from spanmq.errors import SpanmqError
-from spanmq.loopback import is_named_here
+from spanmq.request_origin import is_named_here
 
 logger = logging.getLogger("spanmq.dashboard")
 

@@ -11,8 +11,7 @@ from starlette.responses import Response
 
 from spanmq.dashboard.chart import CHARTS, Shape, draw
 from spanmq.dashboard.page import Page, show
-from spanmq.dashboard.refusal import RefusedError, forbidden
-from spanmq.dashboard.visit import Visit
+from spanmq.dashboard.visit import RefusedError, Visit, forbidden
 from spanmq.queue_part import StatisticsStep
 
 

@@ -7,8 +7,7 @@ from typing import Final
 from starlette.responses import Response
 
 from spanmq.dashboard.page import Page, show
-from spanmq.dashboard.refusal import RefusedError
-from spanmq.dashboard.visit import Visit
+from spanmq.dashboard.visit import RefusedError, Visit
 from spanmq.dashboard.wording import PAGE_BYTES_MAX
 from spanmq.message import Message
 

@@ -14,8 +14,7 @@ from spanmq import __version__
 from spanmq.dashboard import wording
 from spanmq.dashboard.asset import address_of
 from spanmq.dashboard.behind import Verb
-from spanmq.dashboard.refusal import forbidden
-from spanmq.dashboard.visit import Visit
+from spanmq.dashboard.visit import Visit, forbidden
 
 _templates: Final = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),

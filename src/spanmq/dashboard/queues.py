@@ -9,9 +9,8 @@ from starlette.responses import Response
 
 from spanmq.dashboard.figures import span_of, spans_for
 from spanmq.dashboard.page import Page, show
-from spanmq.dashboard.refusal import RefusedError
 from spanmq.dashboard.standing import Standing, standing_of
-from spanmq.dashboard.visit import Visit
+from spanmq.dashboard.visit import RefusedError, Visit
 
 SHOWN_MAX: Final = 1_000
 # What the table can be ordered by, and whether the largest comes first.

@@ -9,8 +9,7 @@ from starlette.responses import Response
 
 from spanmq.dashboard import typed
 from spanmq.dashboard.page import Page, go, show
-from spanmq.dashboard.refusal import RefusedError
-from spanmq.dashboard.visit import Visit
+from spanmq.dashboard.visit import RefusedError, Visit
 from spanmq.dashboard.wording import LONG, PAGE_BYTES_MAX, address, bytes_cut, pretty, text
 from spanmq.dead_letter_calls import UNCHANGED
 from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError, SubscriptionError
@@ -65,7 +64,7 @@ def _form(
     visit: Visit, letter: DeadLetter, fields: Mapping[str, str], problem: str | None = None
 ) -> Response:
     if bytes_cut(letter.body) is not None or len(text(letter.body)) > LONG:
-        raise RefusedError(413, "Too long for a form", "Repair it with spanmq redrive-message.")
+        raise RefusedError(413, "Too long for a form", "Repair it with spanmq dead-letter edit.")
     return show(
         visit,
         "repair.html",

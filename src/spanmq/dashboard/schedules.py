@@ -11,8 +11,7 @@ from starlette.responses import Response
 from spanmq.client_async import AsyncClient
 from spanmq.dashboard import typed
 from spanmq.dashboard.page import Page, go, show
-from spanmq.dashboard.refusal import forbidden
-from spanmq.dashboard.visit import Visit
+from spanmq.dashboard.visit import Visit, forbidden
 from spanmq.dashboard.wording import address
 from spanmq.errors import InvalidArgumentError, ScheduleNotFoundError
 from spanmq.message import Schedule

@@ -15,8 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from spanmq.dashboard.behind import Behind, Caller, Verb
-from spanmq.dashboard.refusal import RefusedError
-from spanmq.foreign_site import is_from_elsewhere
+from spanmq.request_origin import is_from_elsewhere
 
 SESSION: Final = "spanmq_session"
 MARK: Final = "spanmq_mark"
@@ -121,3 +120,19 @@ async def visit_of(request: Request, behind: Behind) -> Visit:
     mark = request.cookies.get(cookie_name(MARK, is_safe=is_safe), "")
     caller = await behind.sessions.caller_of(key, request.scope)
     return Visit(request, behind, caller, key, mark if _MARK.fullmatch(mark) else secrets.token_urlsafe(32))
+
+
+class RefusedError(Exception):
+    """An answer other than the requested page, in words for a person."""
+
+    def __init__(self, status: int, title: str, words: str) -> None:
+        super().__init__(title)
+        self.status = status
+        self.title = title
+        self.words = words
+
+
+def forbidden(verb: str, queue: str | None) -> RefusedError:
+    """Return the refusal of a right that the token lacks, whether the queue exists or not."""
+    what = "all queues" if queue is None else f"queue {queue!r}"
+    return RefusedError(403, "Not yours", f"Your token may not {verb} on {what}.")

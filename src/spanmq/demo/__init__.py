@@ -91,7 +91,7 @@ def _queue(client: Client, queue: str, *, keep: bool) -> Iterator[None]:
     if queue.lower() in (each.name.lower() for each in client.list_queues()):
         raise SpanmqError(
             f"there is a queue {queue} already",
-            hint=f"spanmq drop-queue {queue}, or give another one: --queue",
+            hint=f"spanmq queue drop {queue}, or give another one: --queue",
         )
     client.create_queue(queue)
     done = False

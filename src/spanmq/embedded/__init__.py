@@ -17,7 +17,7 @@ from spanmq.errors import EmbeddedFolderError, EmbeddedNotAvailableError, Embedd
 if sys.platform == "win32":
     raise EmbeddedNotAvailableError(
         "the embedded server runs on Linux and macOS, not on Windows",
-        hint="Name any PostgreSQL 14 to 18 by its DSN.",
+        hint="Name any PostgreSQL 15 to 18 by its DSN.",
     )
 
 from spanmq.embedded.binaries import ELSEWHERE, find_binaries

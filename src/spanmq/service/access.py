@@ -1,13 +1,10 @@
-"""Who asks, and what he may do: bearer tokens, and the scope that each route wants."""
+"""The scope that each route wants, and the check that the caller has it."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from datetime import datetime
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi.dependencies.utils import get_dependant
 from fastapi.openapi.models import HTTPBearer
@@ -15,128 +12,14 @@ from fastapi.routing import APIRoute
 from fastapi.security.base import SecurityBase
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Scope as AsgiScope
 
-from spanmq.foreign_site import is_from_elsewhere
-from spanmq.loopback import is_named_here
-from spanmq.message import AccessKey, Token
+from spanmq.request_origin import is_from_elsewhere, is_named_here
+from spanmq.service.caller import EVERYBODY, IDENTITY, Caller, Verb
 from spanmq.service.failure import described
 from spanmq.service.refusal import Refusal, forbidden, unauthorized
-from spanmq.service.remembered import Remembered
-from spanmq.token_secret import PREFIX, hash_of
 
 if TYPE_CHECKING:
-    from spanmq.client_async import AsyncClient
     from spanmq.service.backend import Backend
-    from spanmq.service.guesses import Guesses
-
-Verb = Literal["send", "receive", "look", "manage"]
-VERBS: Final[tuple[Verb, ...]] = ("send", "receive", "look", "manage")
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who asks; a queue is looked at without regard to case, as the database does."""
-
-    name: str
-    queues: tuple[str, ...]
-    verbs: frozenset[str]
-    expires_at: datetime | None = None
-
-    def may(self, verb: Verb, queue: str | None) -> bool:
-        """Tell whether he may do that; None is what concerns all queues, for which one needs `*`."""
-        if verb not in self.verbs:
-            return False
-        if "*" in self.queues:
-            return True
-        return queue is not None and any(_fits(pattern, queue) for pattern in self.queues)
-
-    def check(self, verb: Verb, queue: str | None) -> None:
-        """Raise 403 if he may not, in the same words whether the queue exists or not."""
-        if not self.may(verb, queue):
-            raise forbidden(verb, queue)
-
-
-IDENTITY: Final = "spanmq.identity"
-EVERYBODY: Final = Caller("", ("*",), frozenset(VERBS))
-
-
-@lru_cache(maxsize=4096)
-def _pattern(text: str) -> re.Pattern[str]:
-    # Only * is special: brackets and question marks stand for themselves.
-    return re.compile(".*".join(map(re.escape, text.lower().split("*"))), re.DOTALL)
-
-
-def _fits(pattern: str, queue: str) -> bool:
-    return _pattern(pattern).fullmatch(queue.lower()) is not None
-
-
-class Tokens:
-    """Looks tokens up, and remembers the answer for so many seconds, or until one is revoked."""
-
-    def __init__(self, client: AsyncClient, cached_for: float, guesses: Guesses) -> None:
-        self._client = client
-        self._guesses = guesses
-        self._known: Remembered[Caller | None] = Remembered(cached_for, expiry_of)
-
-    def forget(self) -> None:
-        """Look up again from now on."""
-        self._known.forget()
-
-    async def caller_of(self, secret: str, scope: AsgiScope) -> Caller | None:
-        """Return the caller with that secret, None if it is not valid now; 429 after many wrong ones."""
-        if not secret.startswith(PREFIX):
-            return None
-        # The cache, like the database, has no secrets.
-        key = hash_of(secret)
-
-        async def ask() -> Caller | None:
-            token = await self._client.check_token(secret)
-            return None if token is None else caller_of(token)
-
-        return await self._known.get(key, lambda: self._guesses.look_up(scope, key, ask))
-
-
-class Keys:
-    """Looks access keys of the SQS protocol up, and remembers them as long as tokens."""
-
-    def __init__(self, client: AsyncClient, cached_for: float, guesses: Guesses) -> None:
-        self._client = client
-        self._guesses = guesses
-        self._known: Remembered[AccessKey | None] = Remembered(cached_for, expiry_of)
-
-    def forget(self) -> None:
-        """Look up again from now on."""
-        self._known.forget()
-
-    async def find(self, access_key_id: str, scope: AsgiScope) -> AccessKey | None:
-        """Return the key of that id, None if it is not valid now; 429 after many wrong ones."""
-
-        async def ask() -> AccessKey | None:
-            return await self._client.find_access_key(access_key_id)
-
-        return await self._known.get(
-            access_key_id, lambda: self._guesses.look_up(scope, f"key {access_key_id}", ask)
-        )
-
-    async def get(self, access_key_id: str) -> AccessKey | None:
-        """Return the key of an id that the service has stored itself, None if it is not valid now."""
-        return await self._known.get(access_key_id, lambda: self._client.find_access_key(access_key_id))
-
-
-def expiry_of(known: Caller | AccessKey | None) -> datetime | None:
-    """Return when a token or a key expires."""
-    return None if known is None else known.expires_at
-
-
-def caller_of(token: Token) -> Caller:
-    """Give who a token stands for."""
-    return Caller(token.name, tuple(token.queues), frozenset(token.verbs), token.expires_at)
-
-
-def caller_of_key(key: AccessKey) -> Caller:
-    """Return the caller that an access key stands for."""
-    return Caller(key.access_key_id, tuple(key.queues), frozenset(key.verbs))
 
 
 def check_is_ours(request: Request) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from starlette.types import Message, Scope, Send
 
-from spanmq.loopback import is_named_here
+from spanmq.request_origin import is_named_here
+from spanmq.service.admission import Admission
 from spanmq.service.failure import answer, body_of
 from spanmq.service.refusal import Refusal
-
-if TYPE_CHECKING:
-    from spanmq.service.gate import Admission
-    from spanmq.service.request_body import RequestBody
+from spanmq.service.request_body import RequestBody
 
 HEADERS: Final = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 # Browsers use HTTPS only for a year. Not for localhost, which is one host for them whatever the port.

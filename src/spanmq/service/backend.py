@@ -14,7 +14,7 @@ from spanmq.client_async import AsyncClient
 from spanmq.encryption import Encryption
 from spanmq.errors import ConnectionFailedError, SpanmqError
 from spanmq.listen_access import heed_access
-from spanmq.service.access import Keys, Tokens
+from spanmq.service.caller import Keys, Tokens
 from spanmq.service.failure import describe
 from spanmq.service.gate import Gate
 from spanmq.service.guesses import Guesses
@@ -66,7 +66,7 @@ class Backend:
         self.gate = Gate(settings)
         self.sessions = Sessions(self.client, self.gate, guesses, settings)
         self.measures = Measures(self.gate)
-        self.gate.measures = self.measures
+        self.gate.on_answered = self.measures.answered
         self.is_stopping = False
         self._heeding: asyncio.Task[None] | None = None
 

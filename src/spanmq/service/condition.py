@@ -9,7 +9,8 @@ from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
 from spanmq.errors import SpanmqError
-from spanmq.service.access import Caller, Guarded, Scope
+from spanmq.service.access import Guarded, Scope
+from spanmq.service.caller import Caller
 from spanmq.service.failure import described
 from spanmq.service.json_text import reply
 from spanmq.service.measures import exposition

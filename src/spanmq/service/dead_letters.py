@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Path
 from pydantic import Field
 from starlette.responses import Response
 
 from spanmq.dead_letter_calls import UNCHANGED
 from spanmq.message import DeadLetter, DeadLetterCount, Redriven
-from spanmq.service.access import Caller, Guarded, Scope
+from spanmq.service.access import Guarded
 from spanmq.service.failure import described
 from spanmq.service.json_text import reply
 from spanmq.service.parts import (
@@ -23,12 +23,12 @@ from spanmq.service.parts import (
     QueueName,
     Removed,
     Seconds,
+    SeesSome,
     answer,
 )
 
 routes = APIRouter(prefix="/v1", tags=["dead letters"], route_class=Guarded)
 
-SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 Rate = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 
 

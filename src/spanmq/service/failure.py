@@ -9,7 +9,6 @@ the log: it may name hosts, roles and statements.
 from __future__ import annotations
 
 import logging
-import re
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
@@ -111,11 +110,6 @@ def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def code_of(kind: type[errors.SpanmqError]) -> str:
-    """Give a class's name in lower case: queue_not_found."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__.removesuffix("Error")).lower()
-
-
 def kind_of(error: errors.SpanmqError) -> type[errors.SpanmqError]:
     """Give the class whose status an error has."""
     return next(kind for kind in type(error).__mro__ if kind in STATUS_OF)
@@ -132,8 +126,8 @@ def describe(error: errors.SpanmqError) -> tuple[int, dict[str, Any]]:
     said = next((MESSAGE_OF[kind] for kind in type(error).__mro__ if kind in MESSAGE_OF), None)
     if said is not None or status == 500:
         logger.warning("request_failed error=%s message=%r", type(error).__name__, error.message)
-        return status, body_of(code_of(type(error)), said or "the service could not do it")
-    return status, body_of(code_of(type(error)), error.message, detail=error.detail, queue=error.queue)
+        return status, body_of(errors.code_of(type(error)), said or "the service could not do it")
+    return status, body_of(errors.code_of(type(error)), error.message, detail=error.detail, queue=error.queue)
 
 
 def answer(status: int, body: dict[str, Any], *, retry_after: int | None = None) -> Response:

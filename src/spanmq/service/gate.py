@@ -9,21 +9,20 @@ shown a token. From then on it counts among the identified.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from spanmq.service.address import address_of
+from spanmq.service.admission import Admission, Arrivals, overloaded, too_large
 from spanmq.service.answering import Answering
 from spanmq.service.refusal import Refusal
-from spanmq.service.request_body import RequestBody, too_large
+from spanmq.service.request_body import RequestBody
 
 if TYPE_CHECKING:
-    from spanmq.service.access import Caller
-    from spanmq.service.measures import Measures
+    from spanmq.service.caller import Caller
     from spanmq.service.settings import Settings
 
 ADMISSION: Final = "spanmq.admission"
@@ -31,43 +30,6 @@ ADMISSION: Final = "spanmq.admission"
 ANONYMOUS_BODY_BYTES_MAX: Final = 8 * 1024
 # A signature covers the body, which must be read first. SQS takes 1 MiB; a form may triple that.
 UNSIGNED_BODY_BYTES_MAX: Final = 4 * 1024 * 1024
-UNSIGNED_BYTES_MAX: Final = 64 * 1024 * 1024
-
-
-class Admission:
-    """One request: the budget that it counts in, and what its body may take."""
-
-    __slots__ = ("_gate", "_is_anonymous", "_size", "body_bytes_max", "caller", "is_exempt", "who")
-
-    def __init__(self, gate: Gate, scope: Scope, *, is_exempt: bool, body_bytes_max: int) -> None:
-        self._gate = gate
-        self._is_anonymous = False
-        self._size = 0
-        self.is_exempt = is_exempt
-        self.body_bytes_max = body_bytes_max
-        # The address, or the access key that the request claims to be signed with.
-        self.who = address_of(scope)
-        self.caller: str | None = None
-
-    def wait_for_client(self) -> None:
-        """Move to the anonymous budget unless the client is known; raises 503 if that is full."""
-        if self.caller is None and not self._is_anonymous and not self.is_exempt:
-            self._gate.begin_anonymous(self.who)
-            self._is_anonymous = True
-
-    def grow(self, size: int) -> None:
-        """Count bytes of the body; raises 413 if it is too large, 503 if those of all clients are."""
-        self._size += size
-        if self._is_anonymous:
-            self._gate.grow_anonymous(self.who, size)
-        if self._size > self.body_bytes_max:
-            raise too_large(self.body_bytes_max)
-
-    def end_anonymous(self) -> None:
-        """Leave the anonymous budget, if the request is in it."""
-        if self._is_anonymous:
-            self._is_anonymous = False
-            self._gate.end_anonymous(self.who, self._size)
 
 
 class Gate:
@@ -75,21 +37,18 @@ class Gate:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.measures: Measures | None = None  # told of each request
+        # Called for each answered request: its method, route, status and seconds.
+        self.on_answered: Callable[[str, str, int, float], None] | None = None
         self.waiting = 0
-        self._arriving = 0
         self._identified = 0
-        self._anonymous = 0
-        self._anonymous_bytes = 0
         self._of_callers: Counter[str] = Counter()
         self._waiting_callers: Counter[str] = Counter()
-        self._anonymous_of: Counter[str] = Counter()
-        self._anonymous_bytes_of: Counter[str] = Counter()
+        self._arrivals = Arrivals(settings.anonymous_max)
 
     @property
     def at_work(self) -> int:
         """Return the number of requests that are being answered and do not wait for messages."""
-        return self._arriving + self._anonymous + self._identified
+        return self._arrivals.arriving + self._arrivals.anonymous + self._identified
 
     def over(self, app: ASGIApp) -> ASGIApp:
         """Return the application behind this gate."""
@@ -108,13 +67,13 @@ class Gate:
         if admission is None or admission.caller is not None:
             return
         if self._identified >= self._settings.requests_max:
-            raise _overloaded()
+            raise overloaded()
         if self._of_callers[caller.name] >= self._settings.requests_per_token_max:
             raise Refusal(429, "too_many_requests", "this token has too many requests at once", retry_after=1)
         admission.end_anonymous()
         admission.caller = caller.name
         admission.body_bytes_max = self._settings.body_bytes_max
-        self._arriving -= 1
+        self._arrivals.arriving -= 1
         self._identified += 1
         self._of_callers[caller.name] += 1
 
@@ -124,33 +83,6 @@ class Gate:
         if admission is not None and admission.caller is None:
             admission.who = f"key {access_key_id}"
             admission.body_bytes_max = min(UNSIGNED_BODY_BYTES_MAX, self._settings.body_bytes_max)
-
-    def begin_anonymous(self, who: str) -> None:
-        """Count a request that waits for an unknown client; an address or a key may have half of them."""
-        most = self._settings.anonymous_max
-        if self._anonymous >= most or self._anonymous_of[who] >= (most + 1) // 2:
-            raise _overloaded()
-        self._arriving -= 1
-        self._anonymous += 1
-        self._anonymous_of[who] += 1
-
-    def grow_anonymous(self, who: str, size: int) -> None:
-        """Count bytes that an unknown client has sent; an address or a key may have half of them."""
-        self._anonymous_bytes += size
-        self._anonymous_bytes_of[who] += size
-        is_too_much = self._anonymous_bytes > UNSIGNED_BYTES_MAX
-        if is_too_much or self._anonymous_bytes_of[who] > UNSIGNED_BYTES_MAX // 2:
-            raise _overloaded()
-
-    def end_anonymous(self, who: str, size: int) -> None:
-        """Return what a request of an unknown client took; it counts as arriving again."""
-        self._arriving += 1
-        self._anonymous -= 1
-        self._anonymous_bytes -= size
-        for counter, by in ((self._anonymous_of, 1), (self._anonymous_bytes_of, size)):
-            counter[who] -= by
-            if not counter[who]:
-                del counter[who]
 
     @contextmanager
     def aside(self, caller: Caller) -> Iterator[None]:
@@ -186,22 +118,22 @@ class Gate:
             else:
                 await self._admit(app, scope, body.receive, answering)
         finally:
-            if self.measures is not None:
+            if self.on_answered is not None:
                 # A route's pattern: paths have no end, and would fill the memory of who scrapes.
                 route = getattr(scope.get("route"), "path", "other")
                 method = asked["method"] if route != "other" else "other"
-                self.measures.answered(method, route, answering.status, monotonic() - began)
+                self.on_answered(method, route, answering.status, monotonic() - began)
 
     def _admission(self, scope: Scope) -> Admission:
         with_tokens = self._settings.with_tokens
         is_exempt = not with_tokens or scope["path"].startswith("/health/")
         most = ANONYMOUS_BODY_BYTES_MAX if with_tokens else self._settings.body_bytes_max
-        return Admission(self, scope, is_exempt=is_exempt, body_bytes_max=most)
+        return Admission(self._arrivals, scope, is_exempt=is_exempt, body_bytes_max=most)
 
     async def _admit(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         admission: Admission = scope[ADMISSION]
         if self._settings.with_tokens:
-            self._arriving += 1
+            self._arrivals.arriving += 1
         else:
             self._identified += 1
         try:
@@ -213,20 +145,16 @@ class Gate:
                 if not self._of_callers[name]:
                     del self._of_callers[name]
             if self._settings.with_tokens and name is None:
-                self._arriving -= 1
+                self._arrivals.arriving -= 1
             else:
                 self._identified -= 1
 
     def _refusal(self, scope: Scope) -> Refusal | None:
-        count = self._arriving if self._settings.with_tokens else self._identified
+        count = self._arrivals.arriving if self._settings.with_tokens else self._identified
         # Who asks for the service's health must be answered when it is overloaded, too.
         if count >= self._settings.requests_max and not scope["path"].startswith("/health/"):
-            return _overloaded()
+            return overloaded()
         for name, value in scope["headers"]:
             if name == b"content-length" and int(value) > self._settings.body_bytes_max:
                 return too_large(self._settings.body_bytes_max)
         return None
-
-
-def _overloaded() -> Refusal:
-    return Refusal(503, "overloaded", "the service is overloaded", retry_after=1)

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from starlette.types import Scope
 
-from spanmq.service.address import address_of
+from spanmq.service.admission import address_of
 from spanmq.service.refusal import Refusal
 
 # Different wrong secrets of one address at once, and how many a second are forgotten.

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from spanmq.queue_part import Glance, Group, HeldLease, Segment, StatisticsStep
-from spanmq.service.access import Caller, Guarded, Scope
+from spanmq.service.access import Guarded
 from spanmq.service.json_text import reply
-from spanmq.service.parts import Behind, MayLook, Quantity, QueueName, answer
+from spanmq.service.parts import Behind, MayLook, Quantity, QueueName, SeesSome, answer
 
 routes = APIRouter(prefix="/v1", tags=["queues"], route_class=Guarded)
 
-SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 Lookback = Annotated[float, Query(gt=0, le=3e9, allow_inf_nan=False)]
 Step = Annotated[float, Query(ge=1, le=3e9, allow_inf_nan=False)]
 

@@ -17,8 +17,9 @@ from pydantic import (
     create_model,
 )
 
-from spanmq.service.access import Caller, Scope
+from spanmq.service.access import Scope
 from spanmq.service.backend import Backend, backend_of
+from spanmq.service.caller import Caller
 
 
 def moment(value: object) -> datetime:
@@ -52,6 +53,7 @@ Name = Annotated[str, Path(min_length=1, max_length=255)]
 
 MaySend = Annotated[Caller, Depends(Scope("send"))]
 MayReceive = Annotated[Caller, Depends(Scope("receive"))]
+SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 MayLook = Annotated[Caller, Depends(Scope("look"))]
 MayManage = Annotated[Caller, Depends(Scope("manage"))]
 MayLookAtAll = Annotated[Caller, Depends(Scope("look", "everything"))]

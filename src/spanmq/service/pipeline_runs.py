@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from spanmq.message import PipelineRun
-from spanmq.service.access import Caller, Guarded, Scope
+from spanmq.service.access import Guarded
 from spanmq.service.json_text import reply
-from spanmq.service.parts import Behind, MayLook, Quantity, QueueName, answer
+from spanmq.service.parts import Behind, MayLook, Quantity, QueueName, SeesSome, answer
 
 routes = APIRouter(prefix="/v1", tags=["pipeline"], route_class=Guarded)
 
-SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 Before = Annotated[int | None, Query(ge=0, lt=2**63)]
 
 Runs = answer("PipelineRuns", pipeline_runs=list[PipelineRun])

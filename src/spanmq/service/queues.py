@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, Query
+from fastapi import APIRouter, Body, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -17,7 +17,7 @@ from spanmq.message import (
     QueueStorage,
     Sample,
 )
-from spanmq.service.access import Caller, Guarded, Scope
+from spanmq.service.access import Guarded
 from spanmq.service.failure import described
 from spanmq.service.json_text import reply
 from spanmq.service.parts import (
@@ -30,12 +30,12 @@ from spanmq.service.parts import (
     MayManageAll,
     QueueName,
     Removed,
+    SeesSome,
     answer,
 )
 
 routes = APIRouter(prefix="/v1", tags=["queues"], route_class=Guarded)
 
-SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 Interval = Annotated[str, Field(max_length=100)] | Annotated[int, Field(ge=1, lt=2**63)]
 
 

@@ -14,8 +14,9 @@ from starlette.responses import Response
 from spanmq.client_async import AsyncClient
 from spanmq.message import Message, Settled
 from spanmq.service import receipt
-from spanmq.service.access import Caller, Scope, still_may
+from spanmq.service.access import Scope, still_may
 from spanmq.service.backend import Backend
+from spanmq.service.caller import Caller
 from spanmq.service.failure import described
 from spanmq.service.json_text import JsonText, message_text, messages_text
 from spanmq.service.parts import Behind, Given, MayReceive, QueueName, ReceivedMessages, Seconds, Text

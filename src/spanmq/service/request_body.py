@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from starlette.types import Message, Receive, Scope
 
+from spanmq.service.admission import Admission, too_large
 from spanmq.service.refusal import Refusal
-
-if TYPE_CHECKING:
-    from spanmq.service.gate import Admission
 
 
 class RequestBody:
@@ -44,8 +41,3 @@ class RequestBody:
         self.is_read = message["type"] != "http.request" or not message.get("more_body", False)
         self._admission.grow(len(message.get("body", b"")))
         return message
-
-
-def too_large(most: int) -> Refusal:
-    """Return the refusal of a body of more than so many bytes."""
-    return Refusal(413, "request_too_large", f"this request may have {most:,} bytes at most")

@@ -11,15 +11,15 @@ from starlette.responses import Response
 from spanmq.client_async import AsyncClient
 from spanmq.errors import ScheduleNotFoundError
 from spanmq.message import Schedule
-from spanmq.service.access import VERBS, Caller, Guarded, Scope
+from spanmq.service.access import Guarded, Scope
+from spanmq.service.caller import VERBS, Caller
 from spanmq.service.failure import described
 from spanmq.service.json_text import reply
-from spanmq.service.parts import Behind, Existed, Given, Name, Named, Text, answer
+from spanmq.service.parts import Behind, Existed, Given, Name, Named, SeesSome, Text, answer
 from spanmq.service.refusal import Refusal
 
 routes = APIRouter(prefix="/v1", tags=["schedules"], route_class=Guarded)
 
-SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 ManagesSome = Annotated[Caller, Depends(Scope("manage", "request"))]
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from spanmq.errors import DedupIdReusedError
-from spanmq.service.access import Caller
+from spanmq.service.caller import Caller
 from spanmq.service.failure import described
 from spanmq.service.json_text import JsonText, reply
 from spanmq.service.parts import Behind, Delay, Given, MaySend, QueueName, Seconds, Text

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import logging
+import resource
 import signal
 import socket
 import threading
@@ -21,10 +22,8 @@ from spanmq.errors import ServiceNotAvailableError
 from spanmq.service.app import Pages, create_app
 from spanmq.service.backend import Backend
 from spanmq.service.failure import body_of
-from spanmq.service.one_write import OneWrite
-from spanmq.service.open_files import allow_open_files
 from spanmq.service.settings import Settings
-from spanmq.service.slow_reader import SlowReader
+from spanmq.service.transport import OneWrite, SlowReader
 
 logger = logging.getLogger("spanmq.service")
 
@@ -32,6 +31,8 @@ HEADER_BYTES_MAX: Final = 64 * 1024
 KEEP_ALIVE_SECONDS: Final = 75
 # uvicorn's own: connections that wait to be accepted.
 BACKLOG: Final = 2048
+# Open files beside those of requests at work or waiting: idle connections, the database's, files.
+OTHER_FILES: Final = 1_000
 _NO_HTTP: Final = json.dumps(body_of("invalid_request", "that is no HTTP request")).encode()
 
 
@@ -201,7 +202,7 @@ def serve(
     announce: Callable[[str], None] = lambda address: logger.info("service_started address=%s", address),
 ) -> signal.Signals | None:
     """Serve until a signal, and return it; `announce` is told the address as soon as requests are taken."""
-    allow_open_files(settings)
+    _allow_open_files(settings)
     server = make_server(settings, pages=pages, announce=announce)
     server.run()
     return server.ended_by
@@ -226,3 +227,20 @@ def make_server(settings: Settings, *, pages: Pages | None, announce: Callable[[
         ssl_keyfile=settings.tls_key,
     )
     return Server(config, app.state.backend, announce)
+
+
+def _allow_open_files(settings: Settings) -> None:
+    """Raise this process's limit of open files; logs a warning if the system's limit is lower."""
+    wanted = (
+        2 * settings.requests_max
+        + settings.anonymous_max
+        + settings.waiting_max
+        + settings.pool_size
+        + OTHER_FILES
+    )
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < wanted:
+        logger.warning("open_files_few open_files_max=%s needed=%s", most, wanted)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from starlette.types import Scope
 
-from spanmq.service.access import EVERYBODY, Caller, caller_of, expiry_of
+from spanmq.service.caller import EVERYBODY, Caller, caller_of, expiry_of
 from spanmq.service.remembered import Remembered
-from spanmq.token_secret import PREFIX, hash_of
+from spanmq.token_calls import PREFIX, hash_of
 
 if TYPE_CHECKING:
     from spanmq.client_async import AsyncClient

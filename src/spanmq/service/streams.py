@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from spanmq import message
-from spanmq.service.access import Caller, Guarded, Scope
+from spanmq.service.access import Guarded
 from spanmq.service.json_text import reply
-from spanmq.service.parts import Behind, Existed, MayLook, MayManage, QueueName, answer
+from spanmq.service.parts import Behind, Existed, MayLook, MayManage, QueueName, SeesSome, answer
 
 routes = APIRouter(prefix="/v1", tags=["streams"], route_class=Guarded)
 
-SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 Receiver = Annotated[str, Path(min_length=1, max_length=200, description="Its label or id.")]
 
 Receivers = answer("Receivers", receivers=list[message.Receiver])

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Path
 from starlette.responses import Response
 
 from spanmq.message import Subscription
-from spanmq.service.access import Caller, Guarded, Scope
+from spanmq.service.access import Guarded
 from spanmq.service.failure import described
 from spanmq.service.json_text import reply
-from spanmq.service.parts import Behind, Given, MayLook, MayManage, QueueName, answer
+from spanmq.service.parts import Behind, Given, MayLook, MayManage, QueueName, SeesSome, answer
 
 routes = APIRouter(prefix="/v1", tags=["queues"], route_class=Guarded)
 
-SeesSome = Annotated[Caller, Depends(Scope("look", "filtered"))]
 SubscriptionName = Annotated[str, Path(min_length=1, max_length=47)]
 
 

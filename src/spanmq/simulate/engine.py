@@ -1,4 +1,4 @@
-"""What an engine is: something that is prepared, sent to and received from. There are two kinds of it."""
+"""What an engine is: something that is prepared, sent to and received from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from spanmq.simulate.load import Item
 from spanmq.simulate.options import Options
-from spanmq.simulate.record import Recorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,40 +111,3 @@ class Receiver(Protocol):
 
     def close(self) -> None:
         """Disconnect."""
-
-
-def stage_of(site: Site) -> Stage:
-    """Give the run's side."""
-    if site.options.is_polling:
-        from spanmq.simulate.engine_polling import PollingStage
-
-        return PollingStage(site)
-    from spanmq.simulate.engine_spanmq import SpanmqStage
-
-    return SpanmqStage(site)
-
-
-def sender_of(site: Site) -> Sender:
-    """Give a producer's side."""
-    if site.options.is_polling:
-        from spanmq.simulate.engine_polling import PollingSender
-
-        return PollingSender(site)
-    if site.options.producer == "spark":
-        from spanmq.simulate.sender_spark import SparkSender
-
-        return SparkSender(site)
-    from spanmq.simulate.engine_spanmq import SpanmqSender
-
-    return SpanmqSender(site)
-
-
-def receiver_of(site: Site, types: Sequence[int], recorder: Recorder) -> Receiver:
-    """Give a worker's side, for some of the types."""
-    if site.options.is_polling:
-        from spanmq.simulate.engine_polling import PollingReceiver
-
-        return PollingReceiver(site, types)
-    from spanmq.simulate.engine_spanmq import SpanmqReceiver
-
-    return SpanmqReceiver(site, types, recorder)

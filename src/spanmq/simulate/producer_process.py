@@ -14,7 +14,8 @@ from types import FrameType
 import psycopg
 
 from spanmq.errors import InvalidArgumentError, SpanmqError
-from spanmq.simulate.engine import Sender, Site, sender_of
+from spanmq.simulate.engine import Sender, Site
+from spanmq.simulate.engines import sender_of
 from spanmq.simulate.load import Item, Load
 from spanmq.simulate.options import type_name
 from spanmq.simulate.record import Recorder

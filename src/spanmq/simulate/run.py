@@ -15,7 +15,8 @@ from spanmq.errors import InvalidArgumentError, SpanmqError
 from spanmq.simulate.audit import Audit
 from spanmq.simulate.crew import Crew, CrewError
 from spanmq.simulate.display import Display
-from spanmq.simulate.engine import Site, Stage, stage_of
+from spanmq.simulate.engine import Site, Stage
+from spanmq.simulate.engines import stage_of
 from spanmq.simulate.load import read_source
 from spanmq.simulate.options import Options
 from spanmq.simulate.record import Reader, Recorder, begin_log

@@ -16,7 +16,8 @@ from typing import Final
 import psycopg
 
 from spanmq.errors import InvalidArgumentError, SpanmqError
-from spanmq.simulate.engine import Receiver, Site, Taken, receiver_of
+from spanmq.simulate.engine import Receiver, Site, Taken
+from spanmq.simulate.engines import receiver_of
 from spanmq.simulate.load import Load
 from spanmq.simulate.record import Recorder
 

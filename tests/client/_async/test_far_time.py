@@ -4,8 +4,8 @@ import psycopg
 import pytest
 
 from spanmq.client_async import AsyncClient
-from spanmq.far_time import EARLIEST, LATEST, read_time
 from spanmq.message import Message
+from spanmq.message_rows import EARLIEST, LATEST, read_time
 
 FAR = [EARLIEST, LATEST]
 

@@ -118,7 +118,9 @@ async def test_function_that_an_older_schema_lacks_is_named(
     client: AsyncClient, observer: psycopg.Connection[Any]
 ) -> None:
     observer.execute("drop function spanmq.cancel")
-    with pytest.raises(errors.SchemaVersionError, match=r"no spanmq\.cancel .*\n.*spanmq upgrade") as caught:
+    with pytest.raises(
+        errors.SchemaVersionError, match=r"no pgmq\.cancel .*\n.*spanmq schema upgrade"
+    ) as caught:
         await client.cancel("orders", 1)
     assert caught.value.function == "cancel"
     assert await client.peek("orders")

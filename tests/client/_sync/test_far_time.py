@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from spanmq.client import Client
-from spanmq.far_time import EARLIEST, LATEST, read_time
 from spanmq.message import Message
+from spanmq.message_rows import EARLIEST, LATEST, read_time
 
 FAR = [EARLIEST, LATEST]
 

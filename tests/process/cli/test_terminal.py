@@ -10,19 +10,19 @@ from tests.cli.program import ask, do, on_terminal
 
 def test_table_on_a_terminal_fits_it(orders: str) -> None:
     do(orders, """select pgmq.send('orders', to_jsonb(repeat('[red]', 100) || e'\\u00fc'))""")
-    shown = on_terminal("peek", "orders", dsn=orders).out
+    shown = on_terminal("message peek", "orders", dsn=orders).out
     assert "[red][red]" in shown
     assert "…" in shown
     assert max(map(len, shown.splitlines())) <= 300
 
 
 def test_what_destroys_asks_on_a_terminal(orders: str) -> None:
-    no = on_terminal("drop-queue", "orders", typed="\n", dsn=orders)
+    no = on_terminal("queue drop", "orders", typed="\n", dsn=orders)
     assert (no.code, "spanmq: nothing was changed" in no.out) == (1, True)
-    interrupted = on_terminal("purge", "orders", typed="\x03", dsn=orders)
+    interrupted = on_terminal("queue purge", "orders", typed="\x03", dsn=orders)
     assert (interrupted.code, "spanmq: interrupted" in interrupted.out) == (130, True)
     assert ask(orders, "select count(*) from pgmq.list_queues()") == 1
-    yes = on_terminal("drop-queue", "orders", typed="y\n", dsn=orders)
+    yes = on_terminal("queue drop", "orders", typed="y\n", dsn=orders)
     assert (yes.code, "dropped queue orders" in yes.out) == (0, True)
     assert ask(orders, "select count(*) from pgmq.list_queues()") == 0
 

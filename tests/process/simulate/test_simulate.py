@@ -224,7 +224,7 @@ def test_picture_of_a_log_is_drawn_later(database: str, tmp_path: Path) -> None:
 
 def test_database_without_the_schema_is_refused(empty_database: str, tmp_path: Path) -> None:
     done = simulate(dsn=empty_database, folder=tmp_path)
-    assert (done.code, done.err.splitlines()[0].split(":")[1]) == (1, " not installed")
+    assert (done.code, done.err.splitlines()[0].split(":")[1]) == (1, " schema missing")
     found = report("--engine", "polling", "-fill-db", 10, dsn=empty_database, folder=tmp_path)
     assert found["handled"] == 10
 

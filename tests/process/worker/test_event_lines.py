@@ -12,7 +12,7 @@ from tests.patience import WAIT_SECONDS
 from tests.process.worker.test_command import worker
 
 from spanmq import Client
-from spanmq.cli.line_writer import LINES_MAX
+from spanmq.cli.log_lines import LINES_MAX
 
 
 @pytest.fixture

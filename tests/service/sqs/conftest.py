@@ -37,7 +37,7 @@ def keyed(service_database: str, tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.fixture(scope="session")
 def key(service_database: str) -> dict[str, str]:
     """A key that may do everything."""
-    [made] = records("keys", "create", dsn=service_database)
+    [made] = records("key create", dsn=service_database)
     return dict(made)
 
 

@@ -155,8 +155,8 @@ def handle_of(sqs: Any, url: str, body: str) -> str:
 
 @pytest.mark.parametrize("verb", ["receive", "send"])
 def test_task_stops_when_its_key_loses_a_right(database: str, tmp_path: Path, verb: str) -> None:
-    [admin] = records("keys", "create", dsn=database)
-    [mover] = records("keys", "create", dsn=database)
+    [admin] = records("key create", dsn=database)
+    [mover] = records("key create", dsn=database)
     with service(database, tmp_path, tokens=True) as running:
         sqs = client_of(running.address, admin)
         _, _, arn = stage(sqs)

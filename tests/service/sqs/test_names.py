@@ -49,8 +49,8 @@ def test_queue_with_a_name_of_eighty_characters_is_like_any_other(
 def test_key_is_checked_for_the_begin_of_a_long_name(keyed: Running, sqs: Any, service_database: str) -> None:
     name = "narrow-long-" + "x" * 68
     url = sqs.create_queue(QueueName=name)["QueueUrl"]
-    [narrow] = records("keys", "create", "-q", "narrow-long-*", dsn=service_database)
-    [foreign] = records("keys", "create", "-q", "narrow-other-*", dsn=service_database)
+    [narrow] = records("key create", "-q", "narrow-long-*", dsn=service_database)
+    [foreign] = records("key create", "-q", "narrow-other-*", dsn=service_database)
     client_of(keyed.address, narrow).send_message(QueueUrl=url, MessageBody="x")
     with pytest.raises(ClientError, match="AccessDenied"):
         client_of(keyed.address, foreign).send_message(QueueUrl=url, MessageBody="x")

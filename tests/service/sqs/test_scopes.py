@@ -15,7 +15,7 @@ from tests.cli.program import ask, do, records
 from tests.service.running import Running
 
 from spanmq.service import receipt
-from spanmq.service.access import VERBS
+from spanmq.service.caller import VERBS
 from spanmq.service.sqs.endpoint import ACTIONS
 
 MINE, THEIRS = "scoped", "scoped-theirs"
@@ -84,7 +84,7 @@ def keys(service_database: str) -> dict[tuple[str, str], dict[str, str]]:
     made: dict[tuple[str, str], dict[str, str]] = {}
     for verb in VERBS:
         for queues in (MINE, "*"):
-            [made[verb, queues]] = records("keys", "create", "-q", queues, "-v", verb, dsn=service_database)
+            [made[verb, queues]] = records("key create", "-q", queues, "-v", verb, dsn=service_database)
     return made
 
 

@@ -157,7 +157,7 @@ def test_keys_have_scopes_and_end(service_database: str, keyed: Running, make: A
     url = make()
     other = make("other")
     name = url.rpartition("/")[2]
-    [made] = records("keys", "create", "-q", name, "-v", "send", "-v", "look", dsn=service_database)
+    [made] = records("key create", "-q", name, "-v", "send", "-v", "look", dsn=service_database)
     narrow = client_of(keyed.address, made)
     narrow.send_message(QueueUrl=url, MessageBody="x")
     for call, values in (
@@ -172,12 +172,12 @@ def test_keys_have_scopes_and_end(service_database: str, keyed: Running, make: A
             call(**values)
         assert raised.value.response["Error"]["Code"] == "AccessDeniedException", values
     assert narrow.list_queues()["QueueUrls"] == [url]
-    listed = records("keys", "list", dsn=service_database)
+    listed = records("key list", dsn=service_database)
     assert made["access_key_id"] in {each["access_key_id"] for each in listed}
-    assert made["secret_access_key"] not in spanmq("keys", "list", "--json", dsn=service_database).out
-    records("keys", "revoke", made["access_key_id"], dsn=service_database)
+    assert made["secret_access_key"] not in spanmq("key list", "--json", dsn=service_database).out
+    records("key revoke", made["access_key_id"], dsn=service_database)
     # A service that is new has nothing in memory.
-    found = records("keys", "revoke", made["access_key_id"], dsn=service_database)
+    found = records("key revoke", made["access_key_id"], dsn=service_database)
     assert found == [{"access_key_id": made["access_key_id"], "existed": False}]
 
 

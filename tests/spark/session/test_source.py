@@ -123,7 +123,7 @@ def test_stream_delivers_each_message_once_and_its_checkpoint_proves_what_is_don
     assert lake(spark, tmp_path) == Counter(range(1000))
     assert client.metrics("orders").length == 0
     checkpoint = ["--checkpoint", str(tmp_path / "checkpoint"), "--dsn", database, "--json"]
-    done = CliRunner().invoke(app, ["release-receiver", "orders", "lake", *checkpoint])
+    done = CliRunner().invoke(app, ["receiver", "release", "orders", "lake", *checkpoint])
     assert json.loads(done.stdout) == {"queue": "orders", "receiver": "lake", "released": 0}
 
 

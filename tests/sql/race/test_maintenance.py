@@ -35,11 +35,11 @@ def test_another_is_elected_when_the_one_that_was_dies_in_the_middle(race: Race)
     make_work(race)
     one, two = race.open(), race.open()
     one.begin()
-    found = one.rows(MAINTAIN)
-    assert found
+    assert one.rows(MAINTAIN)
     assert two.rows(MAINTAIN) == []
     one.drop()
-    assert two.rows(MAINTAIN) == found
+    # It goes on with another queue.
+    assert two.rows(MAINTAIN)
 
 
 def test_queue_is_dropped_with_the_segments_that_are_made_meanwhile(race: Race) -> None:

@@ -255,7 +255,7 @@ def test_upstream_tables_are_refused(session: Session, older: Release) -> None:
     session.execute("create schema pgmq")
     session.execute("create table pgmq.meta (queue_name varchar)")
     assert schema.state(session).holding is schema.Holding.UPSTREAM_SQL_ONLY
-    with pytest.raises(UpstreamPgmqError, match="spanmq adopt"):
+    with pytest.raises(UpstreamPgmqError, match="spanmq schema adopt"):
         schema.install(session, release=older)
     with pytest.raises(UpstreamPgmqError):
         schema.uninstall(session, force=True, release=older)

@@ -211,7 +211,7 @@ def test_script_refuses_upstream(session: Session, older: Release) -> None:
     with pytest.raises(psycopg.Error, match="holds PGMQ") as caught:
         session.execute(schema.sql(release=older).encode())
     assert caught.value.sqlstate == "MQ006"
-    assert caught.value.diag.message_hint == "Take its queues over with: spanmq adopt"
+    assert caught.value.diag.message_hint == "Take its queues over with: spanmq schema adopt"
 
 
 def test_script_without_transaction_joins_one(session: Session, older: Release) -> None:

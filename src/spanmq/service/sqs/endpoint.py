@@ -17,7 +17,8 @@ from starlette.types import Scope
 
 from spanmq import errors
 from spanmq.message import AccessKey
-from spanmq.service.access import EVERYBODY, Caller, caller_of_key, check_is_ours
+from spanmq.service.access import check_is_ours
+from spanmq.service.caller import EVERYBODY, Caller, caller_of_key
 from spanmq.service.failure import STATUS_OF, kind_of
 from spanmq.service.refusal import Refusal
 from spanmq.service.sqs import message_actions, move_actions, query, queue_actions, shape, signature
@@ -39,7 +40,7 @@ async def refuse(_: Call) -> Values:
     """Raise an SqsError: scopes of keys share a queue, not permissions of accounts."""
     raise SqsError(
         "UnsupportedOperation",
-        "A queue has no permissions for accounts: make a key with a scope (spanmq keys create) instead.",
+        "A queue has no permissions for accounts: make a key with a scope (spanmq key create) instead.",
     )
 
 

@@ -7,6 +7,7 @@ that SQS cannot hold is left out or escaped: a message never makes a receive fai
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +18,6 @@ from uuid import UUID, uuid5
 from spanmq.body import RawJson
 from spanmq.message import Message, SqsOrigin
 from spanmq.service import receipt
-from spanmq.service.sqs import digest
 from spanmq.service.sqs.queue import ACCOUNT
 from spanmq.service.sqs.refusal import SqsError, bad_value, unsupported
 
@@ -151,7 +151,7 @@ def received(
     shown: dict[str, Any] = {
         "MessageId": id_of(*sent_as),
         "ReceiptHandle": receipt.write(message.queue, message.message_id, message.lease_id or 0),
-        "MD5OfBody": digest.of_body(text),
+        "MD5OfBody": digest_of_body(text),
         "Body": text,
     }
     if attributes := {k: v for k, v in _system(message, origin, arn_of).items() if _wants(system, k)}:
@@ -159,7 +159,7 @@ def received(
     sent = {name: value for name, value in _attributes(message).items() if _wants(names, name)}
     if sent:
         shown["MessageAttributes"] = sent
-        shown["MD5OfMessageAttributes"] = digest.of_attributes(sent)
+        shown["MD5OfMessageAttributes"] = digest_of_attributes(sent)
     return shown
 
 
@@ -231,3 +231,30 @@ def _unpacked(value: Mapping[str, str]) -> dict[str, Any]:
     if "Binary" in value:
         return {"DataType": value["DataType"], "BinaryValue": base64.b64decode(value["Binary"])}
     return {"DataType": value["DataType"], "StringValue": value["String"]}
+
+
+def digest_of_body(body: str) -> str:
+    """Return the MD5 of a body, by which clients check what arrived."""
+    return hashlib.md5(body.encode(), usedforsecurity=False).hexdigest()
+
+
+def digest_of_attributes(attributes: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Return the MD5 of message attributes, None if there are none.
+
+    See Amazon SQS Developer Guide, "Calculating the MD5 message digest for message attributes".
+    """
+    if not attributes:
+        return None
+    digest = hashlib.md5(usedforsecurity=False)
+    for name in sorted(attributes):
+        value = attributes[name]
+        digest.update(_sized(name.encode()) + _sized(value["DataType"].encode()))
+        if value.get("BinaryValue") is not None:
+            digest.update(b"\x02" + _sized(value["BinaryValue"]))
+        else:
+            digest.update(b"\x01" + _sized(value["StringValue"].encode()))
+    return digest.hexdigest()
+
+
+def _sized(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data

@@ -22,12 +22,13 @@ from spanmq.message import Message, SqsOrigin
 from spanmq.service import receipt
 from spanmq.service.receipt import Receipt
 from spanmq.service.receiving import disconnected, written
-from spanmq.service.sqs import digest
 from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.message import (
     SYSTEM_ATTRIBUTES,
     check_attributes,
     check_text,
+    digest_of_attributes,
+    digest_of_body,
     headers_of,
     id_of,
     is_fifo_id,
@@ -210,11 +211,11 @@ async def _send(call: Call, queue: QueueView, delay: int, entries: list[Values])
 def _sent(queue: QueueView, values: Values, message_id: int) -> Values:
     result = {
         "MessageId": id_of(queue.name, message_id),
-        "MD5OfMessageBody": digest.of_body(values["MessageBody"]),
+        "MD5OfMessageBody": digest_of_body(values["MessageBody"]),
     }
-    if attributes := digest.of_attributes(values.get("MessageAttributes", {})):
+    if attributes := digest_of_attributes(values.get("MessageAttributes", {})):
         result["MD5OfMessageAttributes"] = attributes
-    if system := digest.of_attributes(values.get("MessageSystemAttributes", {})):
+    if system := digest_of_attributes(values.get("MessageSystemAttributes", {})):
         result["MD5OfMessageSystemAttributes"] = system
     if queue.is_fifo:
         result["SequenceNumber"] = sequence_number(message_id)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from spanmq import errors
 from spanmq.errors import MissingPrivilegeError, QueueFullError, QueueNotFoundError, SpanmqError
-from spanmq.service.access import caller_of_key
+from spanmq.service.caller import caller_of_key
 from spanmq.service.sqs.queue import QueueView, queue_of_name
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
--- Bulk import: messages that come with their ids, read counts and times from a table of PGMQ's shape. Used by spanmq adopt.
+-- Bulk import: messages that come with their ids, read counts and times from a table of PGMQ's shape. Used by spanmq schema adopt.
 
 -- Appends all messages of `source` to the log of an empty queue and publishes them: visible ones ready, others waiting for
 -- their vt. Returns how many. `source` has msg_id, read_ct, enqueued_at, vt and message, and may have last_read_at and headers.

@@ -30,9 +30,9 @@ declare
     compiled bigint;
 begin
     check_name := 'version';
-    level := case when current_setting('server_version_num')::int < 140000 then 'problem' else 'ok' end;
+    level := case when current_setting('server_version_num')::int < 150000 then 'problem' else 'ok' end;
     finding := format('PostgreSQL %s, spanmq %s', current_setting('server_version'), spanmq.version());
-    advice := case when level <> 'ok' then 'PostgreSQL 14 or newer is needed' end;
+    advice := case when level <> 'ok' then 'PostgreSQL 15 or newer is needed' end;
     return next;
 
     check_name := 'connections';
@@ -63,7 +63,7 @@ begin
           and not 'jit=off' = any (p.proconfig) and current_setting('jit') = 'on';
     level := case when compiled > 0 then 'warning' else 'ok' end;
     finding := case when compiled > 0 then format('%s functions may be compiled at each call', compiled) else 'no call is compiled' end;
-    advice := case when level <> 'ok' then 'spanmq upgrade; or set jit off, for the database or the server: to compile a call takes a second' end;
+    advice := case when level <> 'ok' then 'spanmq schema upgrade; or set jit off, for the database or the server: to compile a call takes a second' end;
     return next;
 
     check_name := 'clock';
@@ -152,7 +152,7 @@ begin
     if leaks is not null then
         level := 'problem';
         finding := format('everybody may call %s', left(leaks, 200));
-        advice := 'revoke all on all functions in schema spanmq_core from public; or spanmq upgrade';
+        advice := 'revoke all on all functions in schema spanmq from public; or spanmq schema upgrade';
     elsif not pg_has_role(current_user, 'pg_read_all_stats', 'usage') then
         level := 'problem';
         finding := format('%s, the owner, can''t see the snapshots of others', current_user);

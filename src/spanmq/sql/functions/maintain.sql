@@ -193,11 +193,11 @@ begin
         or exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= bound.due_from);
 end $$;
 
--- Notes that maintain() has found nothing to do, if the queue is empty, and no segment is on its way out.
+-- Notes that maintain() has found nothing to do, if the queue is empty, its bound has come to the end, and no segment is on its way out.
 create or replace function spanmq_core.note_quiet(this_queue int, drawn bigint) returns void
 language plpgsql as $$
 begin
-    if drawn is not null and not spanmq_core.has_messages(this_queue)
+    if drawn < (spanmq_core.bound_of(this_queue)).fresh_from and not spanmq_core.has_messages(this_queue)
        and not exists (select from spanmq_core.segment s where s.queue_id = this_queue and s.hi < drawn) then
         insert into spanmq_core.upkeep as u (queue_id, quiet_at, quiet_drawn) values (this_queue, clock_timestamp(), drawn)
             on conflict (queue_id) do update set quiet_at = excluded.quiet_at, quiet_drawn = excluded.quiet_drawn, trouble = null;

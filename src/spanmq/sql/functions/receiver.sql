@@ -21,8 +21,8 @@ begin
         if found and found_one.state = 'active' then
             raise exception 'the receiver % of queue % belongs to another checkpoint', label, this.name
                 using errcode = 'MQ052', detail = format('It is %s, last opened at %s.', found_one.receiver_id, found_one.opened_at),
-                    hint = format('`spanmq adopt-receiver %1$s %2$s` lets the next new checkpoint go on in its place,'
-                                  ' `spanmq release-receiver %1$s %2$s` gives back what it holds.', this.name, label);
+                    hint = format('`spanmq receiver adopt %1$s %2$s` lets the next new checkpoint go on in its place,'
+                                  ' `spanmq receiver release %1$s %2$s` gives back what it holds.', this.name, label);
         end if;
         receiver := found_one.receiver_id;
     end if;
@@ -43,7 +43,7 @@ begin
         label := coalesce((select r.label from spanmq_core.receiver r where r.receiver_id = receiver), label);
         raise exception 'the receiver % of queue % belongs to another checkpoint', label, this.name
             using errcode = 'MQ052',
-                hint = format('`spanmq release-receiver %s %s` gives back what the other holds and frees the label; a new checkpoint may use another label.',
+                hint = format('`spanmq receiver release %s %s` gives back what the other holds and frees the label; a new checkpoint may use another label.',
                               this.name, label);
     end;
     receiver_id := found_one.receiver_id;

@@ -1,0 +1,245 @@
+"""The commands for the operation of a server: maintain, doctor, top, psql."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from spanmq import errors
+from spanmq.cli.connect import address, client
+from spanmq.cli.failure import FAILED, INTERRUPTED, describe, say
+from spanmq.cli.interrupt import Stop, handled
+from spanmq.cli.option import AsJson, Dsn
+from spanmq.cli.output import Output, fields, state_of
+from spanmq.cli.queues import HEALTH_COLUMNS
+from spanmq.cli.verbs import Commands
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from spanmq.client import Client
+    from spanmq.message import QueueHealth
+
+commands = Commands()
+
+# Errors that another try may not meet again: a command that repeats itself goes on.
+PASSING: Final = (
+    errors.ConnectionFailedError,
+    errors.ConnectionLostError,
+    errors.ServerExhaustedError,
+    errors.StatementCancelledError,
+    errors.TransactionConflictError,
+)
+# Of the live table, which fits into 80 columns.
+HEADINGS: Final = {
+    "queue": "queue",
+    "backlog": "backlog",
+    "visible": "visible",
+    "in_flight": "in\nflight",
+    "delayed": "delayed",
+    "failed": "failed",
+    "dead": "dead",
+    "dead_per_minute": "dead\n/min",
+    "oldest_ready_seconds": "ready\ns",
+    "oldest_lease_seconds": "lease\ns",
+    "receivers": "recei-\nvers",
+    "waiting_sessions": "lock\nwaits",
+}
+# A snapshot of this age is worth a warning: vacuum can remove nothing that is newer.
+SNAPSHOT_SECONDS: Final = 300.0
+COLORS: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+
+@commands.command()
+def maintain(
+    budget: Annotated[int, typer.Option(help="Maximum work of one step, which is a transaction.")] = 10,
+    every: Annotated[
+        float | None,
+        typer.Option(min=0.01, max=86_400, help="Go on indefinitely, with pauses of that many seconds."),
+    ] = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run maintenance until nothing is left to do: create, truncate and drop segments, move bounds.
+
+    With --every it goes on until Ctrl-C or SIGTERM, which end it after the current step. Clients run
+    maintenance in the background; several at once do no harm.
+
+    $ spanmq maintain
+    $ spanmq maintain --every 1
+    """
+    output = Output(as_json=as_json)
+    with Stop() as stop, client(dsn) as opened:
+        is_first = True
+        while not stop.is_set():
+            try:
+                steps = opened.maintain(budget)
+            except PASSING as error:
+                if every is None or is_first:
+                    raise
+                say(describe(error))
+                steps = []
+            is_first = False
+            for step in steps:
+                output.done(
+                    " ".join(part for part in (step.queue, step.action, step.detail) if part),
+                    queue=step.queue,
+                    action=step.action,
+                    detail=step.detail,
+                )
+            if not steps and (every is None or stop.wait(every)):
+                break
+    if stop.was_interrupted:
+        say("spanmq: interrupted")
+        raise typer.Exit(INTERRUPTED)
+
+
+@commands.command()
+def doctor(
+    connections: Annotated[
+        int | None, typer.Option(help="How many connections all pools may open together.")
+    ] = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a server, and show what to do; exits with 1 if there is a problem.
+
+    $ spanmq doctor --connections 200
+    """
+    output = Output(as_json=as_json)
+    with client(dsn) as opened:
+        findings = opened.doctor(connections=connections)
+    if as_json:
+        output.records(findings)
+    else:
+        for each in findings:
+            typer.secho(f"{each.level:8}", fg=COLORS.get(each.level), nl=False)
+            typer.echo(f"{each.check}: {each.finding}")
+            if each.advice is not None:
+                typer.echo(f"{'':8}→ {each.advice}")
+    if any(each.level == "problem" for each in findings):
+        raise typer.Exit(FAILED)
+
+
+@commands.command()
+def top(
+    every: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two queries.")] = 2.0,
+    times: Annotated[int | None, typer.Option(min=1, help="End after that many queries.")] = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Watch the queues until Ctrl-C: a live table on a terminal, otherwise a table or JSON lines each time.
+
+    $ spanmq top --every 5
+    """
+    output = Output(as_json=as_json)
+    with Stop() as stop, client(dsn) as opened:
+        if sys.stdout.isatty() and not as_json:
+            _watch(opened, stop, every, times)
+        else:
+            queries = 0
+            while not stop.is_set():
+                output.records(opened.health(), columns=HEALTH_COLUMNS, empty="no queues")
+                queries += 1
+                if queries == times or stop.wait(every):
+                    break
+
+
+@commands.command(passes_on=True)
+def psql(ctx: typer.Context, dsn: Dsn = None) -> None:
+    """Run psql on the database; the other arguments are psql's own.
+
+    The password is passed in the environment, not among the arguments, which other users can see.
+
+    $ spanmq psql
+    $ spanmq psql --command "select * from pgmq.list_queues()"
+    """
+    program = shutil.which("psql")
+    if program is None:
+        from spanmq.embedded.binaries import find_binaries
+
+        program = str(find_binaries() / "psql")
+    # Ctrl-C is psql's: it cancels a query, and does not end the program.
+    with handled(lambda *_: None, signal.SIGINT), address(dsn) as found:
+        variables, rest = _variables(found)
+        done = subprocess.run(
+            [program, *([rest] if rest else []), *ctx.args], env={**os.environ, **variables}, check=False
+        )
+    raise typer.Exit(done.returncode)
+
+
+def _variables(dsn: str) -> tuple[dict[str, str], str]:
+    """Return libpq's variables for a DSN, and the DSN of what has no variable."""
+    from psycopg import pq
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    names = {
+        each.keyword.decode(): each.envvar.decode() for each in pq.Conninfo.get_defaults() if each.envvar
+    }
+    given = conninfo_to_dict(dsn)
+    variables = {names[keyword]: str(value) for keyword, value in given.items() if keyword in names}
+    rest = {keyword: value for keyword, value in given.items() if keyword not in names}
+    return variables, make_conninfo("", **rest)
+
+
+def _watch(opened: "Client", stop: Stop, every: float, times: int | None) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    before: Sequence[QueueHealth] = ()
+    queries = 0
+    with Live(console=Console(), auto_refresh=False, screen=times is None) as live:
+        while not stop.is_set():
+            try:
+                now = opened.health()
+            except PASSING as error:
+                if not queries:
+                    raise
+                say(describe(error))
+            else:
+                live.update(_table(now, before), refresh=True)
+                before = now
+            queries += 1
+            if queries == times or stop.wait(every):
+                break
+
+
+def _table(now: "Sequence[QueueHealth]", before: "Sequence[QueueHealth]") -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    held = max((each.oldest_snapshot_seconds or 0 for each in now), default=0)
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=0,
+        caption=f"oldest snapshot {held:.0f} s; Ctrl-C ends",
+        caption_style="red" if held > SNAPSHOT_SECONDS else "dim",
+    )
+    for name, heading in HEADINGS.items():
+        table.add_column(heading, justify="left" if name == "queue" else "right", no_wrap=True)
+    past = {each.queue: _rounded(fields(each)) for each in before}
+    for each in now:
+        row = _rounded(fields(each))
+        cells = []
+        for name in HEADINGS:
+            value = row[name]
+            has_changed = each.queue in past and value != past[each.queue][name]
+            text = f"{value:,}" if isinstance(value, int | float) else str(value or "-")
+            if name == "queue" and (state := state_of(row)):
+                text += f" ({state})"
+            style = "red" if name.startswith("dead") and value else "bold" if has_changed else ""
+            cells.append(Text(text, style=style))
+        table.add_row(*cells)
+    return table
+
+
+def _rounded(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: round(value, 1) if isinstance(value, float) else value for name, value in row.items()}

@@ -1,0 +1,209 @@
+"""The noun `message`."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from spanmq.cli import settling
+from spanmq.cli.connect import client
+from spanmq.cli.interrupt import held_back
+from spanmq.cli.option import (
+    After,
+    AsJson,
+    BodyBytesMax,
+    DelayTime,
+    Dsn,
+    Lease,
+    MessageId,
+    MessageIds,
+    Quantity,
+    QueueName,
+    Wait,
+    object_option,
+)
+from spanmq.cli.output import MESSAGE_COLUMNS, Output
+from spanmq.cli.settling import taken
+from spanmq.cli.verbs import Commands
+
+if TYPE_CHECKING:
+    from spanmq.client import Client
+
+message = Commands()
+message.command()(settling.reject)
+message.command()(settling.release)
+
+LeaseId = Annotated[int, typer.Argument(metavar="LEASE_ID", help="As receive printed it.")]
+
+
+@message.verb(columns=MESSAGE_COLUMNS, empty="no messages")
+def peek(
+    client: "Client",
+    queue: QueueName,
+    quantity: Quantity = 10,
+    after: After = 0,
+    body_bytes_max: BodyBytesMax = None,
+) -> Any:
+    """Show messages in whatever state, without receiving them.
+
+    $ spanmq message peek orders --quantity 100
+    """
+    return client.peek(queue, quantity, after=after, body_bytes_max=body_bytes_max)
+
+
+@message.verb(columns=MESSAGE_COLUMNS, empty="the archive is empty")
+def peek_archive(
+    client: "Client",
+    queue: QueueName,
+    quantity: Quantity = 10,
+    after: After = 0,
+    body_bytes_max: BodyBytesMax = None,
+) -> Any:
+    """Show archived messages.
+
+    $ spanmq message peek-archive orders --after 4711
+    """
+    return client.peek_archive(queue, quantity, after=after, body_bytes_max=body_bytes_max)
+
+
+@message.verb()
+def status(client: "Client", queue: QueueName, message_id: MessageId) -> Any:
+    """Show the state of a message: pending, processing, delayed, failed, dead, completed or unknown.
+
+    $ spanmq message status orders 17
+    """
+    return {"message_id": message_id, "status": client.status(queue, message_id)}
+
+
+@message.verb(empty="it never failed")
+def failures(client: "Client", queue: QueueName, message_id: MessageId) -> Any:
+    """Show the failures of a message, the first one first.
+
+    $ spanmq message failures orders 17
+    """
+    return client.failures(queue, message_id)
+
+
+@message.verb(empty="no messages")
+def cancel(client: "Client", queue: QueueName, message_ids: MessageIds) -> Any:
+    """Remove messages that are not leased; others are "processing" or "unknown".
+
+    $ spanmq message cancel orders 17 18
+    """
+    return client.cancel(queue, message_ids)
+
+
+@message.verb(empty="no such messages")
+def delete(client: "Client", queue: QueueName, message_ids: MessageIds) -> Any:
+    """Delete messages, leased or not, and print the ids of those that existed.
+
+    $ spanmq message delete orders 17 18
+    """
+    return [{"message_id": each} for each in client.delete(queue, message_ids)]
+
+
+@message.verb(empty="no such messages")
+def archive(client: "Client", queue: QueueName, message_ids: MessageIds) -> Any:
+    """Move messages to the archive, leased or not, and print the ids of those that existed.
+
+    $ spanmq message archive orders 17 18
+    """
+    return [{"message_id": each} for each in client.archive(queue, message_ids)]
+
+
+@message.verb()
+def extend(
+    client: "Client",
+    queue: QueueName,
+    lease_id: LeaseId,
+    seconds: Annotated[float, typer.Argument(metavar="SECONDS", help="From now.")],
+) -> Any:
+    """Extend a lease, and print how many messages it holds; 0 means that it is stale.
+
+    $ spanmq message extend orders 3 60
+    """
+    return {"held": client.extend(queue, lease_id, seconds)}
+
+
+@message.verb(empty="no messages")
+def hold(
+    client: "Client",
+    queue: QueueName,
+    lease_id: LeaseId,
+    message_ids: MessageIds,
+    seconds: Annotated[float, typer.Option(help="From now.")],
+) -> Any:
+    """Change the lease time of some messages of a lease; its other messages keep theirs.
+
+    $ spanmq message hold orders 3 17 18 --seconds 60
+    """
+    return client.hold(queue, lease_id, message_ids, seconds)
+
+
+@message.verb(columns=MESSAGE_COLUMNS, empty="no such messages")
+def set_vt(client: "Client", queue: QueueName, message_ids: MessageIds, delay: DelayTime) -> Any:
+    """Hide messages for a time from now, or until a time; 0 shows them at once.
+
+    $ spanmq message set-vt orders 17 --delay 600
+    """
+    return client.set_vt(queue, message_ids, delay)
+
+
+@message.verb(columns=MESSAGE_COLUMNS)
+def read(
+    client: "Client",
+    queue: QueueName,
+    quantity: Quantity = 1,
+    lease: Lease = 30.0,
+    conditional: Annotated[Any, object_option("Only messages whose body contains this.")] = None,
+    wait: Wait = None,
+) -> Any:
+    """Read messages as PGMQ does; settle them with delete or archive.
+
+    $ spanmq message read orders --conditional '{"customer": 17}'
+    """
+    return taken(client, queue, client.read(queue, quantity, lease=lease, conditional=conditional, wait=wait))
+
+
+@message.verb(columns=MESSAGE_COLUMNS)
+def read_grouped(
+    client: "Client", queue: QueueName, quantity: Quantity = 1, lease: Lease = 30.0, wait: Wait = None
+) -> Any:
+    """Read messages in the order of their groups, from the oldest group on.
+
+    $ spanmq message read-grouped orders --quantity 10
+    """
+    return taken(client, queue, client.read_grouped(queue, quantity, lease=lease, wait=wait))
+
+
+@message.verb(columns=MESSAGE_COLUMNS)
+def read_grouped_rr(
+    client: "Client", queue: QueueName, quantity: Quantity = 1, lease: Lease = 30.0, wait: Wait = None
+) -> Any:
+    """Read messages in the order of their groups, from all groups in turn.
+
+    $ spanmq message read-grouped-rr orders --quantity 10
+    """
+    return taken(client, queue, client.read_grouped_rr(queue, quantity, lease=lease, wait=wait))
+
+
+@message.verb(columns=MESSAGE_COLUMNS)
+def read_grouped_head(
+    client: "Client", queue: QueueName, quantity: Quantity = 1, lease: Lease = 30.0, wait: Wait = None
+) -> Any:
+    """Read the first message of each of several groups.
+
+    $ spanmq message read-grouped-head orders --quantity 10
+    """
+    return taken(client, queue, client.read_grouped_head(queue, quantity, lease=lease, wait=wait))
+
+
+@message.command()
+def pop(queue: QueueName, quantity: Quantity = 1, dsn: Dsn = None, as_json: AsJson = False) -> None:
+    """Remove messages and print them.
+
+    $ spanmq message pop orders
+    """
+    output = Output(as_json=as_json)
+    # A popped message exists nowhere else: the transaction commits only after it is printed.
+    with client(dsn) as opened, held_back(), opened.transaction() as transaction:
+        output.show(taken(opened, queue, transaction.pop(queue, quantity)), columns=MESSAGE_COLUMNS)

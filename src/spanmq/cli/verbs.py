@@ -1,0 +1,88 @@
+"""The registry of commands: a command is a function, and those that call the client share one decorator.
+
+Typer makes a command of a function only when it is used (spanmq.cli.app): making all would take too long.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, get_args
+
+from spanmq.cli.connect import client
+from spanmq.cli.option import AsJson, Dsn
+from spanmq.cli.output import Output
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Commands:
+    """The commands of a noun, or some of the program itself, by their names."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, Callable[..., None]] = {}
+
+    def command(self, name: str | None = None, *, passes_on: bool = False) -> Callable[[Function], Function]:
+        """Register a function whose parameters are the arguments and options of a command.
+
+        `**options: Unpack[Options]` stands for the options of a TypedDict, which several commands share. The
+        docstring is the help; its lines that begin with `$ ` are the examples. A command that `passes_on`
+        finds unknown arguments and options in `ctx.args`.
+        """
+
+        def register(function: Function) -> Function:
+            if any(each.kind is each.VAR_KEYWORD for each in inspect.signature(function).parameters.values()):
+                _set_parameters(function, _parameters(function))
+            if passes_on:
+                settings = {"allow_extra_args": True, "ignore_unknown_options": True}
+                function.__dict__["context_settings"] = settings
+            self.functions[name or function.__name__.replace("_", "-")] = function
+            return function
+
+        return register
+
+    def verb(
+        self, name: str | None = None, *, columns: Sequence[str] = (), empty: str = "no records"
+    ) -> Callable[[Function], Function]:
+        """Register a function of a client and such parameters; the command prints what it returns.
+
+        The command has --dsn and --json too. `columns` and `empty` are those of `Output.show`.
+        """
+
+        def register(function: Function) -> Function:
+            command = _with_client(function, columns, empty)
+            self.command(name or function.__name__.replace("_", "-"))(command)
+            return function
+
+        return register
+
+
+def _with_client(function: Callable[..., Any], columns: Sequence[str], empty: str) -> Callable[..., None]:
+    def command(dsn: Dsn = None, as_json: AsJson = False, **arguments: Any) -> None:
+        output = Output(as_json=as_json)
+        with client(dsn) as opened:
+            output.show(function(opened, **arguments), columns=columns, empty=empty)
+
+    dsn, as_json, _ = inspect.signature(command).parameters.values()
+    _set_parameters(command, [*_parameters(function)[1:], dsn, as_json])
+    command.__doc__ = function.__doc__
+    return command
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters of a function, with those of a TypedDict one by one."""
+    parameters: list[inspect.Parameter] = []
+    for each in inspect.signature(function).parameters.values():
+        if each.kind is each.VAR_KEYWORD:
+            [options] = get_args(each.annotation)
+            parameters += [
+                inspect.Parameter(name, each.POSITIONAL_OR_KEYWORD, default=None, annotation=annotation)
+                for name, annotation in options.__annotations__.items()
+            ]
+        else:
+            parameters.append(each)
+    return parameters
+
+
+def _set_parameters(function: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> None:
+    """Set what Typer takes for the parameters of a function."""
+    function.__dict__["__signature__"] = inspect.Signature(parameters)
+    function.__annotations__ = {each.name: each.annotation for each in parameters}

@@ -1,0 +1,62 @@
+"""The engines by their names, and Spark as a producer for one of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+
+from spanmq.simulate.engine import Receiver, Sender, Site, Stage
+from spanmq.simulate.engine_polling import PollingReceiver, PollingSender, PollingStage
+from spanmq.simulate.engine_spanmq import ID_HEADER, SpanmqReceiver, SpanmqSender, SpanmqStage, queue_of
+from spanmq.simulate.load import Item
+from spanmq.simulate.record import Recorder
+
+
+class SparkSender:
+    """Fills the queues through the Spark sink: each send is a data frame, visible at one instant."""
+
+    def __init__(self, site: Site) -> None:
+        from spanmq.spark.session import opened
+
+        self._site = site
+        self._stack = ExitStack()
+        self._spark = self._stack.enter_context(opened(name=site.name))
+
+    def transaction(self) -> AbstractContextManager[object]:
+        """Do nothing: options with long transactions and this producer are refused."""
+        return nullcontext()
+
+    def send(self, items: Sequence[Item]) -> None:
+        """Send messages of one type, all or none."""
+        from spanmq.spark.fill import fill
+
+        rows = [(json.dumps(item.body), json.dumps({ID_HEADER: item.id}), item.key) for item in items]
+        fill(self._spark, self._site.dsn, queue_of(self._site, items[0].type), rows)
+
+    def close(self) -> None:
+        """End the session, if this made it."""
+        self._stack.close()
+
+
+def stage_of(site: Site) -> Stage:
+    """Return the run's side of the engine that the options name."""
+    if site.options.is_polling:
+        return PollingStage(site)
+    return SpanmqStage(site)
+
+
+def sender_of(site: Site) -> Sender:
+    """Return a producer's side of it."""
+    if site.options.is_polling:
+        return PollingSender(site)
+    if site.options.producer == "spark":
+        return SparkSender(site)
+    return SpanmqSender(site)
+
+
+def receiver_of(site: Site, types: Sequence[int], recorder: Recorder) -> Receiver:
+    """Return a worker's side of it, for some of the types."""
+    if site.options.is_polling:
+        return PollingReceiver(site, types)
+    return SpanmqReceiver(site, types, recorder)

@@ -81,8 +81,7 @@ HIDDEN = {
 @pytest.mark.parametrize("call", CALLS)
 def test_position_is_no_sql(orders: Connection[Any], call: str) -> None:
     orders.execute("create role spanmq_test_reader")
-    orders.execute("grant usage on schema pgmq to spanmq_test_reader")
-    orders.execute("grant select on pgmq.a_orders to spanmq_test_reader")
+    orders.execute("select spanmq.grant_queue('spanmq_test_reader', 'orders', 'look')")
     orders.execute('create schema "mine\\" authorization spanmq_test_reader')
     orders.execute('grant usage on schema "mine\\" to public')
     orders.execute("create sequence public.ran")

@@ -108,7 +108,7 @@ def test_cascade_from_an_archive_runs_as_the_owner_of_the_table(caller: Connecti
         CODE.format(sql.Literal(WISHES).as_string(caller))
         + "create table theirs.held (id bigint references pgmq.a_jobs on delete cascade);"
         " insert into theirs.held values (1);"
-        " create trigger fires after delete on theirs.held for each row execute function theirs.fires()",
+        " create trigger fires before delete on theirs.held for each row execute function theirs.fires()",
     )
     caller.execute("delete from pgmq.a_jobs")
     ends = rows(caller, "select place, wish, state from theirs.ends")

@@ -160,7 +160,7 @@ def test_monitoring_sees_what_it_saw(upstream: Session) -> None:
 
 def test_nobody_s_trigger_runs_with_the_rights_of_the_schema_s_owner(upstream: Session, role: str) -> None:
     fill(upstream, "orders")
-    grant(upstream, "grant trigger, select on pgmq.a_orders", role)
+    grant(upstream, "grant trigger, references, select on pgmq.a_orders", role)
     upstream.execute(
         sql.SQL(
             "create function public.theirs() returns trigger language plpgsql as 'begin return new; end';"
@@ -174,9 +174,20 @@ def test_nobody_s_trigger_runs_with_the_rights_of_the_schema_s_owner(upstream: S
     upstream.execute("alter function public.theirs() owner to current_user")
     adopt(upstream)
     upstream.execute("select pgmq.archive('orders', 1)")
-    for privilege, is_there in (("select", True), ("trigger", False)):
+    for privilege, is_there in (("select", True), ("trigger", False), ("references", False)):
         query = "select has_table_privilege(%s, 'pgmq.a_orders', %s)"
         assert one(upstream, query, role, privilege) is is_there
+
+
+def test_cascade_to_a_table_of_a_role_with_fewer_rights_is_refused(upstream: Session, role: str) -> None:
+    upstream.execute("select pgmq.create('orders')")
+    upstream.execute("create table public.theirs (id bigint references pgmq.a_orders on delete cascade)")
+    owned_by = sql.SQL("alter table public.theirs owner to {}")
+    upstream.execute(owned_by.format(sql.Identifier(role)))
+    with pytest.raises(AdoptionRefusedError, match="foreign key theirs_id_fkey of"):
+        adopt(upstream)
+    upstream.execute(owned_by.format(sql.SQL("current_user")))
+    adopt(upstream)
 
 
 @pytest.mark.parametrize(

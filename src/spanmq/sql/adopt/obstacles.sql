@@ -30,6 +30,11 @@ join spanmq_adopt.queue q on q.archive in (
     (select i.indrelid from pg_index i where d.classid = 'pg_class'::regclass and i.indexrelid = d.objid))
 where not pg_has_role(p.proowner, current_user, 'usage')
 union all
+select format('foreign key %I of %s', k.conname, k.conrelid::regclass),
+    format('triggers of %I, the owner of the table, would run with the rights of %I: drop it', pg_get_userbyid(c.relowner), current_user)
+from pg_constraint k join spanmq_adopt.queue q on q.archive = k.confrelid join pg_class c on c.oid = k.conrelid
+where k.contype = 'f' and k.confdeltype in ('c', 'n', 'd') and not pg_has_role(c.relowner, current_user, 'usage')
+union all
 select format('column %I of %s', a.attname, q.source), 'messages have no columns of yours: drop it'
 from spanmq_adopt.queue q join pg_attribute a on a.attrelid = q.source
 where a.attnum > 0 and not a.attisdropped

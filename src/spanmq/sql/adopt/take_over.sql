@@ -39,13 +39,14 @@ begin
         if not pg_has_role(this.owner, current_user, 'usage') then
             perform spanmq_core.give_to_maker(ours, this.owner::text);
         end if;
-        -- From now on a trigger there would run with the rights of the schema's owner.
+        -- From now on a trigger there would run with the rights of the schema's owner; before PostgreSQL 18, so would an AFTER trigger of a table to which a
+        -- foreign key there cascades.
         for allowed in
             select distinct case when g.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(g.grantee)) end as role
             from pg_class c, aclexplode(c.relacl) g
-            where c.oid = this.archive and g.grantee <> c.relowner and g.privilege_type = 'TRIGGER'
+            where c.oid = this.archive and g.grantee <> c.relowner and g.privilege_type in ('TRIGGER', 'REFERENCES')
         loop
-            execute format('revoke trigger on %s from %s cascade', this.archive, allowed.role);
+            execute format('revoke trigger, references on %s from %s cascade', this.archive, allowed.role);
         end loop;
         -- Privileges on the table become verbs.
         for allowed in

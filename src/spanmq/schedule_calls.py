@@ -102,7 +102,7 @@ def _upcoming(rows: Rows) -> Upcoming:
     for row in rows.records():
         wait = row.pop("due_in")
         if row["name"] is None:
-            due_in = float(wait)
+            due_in = float(wait) if due_in is None else min(due_in, float(wait))
         else:
             unplanned.append(Unplanned(**{field.name: row[field.name] for field in fields(Unplanned)}))
     return Upcoming(unplanned, due_in)

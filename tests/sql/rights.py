@@ -41,7 +41,7 @@ ON_ALL = {
     "create": """
         create create_non_partitioned create_unlogged create_partitioned set_shards forget_shards
     """,
-    "maintain": "maintain upcoming_schedules plan_schedule doctor",
+    "maintain": "maintain plan_schedule doctor",
     "serve": """
         check_token find_access_key open_session check_session close_session list_sqs_queues set_sqs_queue
         start_sqs_move list_sqs_moves find_sqs_move cancel_sqs_move take_sqs_move note_sqs_move
@@ -58,7 +58,7 @@ FREE = frozenset(
     "acquire_queue_lock create_fifo_indexes_all detach_archive format_table_name validate_queue_name"  # noqa: SIM905
     " validate_routing_key validate_topic_pattern version get_shards list_queues metrics_all"
     " list_notify_insert_throttles list_topic_bindings test_routing send_batch_topic health glance"
-    " latest_statistics list_schedules".split()
+    " latest_statistics list_schedules upcoming_schedules".split()
 )
 INCLUDED = {
     "look": {"look"},

@@ -9,6 +9,8 @@ from psycopg import Connection
 from tests.schemas import qualified
 from tests.sql.race.sessions import Race, Session, together
 
+from spanmq.client import Client
+
 PLAN = """
     select spanmq.plan_schedule(
         %s, planned_until,
@@ -286,6 +288,20 @@ def test_schedule_is_paused_when_its_role_may_no_longer_send(jobs: Connection[An
     plan(jobs, -1)
     assert fire(jobs) == [("sent scheduled", "jobs", "tick")]
     assert ("tick", False, False, None) in jobs.execute(listed.encode()).fetchall()
+
+
+def test_role_plans_the_schedules_of_the_queues_into_which_it_may_send(jobs: Connection[Any]) -> None:
+    schedule(jobs, name="another's")
+    jobs.execute("select pgmq.create('others'), spanmq.schedule('hidden', 'others', '* * * * *', '1')")
+    jobs.execute("create role spanmq_test_maker")
+    for verb in ("send", "look"):
+        jobs.execute("select spanmq.grant_queue('spanmq_test_maker', 'jobs', %s)", [verb])
+    jobs.execute("set local role spanmq_test_maker")
+    client = Client(connection=jobs)
+    client.schedule("tick", "jobs", "* * * * *", 1)
+    assert [each.name for each in client.list_schedules() if each.next_at] == ["another's", "tick"]
+    jobs.execute("reset role")
+    assert [each.name for each in client.list_schedules() if not each.next_at] == ["hidden"]
 
 
 def test_message_that_cannot_be_sent_stops_no_other_schedule(jobs: Connection[Any]) -> None:

@@ -119,23 +119,26 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
 $$;
 
 -- What clients need to know: up to 100 schedules that want more times, from plan_from on; and, without a name, in how many seconds
--- the next time of all is due. Only of queues that the caller may send to.
-create or replace function spanmq.upcoming_schedules()
+-- the next time of all is due. Only of queues that the caller may send to, to a role without rights on all a row for each.
+create or replace function spanmq_call.upcoming_schedules(queues text[] default null)
 returns table (name text, cron text, time_zone text, planned_until timestamptz, plan_from timestamptz, looked_at timestamptz, due_in double precision)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
     at_ timestamptz := clock_timestamp();
+    folded_names text[] := array(select lower(n) from unnest(queues) n);
 begin
     return query
         select s.name, s.cron, s.time_zone, s.planned_until, case when s.catch_up then s.planned_until else greatest(s.planned_until, at_) end,
                at_, null::double precision
         from spanmq_core.schedule s join spanmq_core.queue q on q.queue_id = s.queue_id
-        where not s.is_paused and s.planned_until < at_ + interval '180 days'
+        where (queues is null or q.folded_name = any (folded_names)) and not s.is_paused and s.planned_until < at_ + interval '180 days'
           and (select count(*) from (select from spanmq_core.schedule_time t where t.schedule_id = s.schedule_id limit 500) t) < 500
         order by s.planned_until limit 100;
     return query
         select null::text, null::text, null::text, null::timestamptz, null::timestamptz, at_, extract(epoch from min(t.due_at) - at_)::double precision
-        from spanmq_core.schedule_time t join spanmq_core.schedule s on s.schedule_id = t.schedule_id where not s.is_paused
+        from spanmq_core.schedule_time t join spanmq_core.schedule s on s.schedule_id = t.schedule_id
+        join spanmq_core.queue q on q.queue_id = s.queue_id
+        where (queues is null or q.folded_name = any (folded_names)) and not s.is_paused
         having min(t.due_at) is not null;
 end $$;
 

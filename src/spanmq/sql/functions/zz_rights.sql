@@ -10,7 +10,7 @@ language sql stable as $$
         ('send', 'spanmq', '
             send_messages copy_begin copy_publish bulk_reserve bulk_seal bulk_publish bulk_close bulk_published schedule
             unschedule:queue_of_schedule pause_schedule:queue_of_schedule resume_schedule:queue_of_schedule
-            plan_schedule:queue_of_schedule
+            plan_schedule:queue_of_schedule upcoming_schedules
         '),
         ('look', 'pgmq', '
             metrics create_fifo_index
@@ -65,8 +65,8 @@ language sql stable as $$
             ('manage', 'spanmq', '{create_subscription}'),
             ('manage', 'pgmq', '{bind_topic}'),
             -- Maintenance plans the schedules of all queues.
-            ('maintain', 'spanmq_call', '{may_maintain,plan_schedule}'),
-            ('maintain', 'spanmq', '{maintain,upcoming_schedules,doctor}'),
+            ('maintain', 'spanmq_call', '{may_maintain,plan_schedule,upcoming_schedules}'),
+            ('maintain', 'spanmq', '{maintain,doctor}'),
             ('serve', 'spanmq_call', '{may_serve}'),
             ('serve', 'spanmq', '{check_token,find_access_key,open_session,check_session,close_session,list_sqs_queues,set_sqs_queue,start_sqs_move,list_sqs_moves,'
                                 'find_sqs_move,cancel_sqs_move,take_sqs_move,note_sqs_move,move_sqs_messages,list_sqs_moved}'),

@@ -274,7 +274,10 @@ def shaped(
     if options.body_schema and "body" in schema.names:
         from spanmq.spark.body import parse_bodies
 
-        batch = parse_bodies(batch, schema.field("body").type, options.mode, queue)
+        # PostgreSQL has not seen what is in a sealed body.
+        is_valid = options.encryption_key_file is None
+        kind = schema.field("body").type
+        batch = parse_bodies(batch, kind, options.mode, queue, is_valid_json=is_valid)
     arrays = []
     for field in schema:
         array = batch.column(field.name)

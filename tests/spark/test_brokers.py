@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow
 import pytest
 from tests.spark.conftest import Streams
 from tests.spark.protocol import sink_to
@@ -15,7 +16,7 @@ from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.brokers.kafka import KafkaBroker
 from spanmq.spark.brokers.outgoing import Outgoing
-from spanmq.spark.brokers.sink import sink_of
+from spanmq.spark.brokers.sink import BrokerWriter, sink_of
 from spanmq.spark.brokers.sqs import BATCH_BYTES, SqsBroker, batches
 
 # For what a server on this machine does, however busy that is.
@@ -83,6 +84,23 @@ def test_queue_is_drained_into_kafka_and_a_replay_has_the_same_marks(
         places = [int(each.value()) for each in found if each.key() == f"g{group}".encode()]
         replayed = [place for place in places if place < 100]
         assert places[len(replayed) // 2 :] == sorted(places[len(replayed) // 2 :])
+
+
+def test_task_hands_a_broker_messages_in_order_and_in_portions_of_bounded_size() -> None:
+    class Kept:
+        def __init__(self) -> None:
+            self.portions: list[Sequence[Outgoing]] = []
+
+        def publish(self, messages: Sequence[Outgoing]) -> None:
+            self.portions.append(messages)
+
+    kept: Any = Kept()
+    sent = [message(n, body='"' + 6_000_000 * "x" + '"') for n in (3, 1, 2, 5, 4)]
+    rows = [{name: getattr(each, name) for name in Outgoing.__slots__} for each in sent]
+    batches = [pyarrow.RecordBatch.from_pylist(each) for each in (rows[:2], [], rows[2:]) if each]
+    BrokerWriter(kept).write(iter(batches))
+    assert [[each.message_id for each in portion] for portion in kept.portions] == [[1, 2, 3], [4, 5]]
+    assert kept.portions[0][0] == sent[1]
 
 
 def test_kafka_that_does_not_confirm_is_an_error() -> None:

@@ -55,6 +55,21 @@ def test_write_across_segments_keeps_each_row(client: Client, database: str) -> 
     assert [message.body for message in client.receive("small", 1000)] == list(range(100))
 
 
+def test_task_writes_large_bodies_in_blocks_of_bounded_size(client: Client, options: Options) -> None:
+    # Of one Arrow batch, as Spark sends it, and of several; the third body is larger than a block.
+    sizes = [5_000_000, 5_000_000, 17_000_000, *[5_000_000] * 5]
+    bodies = [f'"{n}{"x" * size}"' for n, size in enumerate(sizes)]
+    frames = [
+        pyarrow.RecordBatch.from_pydict({"body": each}) for each in (bodies[:5], bodies[5:7], bodies[7:])
+    ]
+    written = write_rows(options, "write:1", 0, iter(frames))
+    assert (written.count, len(written.block_ids)) == (8, 4)
+    assert publish(options, "write:1", 0, [written]) == 8
+    assert [(message.body[0], len(message.body)) for message in client.receive("orders", 10)] == [
+        (str(n), size + 1) for n, size in enumerate(sizes)
+    ]
+
+
 def test_tasks_without_rows_hinder_nobody(client: Client, options: Options) -> None:
     without = write_rows(options, "write:1", 0, iter([]))
     with_rows = write_rows(options, "write:1", 0, batches())

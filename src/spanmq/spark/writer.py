@@ -34,8 +34,9 @@ from spanmq.spark.sealed import sealed
 if TYPE_CHECKING:
     from spanmq.spark.adbc import Connection
 
-# Rows of one reservation: what a task holds in memory.
+# Of one reservation, at most: a task holds it in memory about three times.
 CHUNK: Final = 20_000
+CHUNK_BYTES: Final = 16_000_000
 # Beside these the group.
 COLUMNS: Final = ("body", "headers")
 
@@ -193,19 +194,28 @@ class Pace:
 
 
 def chunks(batches: Iterator[pyarrow.RecordBatch], size: int) -> Iterator[pyarrow.Table]:
-    """Gather batches into tables of about `size` rows."""
+    """Gather batches into tables of at most `size` rows and CHUNK_BYTES; a larger row is alone."""
     held: list[pyarrow.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        for offset in range(0, batch.num_rows, size):
-            piece = batch.slice(offset, size)
-            held.append(piece)
-            count += piece.num_rows
-            if count >= size:
-                yield pyarrow.Table.from_batches(held)
-                held, count = [], 0
-    if count:
+    count = held_bytes = 0
+    for piece in (piece for batch in batches for piece in _pieces(batch, size)):
+        if held and (count + piece.num_rows > size or held_bytes + piece.nbytes > CHUNK_BYTES):
+            yield pyarrow.Table.from_batches(held)
+            held, count, held_bytes = [], 0, 0
+        held.append(piece)
+        count += piece.num_rows
+        held_bytes += piece.nbytes
+    if held:
         yield pyarrow.Table.from_batches(held)
+
+
+def _pieces(batch: pyarrow.RecordBatch, size: int) -> Iterator[pyarrow.RecordBatch]:
+    """Halve a batch until each piece is small enough; without a copy."""
+    count = batch.num_rows
+    if count > 1 and (count > size or batch.nbytes > CHUNK_BYTES):
+        yield from _pieces(batch.slice(0, count // 2), size)
+        yield from _pieces(batch.slice(count // 2), size)
+    elif count:
+        yield batch
 
 
 def as_messages(table: pyarrow.Table, options: Options) -> pyarrow.Table:

@@ -69,10 +69,11 @@ begin
 end $$;
 
 -- Settles all batches up to `settled`, which the engine's checkpoint has; then gives the batch after it: one that an earlier
--- driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any). Returns its number, or
--- `settled` itself where nothing waits. Raises MQ051 for a reader that is not the newest.
+-- driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at most max_bytes of
+-- bodies and headers as text (null: any number), but of one message at least. Returns its number, or `settled` itself where
+-- nothing waits. Raises MQ051 for a reader that is not the newest.
 create or replace function pgmq.receiver_claim(
-    queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint default null
+    queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint default null, max_bytes bigint default null
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
@@ -83,9 +84,16 @@ declare
     lease bigint;
     held record;
     pending bigint;
+    until constant timestamptz := '9999-12-30 00:00+00';
+    -- So many show how large messages are.
+    probe constant int := 1000;
+    size record;
 begin
     perform spanmq.find_queue(queue, 'delete');
     perform spanmq.check_quantity(qty);
+    if max_bytes < 1 then
+        raise exception 'max_bytes must be at least 1, got: %', max_bytes using errcode = 'MQ002', hint = 'NULL is no limit.';
+    end if;
     perform spanmq.settle_batches(this, receiver, receiver_claim.settled);
     select min(b.batch) into pending from spanmq.receiver_batch b
         where b.receiver_id = receiver and b.batch > receiver_claim.settled and b.state <> 'released';
@@ -94,7 +102,19 @@ begin
     end if;
     lease := -spanmq.new_lease(at_);
     -- A time that every driver can read, and no lease lives to see.
-    perform spanmq.claim(this, qty, lease, '9999-12-30 00:00+00', at_, 1);
+    perform spanmq.claim(this, case when max_bytes is null then qty else least(qty, probe) end, lease, until, at_, 1);
+    if max_bytes is not null then
+        select * into held from spanmq.list_batch(this.queue_id, lease);
+        size := spanmq.size_of_batch(this.queue_id, held.los, held.his, max_bytes);
+        if held.n = probe and size.bytes < max_bytes then
+            perform spanmq.claim(this, least(qty - probe, (max_bytes - size.bytes) / greatest(size.bytes / probe, 1))::int, lease, until, at_, 1);
+            select * into held from spanmq.list_batch(this.queue_id, lease);
+            size := spanmq.size_of_batch(this.queue_id, held.los, held.his, max_bytes);
+        end if;
+        if size.bytes > max_bytes then
+            perform spanmq.free_batch(this.queue_id, lease, size.last_id);
+        end if;
+    end if;
     for step in 1 .. 2 loop
         select * into held from spanmq.list_batch(this.queue_id, lease);
         exit when last_id is null or held.his[cardinality(held.his)] <= last_id;
@@ -109,6 +129,19 @@ begin
     insert into spanmq.receiver_batch (receiver_id, batch, queue_id, lease_id, n, lo, hi, los, his, attempts)
         values (receiver, reader.batch, this.queue_id, lease, held.n, held.los[1], held.his[cardinality(held.his)], held.los, held.his, held.attempts);
     return reader.batch;
+end $$;
+
+-- How many bytes the bodies and headers of a batch have as text, and up to which id they have at most max_bytes, the first in any case.
+create or replace function spanmq.size_of_batch(this_queue int, los bigint[], his bigint[], max_bytes bigint, out bytes bigint, out last_id bigint)
+language plpgsql as $$
+begin
+    execute format(
+        'select coalesce(max(s.total), 0), max(s.msg_id) filter (where s.total <= $3 or s.place = 1) from ('
+        ' select t.msg_id, row_number() over w as place,'
+        '        sum(octet_length(t.message::text) + coalesce(octet_length(t.headers::text), 0)) over w as total'
+        ' from unnest($1, $2) u (lo, hi) join spanmq.log_%s t on t.msg_id between u.lo and u.hi'
+        ' window w as (order by t.msg_id rows unbounded preceding)) s', this_queue)
+        into bytes, last_id using los, his, max_bytes;
 end $$;
 
 -- Takes what the batches up to `settled` hold out of the queue (into the archive, where the policy says so). The newest of them

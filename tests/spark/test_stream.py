@@ -42,8 +42,9 @@ def test_every_message_arrives_once_and_is_settled(client: Client, stream: Strea
     first = json.loads(lake.logged("offsets")[0].read_text().splitlines()[-1])
     [receiver] = client.list_receivers("orders")
     assert (first["receiver"], first["lease"]) == (str(receiver.receiver_id), 0)
-    client.send_batch("orders", range(700, 1000))
-    lake.run()
+    # Three bytes each, and the header with the group has 21.
+    client.send_batch("orders", range(700, 1000), group="a")
+    assert lake.run(maxBytesPerTrigger="2400") == [100, 100, 100]
     assert lake.bodies == once(range(1000))
     assert client.metrics("orders").length == 0
     assert [each.held for each in client.list_receivers("orders")] == [0]
@@ -192,6 +193,7 @@ def test_checkpoint_of_another_queue_or_server_is_refused(client: Client, stream
             {"maxOffsetPerTrigger": "1"},
             "no option 'maxoffsetpertrigger'\nhint: Did you mean maxOffsetsPerTrigger?",
         ),
+        ({"maxBytesPerTrigger": "1x"}, "the option maxBytesPerTrigger must be a size such as 64m, got '1x'"),
         ({"table": "failures"}, "a stream reads the table queue or archive, not failures"),
         ({"columns": "message_id, leased_until"}, "a stream has no column leased_until"),
         ({"queue": "ord*"}, "must name one queue, got 'ord*'"),

@@ -185,7 +185,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with self._server() as server:
             row = server.execute(
                 "select result from pgmq.receiver_claim(queue => %s, receiver => %s, incarnation => %s, "
-                "settled => %s, qty => %s, last_id => %s) as result",
+                "settled => %s, qty => %s, last_id => %s, max_bytes => %s) as result",
                 [
                     self._options.queue,
                     start["receiver"],
@@ -193,6 +193,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     start["lease"],
                     quantity,
                     self._last_id,
+                    self._options.max_bytes,
                 ],
             ).fetchone()
         assert row is not None

@@ -135,6 +135,35 @@ def test_release_by_hand_while_tasks_run_stops_the_stream_and_loses_nothing(
     assert client.metrics("orders").length == 0
 
 
+def test_queue_full_of_holes_is_read_by_a_statement_for_each_task(
+    client: Client, stream: Streams, database: str
+) -> None:
+    def transactions() -> int:
+        with psycopg.connect(database) as connection:
+            row = connection.execute(
+                "select xact_commit from pg_stat_database where datname = current_database()"
+            ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    ids = client.send_batch("orders", range(3000))
+    client.delete("orders", ids[::2])
+    # Other attempts in between, and ids far away.
+    again = client.receive("orders", 600)
+    client.nack(again[::3], retry_in=0)
+    client.ack([message for place, message in enumerate(again) if place % 3])
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("select setval('pgmq.q_orders_msg_id_seq', 1000000)")
+    client.send_batch("orders", range(3000, 3010))
+    lake = stream()
+    before = transactions()
+    assert lake.run(minPartitions=3) == [1110]
+    assert transactions() - before < 100
+    assert lake.bodies == once(range(1, 1200, 6), range(1201, 3000, 2), range(3000, 3010))
+    attempts = {json.loads(row["body"]): row["attempt"] for rows in lake.lake.values() for row in rows}
+    assert {body for body, attempt in attempts.items() if attempt == 2} == set(range(1, 1200, 6))
+
+
 def test_second_driver_takes_over_and_the_first_stops(
     client: Client, stream: Streams, tmp_path: Path
 ) -> None:

@@ -21,15 +21,22 @@ from spanmq.unreadable_dsn import unreadable
 # Rows that a partition should have. They stream, so memory does not matter; a task costs a tenth of a second.
 ROWS_PER_PARTITION: Final = 250_000
 PARTITIONS_MAX: Final = 2_000
+# Runs no further apart are one search in the index, which costs as much as to read past what is between.
+GAP: Final = 256
 # Of a queue's segments so many are looked at to name those of an error.
 SEGMENTS_MAX: Final = 1_000
+
+
+# First id, last id, attempt.
+Run = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
     """Ids first to last of one queue, in `table` (quoted). `expected` rows, where that is known.
 
-    Where `is_call`, the table is a function of the queue and both ids.
+    With `runs` only these ids, each run with its attempt. If `is_call`, the table is a function of the queue
+    and both ids.
     """
 
     queue: str
@@ -41,6 +48,7 @@ class Range:
     attempt: int | None = None
     expected: int | None = None
     is_call: bool = False
+    runs: tuple[Run, ...] = ()
 
     def source(self, first: int, last: int) -> str:
         """Give what to select these ids from."""
@@ -290,9 +298,46 @@ def shaped(
 def _query(columns: Sequence[Column], ids: Range) -> str:
     queue = "'" + ids.queue.replace("'", "''") + "'"
     attempt = "t.read_ct" if ids.attempt is None else f"{ids.attempt}::int"
+    source = f"{ids.source(ids.first, ids.last)} t"
+    if ids.runs:
+        attempt = "u.attempt"
+        source = f"{_stretches(ids.runs)} join {source} on t.msg_id between u.lo and u.hi"
+        source += " and (u.bits is null or get_bit(u.bits, t.msg_id - u.lo) = 1)"
     wanted = ", ".join(
         f'{each.expression.format(queue=queue, attempt=attempt)} as "{each.name}"' for each in columns
     )
     where = f" and {ids.where}" if ids.where else ""
-    table = ids.source(ids.first, ids.last)
-    return f"select {wanted} from {table} t where {ids.key} between {ids.first} and {ids.last}{where}"
+    return f"select {wanted} from {source} where {ids.key} between {ids.first} and {ids.last}{where}"
+
+
+def _stretches(runs: Sequence[Run]) -> str:
+    """Write runs as a table in SQL: near ones of one attempt are a row, a single range of the index."""
+    stretches: list[list[Run]] = []
+    newest: dict[int, list[Run]] = {}
+    for run in sorted(runs):
+        stretch = newest.get(run[2])
+        if stretch is not None and run[0] - stretch[-1][1] <= GAP:
+            stretch.append(run)
+        else:
+            newest[run[2]] = [run]
+            stretches.append(newest[run[2]])
+    columns = (
+        ("bigint", [str(each[0][0]) for each in stretches]),
+        ("bigint", [str(each[-1][1]) for each in stretches]),
+        ("int", [str(each[0][2]) for each in stretches]),
+        ("bytea", [_bits(each) for each in stretches]),
+    )
+    arrays = ", ".join(f"'{{{','.join(values)}}}'::{kind}[]" for kind, values in columns)
+    return f"unnest({arrays}) u (lo, hi, attempt, bits)"
+
+
+def _bits(runs: Sequence[Run]) -> str:
+    """Write which ids of a stretch are meant, as PostgreSQL counts bits; null for all of them."""
+    if len(runs) == 1:
+        return "null"
+    first = runs[0][0]
+    bits = bytearray((runs[-1][1] - first) // 8 + 1)
+    for lo, hi, _ in runs:
+        for place in range(lo - first, hi - first + 1):
+            bits[place >> 3] |= 1 << (place & 7)
+    return f'"\\\\x{bits.hex()}"'

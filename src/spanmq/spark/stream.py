@@ -14,7 +14,7 @@ The protocol, each step against a failure:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -206,12 +206,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows.Held(self._connection)
 
 
-def pack(found: list[tuple[int, int, int]], options: Options, table: str) -> list[RangePartition]:
-    """Put ranges into partitions of about as many rows each: small ones together, large ones cut."""
+def pack(found: Sequence[rows.Run], options: Options, table: str) -> list[RangePartition]:
+    """Put runs into partitions of about as many rows each: small ones together, large ones cut."""
     total = sum(last - first + 1 for first, last, _ in found)
     count = max(options.min_partitions, -(-total // rows.ROWS_PER_PARTITION))
     room = size = max(1, -(-total // count))
-    packed: list[list[rows.Range]] = [[]]
+    packed: list[list[rows.Run]] = [[]]
     for lowest, last, attempt in found:
         first = lowest
         while first <= last:
@@ -219,8 +219,15 @@ def pack(found: list[tuple[int, int, int]], options: Options, table: str) -> lis
                 packed.append([])
                 room = size
             n = min(last - first + 1, room)
-            piece = rows.Range(options.queue, table, first, first + n - 1, attempt=attempt, expected=n)
-            packed[-1].append(piece)
+            packed[-1].append((first, first + n - 1, attempt))
             room -= n
             first += n
-    return [RangePartition(ranges) for ranges in packed if ranges]
+    return [RangePartition([_range(runs, options, table)]) for runs in packed if runs]
+
+
+def _range(runs: list[rows.Run], options: Options, table: str) -> rows.Range:
+    first, last = min(lo for lo, _, _ in runs), max(hi for _, hi, _ in runs)
+    expected = sum(hi - lo + 1 for lo, hi, _ in runs)
+    if len(runs) == 1:
+        return rows.Range(options.queue, table, first, last, attempt=runs[0][2], expected=expected)
+    return rows.Range(options.queue, table, first, last, expected=expected, runs=tuple(runs))

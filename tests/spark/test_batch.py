@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, IsNotNull, IsNull, LessThanOrEqual
 from pyspark.sql.types import StructType
 from tests.spark.conftest import Load
-from tests.spark.protocol import Rows, Source, save
+from tests.spark.protocol import Rows, Source, run, save
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, InvalidBodyError, SpanmqError
@@ -44,6 +44,33 @@ def test_archive_is_read_as_it_is(client: Client, load: Load) -> None:
     ]
     assert json.loads(rows[0]["headers"]) == {"x-pgmq-group": "a"}
     assert len(source.planned(source.source.reader(source.schema))[1]) == 3
+
+
+@pytest.mark.parametrize("table", ["queue", "archive", "dead_letters", "failures"])
+def test_partitions_have_about_as_many_rows_however_far_apart_the_ids_are(
+    client: Client, load: Load, database: str, table: str
+) -> None:
+    sequence = (
+        "spanmq.dead_letter_dead_letter_id_seq" if table == "dead_letters" else "pgmq.q_orders_msg_id_seq"
+    )
+    for first_id in (1, 900_000_000):
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute("select setval(%s, %s, false)", [sequence, first_id])
+        messages = client.send_batch("orders", range(2 if first_id == 1 else 600))
+        if table == "archive":
+            client.archive("orders", messages)
+        elif table != "queue":
+            client.reject(client.receive("orders", 1000), "bad", category="PERMANENT")
+
+    def sizes(**options: Any) -> list[int]:
+        source = load(table=table, **options)
+        task, partitions = source.planned(source.source.reader(source.schema))
+        return [sum(batch.num_rows for batch in run(task, each, source.schema)) for each in partitions]
+
+    assert sizes() == [602]
+    found = sizes(minPartitions=4)
+    assert (len(found), sum(found)) == (4, 602)
+    assert max(found) < 250
 
 
 def test_waiting_messages_are_read_and_not_taken(client: Client, load: Load) -> None:

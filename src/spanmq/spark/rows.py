@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from types import TracebackType
 from typing import Any, Final
 
@@ -20,7 +19,6 @@ from spanmq.unreadable_dsn import unreadable
 
 # Rows that a partition should have. They stream, so memory does not matter; a task costs a tenth of a second.
 ROWS_PER_PARTITION: Final = 250_000
-PARTITIONS_MAX: Final = 2_000
 # Runs no further apart are one search in the index, which costs as much as to read past what is between.
 GAP: Final = 256
 # Of a queue's segments so many are looked at to name those of an error.
@@ -101,36 +99,15 @@ def view(connection: psycopg.Connection[Any], queue: str, prefix: str = "q") -> 
     return f"pgmq.{row[0]}"
 
 
-def split(first: int, last: int, *, at_least: int) -> list[tuple[int, int]]:
-    """Cut a range of ids into ranges for partitions."""
-    width = last - first + 1
-    if width < 1:
-        return []
-    count = min(max(-(-width // ROWS_PER_PARTITION), at_least), PARTITIONS_MAX, width)
-    edges = [first + width * i // count for i in range(count + 1)]
-    return [(a, b - 1) for a, b in pairwise(edges)]
-
-
-def bounds(connection: psycopg.Connection[Any], table: str) -> tuple[int, int]:
-    """Give the lowest and the highest id of an archive; an empty range if it has no rows."""
-    row = connection.execute(f"select min(t.msg_id), max(t.msg_id) from {table} t".encode()).fetchone()
-    return (1, 0) if row is None or row[0] is None else (row[0], row[1])
-
-
-def dead_letters(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int]:
-    """Give the lowest and the highest id of a queue's dead letters; an empty range if it has none."""
-    row = connection.execute(
-        "select first_id, last_id from pgmq.dead_letter_extent(queue => %s)", [queue]
-    ).fetchone()
-    return (1, 0) if row is None or row[0] is None else (row[0], row[1])
-
-
-def failures(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int]:
-    """Give the lowest and the highest id of a message that failed; an empty range if none did."""
-    row = connection.execute(
-        "select first_id, last_id from pgmq.failure_extent(queue => %s)", [queue]
-    ).fetchone()
-    return (1, 0) if row is None or row[0] is None else (row[0], row[1])
+def cut(
+    connection: psycopg.Connection[Any], queue: str, table: str, *, at_least: int = 1
+) -> list[tuple[int, int]]:
+    """Cut the ids of a table into ranges for partitions, of about as many rows each."""
+    return connection.execute(
+        "select first_id, last_id from pgmq.read_ranges(queue => %s, of_table => %s, size => %s,"
+        " at_least => %s)",
+        [queue, table, ROWS_PER_PARTITION, at_least],
+    ).fetchall()
 
 
 def waiting(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int]:
@@ -229,9 +206,9 @@ def read(
 
     Raises MessagesLostError where rows that must be there are not.
     """
-    from spanmq.spark.adbc import Connection, StatementError
+    from spanmq.spark import adbc
 
-    with Connection(options.dsn) as connection:
+    with adbc.connected(options.dsn) as connection:
         for each in ranges:
             count = 0
             try:
@@ -239,7 +216,7 @@ def read(
                     count += batch.num_rows
                     if batch.num_rows:
                         yield from shaped(batch, schema, options, each.queue)
-            except StatementError as error:
+            except adbc.StatementError as error:
                 raise errors.ServerError(
                     f"reading queue {each.queue}, {place_of(options, each)}: {error}", queue=each.queue
                 ) from error

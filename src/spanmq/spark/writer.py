@@ -147,12 +147,12 @@ def check_columns(options: Options, schema: StructType) -> None:
 
 def write_rows(options: Options, writer: str, epoch: int, batches: Iterator[pyarrow.RecordBatch]) -> Written:
     """Write a task's rows under reserved ids, a chunk after the other; nobody sees them yet."""
-    from spanmq.spark.adbc import Connection
+    from spanmq.spark import adbc
 
     write_id: int | None = None
     block_ids: list[int] = []
     count = 0
-    with rows.connected(options.dsn) as server, Connection(options.dsn) as connection:
+    with rows.connected(options.dsn) as server, adbc.connected(options.dsn) as connection:
         pace = Pace(options.rows_per_second)
         for chunk in chunks(batches, pace.rows):
             table = as_messages(chunk, options)

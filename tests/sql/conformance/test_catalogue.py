@@ -108,6 +108,7 @@ ADDED = {
     "peek",
     "peek_archive",
     "plan_schedule",
+    "read_ranges",
     "receive",
     "receiver_claim",
     "receiver_log",

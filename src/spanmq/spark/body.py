@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import re
 from collections.abc import Callable
 from datetime import date
@@ -20,6 +19,7 @@ import pyarrow
 import pyarrow.json
 
 from spanmq.errors import InvalidArgumentError, InvalidBodyError
+from spanmq.spark.exact_json import Number, dumps, loads
 
 CORRUPT: Final = "_corrupt_record"
 # Deeper than this no body fits. Python's parser would fail at a depth that depends on its caller.
@@ -231,12 +231,6 @@ def _row(text: str | None, kind: pyarrow.StructType) -> tuple[dict[str, Any] | N
     return row, not misfits
 
 
-class _Number(str):
-    """A number of JSON as it is written: neither a price nor an id of many digits is a float."""
-
-    __slots__ = ()
-
-
 class _MisfitError(Exception):
     """A value does not fit its field's type."""
 
@@ -246,8 +240,8 @@ def _loaded(text: str) -> Any:
     if _is_too_deep(text):
         return None
     try:
-        return json.loads(text, parse_float=_Number, parse_int=_Number, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        return loads(text)
+    except ValueError:
         return None
 
 
@@ -259,10 +253,6 @@ def _is_too_deep(text: str) -> bool:
         depth += 1 if sign in "[{" else -1
         deepest = max(deepest, depth)
     return deepest > DEPTH_MAX
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(constant)
 
 
 def _struct(value: dict[str, Any], fields: list[pyarrow.Field], misfits: list[str]) -> dict[str, Any]:
@@ -330,7 +320,7 @@ def _must(fits: bool) -> None:
 
 
 def _string(value: Any) -> str:
-    text = str(value) if isinstance(value, str) else _compact(value)
+    text = str(value) if isinstance(value, str) else dumps(value)
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -339,30 +329,20 @@ def _string(value: Any) -> str:
     return text
 
 
-def _compact(value: Any) -> str:
-    """Write a value as JSON without blanks, and its numbers as they were."""
-    if isinstance(value, dict):
-        items = (f"{json.dumps(name, ensure_ascii=False)}:{_compact(each)}" for name, each in value.items())
-        return "{" + ",".join(items) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_compact, value)) + "]"
-    return str(value) if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
-
-
 def _boolean(value: Any) -> bool:
     _must(isinstance(value, bool))
     return bool(value)
 
 
 def _integer(value: Any, bits: int) -> int:
-    _must(isinstance(value, _Number) and _INTEGER.fullmatch(value) is not None)
+    _must(isinstance(value, Number) and _INTEGER.fullmatch(value) is not None)
     number = int(value)
     _must(-(1 << bits - 1) <= number < 1 << bits - 1)
     return number
 
 
 def _floating(value: Any, kind: pyarrow.DataType) -> float:
-    if not isinstance(value, _Number):
+    if not isinstance(value, Number):
         _must(isinstance(value, str) and value in _NOT_FINITE)
         return float(_NOT_FINITE[value])
     # By Arrow where Python's way, through the next double, would round twice.
@@ -373,7 +353,7 @@ def _floating(value: Any, kind: pyarrow.DataType) -> float:
 def _decimal(value: Any, kind: pyarrow.Decimal128Type) -> Decimal:
     _must(isinstance(value, str))
     # Commas in texts group digits for Spark.
-    text = value if isinstance(value, _Number) else value.replace(",", "")
+    text = value if isinstance(value, Number) else value.replace(",", "")
     _must(_NUMBER.fullmatch(text) is not None)
     number = Decimal(text)
     if not number or number.adjusted() < -kind.scale - 1:
@@ -403,7 +383,7 @@ def _days(year: int, month: int, day: int) -> int:
 
 def _timestamp(value: Any, *, is_zoned: bool) -> int:
     """Return the microseconds since 1970. One without a zone is in UTC, as the session's times are."""
-    if is_zoned and isinstance(value, _Number):
+    if is_zoned and isinstance(value, Number):
         micros = _integer(value, 64) * 1_000_000
     else:
         match = _TIMESTAMP.fullmatch(value.strip(_BLANKS)) if _is_text(value) else None
@@ -439,4 +419,4 @@ def _binary(value: Any) -> bytes:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and not isinstance(value, _Number)
+    return isinstance(value, str) and not isinstance(value, Number)

@@ -27,6 +27,7 @@ from pyspark.sql.types import StringType, StructType
 from spanmq import errors
 from spanmq.message import GROUP_HEADER
 from spanmq.spark import rows
+from spanmq.spark.exact_json import loads
 from spanmq.spark.options import Options
 from spanmq.spark.reader import queue_named
 from spanmq.spark.sealed import sealed
@@ -223,10 +224,11 @@ def as_messages(table: pyarrow.Table, options: Options) -> pyarrow.Table:
     names = table.schema.names
     headers = table.column("headers") if "headers" in names else None
     group = options.group or "group"
-    if group in names and table.column(group).null_count < table.num_rows:
+    has_groups = group in names and table.column(group).null_count < table.num_rows
+    if has_groups or (headers is not None and headers.null_count < table.num_rows):
         given = headers.to_pylist() if headers is not None else [None] * table.num_rows
-        keys = table.column(group).to_pylist()
-        texts = [_with_group(text, key) for text, key in zip(given, keys, strict=True)]
+        keys = table.column(group).to_pylist() if has_groups else [None] * table.num_rows
+        texts = [_headers(text, key, options.queue) for text, key in zip(given, keys, strict=True)]
         headers = pyarrow.array(texts, pyarrow.string())
     if headers is None:
         headers = pyarrow.nulls(table.num_rows, pyarrow.string())
@@ -287,11 +289,26 @@ def close(options: Options, writer: str, epoch: int) -> None:
         return
 
 
-def _with_group(text: str | None, group: str | None) -> str | None:
+def _headers(text: str | None, group: str | None, queue: str) -> str | None:
+    """Check headers, and add the group: as text, so that all else stays as it is written."""
+    if text is not None:
+        try:
+            is_object = isinstance(loads(text), dict)
+        except ValueError as error:
+            raise errors.InvalidBodyError(
+                f"the headers of a message for queue {queue} are not valid JSON: {error}: {text[:200]}",
+                queue=queue,
+            ) from error
+        if not is_object:
+            raise errors.InvalidBodyError(
+                f"the headers of a message for queue {queue} are not a JSON object: {text[:200]}", queue=queue
+            )
     if group is None:
         return text
-    headers = json.loads(text) if text else {}
-    return json.dumps({**headers, GROUP_HEADER: group})
+    item = f"{json.dumps(GROUP_HEADER)}: {json.dumps(group, ensure_ascii=False)}"
+    others = text.strip()[1:-1].strip() if text is not None else ""
+    # Of a key that is there twice PostgreSQL takes the last.
+    return f"{{{others}, {item}}}" if others else f"{{{item}}}"
 
 
 def _as_json(column: Any) -> Any:

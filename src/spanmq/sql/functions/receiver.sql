@@ -11,8 +11,15 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq.queue := spanmq.find_queue(queue, 'update');
     found_one spanmq.receiver;
+    silent record;
 begin
     perform spanmq.find_queue(queue, 'delete');
+    if receiver is null and label is null then
+        for silent in select * from spanmq.silent_receivers(this.queue_id, clock_timestamp()) loop
+            raise warning 'the receiver % of queue % holds % messages and has not called since %', silent.name, this.name, silent.held, silent.seen_at
+                using hint = format('This new checkpoint does not get them. `spanmq release-receiver %s %s` gives them back to the queue.', this.name, silent.name);
+        end loop;
+    end if;
     newest_id := spanmq.drawn_from(this.ids);
     system_id := (select c.system_identifier::text from pg_control_system() c);
     if receiver is null and label is not null then
@@ -31,7 +38,7 @@ begin
             insert into spanmq.receiver (queue_id, label) values (this.queue_id, receiver_open.label) returning * into found_one;
         else
             update spanmq.receiver r
-                set incarnation = r.incarnation + 1, state = 'active', opened_at = clock_timestamp()
+                set incarnation = r.incarnation + 1, state = 'active', opened_at = clock_timestamp(), seen_at = clock_timestamp()
                 where r.receiver_id = receiver and r.queue_id = this.queue_id returning * into found_one;
             if not found then
                 raise exception 'the queue % has no receiver %', this.name, receiver
@@ -93,6 +100,9 @@ begin
     perform spanmq.check_quantity(qty);
     if max_bytes < 1 then
         raise exception 'max_bytes must be at least 1, got: %', max_bytes using errcode = 'MQ002', hint = 'NULL is no limit.';
+    end if;
+    if reader.seen_at < at_ - interval '1 minute' then
+        update spanmq.receiver r set seen_at = at_ where r.receiver_id = receiver;
     end if;
     perform spanmq.settle_batches(this, receiver, receiver_claim.settled);
     select min(b.batch) into pending from spanmq.receiver_batch b
@@ -279,10 +289,10 @@ begin
         using size, greatest(coalesce(at_least, 1), 1), parts_max, this.queue_id, lowest, highest;
 end $$;
 
--- The receivers of a queue, or of all (null): what each holds, and since when it has been open.
+-- The receivers of a queue, or of all (null): what each holds, since when it has been open, and when it last called, to the minute.
 create or replace function pgmq.list_receivers(queue text default null)
 returns table (queue_name text, receiver uuid, label text, state text, batch bigint, settled bigint, held bigint,
-               created_at timestamptz, opened_at timestamptz)
+               created_at timestamptz, opened_at timestamptz, seen_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq.queue;
@@ -293,11 +303,21 @@ begin
     return query
         select q.name::text, r.receiver_id, r.label, r.state, r.batch, r.settled,
                coalesce((select sum(b.n) from spanmq.receiver_batch b where b.receiver_id = r.receiver_id and b.state = 'claimed'), 0)::bigint,
-               r.created_at, r.opened_at
+               r.created_at, r.opened_at, r.seen_at
         from spanmq.receiver r join spanmq.queue q on q.queue_id = r.queue_id
         where (queue is null or r.queue_id = this.queue_id) and has_table_privilege(spanmq.caller(), q.queue_view, 'select')
         order by q.name, r.created_at;
 end $$;
+
+-- The receivers of a queue that hold messages and have not called for a quarter of an hour.
+create or replace function spanmq.silent_receivers(this_queue int, at_ timestamptz)
+returns table (name text, held bigint, seen_at timestamptz)
+language sql stable as $$
+    select coalesce(r.label, r.receiver_id::text), sum(b.n)::bigint, r.seen_at
+    from spanmq.receiver r join spanmq.receiver_batch b on b.receiver_id = r.receiver_id and b.state = 'claimed'
+    where r.queue_id = this_queue and r.state <> 'released' and r.seen_at < at_ - interval '15 minutes'
+    group by r.receiver_id order by r.seen_at
+$$;
 
 -- The receiver of that label or id. Raises MQ002 for one that there isn't.
 create or replace function spanmq.find_receiver(this spanmq.queue, receiver text) returns spanmq.receiver

@@ -28,6 +28,7 @@ from spanmq.errors import (
     ReceiverSupersededError,
     SpanmqError,
 )
+from spanmq.message import Finding
 
 
 def once(*bodies: range) -> Counter[int]:
@@ -281,6 +282,33 @@ def test_message_that_the_code_cannot_bear_is_rejected(client: Client, stream: S
     assert lake.bodies == once(range(3), range(4, 10))
     assert [each.message_id for each in client.dead_letters("orders")] == [poison]
     assert client.metrics("orders").length == 0
+
+
+def test_stream_that_is_silent_is_seen_and_a_new_one_beside_it_warns(
+    client: Client, stream: Streams, database: str
+) -> None:
+    client.send_batch("orders", range(10))
+    stream("dead", receiver="lake").run(kill="claimed", maxOffsetsPerTrigger=5)
+    stream("idle", receiver="idle").run(kill="claimed", maxOffsetsPerTrigger=5)
+
+    def streams() -> Finding:
+        return next(each for each in client.doctor() if each.check == "streams")
+
+    assert streams().level == "ok"
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("update spanmq.receiver set seen_at = seen_at - interval '2 hours'")
+    # A call of one that lives is noted.
+    stream("idle", receiver="idle").run()
+    assert "lake of orders holds 5 messages and has not called for 02:00" in streams().finding
+    assert "idle" not in streams().finding
+    stream("labelled", receiver="another").run()
+    with pytest.warns(
+        UserWarning, match="the receiver lake of queue orders holds 5 messages .* release-receiver"
+    ):
+        stream("new").run()
+    assert client.release_receiver("orders", "lake") == 5
+    assert streams().level == "ok"
+    assert {each.label: each.held for each in client.list_receivers("orders")}["lake"] == 0
 
 
 def test_body_that_does_not_fit_stops_a_stream_that_fails_fast(client: Client, stream: Streams) -> None:

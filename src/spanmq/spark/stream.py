@@ -14,6 +14,7 @@ The protocol, each step against a failure:
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -142,6 +143,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Make the receiver, and hold nothing yet."""
         with self._server() as server:
             queue = queue_named(server, self._options.queue)
+            # Such as of another receiver that holds messages and has not called for long.
+            server.add_notice_handler(_warn)
             row = server.execute(
                 "select receiver_id::text, incarnation, settled, system_id "
                 "from pgmq.receiver_open(queue => %s, label => %s)",
@@ -204,6 +207,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._connection is None or self._connection.closed:
             self._connection = rows.connect(self._options.dsn)
         return rows.Held(self._connection)
+
+
+def _warn(notice: psycopg.errors.Diagnostic) -> None:
+    if notice.severity_nonlocalized == "WARNING":
+        text = " ".join(part for part in (notice.message_primary, notice.message_hint) if part)
+        warnings.warn(text, stacklevel=2)
 
 
 def pack(found: Sequence[rows.Run], options: Options, table: str) -> list[RangePartition]:

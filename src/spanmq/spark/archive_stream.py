@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 
 from spanmq import errors
 from spanmq.spark import rows
-from spanmq.spark.column import chosen
+from spanmq.spark.column import columns_of
 from spanmq.spark.options import Options
 from spanmq.spark.reader import RangePartition, queue_named
 from spanmq.spark.stream import UNLIMITED, WAIT_SECONDS
@@ -115,7 +115,8 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: RangePartition) -> Iterator[pyarrow.RecordBatch]:  # type: ignore[override]
         """Read the ranges of a partition."""
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        return rows.read(self._options, chosen(self._options), partition.ranges, schema)
+        columns = columns_of(self._options, self._schema)
+        return rows.read(self._options, columns, partition.ranges, schema)
 
     def commit(self, end: Offset) -> None:
         """Do nothing: nobody but the checkpoint knows of this stream."""

@@ -81,7 +81,7 @@ def read_options(given: Mapping[str, str]) -> Options:
         dsn=dsn,
         queue=values["queue"].strip(),
         table=_one_of("table", values.get("table", "queue"), TABLES),
-        columns=tuple(name.strip() for name in columns.split(",")) if columns else None,
+        columns=_names("columns", columns) if columns else None,
         body_schema=values.get("bodySchema"),
         mode=_one_of("mode", values.get("mode", "permissive").lower(), MODES),
         include_headers=_boolean("includeHeaders", values.get("includeHeaders", "false")),
@@ -99,6 +99,14 @@ def read_options(given: Mapping[str, str]) -> Options:
         encryption_key_file=values.get("encryptionKeyFile"),
         encryption_trusted=tuple(each.strip() for each in trusted.split(",")) if trusted else (),
     )
+
+
+def _names(option: str, text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgumentError(f"the option {option} has the name {name!r} twice")
+    return names
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:

@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError
 from spanmq.spark import rows
-from spanmq.spark.column import COLUMNS, chosen
+from spanmq.spark.column import COLUMNS, columns_of
 from spanmq.spark.options import Options
 
 _SIGNS: dict[type[Filter], str] = {
@@ -78,7 +78,8 @@ class Reader(DataSourceReader):
         """Read the ranges of a partition."""
         assert isinstance(partition, RangePartition)
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        return rows.read(self._options, chosen(self._options), partition.ranges, schema)
+        columns = columns_of(self._options, self._schema)
+        return rows.read(self._options, columns, partition.ranges, schema)
 
 
 class FilteringReader(Reader):

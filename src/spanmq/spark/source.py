@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from spanmq.errors import InvalidArgumentError
-from spanmq.spark.column import schema_of
+from spanmq.spark.column import columns_of, schema_of
 from spanmq.spark.options import Options, read_options
 
 
@@ -68,9 +68,10 @@ def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bo
 
 
 def _check(options: Options, schema: StructType) -> None:
-    """Raise InvalidArgumentError if bodies can't be parsed by the option bodySchema."""
+    """Raise InvalidArgumentError for a column that there isn't, and for bodies that can't be parsed."""
     from spanmq.spark.body import check_body_schema
 
+    columns_of(options, schema)
     if options.body_schema is None or "body" not in schema.names:
         return
     try:

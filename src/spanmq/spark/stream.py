@@ -33,14 +33,16 @@ from pyspark.sql.types import StructType
 
 from spanmq import errors
 from spanmq.spark import rows
-from spanmq.spark.column import STREAM, chosen
+from spanmq.spark.column import STREAM, chosen, columns_of
 from spanmq.spark.options import STARTS, Options
 from spanmq.spark.reader import RangePartition, queue_named
 
 VERSION: Final = 1
 # How long a call waits for messages: Spark asks again at once, some 80 times a second.
 WAIT_SECONDS: Final = 0.5
+# Between two looks: twice as long each time that nothing came.
 PAUSE_SECONDS: Final = 0.02
+PAUSE_SECONDS_MAX: Final = 0.5
 # The server's limit is that of an integer.
 UNLIMITED: Final = 2_000_000_000
 
@@ -67,6 +69,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._identity: Offset = {}
         self._last_id: int | None = None
         self._is_bounded = False
+        self._pause = PAUSE_SECONDS
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Give the offset of a new checkpoint."""
@@ -92,12 +95,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._begin()
         self._open(start)
         quantity = UNLIMITED if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", UNLIMITED)
-        deadline = time.monotonic() + (0 if self._is_bounded else WAIT_SECONDS)
+        deadline = time.monotonic() + WAIT_SECONDS
         while True:
             batch = self._claim(start, quantity)
-            if batch != start["lease"] or time.monotonic() >= deadline:
+            if batch != start["lease"]:
+                self._pause = PAUSE_SECONDS
+            if batch != start["lease"] or self._is_bounded:
                 return {**start, "lease": batch}
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(self._pause)
+            self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
+            if time.monotonic() >= deadline:
+                return start
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
         """Cut the batches after `start` up to `end` into ranges."""
@@ -128,7 +136,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: RangePartition) -> Iterator[pyarrow.RecordBatch]:  # type: ignore[override]
         """Read the ranges of a partition."""
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        return rows.read(self._options, chosen(self._options), partition.ranges, schema)
+        columns = columns_of(self._options, self._schema)
+        return rows.read(self._options, columns, partition.ranges, schema)
 
     def commit(self, end: Offset) -> None:
         """Do nothing: Spark calls this a batch late, and not for the last one. See latestOffset."""

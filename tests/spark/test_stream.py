@@ -100,6 +100,16 @@ def test_label_belongs_to_one_checkpoint_until_it_is_adopted(client: Client, str
     assert client.metrics("orders").length == 0
 
 
+def test_progress_tells_how_many_messages_wait(client: Client, stream: Streams) -> None:
+    client.send_batch("orders", range(10))
+    client.receive("orders", 3)
+    driver = stream(maxOffsetsPerTrigger=4).start()
+    assert (driver.step(), driver.step()) == (0, 4)
+    report = driver.reader.reportLatestOffset()
+    assert report == json.loads(json.dumps(report)) == {"queue": "orders", "waiting": 10, "visible": 3}
+    assert client.metrics("orders").length == 10
+
+
 def test_released_label_goes_on_under_a_new_checkpoint_with_what_was_held(
     client: Client, stream: Streams
 ) -> None:

@@ -43,6 +43,8 @@ WAIT_SECONDS: Final = 0.5
 # Between two looks: twice as long each time that nothing came.
 PAUSE_SECONDS: Final = 0.02
 PAUSE_SECONDS_MAX: Final = 0.5
+# To count a million messages may take the server a tenth of a second.
+REPORT_SECONDS: Final = 5.0
 # The server's limit is that of an integer.
 UNLIMITED: Final = 2_000_000_000
 
@@ -70,6 +72,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_id: int | None = None
         self._is_bounded = False
         self._pause = PAUSE_SECONDS
+        self._report: Offset | None = None
+        self._report_at = 0.0
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Give the offset of a new checkpoint."""
@@ -106,6 +110,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
             if time.monotonic() >= deadline:
                 return start
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
+        """Return how far the queue is, for the progress of the query; takes nothing.
+
+        `waiting` messages are not settled, those of the batch that runs among them. Spark asks with each
+        trigger, and gets what was counted within the last seconds.
+        """
+        now = time.monotonic()
+        if now >= self._report_at:
+            self._report_at = now + REPORT_SECONDS
+            with self._server() as server:
+                waiting, visible = rows.waiting(server, self._options.queue)
+            self._report = {"queue": self._options.queue, "waiting": waiting, "visible": visible}
+        return self._report
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
         """Cut the batches after `start` up to `end` into ranges."""

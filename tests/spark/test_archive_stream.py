@@ -60,6 +60,8 @@ def test_what_is_archived_arrives_once_in_bounded_pieces(client: Client, archive
     client.archive("orders", ids[:5])
     assert lake.news() == Counter(range(100, 105))
     assert lake.bodies == Counter(range(110))
+    # Ten bodies have one byte, and the last ten three.
+    assert archive_stream().run(maxBytesPerTrigger="100b") == [55, 48, 7]
     assert {"queue", "message_id", "attempt", "archived_at", "body"} <= set(lake.lake[1][0])
 
 

@@ -97,6 +97,7 @@ SQL_EXEMPT = {
     "release": "the schema manager reads and splits the SQL files",
     "adopt": "takes over PGMQ's tables",
     "bulk*": "COPY into a log and range reads out of it",
+    "spark.adbc.Connection": "asks whether the server still answers",
     "spark.rows": "range reads out of archives, queues and the log",
     "testing": "makes and drops databases",
     "call.PROBE": "asks what the database holds before it calls any function of it",

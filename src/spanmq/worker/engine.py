@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from math import ceil
 from time import monotonic
 from typing import Final, Protocol
 
@@ -100,6 +101,7 @@ class Engine:
         self._watch = Watch(
             self._slots,
             handler_timeout=settings.handler_timeout,
+            timeout_of=handler.timeout_of,
             lease_max=settings.lease_max,
             on_overrun=self._overran,
         )
@@ -200,10 +202,15 @@ class Engine:
         """Divide the slots among the queues that are received from."""
         settings = self._settings
         live = [intake for intake in self._intakes.values() if not intake.is_stopped]
-        share = -(-settings.concurrency // max(len(live), 1))
+        weights = {intake.queue: settings.weights.get(intake.queue, 1.0) for intake in live}
         each = settings.batch if settings.in_batches else 1
         for intake in live:
-            intake.appetite.resize(share * each, settings.batch * (share if settings.in_batches else 1))
+            limit = settings.limits.get(intake.queue, settings.concurrency)
+            share = min(ceil(settings.concurrency * weights[intake.queue] / sum(weights.values())), limit)
+            most = settings.batch * share if settings.in_batches else settings.batch
+            if intake.queue in settings.limits:
+                most = limit * each
+            intake.appetite.resize(share * each, most)
 
     def _intake(self, queue: str, server: Server) -> Intake:
         settings = self._settings
@@ -278,7 +285,10 @@ class Engine:
         for message in job.messages:
             self._seam.emit(HandlerOverran(message.queue, message.message_id, message.attempt, seconds))
         error = f"the handler took longer than {seconds:.3g} s"
-        self._ended(job, Failure("nack", error, "TRANSIENT", error_class="TimeoutError"))
+        failure = Failure("nack", error, "TRANSIENT", error_class="TimeoutError")
+        if self._handler.judge is not None:
+            failure = self._handler.judge(TimeoutError(error), job.messages[0])
+        self._ended(job, failure)
         stuck = self._slots.abandon(slot, replace=True)
         if stuck > self._settings.concurrency:
             self._crash(

@@ -36,11 +36,12 @@ class Server:
     ) -> None:
         decoder: Decoder = forgiving(settings.decoder)
         lends = settings.concurrency if handler.takes_connection else 0
+        lends_to_threads = lends if handler.uses_threads or not handler.is_async else 0
         self.session = Session(
             dsn,
             decoder=decoder,
             pool_size=queues + LENT_BESIDE + (lends if handler.is_async else 0),
-            threads=0 if handler.is_async else lends,
+            threads=lends_to_threads,
             patience=settings.patience_seconds,
             pooler=settings.pooler,
             seam=seam,

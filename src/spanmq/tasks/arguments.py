@@ -1,0 +1,123 @@
+"""The arguments of a task: from a call to JSON and back, as the function's signature says."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
+
+from spanmq.errors import ExtraNotInstalledError, InvalidHandlerError, TaskArgumentsError
+from spanmq.message import Message
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
+
+# The default of a parameter that the worker passes: then a type checker asks no caller for it.
+GIVEN: Final[Any] = object()
+
+# What a worker passes by the name of the parameter.
+INJECTED: Final = ("message", "connection", "session")
+
+
+class Arguments:
+    """What a function takes from its callers, and what from the worker (`injected`)."""
+
+    def __init__(self, function: Callable[..., Any], task: str) -> None:
+        self._function = function
+        self._task = task
+        self._signature = inspect.signature(function)
+        parameters = self._signature.parameters
+        self.injected = frozenset(
+            name for name, parameter in parameters.items() if name in INJECTED and is_injected(parameter)
+        )
+        if {"connection", "session"} <= self.injected:
+            raise InvalidHandlerError(f"task {task!r} takes a connection and a session: one of them acks")
+        for parameter in parameters.values():
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                raise InvalidHandlerError(
+                    f"task {task!r} takes {parameter}: each argument must have a name",
+                    hint="A task has no *args, no **kwargs and no positional-only parameters.",
+                )
+        self._sent = [each for name, each in parameters.items() if name not in self.injected]
+        self._callers = self._signature.replace(parameters=self._sent)
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        # At the first use: annotations may name what stands further down in the module.
+        try:
+            from typing import NotRequired
+
+            from pydantic import ConfigDict, TypeAdapter
+            from typing_extensions import TypedDict
+        except ImportError as error:
+            raise ExtraNotInstalledError("tasks", "pydantic") from error
+        try:
+            hints = get_type_hints(self._function, include_extras=True)
+            fields: dict[str, Any] = {
+                each.name: hints.get(each.name, Any)
+                if each.default is each.empty
+                else NotRequired[hints.get(each.name, Any)]
+                for each in self._sent
+            }
+            # Functional, because the fields are known only here.
+            shape = TypedDict(self._task, fields)  # type: ignore[misc]
+            shape.__pydantic_config__ = ConfigDict(extra="forbid", ser_json_inf_nan="constants")  # type: ignore[attr-defined]
+            return TypeAdapter(shape)
+        except Exception as error:  # an annotation may be anything
+            raise InvalidHandlerError(
+                f"the signature of task {self._task!r} can't be read: {error}"
+            ) from error
+
+    def check(self) -> None:
+        """Raise InvalidHandlerError for a signature that can't be read, ExtraNotInstalledError."""
+        _ = self._adapter
+
+    def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Return the JSON text of arguments; raises TaskArgumentsError unless a worker could read it."""
+        adapter = self._adapter
+        from pydantic import ValidationError
+        from pydantic_core import PydanticSerializationError, from_json
+
+        try:
+            bound = self._callers.bind(*args, **kwargs)
+            checked = adapter.validate_python(bound.arguments)
+            text = adapter.dump_json(checked, by_alias=True, round_trip=True, warnings="error")
+            # JSON has neither NaN nor infinity, and not every value comes back as it went.
+            from_json(text, allow_inf_nan=False)
+            adapter.validate_json(text)
+        except ValidationError as error:
+            raise TaskArgumentsError(f"task {self._task!r}: {reasons(error)}") from error
+        except (TypeError, PydanticSerializationError, ValueError, RecursionError) as error:
+            raise TaskArgumentsError(f"task {self._task!r}: {error}") from error
+        return text.decode()
+
+    def read(self, values: object) -> dict[str, Any]:
+        """Return the arguments of a body; raises TaskArgumentsError for what does not fit."""
+        adapter = self._adapter
+        from pydantic import ValidationError
+        from pydantic_core import to_json
+
+        try:
+            # As JSON: Pydantic's strict types take a date from a string there, and only there.
+            arguments: dict[str, Any] = adapter.validate_json(to_json(values))
+        except ValidationError as error:
+            raise TaskArgumentsError(
+                f"the arguments do not fit task {self._task!r}: {reasons(error)}"
+            ) from error
+        return arguments
+
+
+def is_injected(parameter: inspect.Parameter) -> bool:
+    """Return whether the worker passes this parameter; `message` may also be an argument of the task."""
+    if parameter.name != "message":
+        return True
+    return parameter.annotation in (Message, "Message", "spanmq.Message")
+
+
+def reasons(error: ValidationError) -> str:
+    """Return what is wrong, in one line and without the values."""
+    return "; ".join(
+        f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}"
+        for each in error.errors(include_url=False, include_input=False, include_context=False)
+    )

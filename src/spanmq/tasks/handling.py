@@ -1,0 +1,158 @@
+"""What a worker does with a message for a task: find the task, read its arguments, call it, ack."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from spanmq.client import Client
+from spanmq.client_async import AsyncClient
+from spanmq.errors import InvalidHandlerError, TaskArgumentsError, UnknownTaskError
+from spanmq.message import Message
+from spanmq.tasks.sending import send, send_async
+from spanmq.tasks.task import Call, Task
+from spanmq.tasks.threads import Threads
+from spanmq.worker.failure import Failure, judge
+from spanmq.worker.performing import refuse_coroutine
+
+if TYPE_CHECKING:
+    from spanmq.tasks.registry import Tasks
+
+CallNext = Callable[[Message], Awaitable[Any]]
+Middleware = Callable[[Message, CallNext], Awaitable[Any]]
+
+
+class Transactions(Protocol):
+    """What a message is acked in: the worker's Delivery, or what a test has in its place."""
+
+    def transaction(self) -> AbstractAsyncContextManager[AsyncClient]:
+        """Begin a transaction that ends with the ack."""
+
+    def thread_transaction(self) -> AbstractContextManager[Client]:
+        """Begin one from a thread."""
+
+    def within(
+        self, begin: Callable[[], AbstractAsyncContextManager[Any]]
+    ) -> AbstractAsyncContextManager[Any]:
+        """Enter a transaction of other software, and ack in it."""
+
+    def thread_within(self, begin: Callable[[], AbstractContextManager[Any]]) -> AbstractContextManager[Any]:
+        """Enter one from a thread."""
+
+
+class Handling:
+    """The handler of a registry's messages."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+        self._threads: Threads | None = None
+
+    async def __call__(self, message: Message, delivery: Transactions) -> Any:
+        """Run the task of a message within its middleware; returns what the task returned."""
+        call: CallNext = partial(self._run, delivery)
+        for middleware in reversed(self._tasks.handle_middleware):
+            call = partial(_surround, middleware, call)
+        return await call(message)
+
+    def judge(self, error: BaseException, message: Message) -> Failure:
+        """Decide what an exception means, by the task's own rules."""
+        try:
+            task = self._tasks.find(message)
+        except (UnknownTaskError, TaskArgumentsError):
+            task = None
+        retry = self._tasks.retry if task is None else task.retry
+        try:
+            return retry.judge(error, message.attempt)
+        except Exception as broken:  # noqa: BLE001, a function `backoff` may raise anything
+            return judge(broken, {})
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._threads is not None:
+            self._threads.close()
+            self._threads = None
+
+    async def _run(self, delivery: Transactions, message: Message) -> Any:
+        task = self._tasks.find(message)
+        arguments = task.arguments.read(message.body.get("args", {}))
+        if "message" in task.arguments.injected:
+            arguments["message"] = message
+        if task.is_async:
+            return await self._run_async(task, arguments, delivery)
+        if self._threads is None:
+            self._threads = Threads()
+        result, is_sent = await self._threads.call(partial(self._run_plain, task, arguments, delivery))
+        if not is_sent:
+            await self._follow(result, delivery)
+        return result
+
+    async def _run_async(
+        self, task: Task[..., Any], arguments: dict[str, Any], delivery: Transactions
+    ) -> Any:
+        if "connection" in task.arguments.injected:
+            async with delivery.transaction() as client:
+                result = await task.function(**arguments, connection=client.connection)
+                if calls := calls_of(result):
+                    await send_async(client, calls, is_own=False)
+            return result
+        if "session" in task.arguments.injected:
+            async with delivery.within(_needed(self._tasks.async_session, task, "async_session")) as session:
+                result = await task.function(**arguments, session=session)
+                if calls := calls_of(result):
+                    await send_async(self._tasks.clients.of_async(session, None)[0], calls, is_own=False)
+            return result
+        result = await task.function(**arguments)
+        await self._follow(result, delivery)
+        return result
+
+    def _run_plain(
+        self, task: Task[..., Any], arguments: dict[str, Any], delivery: Transactions
+    ) -> tuple[Any, bool]:
+        """Call a plain function; also return whether the calls that it returned are sent."""
+        if "connection" in task.arguments.injected:
+            with delivery.thread_transaction() as client:
+                result = task.function(**arguments, connection=client.connection)
+                refuse_coroutine(result)
+                if calls := calls_of(result):
+                    send(client, calls, is_own=False)
+            return result, True
+        if "session" in task.arguments.injected:
+            with delivery.thread_within(_needed(self._tasks.session, task, "session")) as session:
+                result = task.function(**arguments, session=session)
+                refuse_coroutine(result)
+                if calls := calls_of(result):
+                    send(self._tasks.clients.of(session, None)[0], calls, is_own=False)
+            return result, True
+        result = task.function(**arguments)
+        refuse_coroutine(result)
+        return result, False
+
+    async def _follow(self, result: Any, delivery: Transactions) -> None:
+        """Send the calls that a task returned, in one commit with the ack of its message."""
+        if calls := calls_of(result):
+            async with delivery.transaction() as client:
+                await send_async(client, calls, is_own=False)
+
+
+def calls_of(result: object) -> list[Call]:
+    """Return the calls among what a task returned: one, or a list of them."""
+    if isinstance(result, Call):
+        return [result]
+    if isinstance(result, list | tuple) and result and all(isinstance(each, Call) for each in result):
+        return [*result]
+    return []
+
+
+async def _surround(middleware: Middleware, call_next: CallNext, message: Message) -> Any:
+    return await middleware(message, call_next)
+
+
+def _needed(begin: Callable[[], Any] | None, task: Task[..., Any], name: str) -> Callable[[], Any]:
+    if begin is None:
+        raise InvalidHandlerError(
+            f"task {task.name!r} takes a session, and its Tasks have none",
+            hint=f"Tasks(…, {name}=Session.begin)",
+        )
+    return begin

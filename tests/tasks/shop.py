@@ -82,14 +82,14 @@ async def fail(how: str, *, message: Message = GIVEN) -> None:
         await asyncio.Event().wait()
     if how == "later" and message.attempt > 1:
         return
-    raise {
+    errors: dict[str, Exception] = {
         "other": OSError("broken"),
         "mapped": KeyError("mapped"),
         "give up": ZeroDivisionError("never"),
         "later": RetryIn(0, "later"),
         "reject": Reject("no"),
-        "arguments": RuntimeError,
-    }[how]
+    }
+    raise errors[how]
 
 
 @tasks.task(unique=True)

@@ -119,9 +119,7 @@ async def test_unknown_task_waits_for_a_worker_that_has_it(client: Client, datab
 async def test_session_of_sqlalchemy_acks(client: Client, database: str) -> None:
     url = "postgresql+psycopg://"
     engine = create_engine(url, creator=lambda: psycopg.connect(database))
-    async_engine = create_async_engine(
-        url, async_creator=lambda: psycopg.AsyncConnection.connect(database)
-    )
+    async_engine = create_async_engine(url, async_creator=lambda: psycopg.AsyncConnection.connect(database))
     with_sessions = Tasks(
         "orders",
         dsn=database,

@@ -18,6 +18,7 @@ from spanmq.cli.option import AsJson, Dsn
 
 if TYPE_CHECKING:
     from spanmq.shards import ShardedQueue
+    from spanmq.tasks import Tasks
     from spanmq.worker.event import Event, Observer
 
 commands = typer.Typer()
@@ -41,11 +42,21 @@ class StopReason:
 @commands.command()
 def worker(
     handler: Annotated[
-        str, typer.Argument(metavar="MODULE:HANDLER", help="The function, such as shop.jobs:ship.")
+        str,
+        typer.Argument(
+            metavar="MODULE:HANDLER",
+            help="The function, such as shop.jobs:ship, or the tasks, such as shop.tasks:tasks.",
+        ),
     ],
     queue: Annotated[
-        list[str], typer.Option("--queue", "-q", help="A queue to receive from; may be given again.")
-    ],
+        list[str] | None,
+        typer.Option(
+            "--queue",
+            "-q",
+            help="A queue to receive from; may be given again. Tasks have theirs.",
+            show_default=False,
+        ),
+    ] = None,
     shards: Annotated[
         str | None,
         typer.Option(
@@ -104,6 +115,7 @@ def worker(
     """
     from spanmq.cli.event_lines import EventLines
     from spanmq.worker import Worker, load, log
+    from spanmq.worker.handler import find
 
     level = logging.getLevelNamesMapping().get(log_level.upper())
     if level is None:
@@ -111,34 +123,47 @@ def worker(
     stopped = StopReason()
     # A handler stands in the current folder more often than in an installed package.
     sys.path.insert(0, "")
-    function = load(handler)
+    tasks = _tasks_of(find(handler))
+    if tasks is None and not queue:
+        raise typer.BadParameter("A function needs a queue.", param_hint="'--queue' / '-q'")
+    if tasks is not None and (shards is not None or in_batches):
+        raise errors.InvalidArgumentError("--shards and --in-batches are for a function, not for tasks")
+    function = load(handler) if tasks is None else None
     with ExitStack() as stack:
         stack.enter_context(logging_lines(level))
-        queues, where = stack.enter_context(_source(queue, shards, server or [], dsn))
+        own = queue or ([] if tasks is None else [*tasks.queues])
+        queues, where = stack.enter_context(_source(own, shards, server or [], dsn))
         counts = stack.enter_context(_counting(metrics_port))
         observers: list[Observer] = [stopped, log.write, *counts]
         if as_json:
             lines = EventLines(sys.stdout.fileno())
             stack.callback(lines.close)
             observers.append(lines)
-        Worker(
-            queues,
-            function,
+        settings: dict[str, Any] = {
             **where,
-            name=name,
-            observers=observers,
-            concurrency=concurrency,
-            batch=batch,
-            in_batches=in_batches,
-            lease=lease,
-            lease_max=lease_max,
-            handler_timeout=handler_timeout,
-            grace=grace,
-            pooler=pooler,
-        ).run()
+            "name": name,
+            "observers": observers,
+            "concurrency": concurrency,
+            "batch": batch,
+            "lease": lease,
+            "lease_max": lease_max,
+            "handler_timeout": handler_timeout,
+            "grace": grace,
+            "pooler": pooler,
+        }
+        if tasks is not None:
+            tasks.run(queues=queues, **settings)
+        elif function is not None:
+            Worker(queues, function, in_batches=in_batches, **settings).run()
     if stopped.reason == "SIGINT":
         say("spanmq: interrupted")
         raise typer.Exit(INTERRUPTED)
+
+
+def _tasks_of(found: object) -> Tasks | None:
+    """Return what was found if it is a program's tasks; their module is imported then."""
+    module = sys.modules.get("spanmq.tasks")
+    return found if module is not None and isinstance(found, module.Tasks) else None
 
 
 @contextmanager

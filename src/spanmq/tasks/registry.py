@@ -247,7 +247,7 @@ class Tasks:
     # Running.
 
     def worker(self, **settings: Any) -> Worker:
-        """Return a worker for all tasks; its settings are those of Worker, with `dsn` as here by default."""
+        """Return a worker for all tasks, or those of some `queues`; the rest are settings of Worker."""
         for task in self._tasks.values():
             task.arguments.check()
         return running.worker_of(self, settings)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 def worker_of(tasks: Tasks, settings: dict[str, Any]) -> Worker:
     """Return a worker for these tasks."""
-    settings = {"weights": tasks.weights, "limits": tasks.limits, **settings}
+    settings = {"queues": tasks.queues, "weights": tasks.weights, "limits": tasks.limits, **settings}
     settings["dsn"] = settings.get("dsn") or tasks.clients.address()
-    return Worker(tasks.queues, tasks.handler(settings.get("handler_timeout")), **settings)
+    return Worker(settings.pop("queues"), tasks.handler(settings.get("handler_timeout")), **settings)
 
 
 def run(tasks: Tasks, settings: dict[str, Any]) -> None:

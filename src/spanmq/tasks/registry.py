@@ -68,7 +68,6 @@ class Tasks:
         self.clients = Clients(dsn)
         self.periodic_tasks: list[Periodic] = []
         self.handle_middleware: list[Middleware] = []
-        self.handling = Handling(self)
         self._send_middleware: list[SendMiddleware] = []
         self._tasks: dict[str, Task[..., Any]] = {}
         self._names: dict[str, Task[..., Any]] = {}
@@ -208,7 +207,7 @@ class Tasks:
     def send_many(self, calls: Iterable[Call], *, connection: Any = None, session: Any = None) -> list[Sent]:
         """Send calls, all or none, in the caller's transaction if a connection or session is given."""
         client, is_own = self.clients.of(connection, session)
-        sent: list[Sent] = self._around(partial(send, client, is_own=is_own))([*calls])
+        sent: list[Sent] = self.around_sends(partial(send, client, is_own=is_own))([*calls])
         return sent
 
     async def send_many_async(
@@ -216,7 +215,9 @@ class Tasks:
     ) -> list[Sent]:
         """Send calls from async code; the twin of `send_many`."""
         client, is_own = self.clients.of_async(connection, session)
-        sending: Awaitable[list[Sent]] = self._around(partial(send_async, client, is_own=is_own))([*calls])
+        sending: Awaitable[list[Sent]] = self.around_sends(partial(send_async, client, is_own=is_own))(
+            [*calls]
+        )
         return await sending
 
     def connect(self, dsn: str) -> None:
@@ -237,7 +238,8 @@ class Tasks:
         """Close the connections that `send_async` opened in this event loop."""
         await self.clients.close_async()
 
-    def _around(self, sends: Sends) -> Sends:
+    def around_sends(self, sends: Sends) -> Sends:
+        """Return a function that sends, within the middleware."""
         return reduce(
             lambda call_next, middleware: lambda calls: middleware(calls, call_next),
             reversed(self._send_middleware),
@@ -263,15 +265,16 @@ class Tasks:
             task = self._names.get(body.get("task", "")) if isinstance(body, dict) else None
             return timeout if task is None or task.timeout is None else task.timeout
 
+        handling = Handling(self)
         return Handler(
-            self.handling,
+            handling,
             f"tasks {self.name}",
             is_async=True,
             takes_connection=any(transactional & each for each in wants),
             takes_batches=False,
             takes_delivery=True,
             uses_threads=any("connection" in each for each in plain),
-            judge=self.handling.judge,
+            judge=handling.judge,
             timeout_of=timeout_of,
         )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from spanmq.client_async import AsyncClient
 from spanmq.tasks import periodic
+from spanmq.tasks.handling import close
 from spanmq.worker import Worker, log
 from spanmq.worker.event import Event, WorkerStarted
 from spanmq.worker.loop import new_event_loop
@@ -70,5 +71,5 @@ async def _work(tasks: Tasks, worker: Worker, settings: dict[str, Any], *, signa
                 checks.cancel()
                 with suppress(asyncio.CancelledError):
                     await checks
-            tasks.handling.close()
+            close(worker.handler)
             await tasks.close_async()

@@ -104,7 +104,7 @@ class Task(Generic[P, R]):
         self.unique_for = unique_for
         self.arguments = Arguments(function, name)
         self.is_async = inspect.iscoroutinefunction(function)
-        self._tasks = tasks
+        self.tasks = tasks
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -124,11 +124,11 @@ class Task(Generic[P, R]):
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
         """Send it; raises TaskArgumentsError before anything is sent."""
-        return self._tasks.send_many([self.prepare(args, kwargs, {})])[0]
+        return self.tasks.send_many([self.prepare(args, kwargs, {})])[0]
 
     async def send_async(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
         """Send it from async code."""
-        return (await self._tasks.send_many_async([self.prepare(args, kwargs, {})]))[0]
+        return (await self.tasks.send_many_async([self.prepare(args, kwargs, {})]))[0]
 
     def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call:
         """Check arguments and options; `call`, `send` and `using` do."""
@@ -177,12 +177,12 @@ class Using(Generic[P, R]):
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
         """Send it; raises TaskArgumentsError before anything is sent."""
         call = self._task.prepare(args, kwargs, self._options)
-        return self._task._tasks.send_many([call], **self._place)[0]
+        return self._task.tasks.send_many([call], **self._place)[0]
 
     async def send_async(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
         """Send it from async code."""
         call = self._task.prepare(args, kwargs, self._options)
-        return (await self._task._tasks.send_many_async([call], **self._place))[0]
+        return (await self._task.tasks.send_many_async([call], **self._place))[0]
 
 
 def body_of(task: str, arguments: str) -> RawJson:

@@ -11,7 +11,7 @@ from spanmq.errors import ExtraNotInstalledError, InvalidHandlerError, TaskArgum
 from spanmq.message import Message
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import TypeAdapter
 
 # The default of a parameter that the worker passes: then a type checker asks no caller for it.
 GIVEN: Final[Any] = object()
@@ -69,14 +69,21 @@ class Arguments:
                 f"the signature of task {self._task!r} can't be read: {error}"
             ) from error
 
+    @cached_property
+    def _read(self) -> Callable[[object], dict[str, Any]]:
+        validate = self._adapter.validator.validate_json
+        from pydantic_core import to_json
+
+        # As JSON: Pydantic's strict types take a date from a string there, and only there.
+        return lambda values: validate(to_json(values))
+
     def check(self) -> None:
         """Raise InvalidHandlerError for a signature that can't be read, ExtraNotInstalledError."""
-        _ = self._adapter
+        _ = self._read
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the JSON text of arguments; raises TaskArgumentsError unless a worker could read it."""
         adapter = self._adapter
-        from pydantic import ValidationError
         from pydantic_core import PydanticSerializationError, from_json
 
         try:
@@ -86,26 +93,19 @@ class Arguments:
             # JSON has neither NaN nor infinity, and not every value comes back as it went.
             from_json(text, allow_inf_nan=False)
             adapter.validate_json(text)
-        except ValidationError as error:
-            raise TaskArgumentsError(f"task {self._task!r}: {reasons(error)}") from error
         except (TypeError, PydanticSerializationError, ValueError, RecursionError) as error:
-            raise TaskArgumentsError(f"task {self._task!r}: {error}") from error
+            raise TaskArgumentsError(f"task {self._task!r}: {reasons(error)}") from error
         return text.decode()
 
     def read(self, values: object) -> dict[str, Any]:
         """Return the arguments of a body; raises TaskArgumentsError for what does not fit."""
-        adapter = self._adapter
-        from pydantic import ValidationError
-        from pydantic_core import to_json
-
+        read = self._read
         try:
-            # As JSON: Pydantic's strict types take a date from a string there, and only there.
-            arguments: dict[str, Any] = adapter.validate_json(to_json(values))
-        except ValidationError as error:
+            return read(values)
+        except ValueError as error:
             raise TaskArgumentsError(
                 f"the arguments do not fit task {self._task!r}: {reasons(error)}"
             ) from error
-        return arguments
 
 
 def is_injected(parameter: inspect.Parameter) -> bool:
@@ -115,8 +115,12 @@ def is_injected(parameter: inspect.Parameter) -> bool:
     return parameter.annotation in (Message, "Message", "spanmq.Message")
 
 
-def reasons(error: ValidationError) -> str:
+def reasons(error: Exception) -> str:
     """Return what is wrong, in one line and without the values."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return str(error)
     return "; ".join(
         f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}"
         for each in error.errors(include_url=False, include_input=False, include_context=False)

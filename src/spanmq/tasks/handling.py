@@ -15,7 +15,6 @@ from spanmq.tasks.sending import send, send_async
 from spanmq.tasks.task import Call, Task
 from spanmq.tasks.threads import Threads
 from spanmq.worker.failure import Failure, judge
-from spanmq.worker.handler import Handler
 from spanmq.worker.performing import refuse_coroutine
 
 if TYPE_CHECKING:
@@ -52,10 +51,21 @@ class Handling:
 
     async def __call__(self, message: Message, delivery: Transactions) -> Any:
         """Run the task of a message within its middleware; returns what the task returned."""
+        if not self._tasks.handle_middleware:
+            return await self._run(delivery, message)
         call: CallNext = partial(self._run, delivery)
         for middleware in reversed(self._tasks.handle_middleware):
             call = partial(_surround, middleware, call)
         return await call(message)
+
+    def call_plain(self, message: Message, delivery: Transactions) -> Any:
+        """Run the task of a message in this thread, where all tasks are plain and have no middleware."""
+        task, arguments = self._read(message)
+        result, is_sent = self._run_plain(task, arguments, delivery)
+        if not is_sent and (calls := calls_of(result)):
+            with delivery.thread_transaction() as client:
+                send(client, calls, is_own=False)
+        return result
 
     def judge(self, error: BaseException, message: Message) -> Failure:
         """Decide what an exception means, by the task's own rules."""
@@ -76,10 +86,7 @@ class Handling:
             self._threads = None
 
     async def _run(self, delivery: Transactions, message: Message) -> Any:
-        task = self._tasks.find(message)
-        arguments = task.arguments.read(message.body.get("args", {}))
-        if "message" in task.arguments.injected:
-            arguments["message"] = message
+        task, arguments = self._read(message)
         if task.is_async:
             return await self._run_async(task, arguments, delivery)
         if self._threads is None:
@@ -88,6 +95,13 @@ class Handling:
         if not is_sent:
             await self._follow(result, delivery)
         return result
+
+    def _read(self, message: Message) -> tuple[Task[..., Any], dict[str, Any]]:
+        task = self._tasks.find(message)
+        arguments = task.arguments.read(message.body.get("args", {}))
+        if "message" in task.arguments.injected:
+            arguments["message"] = message
+        return task, arguments
 
     async def _run_async(
         self, task: Task[..., Any], arguments: dict[str, Any], delivery: Transactions
@@ -135,12 +149,6 @@ class Handling:
         if calls := calls_of(result):
             async with delivery.transaction() as client:
                 await send_async(client, calls, is_own=False)
-
-
-def close(handler: Handler) -> None:
-    """End the threads of a worker's handler."""
-    if isinstance(handler.function, Handling):
-        handler.function.close()
 
 
 def calls_of(result: object) -> list[Call]:

@@ -250,11 +250,14 @@ class Tasks:
 
     def worker(self, **settings: Any) -> Worker:
         """Return a worker for all tasks, or those of some `queues`; the rest are settings of Worker."""
+        return running.worker_of(self, Handling(self), settings)
+
+    def check(self) -> None:
+        """Raise InvalidHandlerError for a task whose signature can't be read."""
         for task in self._tasks.values():
             task.arguments.check()
-        return running.worker_of(self, settings)
 
-    def handler(self, timeout: float | None = None) -> Handler:
+    def handler(self, handling: Handling, timeout: float | None = None) -> Handler:
         """Return what a worker calls; `timeout` is for tasks without one."""
         wants = [task.arguments.injected for task in self._tasks.values()]
         plain = [task.arguments.injected for task in self._tasks.values() if not task.is_async]
@@ -265,11 +268,12 @@ class Tasks:
             task = self._names.get(body.get("task", "")) if isinstance(body, dict) else None
             return timeout if task is None or task.timeout is None else task.timeout
 
-        handling = Handling(self)
+        # Threads of the worker's own cost a third of those beside an event loop.
+        is_async = len(plain) < len(wants) or bool(self.handle_middleware)
         return Handler(
-            handling,
+            handling if is_async else handling.call_plain,
             f"tasks {self.name}",
-            is_async=True,
+            is_async=is_async,
             takes_connection=any(transactional & each for each in wants),
             takes_batches=False,
             takes_delivery=True,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from spanmq.client_async import AsyncClient
 from spanmq.tasks import periodic
-from spanmq.tasks.handling import close
+from spanmq.tasks.handling import Handling
 from spanmq.worker import Worker, log
 from spanmq.worker.event import Event, WorkerStarted
 from spanmq.worker.loop import new_event_loop
@@ -18,18 +18,22 @@ if TYPE_CHECKING:
     from spanmq.tasks.registry import Tasks
 
 
-def worker_of(tasks: Tasks, settings: dict[str, Any]) -> Worker:
+def worker_of(tasks: Tasks, handling: Handling, settings: dict[str, Any]) -> Worker:
     """Return a worker for these tasks."""
+    tasks.check()
     settings = {"queues": tasks.queues, "weights": tasks.weights, "limits": tasks.limits, **settings}
     settings["dsn"] = settings.get("dsn") or tasks.clients.address()
-    return Worker(settings.pop("queues"), tasks.handler(settings.get("handler_timeout")), **settings)
+    return Worker(
+        settings.pop("queues"), tasks.handler(handling, settings.get("handler_timeout")), **settings
+    )
 
 
 def run(tasks: Tasks, settings: dict[str, Any]) -> None:
     """Work until a signal, in an event loop of its own."""
-    worker = tasks.worker(**settings)
+    handling = Handling(tasks)
+    worker = worker_of(tasks, handling, settings)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_work(tasks, worker, settings, signals=True))
+        runner.run(_work(tasks, worker, handling, settings, signals=True))
 
 
 @asynccontextmanager
@@ -42,8 +46,11 @@ async def working(tasks: Tasks, settings: dict[str, Any]) -> AsyncIterator[Worke
             started.set()
 
     observe.hears_routine = lambda: False  # type: ignore[attr-defined]
-    worker = tasks.worker(**{**settings, "observers": [*settings.get("observers", (log.write,)), observe]})
-    work = asyncio.create_task(_work(tasks, worker, settings, signals=False), name="spanmq tasks")
+    handling = Handling(tasks)
+    worker = worker_of(
+        tasks, handling, {**settings, "observers": [*settings.get("observers", (log.write,)), observe]}
+    )
+    work = asyncio.create_task(_work(tasks, worker, handling, settings, signals=False), name="spanmq tasks")
     begun = asyncio.create_task(started.wait())
     try:
         await asyncio.wait([work, begun], return_when=asyncio.FIRST_COMPLETED)
@@ -55,7 +62,9 @@ async def working(tasks: Tasks, settings: dict[str, Any]) -> AsyncIterator[Worke
         await work
 
 
-async def _work(tasks: Tasks, worker: Worker, settings: dict[str, Any], *, signals: bool) -> None:
+async def _work(
+    tasks: Tasks, worker: Worker, handling: Handling, settings: dict[str, Any], *, signals: bool
+) -> None:
     dsn = settings.get("dsn") or tasks.clients.address()
     checks: asyncio.Task[None] | None = None
     async with AsyncClient(
@@ -71,5 +80,5 @@ async def _work(tasks: Tasks, worker: Worker, settings: dict[str, Any], *, signa
                 checks.cancel()
                 with suppress(asyncio.CancelledError):
                     await checks
-            close(worker.handler)
+            handling.close()
             await tasks.close_async()

@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -38,8 +39,7 @@ class Threads:
         if self._running > self._threads:
             self._threads += 1
             threading.Thread(target=self._run, name="spanmq task", daemon=True).start()
-        context = copy_context()
-        self._calls.put((future, lambda: context.run(function)))
+        self._calls.put((future, partial(copy_context().run, function)))
         try:
             return await future
         except asyncio.CancelledError:

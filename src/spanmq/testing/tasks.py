@@ -11,6 +11,7 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Any, Final, ParamSpec, TypeVar, overload
@@ -20,7 +21,7 @@ from spanmq.client import Client
 from spanmq.client_async import AsyncClient
 from spanmq.message import Message
 from spanmq.tasks import Sent, Task, Tasks
-from spanmq.tasks.handling import Handling, close
+from spanmq.tasks.handling import Handling
 from spanmq.tasks.periodic import named
 from spanmq.tasks.task import Call
 from spanmq.worker.failure import Failure
@@ -45,9 +46,12 @@ def drain(tasks: Tasks, *, raises: bool = True, limit: int = 1_000) -> int:
 async def drain_async(tasks: Tasks, *, raises: bool = True, limit: int = 1_000) -> int:
     """Run every task that is due, from async code; the twin of `drain`."""
     client = tasks.clients.async_client()
-    handler = tasks.handler()
+    handling = Handling(tasks)
     session: Any = _Session(client, tasks.clients.client())
-    performer = Performer(handler, lambda _: session, {})
+    tasks.check()
+    performer = Performer(
+        replace(tasks.handler(handling), function=handling, is_async=True), lambda _: session, {}
+    )
     errors: list[Exception] = []
     count = 0
     try:
@@ -59,7 +63,7 @@ async def drain_async(tasks: Tasks, *, raises: bool = True, limit: int = 1_000) 
                 if (error := await _settle(client, performer, message)) is not None:
                     errors.append(error)
     finally:
-        close(handler)
+        handling.close()
     if raises and errors:
         raise errors[0] if len(errors) == 1 else ExceptionGroup("tasks failed", errors)
     return count

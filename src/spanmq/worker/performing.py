@@ -118,9 +118,11 @@ class Performer:
         self._handler = handler
         self._session_of = session_of
         self._categories = categories
-        self.call: Callable[[Job], Verdict] = (
-            self._in_transaction if handler.takes_connection else self._alone
-        )
+        self.call: Callable[[Job], Verdict] = self._alone
+        if handler.takes_delivery:
+            self.call = self._delivered
+        elif handler.takes_connection:
+            self.call = self._in_transaction
 
     def judge(self, error: BaseException, job: Job) -> Verdict:
         """Decide what an exception means."""
@@ -147,6 +149,11 @@ class Performer:
         except UndoneError as undone:
             return undone.release
         return Gone("acked")
+
+    def _delivered(self, job: Job) -> Verdict:
+        delivery = Delivery(job, self._session_of)
+        self._handler.function(job.messages[0], delivery)
+        return Gone("acked") if delivery.is_acked else None
 
     def _alone(self, job: Job) -> Verdict:
         given = job.messages if self._handler.takes_batches else job.messages[0]

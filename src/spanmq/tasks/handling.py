@@ -51,12 +51,29 @@ class Handling:
 
     async def __call__(self, message: Message, delivery: Transactions) -> Any:
         """Run the task of a message within its middleware; returns what the task returned."""
-        if not self._tasks.handle_middleware:
-            return await self._run(delivery, message)
-        call: CallNext = partial(self._run, delivery)
+        call: CallNext = partial(self.call, delivery=delivery)
         for middleware in reversed(self._tasks.handle_middleware):
             call = partial(_surround, middleware, call)
         return await call(message)
+
+    async def call(self, message: Message, delivery: Transactions) -> Any:
+        """Run the task of a message without middleware."""
+        task, arguments = self._read(message)
+        if task.is_simple:
+            result = await task.function(**arguments)
+        elif task.is_async:
+            return await self._call_in_transaction(task, arguments, delivery)
+        else:
+            if self._threads is None:
+                self._threads = Threads()
+            result, is_sent = await self._threads.call(partial(self._run_plain, task, arguments, delivery))
+            if is_sent:
+                return result
+        if result is not None and (calls := calls_of(result)):
+            # In one commit with the ack.
+            async with delivery.transaction() as client:
+                await send_async(client, calls, is_own=False)
+        return result
 
     def call_plain(self, message: Message, delivery: Transactions) -> Any:
         """Run the task of a message in this thread, where all tasks are plain and have no middleware."""
@@ -85,17 +102,6 @@ class Handling:
             self._threads.close()
             self._threads = None
 
-    async def _run(self, delivery: Transactions, message: Message) -> Any:
-        task, arguments = self._read(message)
-        if task.is_async:
-            return await self._run_async(task, arguments, delivery)
-        if self._threads is None:
-            self._threads = Threads()
-        result, is_sent = await self._threads.call(partial(self._run_plain, task, arguments, delivery))
-        if not is_sent:
-            await self._follow(result, delivery)
-        return result
-
     def _read(self, message: Message) -> tuple[Task[..., Any], dict[str, Any]]:
         task = self._tasks.find(message)
         arguments = task.arguments.read(message.body.get("args", {}))
@@ -103,7 +109,7 @@ class Handling:
             arguments["message"] = message
         return task, arguments
 
-    async def _run_async(
+    async def _call_in_transaction(
         self, task: Task[..., Any], arguments: dict[str, Any], delivery: Transactions
     ) -> Any:
         if "connection" in task.arguments.injected:
@@ -112,14 +118,10 @@ class Handling:
                 if calls := calls_of(result):
                     await send_async(client, calls, is_own=False)
             return result
-        if "session" in task.arguments.injected:
-            async with delivery.within(_needed(self._tasks.async_session, task, "async_session")) as session:
-                result = await task.function(**arguments, session=session)
-                if calls := calls_of(result):
-                    await send_async(self._tasks.clients.of_async(session, None)[0], calls, is_own=False)
-            return result
-        result = await task.function(**arguments)
-        await self._follow(result, delivery)
+        async with delivery.within(_needed(self._tasks.async_session, task, "async_session")) as session:
+            result = await task.function(**arguments, session=session)
+            if calls := calls_of(result):
+                await send_async(self._tasks.clients.of_async(session, None)[0], calls, is_own=False)
         return result
 
     def _run_plain(
@@ -143,12 +145,6 @@ class Handling:
         result = task.function(**arguments)
         refuse_coroutine(result)
         return result, False
-
-    async def _follow(self, result: Any, delivery: Transactions) -> None:
-        """Send the calls that a task returned, in one commit with the ack of its message."""
-        if calls := calls_of(result):
-            async with delivery.transaction() as client:
-                await send_async(client, calls, is_own=False)
 
 
 def calls_of(result: object) -> list[Call]:

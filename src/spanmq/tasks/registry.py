@@ -270,8 +270,9 @@ class Tasks:
 
         # Threads of the worker's own cost a third of those beside an event loop.
         is_async = len(plain) < len(wants) or bool(self.handle_middleware)
+        function: Callable[..., Any] = handling.call if is_async else handling.call_plain
         return Handler(
-            handling if is_async else handling.call_plain,
+            handling if self.handle_middleware else function,
             f"tasks {self.name}",
             is_async=is_async,
             takes_connection=any(transactional & each for each in wants),

@@ -104,6 +104,8 @@ class Task(Generic[P, R]):
         self.unique_for = unique_for
         self.arguments = Arguments(function, name)
         self.is_async = inspect.iscoroutinefunction(function)
+        # It needs neither a thread nor a transaction.
+        self.is_simple = self.is_async and not self.arguments.injected & {"connection", "session"}
         self.tasks = tasks
         update_wrapper(self, function)
 

@@ -41,9 +41,9 @@ def test_its_sql_runs(database: str) -> None:
 
 
 def test_its_commands_run_and_its_worker_handles(empty_database: str, tmp_path: Path) -> None:
-    (_, handler) = blocks("python")
+    (_, program) = blocks("python")
     (tmp_path / "shop").mkdir()
-    (tmp_path / "shop/orders.py").write_text(handler)
+    (tmp_path / "shop/tasks.py").write_text(program)
     seen = set()
     for command in COMMANDS:
         verb, *arguments = shlex.split(
@@ -51,7 +51,11 @@ def test_its_commands_run_and_its_worker_handles(empty_database: str, tmp_path: 
         )
         seen.add(verb)
         if verb == "worker":
-            CliRunner().invoke(app, ["send", "orders", '{"order": 16}'], env={"SPANMQ_DSN": empty_database})
+            CliRunner().invoke(
+                app,
+                ["send", "orders", '{"task": "ship", "args": {"order": 16}}'],
+                env={"SPANMQ_DSN": empty_database},
+            )
             with subprocess.Popen(
                 [*PROGRAM, verb, *arguments],
                 cwd=tmp_path,
@@ -61,7 +65,7 @@ def test_its_commands_run_and_its_worker_handles(empty_database: str, tmp_path: 
                 text=True,
             ) as process:
                 assert process.stdout is not None
-                assert process.stdout.readline() == "{'order': 16}\n"
+                assert process.stdout.readline() == "shipped 16\n"
                 wait_until(lambda: ask(empty_database, "select count(*) from pgmq.q_orders") == 0)
                 process.send_signal(signal.SIGTERM)
                 process.communicate(timeout=WAIT_SECONDS)

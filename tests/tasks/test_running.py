@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from datetime import date
 from decimal import Decimal
@@ -210,12 +211,13 @@ async def test_timeout_of_a_plain_task_frees_its_slot(client: Client, database: 
     slow.close()
 
 
-async def test_limit_of_a_queue_holds(client: Client, database: str) -> None:
-    limited = Tasks("orders", dsn=database, limits={"mail": 2})
+@pytest.mark.parametrize("of_queue", [True, False])
+async def test_limit_of_a_queue_or_a_task_holds(client: Client, database: str, of_queue: bool) -> None:
+    limited = Tasks("orders", dsn=database, limits={"mail": 2} if of_queue else {})
     lock, running, most = threading.Lock(), 0, 0
     both = threading.Barrier(2)
 
-    @limited.task(queue="mail")
+    @limited.task(queue="mail", concurrency=None if of_queue else 2)
     def work(number: int) -> None:
         nonlocal running, most
         with lock:
@@ -229,6 +231,25 @@ async def test_limit_of_a_queue_holds(client: Client, database: str) -> None:
     async with working(limited) as outcomes:
         assert await outcomes.all(20) == ["acked"] * 20
     assert most == 2
+    limited.close()
+
+
+async def test_stop_gives_back_what_waits_for_its_limit(client: Client, database: str) -> None:
+    limited = Tasks("orders", dsn=database)
+    begun = threading.Event()
+    release = threading.Event()
+
+    @limited.task(concurrency=1)
+    def work(number: int) -> None:
+        begun.set()
+        release.wait()
+
+    limited.send_many([work.call(number) for number in range(5)])
+    async with working(limited, grace=0.05) as outcomes:
+        await asyncio.to_thread(begun.wait)
+    assert await outcomes.all(5) == ["released"] * 5
+    release.set()
+    assert len(client.receive("orders", 10)) == 5
     limited.close()
 
 

@@ -98,7 +98,7 @@ def worker(
     metrics_port: Annotated[
         int | None,
         typer.Option(
-            help="Serve what is counted to Prometheus, on 127.0.0.1 at this port.",
+            help="Serve /metrics, /healthz and /readyz on 127.0.0.1 at this port.",
             show_default=False,
             min=0,
             max=65_535,
@@ -200,16 +200,17 @@ def _counting(port: int | None) -> Iterator[list[Observer]]:
         yield []
         return
     try:
+        from spanmq.worker.condition import Condition
         from spanmq.worker.measures import Measures, served
     except ModuleNotFoundError as error:
         raise errors.NotPermittedError(
             f"the worker's metrics need {error.name}, which is not installed",
             hint="pip install 'spanmq[metrics]'",
         ) from error
-    measures = Measures()
-    with served(measures, port) as found:
+    measures, condition = Measures(), Condition()
+    with served(measures, condition, port) as found:
         logger.info("metrics_served address=http://127.0.0.1:%s/metrics", found)
-        yield [measures]
+        yield [measures, condition]
 
 
 def _server_of(text: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Any, TypeVar, overload
@@ -89,6 +89,7 @@ class Tasks:
         max_attempts: int | None = None,
         retry: Retry | None = None,
         timeout: float | None = None,
+        concurrency: int | None = None,
         priority: int = 0,
         unique: bool | Callable[..., str] = False,
         unique_for: Seconds = 300.0,
@@ -104,15 +105,17 @@ class Tasks:
         max_attempts: int | None = None,
         retry: Retry | None = None,
         timeout: float | None = None,
+        concurrency: int | None = None,
         priority: int = 0,
         unique: bool | Callable[..., str] = False,
         unique_for: Seconds = 300.0,
     ) -> Any:
         """Register a function as a task.
 
-        `aliases` are names that it had: their messages are for it too. `timeout` limits the seconds that one
-        call may take. A `unique` task is not sent again with the same arguments, or with the same key that
-        the function `unique` makes of them, within `unique_for` seconds.
+        `aliases` are names that it had: their messages are for it too. `timeout` limits the seconds of one
+        call, `concurrency` how many calls run at once in a worker. A `unique` task is not sent again with the
+        same arguments, or with the same key that the function `unique` makes of them, within `unique_for`
+        seconds.
 
         Raises InvalidHandlerError, or InvalidArgumentError for a name that is taken.
         """
@@ -127,6 +130,7 @@ class Tasks:
                 aliases=tuple(aliases),
                 retry=rules if max_attempts is None else replace(rules, max_attempts=max_attempts),
                 timeout=timeout,
+                concurrency=concurrency,
                 priority=priority,
                 unique=unique,
                 unique_for=unique_for,
@@ -263,10 +267,20 @@ class Tasks:
         plain = [task.arguments.injected for task in self._tasks.values() if not task.is_async]
         transactional = {"connection", "session"}
 
+        def task_of(message: Message) -> Task[..., Any] | None:
+            with suppress(UnknownTaskError, TaskArgumentsError):
+                return self.find(message)
+            return None
+
         def timeout_of(message: Message) -> float | None:
-            body = message.body
-            task = self._names.get(body.get("task", "")) if isinstance(body, dict) else None
+            task = task_of(message)
             return timeout if task is None or task.timeout is None else task.timeout
+
+        def limit_of(message: Message) -> tuple[str, int] | None:
+            task = task_of(message)
+            return None if task is None or task.concurrency is None else (task.name, task.concurrency)
+
+        is_limited = any(task.concurrency is not None for task in self._tasks.values())
 
         # Threads of the worker's own cost a third of those beside an event loop.
         is_async = len(plain) < len(wants) or bool(self.handle_middleware)
@@ -281,6 +295,7 @@ class Tasks:
             uses_threads=any("connection" in each for each in plain),
             judge=handling.judge,
             timeout_of=timeout_of,
+            limit_of=limit_of if is_limited else None,
         )
 
     def run(self, **settings: Any) -> None:

@@ -85,6 +85,7 @@ class Task(Generic[P, R]):
         aliases: tuple[str, ...],
         retry: Retry,
         timeout: float | None,
+        concurrency: int | None,
         priority: int,
         unique: bool | Callable[..., str],
         unique_for: Seconds,
@@ -93,12 +94,15 @@ class Task(Generic[P, R]):
             raise InvalidHandlerError(f"task {name!r} is a generator: nothing would run it")
         if timeout is not None and (isinstance(timeout, bool) or not timeout > 0):
             raise InvalidArgumentError(f"timeout must be seconds, more than 0, or None, got {timeout!r}")
+        if concurrency is not None and (isinstance(concurrency, bool) or concurrency < 1):
+            raise InvalidArgumentError(f"concurrency must be at least 1, or None, got {concurrency!r}")
         self.function = function
         self.name = name
         self.queue = queue
         self.aliases = aliases
         self.retry = retry
         self.timeout = timeout
+        self.concurrency = concurrency
         self.priority = priority
         self.unique = unique
         self.unique_for = unique_for

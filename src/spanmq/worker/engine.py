@@ -24,6 +24,7 @@ from spanmq.worker.event import (
     WorkerStopping,
 )
 from spanmq.worker.failure import Failure
+from spanmq.worker.gate import Gate
 from spanmq.worker.handler import Handler
 from spanmq.worker.intake import Intake
 from spanmq.worker.job import Gone, Holding, Job, Release, Verdict
@@ -98,6 +99,7 @@ class Engine:
         )
         kind = TaskSlots if handler.is_async else ThreadSlots
         self._slots: TaskSlots | ThreadSlots = kind(performer, self._ended)
+        self._gate = None if handler.limit_of is None else Gate(self._slots.add, handler.limit_of)
         self._watch = Watch(
             self._slots,
             handler_timeout=settings.handler_timeout,
@@ -225,7 +227,7 @@ class Engine:
             poll_interval=settings.poll_interval,
             appetite=Appetite(concurrency=settings.concurrency, batch=settings.batch, call=settings.batch),
             breaker=Breaker(settings.breaker),
-            line=Line(self._slots.add),
+            line=Line(self._slots.add if self._gate is None else self._gate.add),
             seam=self._seam,
             on_lease=server.heartbeat.add,
             on_bad=self._ended,
@@ -265,6 +267,8 @@ class Engine:
 
     def _leave(self, job: Job, intake: Intake, *, succeeded: bool) -> None:
         intake.held -= len(job.messages)
+        if self._gate is not None:
+            self._gate.done(job)
         for other in intake.line.done(job, succeeded=succeeded and not self._is_stopping):
             self._settle(other, Release())
             intake.held -= len(other.messages)
@@ -318,6 +322,9 @@ class Engine:
                 for job in intake.line.drain():
                     self._settle(job, Release())
                     intake.held -= len(job.messages)
+        if self._gate is not None:
+            for job in self._gate.drain(lambda job: queue in (None, job.holding.queue)):
+                self._ended(job, Release())
         self._drop(lambda job: queue in (None, job.holding.queue))
 
     async def _finish_running(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from spanmq.errors import InvalidHandlerError
 from spanmq.message import Message
 from spanmq.worker.failure import Failure
+from spanmq.worker.gate import Limit
 
 HINT = "A handler is `handler(message)` or `handler(message, connection)`, with `def` or `async def`."
 
@@ -31,6 +32,7 @@ class Handler:
     uses_threads: bool = False
     judge: Callable[[BaseException, Message], Failure] | None = None
     timeout_of: Callable[[Message], float | None] | None = None
+    limit_of: Callable[[Message], Limit | None] | None = None
 
 
 def load(path: str) -> Callable[..., Any]:

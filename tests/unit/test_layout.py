@@ -16,7 +16,7 @@ PACKAGE = ROOT / "src/spanmq"
 
 DRIVER = frozenset({"psycopg", "psycopg_pool"})
 # The upper floor: what runs the rest. Nothing below knows of it.
-UPPER = ("cli", "demo", "testing", "tasks", "embedded", "service", "dashboard", "simulate", "spark")
+UPPER = ("cli", "demo", "testing", "tasks", "django", "embedded", "service", "dashboard", "simulate", "spark")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +40,10 @@ RULES = {
     "embedded": Rule(ours=("errors", "embedded")),
     "tracing.telemetry": Rule(packages=frozenset({"opentelemetry"}), ours=("batch", "body", "message")),
     "tracing": Rule(ours=("batch", "body", "message", "tracing")),
+    "django": Rule(
+        packages=DRIVER | {"django"},
+        not_ours=("cli", "demo", "testing", "service", "dashboard", "simulate", "spark"),
+    ),
     "tasks": Rule(
         packages_lazily=frozenset({"pydantic", "pydantic_core", "typing_extensions"}),
         not_ours=("schema", "adopt", "release", *(name for name in UPPER if name != "tasks")),

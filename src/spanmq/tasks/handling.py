@@ -128,6 +128,8 @@ class Handling:
         self, task: Task[..., Any], arguments: dict[str, Any], delivery: Transactions
     ) -> tuple[Any, bool]:
         """Call a plain function; also return whether the calls that it returned are sent."""
+        if self._tasks.before_plain is not None:
+            self._tasks.before_plain()
         if "connection" in task.arguments.injected:
             with delivery.thread_transaction() as client:
                 result = task.function(**arguments, connection=client.connection)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import atexit
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Any, TypeVar, overload
@@ -38,7 +38,9 @@ class Tasks:
 
     `dsn` is the database for what is sent outside of a transaction of the caller's, and for workers that get
     no other; None: the variable SPANMQ_DSN. `session` and `async_session` begin transactions of other
-    software for tasks that take a `session`, such as SQLAlchemy's `sessionmaker(engine).begin`. `weights` and
+    software for tasks that take a `session`, such as SQLAlchemy's `sessionmaker(engine).begin`. `place`
+    returns the connection or session that `send` uses if the caller names none, such as that of the request
+    in progress; `before_plain` is called before each plain function, in its thread. `weights` and
     `limits` are for queues: the share of a worker's slots, and how many messages run at once at most.
 
     Raises ExtraNotInstalledError without the extra `tasks`.
@@ -48,8 +50,10 @@ class Tasks:
         self,
         name: str,
         *,
-        dsn: str | None = None,
+        dsn: str | Callable[[], str] | None = None,
         retry: Retry | None = None,
+        place: Callable[[], Any] | None = None,
+        before_plain: Callable[[], None] | None = None,
         session: Callable[[], AbstractContextManager[Any]] | None = None,
         async_session: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
         weights: Mapping[str, float] | None = None,
@@ -65,7 +69,8 @@ class Tasks:
         self.async_session = async_session
         self.weights = dict(weights or {})
         self.limits = dict(limits or {})
-        self.clients = Clients(dsn)
+        self.before_plain = before_plain
+        self.clients = Clients(dsn, place)
         self.periodic_tasks: list[Periodic] = []
         self.handle_middleware: list[Middleware] = []
         self._send_middleware: list[SendMiddleware] = []
@@ -301,6 +306,12 @@ class Tasks:
     def run(self, **settings: Any) -> None:
         """Work until SIGTERM or SIGINT, as `Worker.run` does; periodic tasks are synchronised first."""
         running.run(self, settings)
+
+    @asynccontextmanager
+    async def lifespan(self, _: object) -> AsyncIterator[None]:
+        """Have a worker at work while an application runs: `FastAPI(lifespan=tasks.lifespan)`."""
+        async with self.running():
+            yield
 
     def running(self, **settings: Any) -> AbstractAsyncContextManager[Worker]:
         """Have a worker at work while a block of async code runs."""

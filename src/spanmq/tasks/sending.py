@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 from weakref import WeakKeyDictionary
 
@@ -101,8 +101,9 @@ async def send_async(client: AsyncClient, calls: Sequence[Call], *, is_own: bool
 class Clients:
     """The clients that send when the caller has no connection: one a process, one an event loop."""
 
-    def __init__(self, dsn: str | None) -> None:
+    def __init__(self, dsn: str | Callable[[], str] | None, place: Callable[[], Any] | None) -> None:
         self.dsn = dsn
+        self._place = place
         self._encryption: Encryption | None = None
         self._is_read = False
         self._client: Client | None = None
@@ -111,7 +112,7 @@ class Clients:
 
     def address(self) -> str:
         """Return the DSN; raises InvalidArgumentError if there is none."""
-        dsn = self.dsn or os.environ.get(DSN_VARIABLE)
+        dsn = (self.dsn() if callable(self.dsn) else self.dsn) or os.environ.get(DSN_VARIABLE)
         if not dsn:
             raise InvalidArgumentError(
                 "the tasks have no database",
@@ -146,6 +147,8 @@ class Clients:
     def of(self, connection: Any, session: Any) -> tuple[Client, bool]:
         """Return a client for the caller's transaction, else that of the process; and whether it is ours."""
         within = given(connection, session)
+        if within is None and self._place is not None:
+            within = self._place()
         if within is None:
             return self.client(), True
         return Client(connection=within, encryption=self.encryption()), False

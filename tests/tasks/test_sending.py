@@ -138,8 +138,10 @@ async def driver_of(dsn: str) -> AsyncIterator[Any]:
 
 def test_wrong_tasks_are_refused() -> None:
     def rest(*numbers: int) -> None: ...
-    def both(connection: Any, session: Any) -> None: ...
+    def both(connection: Any = GIVEN, session: Any = GIVEN) -> None: ...
     def strange(value: object = object) -> None: ...
+    def given(value: object = GIVEN) -> None: ...
+    def session_of_a_visitor(session: str) -> None: ...
 
     class Unknown:
         pass
@@ -148,9 +150,11 @@ def test_wrong_tasks_are_refused() -> None:
 
     refused = Tasks("orders")
     refused.task(unreadable)
+    assert refused.task(session_of_a_visitor).call("x").body.text.endswith('{"session":"x"}}')  # type: ignore[union-attr, arg-type]
     for make in (
         lambda: refused.task(rest),
         lambda: refused.task(both),
+        lambda: refused.task(given),
         lambda: refused.task(name="unreadable")(strange),
         lambda: refused.task(timeout=0)(strange),
         lambda: refused.task(retry=Retry(max_attempts=0))(strange),

@@ -16,6 +16,8 @@ from spanmq import Client
     [
         (("no_such:ship", "-q", "orders"), "bad handler: there is no module 'no_such'"),
         (("broken:ship", "-q", "orders"), "bad handler: the module 'broken' raised RuntimeError"),
+        (("jobs:ship",), "bad argument: a function needs a --queue"),
+        (("jobs:tasks", "--shards", "all"), "bad argument: --shards and --in-batches are for a function"),
         (("jobs:ship", "-q", "no_such_queue"), "no such queue"),
         (("jobs:ship", "-q", "orders", "--shards", "all"), "no such queue: there are no shards of orders"),
         (("jobs:ship", "-q", "a", "-q", "b", "--shards", "all"), "bad argument: --shards is for one --queue"),
@@ -33,7 +35,8 @@ def test_what_makes_no_sense_is_refused_with_a_line(
     arguments: tuple[str, ...],
     text: str,
 ) -> None:
-    (tmp_path / "jobs.py").write_text("def ship(message): ...\n")
+    program = "from spanmq.tasks import Tasks\ntasks = Tasks('a')\ndef ship(message): ...\n"
+    (tmp_path / "jobs.py").write_text(program)
     (tmp_path / "broken.py").write_text("raise RuntimeError('no configuration')\n")
     monkeypatch.chdir(tmp_path)
     for module in ("jobs", "broken"):  # which another test may have imported from a folder of its own

@@ -125,7 +125,7 @@ def worker(
     sys.path.insert(0, "")
     tasks = _tasks_of(find(handler))
     if tasks is None and not queue:
-        raise typer.BadParameter("A function needs a queue.", param_hint="'--queue' / '-q'")
+        raise errors.InvalidArgumentError("a function needs a --queue", hint="Only tasks have their own.")
     if tasks is not None and (shards is not None or in_batches):
         raise errors.InvalidArgumentError("--shards and --in-batches are for a function, not for tasks")
     function = load(handler) if tasks is None else None

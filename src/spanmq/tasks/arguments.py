@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from spanmq.errors import ExtraNotInstalledError, InvalidHandlerError, TaskArgumentsError
-from spanmq.message import Message
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -16,8 +15,8 @@ if TYPE_CHECKING:
 # The default of a parameter that the worker passes: then a type checker asks no caller for it.
 GIVEN: Final[Any] = object()
 
-# What a worker passes by the name of the parameter.
-INJECTED: Final = ("message", "connection", "session")
+# What a worker passes by the name of the parameter, and how the classes are named.
+INJECTED: Final = {"message": "Message", "connection": "Connection", "session": "Session"}
 
 
 class Arguments:
@@ -34,6 +33,11 @@ class Arguments:
         if {"connection", "session"} <= self.injected:
             raise InvalidHandlerError(f"task {task!r} takes a connection and a session: one of them acks")
         for parameter in parameters.values():
+            if parameter.default is GIVEN and parameter.name not in INJECTED:
+                raise InvalidHandlerError(
+                    f"no worker passes {parameter.name!r} to task {task!r}",
+                    hint=f"It passes {', '.join(INJECTED)}.",
+                )
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
                 raise InvalidHandlerError(
                     f"task {task!r} takes {parameter}: each argument must have a name",
@@ -109,10 +113,12 @@ class Arguments:
 
 
 def is_injected(parameter: inspect.Parameter) -> bool:
-    """Return whether the worker passes this parameter; `message` may also be an argument of the task."""
-    if parameter.name != "message":
+    """Return whether the worker passes a parameter of one of these names, and not the caller."""
+    annotation = parameter.annotation
+    if parameter.default is GIVEN or (annotation is parameter.empty and parameter.name != "message"):
         return True
-    return parameter.annotation in (Message, "Message", "spanmq.Message")
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return text.partition("[")[0].strip("'\"").endswith(INJECTED[parameter.name])
 
 
 def reasons(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 from weakref import WeakKeyDictionary
@@ -106,6 +107,7 @@ class Clients:
         self._place = place
         self._encryption: Encryption | None = None
         self._is_read = False
+        self._lock = threading.Lock()
         self._client: Client | None = None
         self._process = 0
         self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient] = WeakKeyDictionary()
@@ -128,12 +130,13 @@ class Clients:
 
     def client(self) -> Client:
         """Return the client of this process."""
-        if self._client is None or self._process != os.getpid():
-            self._client = Client(
-                self.address(), encryption=self.encryption(), maintain_interval=None, listen=False
-            )
-            self._process = os.getpid()
-        return self._client
+        with self._lock:
+            if self._client is None or self._process != os.getpid():
+                self._client = Client(
+                    self.address(), encryption=self.encryption(), maintain_interval=None, listen=False
+                )
+                self._process = os.getpid()
+            return self._client
 
     def async_client(self) -> AsyncClient:
         """Return the client of this event loop."""

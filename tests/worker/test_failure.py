@@ -79,7 +79,7 @@ def test_retry_and_reject_say_it_themselves() -> None:
     assert (reject.verb, reject.category, reject.error) == ("reject", "BUSINESS", "no such customer")
     with pytest.raises(errors.InvalidArgumentError, match="TRANSIENT"):
         RetryIn(category="LATER")  # type: ignore[arg-type]
-    with pytest.raises(errors.InvalidArgumentError, match="after"):
+    with pytest.raises(errors.InvalidArgumentError, match="seconds"):
         RetryIn(-1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -17,7 +18,7 @@ from tests.tasks import shop
 from tests.tasks.shop import Item, Order, Speed, done, tasks, working
 
 from spanmq import Client, Message
-from spanmq.tasks import GIVEN, Tasks
+from spanmq.tasks import GIVEN, Call, Tasks
 
 ORDER = Order(number=17, day=date(2026, 11, 23), items=(Item("pen", Decimal("1.10")),))
 
@@ -173,8 +174,6 @@ async def test_middleware_surrounds_tasks_and_sends(client: Client, database: st
     @observed.on_send
     def tenant(calls: Any, call_next: Any) -> Any:
         seen.append("send")
-        from dataclasses import replace
-
         return call_next([replace(call, headers={"tenant": "ada"}) for call in calls])
 
     @observed.task(max_attempts=1)
@@ -189,6 +188,29 @@ async def test_middleware_surrounds_tasks_and_sends(client: Client, database: st
     expected = ["send", ("outer", "ada"), "inner", 0.5, "send", ("outer", "ada"), "inner", "failed"]
     assert seen == expected
     observed.close()
+
+
+async def test_step_of_a_plain_task_passes_the_middleware_too(client: Client, database: str) -> None:
+    plain = Tasks("orders", dsn=database)
+    tenants: list[Any] = []
+
+    @plain.on_send
+    def tenant(calls: Any, call_next: Any) -> Any:
+        return call_next([replace(call, headers={"tenant": "ada"}) for call in calls])
+
+    @plain.task
+    def last(number: int, message: Message = GIVEN) -> None:
+        tenants.append((number, (message.headers or {})["tenant"]))
+
+    @plain.task
+    def first(number: int) -> Call:
+        return last.call(number)
+
+    first.send(1)
+    async with working(plain) as outcomes:
+        assert await outcomes.all(2) == ["acked"] * 2
+    assert tenants == [(1, "ada")]
+    plain.close()
 
 
 async def test_timeout_of_a_plain_task_frees_its_slot(client: Client, database: str) -> None:

@@ -11,7 +11,6 @@ from spanmq.client import Client
 from spanmq.client_async import AsyncClient
 from spanmq.errors import InvalidHandlerError, TaskArgumentsError, UnknownTaskError
 from spanmq.message import Message
-from spanmq.tasks.sending import send, send_async
 from spanmq.tasks.task import Call, Task
 from spanmq.tasks.threads import Threads
 from spanmq.worker.failure import Failure, judge
@@ -72,7 +71,7 @@ class Handling:
         if result is not None and (calls := calls_of(result)):
             # In one commit with the ack.
             async with delivery.transaction() as client:
-                await send_async(client, calls, is_own=False)
+                await self._tasks.send_through_async(client, calls)
         return result
 
     def call_plain(self, message: Message, delivery: Transactions) -> Any:
@@ -81,7 +80,7 @@ class Handling:
         result, is_sent = self._run_plain(task, arguments, delivery)
         if not is_sent and (calls := calls_of(result)):
             with delivery.thread_transaction() as client:
-                send(client, calls, is_own=False)
+                self._tasks.send_through(client, calls)
         return result
 
     def judge(self, error: BaseException, message: Message) -> Failure:
@@ -116,12 +115,12 @@ class Handling:
             async with delivery.transaction() as client:
                 result = await task.function(**arguments, connection=client.connection)
                 if calls := calls_of(result):
-                    await send_async(client, calls, is_own=False)
+                    await self._tasks.send_through_async(client, calls)
             return result
         async with delivery.within(_needed(self._tasks.async_session, task, "async_session")) as session:
             result = await task.function(**arguments, session=session)
             if calls := calls_of(result):
-                await send_async(self._tasks.clients.of_async(session, None)[0], calls, is_own=False)
+                await self._tasks.send_many_async(calls, session=session)
         return result
 
     def _run_plain(
@@ -135,14 +134,14 @@ class Handling:
                 result = task.function(**arguments, connection=client.connection)
                 refuse_coroutine(result)
                 if calls := calls_of(result):
-                    send(client, calls, is_own=False)
+                    self._tasks.send_through(client, calls)
             return result, True
         if "session" in task.arguments.injected:
             with delivery.thread_within(_needed(self._tasks.session, task, "session")) as session:
                 result = task.function(**arguments, session=session)
                 refuse_coroutine(result)
                 if calls := calls_of(result):
-                    send(self._tasks.clients.of(session, None)[0], calls, is_own=False)
+                    self._tasks.send_many(calls, session=session)
             return result, True
         result = task.function(**arguments)
         refuse_coroutine(result)

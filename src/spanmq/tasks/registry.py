@@ -11,6 +11,8 @@ from functools import partial, reduce
 from typing import Any, TypeVar, overload
 
 from spanmq.call import Seconds
+from spanmq.client import Client
+from spanmq.client_async import AsyncClient
 from spanmq.errors import (
     ExtraNotInstalledError,
     InvalidArgumentError,
@@ -216,6 +218,10 @@ class Tasks:
     def send_many(self, calls: Iterable[Call], *, connection: Any = None, session: Any = None) -> list[Sent]:
         """Send calls, all or none, in the caller's transaction if a connection or session is given."""
         client, is_own = self.clients.of(connection, session)
+        return self.send_through(client, calls, is_own=is_own)
+
+    def send_through(self, client: Client, calls: Iterable[Call], *, is_own: bool = False) -> list[Sent]:
+        """Send calls through a client; `is_own` says that each of its calls is a transaction of its own."""
         sent: list[Sent] = self.around_sends(partial(send, client, is_own=is_own))([*calls])
         return sent
 
@@ -224,6 +230,12 @@ class Tasks:
     ) -> list[Sent]:
         """Send calls from async code; the twin of `send_many`."""
         client, is_own = self.clients.of_async(connection, session)
+        return await self.send_through_async(client, calls, is_own=is_own)
+
+    async def send_through_async(
+        self, client: AsyncClient, calls: Iterable[Call], *, is_own: bool = False
+    ) -> list[Sent]:
+        """Send calls through a client from async code; the twin of `send_through`."""
         sending: Awaitable[list[Sent]] = self.around_sends(partial(send_async, client, is_own=is_own))(
             [*calls]
         )

@@ -135,8 +135,10 @@ class CronNotAvailableError(SpanmqError):
 class ExtraNotInstalledError(SpanmqError):
     """A package is missing; `extra` is the one of spanmq that brings it."""
 
-    def __init__(self, extra: str, package: str) -> None:
-        super().__init__(f"the package {package} is not installed", hint=f"pip install 'spanmq[{extra}]'")
+    def __init__(
+        self, message: str, *, extra: str = "", hint: str | None = None, **about: str | None
+    ) -> None:
+        super().__init__(message, hint=hint or f"pip install 'spanmq[{extra}]'", **about)
         self.extra = extra
 
 

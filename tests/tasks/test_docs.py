@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import pytest
 import spanmq.tasks
 import spanmq.testing
 from spanmq import Client
+from spanmq.tasks import Tasks
 from spanmq.tasks.task import AllOptions
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -45,24 +44,12 @@ def test_programs_about_tasks_run(database: str, monkeypatch: pytest.MonkeyPatch
     assert bodies == ["ship", "ship", "ship", "send_mail"]
 
 
-def test_programs_about_testing_run(tmp_path: Path, spanmq_server: str) -> None:
-    (tmp_path / "test_shop.py").write_text(programs("testing"))
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "spanmq.testing.plugin",
-            "--rootdir",
-            str(tmp_path),
-            ".",
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "SPANMQ_TEST_DSN": spanmq_server},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "4 passed" in done.stdout, done.stdout
+def test_programs_about_testing_run(spanmq_tasks: Callable[[Tasks], Tasks]) -> None:
+    scope: dict[str, Any] = {"__name__": "test_shop"}
+    exec(compile(programs("testing"), "docs/testing.md", "exec"), scope)
+    spanmq_tasks(scope["tasks"])
+    tests = [run for name, run in scope.items() if name.startswith("test_")]
+    for run in tests:
+        run()
+        scope["tasks"].clients.client().purge("orders")
+    assert len(tests) == 4

@@ -55,7 +55,7 @@ class Arguments:
             from pydantic import ConfigDict, TypeAdapter
             from typing_extensions import TypedDict
         except ImportError as error:
-            raise ExtraNotInstalledError("tasks", "pydantic") from error
+            raise ExtraNotInstalledError("tasks need the package pydantic", extra="tasks") from error
         try:
             hints = get_type_hints(self._function, include_extras=True)
             fields: dict[str, Any] = {

@@ -64,7 +64,7 @@ class Tasks:
         try:
             import pydantic  # noqa: F401
         except ImportError as error:
-            raise ExtraNotInstalledError("tasks", "pydantic") from error
+            raise ExtraNotInstalledError("tasks need the package pydantic", extra="tasks") from error
         self.name = name
         self.retry = retry or Retry()
         self.session = session

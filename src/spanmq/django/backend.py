@@ -21,7 +21,7 @@ def _framework() -> str:
             continue
         return name
     raise InvalidSettingError(
-        "there is no framework for tasks", hint="Use Django 6, or pip install django-tasks."
+        "Django has no framework for tasks here", hint="Use Django 6, or pip install django-tasks."
     )
 
 

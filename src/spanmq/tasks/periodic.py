@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from spanmq.client_async import AsyncClient
-from spanmq.errors import SpanmqError
+from spanmq.errors import MissingPrivilegeError, SpanmqError
 from spanmq.message import Schedule
 from spanmq.tasks.task import Task, body_of
 
@@ -68,7 +68,13 @@ async def synchronise(client: AsyncClient, tasks: Tasks, *, at_start: bool) -> N
     """
     wanted = named(tasks)
     mine = version_of(wanted)
-    present = {each.name: each for each in await client.list_schedules() if state_of(each, tasks)}
+    try:
+        schedules = await client.list_schedules()
+    except MissingPrivilegeError:
+        if wanted:
+            raise
+        return
+    present = {each.name: each for each in schedules if state_of(each, tasks)}
     states = [state_of(each, tasks) for each in present.values()]
     others = {state["version"] for state in states} - {mine}
     if not others and present.keys() == wanted.keys():

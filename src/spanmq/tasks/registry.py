@@ -44,6 +44,7 @@ class Tasks:
     returns the connection or session that `send` uses if the caller names none, such as that of the request
     in progress; `before_plain` is called before each plain function, in its thread. `weights` and
     `limits` are for queues: the share of a worker's slots, and how many messages run at once at most.
+    `client` has arguments for the Client that sends outside of a transaction, such as `pooler`.
 
     Raises ExtraNotInstalledError without the extra `tasks`.
     """
@@ -60,6 +61,7 @@ class Tasks:
         async_session: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
         weights: Mapping[str, float] | None = None,
         limits: Mapping[str, int] | None = None,
+        client: Mapping[str, Any] | None = None,
     ) -> None:
         try:
             import pydantic  # noqa: F401
@@ -72,7 +74,7 @@ class Tasks:
         self.weights = dict(weights or {})
         self.limits = dict(limits or {})
         self.before_plain = before_plain
-        self.clients = Clients(dsn, place)
+        self.clients = Clients(dsn, place, client or {})
         self.periodic_tasks: list[Periodic] = []
         self.handle_middleware: list[Middleware] = []
         self._send_middleware: list[SendMiddleware] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from spanmq.client_async import AsyncClient
@@ -65,20 +65,26 @@ async def working(tasks: Tasks, settings: dict[str, Any]) -> AsyncIterator[Worke
 async def _work(
     tasks: Tasks, worker: Worker, handling: Handling, settings: dict[str, Any], *, signals: bool
 ) -> None:
-    dsn = settings.get("dsn") or tasks.clients.address()
+    client = AsyncClient(
+        settings.get("dsn") or tasks.clients.address(),
+        encryption=tasks.clients.encryption(),
+        pool_size=1,
+        pooler=settings.get("pooler", False),
+        maintain_interval=None,
+        listen=False,
+    )
     checks: asyncio.Task[None] | None = None
-    async with AsyncClient(
-        dsn, encryption=tasks.clients.encryption(), pool_size=1, maintain_interval=None, listen=False
-    ) as client:
-        try:
-            await periodic.synchronise(client, tasks, at_start=True)
-            if tasks.periodic_tasks:
-                checks = asyncio.create_task(periodic.keep(client, tasks), name="spanmq periodic")
-            await worker.work(signals=signals)
-        finally:
-            if checks is not None:
-                checks.cancel()
-                with suppress(asyncio.CancelledError):
-                    await checks
-            handling.close()
-            await tasks.close_async()
+    try:
+        await periodic.synchronise(client, tasks, at_start=True)
+        if tasks.periodic_tasks:
+            checks = asyncio.create_task(periodic.keep(client, tasks), name="spanmq periodic")
+        else:
+            await client.close()
+        await worker.work(signals=signals)
+    finally:
+        if checks is not None:
+            checks.cancel()
+            await asyncio.wait([checks])
+        await client.close()
+        handling.close()
+        await tasks.close_async()

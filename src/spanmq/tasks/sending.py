@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 from weakref import WeakKeyDictionary
 
@@ -102,9 +102,15 @@ async def send_async(client: AsyncClient, calls: Sequence[Call], *, is_own: bool
 class Clients:
     """The clients that send when the caller has no connection: one a process, one an event loop."""
 
-    def __init__(self, dsn: str | Callable[[], str] | None, place: Callable[[], Any] | None) -> None:
+    def __init__(
+        self,
+        dsn: str | Callable[[], str] | None,
+        place: Callable[[], Any] | None,
+        options: Mapping[str, Any],
+    ) -> None:
         self.dsn = dsn
         self._place = place
+        self._options = {"maintain_interval": None, "listen": False, **options}
         self._encryption: Encryption | None = None
         self._is_read = False
         self._lock = threading.Lock()
@@ -132,9 +138,7 @@ class Clients:
         """Return the client of this process."""
         with self._lock:
             if self._client is None or self._process != os.getpid():
-                self._client = Client(
-                    self.address(), encryption=self.encryption(), maintain_interval=None, listen=False
-                )
+                self._client = Client(self.address(), encryption=self.encryption(), **self._options)
                 self._process = os.getpid()
             return self._client
 
@@ -143,7 +147,7 @@ class Clients:
         loop = asyncio.get_running_loop()
         if loop not in self._async_clients:
             self._async_clients[loop] = AsyncClient(
-                self.address(), encryption=self.encryption(), maintain_interval=None, listen=False
+                self.address(), encryption=self.encryption(), **self._options
             )
         return self._async_clients[loop]
 

@@ -108,7 +108,7 @@ def new_database(server: str, *, template: str | None = None) -> Iterator[str]:
 
 
 def is_forgetful(connection: Connection) -> bool:
-    """Tell whether the server runs without fsync."""
+    """Return whether the server runs without fsync."""
     row = connection.execute("select current_setting('fsync')").fetchone()
     return row is not None and row[0] == "off"
 

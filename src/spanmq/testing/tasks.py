@@ -118,7 +118,7 @@ class Clock:
         self._began_at = self._now = datetime.now(UTC)
 
     def advance(self, time: timedelta) -> None:
-        """Let a time pass.
+        """Move the time forward.
 
         What becomes due in it is due now, and each periodic task is sent for each of its times in it.
         """

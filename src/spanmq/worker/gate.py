@@ -36,7 +36,7 @@ class Gate:
         self._begin(job)
 
     def done(self, job: Job) -> None:
-        """Let the next of its kind pass; a job that never began makes no room."""
+        """Make room for the next job of its kind; a job that never began makes none."""
         limit = self._limit_of(job.messages[0])
         if limit is None or job not in (running := self._running.get(limit[0], set())):
             return

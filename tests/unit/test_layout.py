@@ -55,7 +55,7 @@ RULES = {
     "cron": Rule(packages_lazily=frozenset({"cronsim"}), ours=("errors",)),
     "cli": Rule(
         packages=DRIVER | {"typer", "rich", "click"},
-        packages_lazily=frozenset({"pyspark"}),
+        packages_lazily=frozenset({"pyspark", "watchfiles"}),
         not_ours_at_the_top=UPPER[1:],
     ),
     "demo": Rule(packages=DRIVER | {"rich"}, not_ours=("service", "dashboard", "spark")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -104,6 +105,9 @@ def worker(
             max=65_535,
         ),
     ] = None,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="For development: start again when a Python file here changes.")
+    ] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     dsn: Dsn = None,
     as_json: AsJson = False,
@@ -113,6 +117,9 @@ def worker(
     SIGTERM and Ctrl-C let it take no more, finish what it has within --grace, and give back the rest; a
     second one ends it at once. It logs to stderr; --json prints every event, a line each, too.
     """
+    if reload:
+        _run_again_on_changes()
+        return
     from spanmq.cli.event_lines import EventLines
     from spanmq.worker import Worker, load, log
     from spanmq.worker.handler import find
@@ -158,6 +165,18 @@ def worker(
     if stopped.reason == "SIGINT":
         say("spanmq: interrupted")
         raise typer.Exit(INTERRUPTED)
+
+
+def _run_again_on_changes() -> None:
+    """Run the same command in a process of its own, and again after each change, until Ctrl-C."""
+    try:
+        from watchfiles import PythonFilter, run_process
+    except ImportError as error:
+        raise errors.ExtraNotInstalledError(
+            "--reload needs the package watchfiles", extra="reload"
+        ) from error
+    command = [sys.executable, "-m", "spanmq.cli", *(each for each in sys.argv[1:] if each != "--reload")]
+    run_process(".", target=shlex.join(command), target_type="command", watch_filter=PythonFilter())
 
 
 def _tasks_of(found: object) -> Tasks | None:

@@ -11,7 +11,7 @@ from tests.tasks import shop
 from tests.tasks.shop import Order, tasks
 
 from spanmq import Client, Message, errors
-from spanmq.tasks import GIVEN, Tasks
+from spanmq.tasks import GIVEN, Retry, Tasks
 from spanmq.testing import Clock, assert_sent, drain, drain_async, perform, perform_async, sent
 
 ORDER = Order(number=1, day=date(2026, 1, 2))
@@ -34,6 +34,11 @@ async def test_drain_raises_what_failed(client: Client) -> None:
     shop.store.send(-1)
     with pytest.raises(ValueError, match="below 0"):
         await drain_async(tasks)
+    client.purge("orders")
+    shop.fail.send("other")  # its retry is due at once
+    for _ in range(2):
+        with pytest.raises(OSError, match="broken"):
+            await drain_async(tasks)
     shop.fail.send("give up")
     shop.fail.send("mapped")
     with pytest.raises(ExceptionGroup) as raised:
@@ -41,7 +46,7 @@ async def test_drain_raises_what_failed(client: Client) -> None:
     assert {type(each) for each in raised.value.exceptions} == {ZeroDivisionError, KeyError}
     client.send("orders", {"task": "ship", "args": {}})
     assert await drain_async(tasks, raises=False) == 1
-    assert len(client.dead_letters("orders")) == 3
+    assert len(client.dead_letters("orders")) == 4
     shop.count.send(1)
     shop.begin.send(1)
     with pytest.raises(AssertionError, match="more than 2"):
@@ -107,7 +112,7 @@ def test_time_moves_for_delays_retries_and_periods(
     assert sorted(ran) == ["delayed", *["hourly"] * 5]
     retried = spanmq_tasks(Tasks("orders"))
 
-    @retried.task
+    @retried.task(retry=Retry(backoff=30))
     def stumble(*, message: Message = GIVEN) -> None:
         if message.attempt < 3:
             raise ValueError("not yet")

@@ -32,11 +32,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 PAGE: Final = 1_000
+PUT_OFF: Final = timedelta(days=1)
 
 
 def drain(tasks: Tasks, *, raises: bool = True, limit: int = 1_000) -> int:
     """Run every task that is due, and those that they send, until none is; return how many ran.
 
+    A task that failed is not run again: its retry is due after that, when its backoff is over (see Clock).
     Raises what failed, in an ExceptionGroup if there is more than one, unless `raises` is False: then only
     the queue knows. Raises AssertionError for more than `limit`.
     """
@@ -53,6 +55,7 @@ async def drain_async(tasks: Tasks, *, raises: bool = True, limit: int = 1_000) 
         replace(tasks.handler(handling), function=handling, is_async=True), lambda _: session, {}
     )
     errors: list[Exception] = []
+    retries: list[tuple[Message, datetime]] = []
     count = 0
     try:
         while messages := [each for queue in tasks.queues for each in await client.receive(queue)]:
@@ -62,7 +65,10 @@ async def drain_async(tasks: Tasks, *, raises: bool = True, limit: int = 1_000) 
                     raise AssertionError(f"more than {limit} tasks were due: do they send each other?")
                 if (error := await _settle(client, performer, message)) is not None:
                     errors.append(error)
+                    retries += await _put_off(client, message)
     finally:
+        for message, retry_at in retries:
+            await client.set_vt(message.queue, message.message_id, retry_at)
         handling.close()
     if raises and errors:
         raise errors[0] if len(errors) == 1 else ExceptionGroup("tasks failed", errors)
@@ -166,6 +172,15 @@ async def _settle(client: AsyncClient, performer: Performer, message: Message) -
             **more,  # type: ignore[arg-type]
         )
     return failed
+
+
+async def _put_off(client: AsyncClient, message: Message) -> list[tuple[Message, datetime]]:
+    """Hide the retry of a message, if there is one, and return when it is due."""
+    failure = (await client.failures(message.queue, message.message_id))[-1]
+    if failure.outcome != "retrying" or failure.retry_at is None:
+        return []
+    await client.set_vt(message.queue, message.message_id, PUT_OFF)
+    return [(message, failure.retry_at)]
 
 
 async def _perform(task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -75,11 +75,8 @@ async def begin(number: int) -> Call:
 @tasks.task(
     max_attempts=2,
     retry=Retry(backoff=lambda attempt: 0.0, on={KeyError: "BUSINESS"}, give_up=(ArithmeticError,)),
-    timeout=0.2,
 )
 async def fail(how: str, *, message: Message = GIVEN) -> None:
-    if how == "timeout":
-        await asyncio.Event().wait()
     if how == "later" and message.attempt > 1:
         return
     errors: dict[str, Exception] = {
@@ -90,6 +87,11 @@ async def fail(how: str, *, message: Message = GIVEN) -> None:
         "reject": Reject("no"),
     }
     raise errors[how]
+
+
+@tasks.task(max_attempts=2, retry=Retry(backoff=0), timeout=0.1)
+async def hang() -> None:
+    await asyncio.Event().wait()
 
 
 @tasks.task(unique=True)

@@ -61,7 +61,6 @@ FAILURES = {
     "give up": ["dead"],
     "later": ["retrying", "acked"],
     "reject": ["dead"],
-    "timeout": ["retrying", "dead"],
 }
 
 
@@ -70,6 +69,8 @@ async def test_failures_are_settled_by_the_rules_of_the_task(client: Client) -> 
         for how, expected in FAILURES.items():
             shop.fail.send(how)
             assert [(await outcomes.next()).outcome for _ in expected] == expected, how
+        shop.hang.send()
+        assert [(await outcomes.next()).outcome for _ in range(2)] == ["retrying", "dead"]
     categories = {letter.error: letter.category for letter in client.dead_letters("orders")}
     assert categories["'mapped'"] == "BUSINESS"
     assert categories["never"] == "PERMANENT"

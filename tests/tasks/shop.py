@@ -94,6 +94,11 @@ async def hang() -> None:
     await asyncio.Event().wait()
 
 
+@tasks.task
+async def note(anything: Any) -> None:
+    done.append(anything)
+
+
 @tasks.task(unique=True)
 async def count(number: int) -> None:
     done.append(number)

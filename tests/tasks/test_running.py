@@ -18,7 +18,7 @@ from tests.tasks import shop
 from tests.tasks.shop import Item, Order, Speed, done, tasks, working
 
 from spanmq import Client, Message
-from spanmq.tasks import GIVEN, Call, Tasks
+from spanmq.tasks import GIVEN, Call, Retry, Tasks
 
 ORDER = Order(number=17, day=date(2026, 11, 23), items=(Item("pen", Decimal("1.10")),))
 
@@ -101,7 +101,9 @@ async def test_body_that_does_not_fit_is_a_dead_letter(client: Client, body: Any
 
 async def test_unknown_task_waits_for_a_worker_that_has_it(client: Client, database: str) -> None:
     client.set_policy("orders", {"backoff_base": 0.01})
-    older, newer = Tasks("orders", dsn=database), Tasks("orders", dsn=database)
+    # The limit of a task is not that of a message for a task that nobody knows.
+    older = Tasks("orders", dsn=database, retry=Retry(max_attempts=1))
+    newer = Tasks("orders", dsn=database)
     handled = threading.Event()
 
     @newer.task
@@ -234,13 +236,12 @@ async def test_timeout_of_a_plain_task_frees_its_slot(client: Client, database: 
     slow.close()
 
 
-@pytest.mark.parametrize("of_queue", [True, False])
-async def test_limit_of_a_queue_or_a_task_holds(client: Client, database: str, of_queue: bool) -> None:
-    limited = Tasks("orders", dsn=database, limits={"mail": 2} if of_queue else {})
+async def test_limit_of_a_queue_holds(client: Client, database: str) -> None:
+    limited = Tasks("orders", dsn=database, limits={"mail": 2})
     lock, running, most = threading.Lock(), 0, 0
     both = threading.Barrier(2)
 
-    @limited.task(queue="mail", concurrency=None if of_queue else 2)
+    @limited.task(queue="mail")
     def work(number: int) -> None:
         nonlocal running, most
         with lock:
@@ -254,6 +255,31 @@ async def test_limit_of_a_queue_or_a_task_holds(client: Client, database: str, o
     async with working(limited) as outcomes:
         assert await outcomes.all(20) == ["acked"] * 20
     assert most == 2
+    limited.close()
+
+
+async def test_limit_of_a_task_holds_up_no_other(client: Client, database: str) -> None:
+    limited = Tasks("orders", dsn=database)
+    begun: list[int] = []
+    begins, release = threading.Semaphore(0), threading.Event()
+
+    @limited.task(concurrency=2)
+    def work(number: int) -> None:
+        begun.append(number)
+        begins.release()
+        release.wait()
+
+    @limited.task
+    def count() -> None:
+        for _ in range(2):
+            begins.acquire()
+        done.append(len(begun))
+        release.set()
+
+    limited.send_many([*(work.call(number) for number in range(5)), count.call()])
+    async with working(limited) as outcomes:
+        assert await outcomes.all(6) == ["acked"] * 6
+    assert (done, sorted(begun)) == ([2], [*range(5)])
     limited.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
@@ -66,7 +67,7 @@ class Arguments:
             }
             # Functional, because the fields are known only here.
             shape = TypedDict(self._task, fields)  # type: ignore[misc]
-            shape.__pydantic_config__ = ConfigDict(extra="forbid", ser_json_inf_nan="constants")  # type: ignore[attr-defined]
+            shape.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
             return TypeAdapter(shape)
         except Exception as error:  # an annotation may be anything
             raise InvalidHandlerError(
@@ -88,14 +89,15 @@ class Arguments:
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the JSON text of arguments; raises TaskArgumentsError unless a worker could read it."""
         adapter = self._adapter
-        from pydantic_core import PydanticSerializationError, from_json
+        from pydantic_core import PydanticSerializationError
 
         try:
             bound = self._callers.bind(*args, **kwargs)
             checked = adapter.validate_python(bound.arguments)
             text = adapter.dump_json(checked, by_alias=True, round_trip=True, warnings="error")
-            # JSON has neither NaN nor infinity, and not every value comes back as it went.
-            from_json(text, allow_inf_nan=False)
+            # Pydantic writes null for NaN and infinity; this raises for them.
+            json.dumps(adapter.dump_python(checked), allow_nan=False, default=str, skipkeys=True)
+            # Not every value comes back as it went.
             adapter.validate_json(text)
         except (TypeError, PydanticSerializationError, ValueError, RecursionError) as error:
             raise TaskArgumentsError(f"task {self._task!r}: {reasons(error)}") from error

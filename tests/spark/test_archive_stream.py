@@ -304,11 +304,11 @@ def test_what_it_can_not_go_on_with_is_refused(
         archive_stream(queue="order").run()
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(
-            "create role reader_of_nothing login; grant usage on schema pgmq to reader_of_nothing;"
-            "grant select on pgmq.q_orders to reader_of_nothing"
+            "create role reader_of_nothing login;"
+            "select spanmq.grant_queue('reader_of_nothing', 'orders', 'send')"
         )
         try:
-            with pytest.raises(MissingPrivilegeError, match="archive of queue orders"):
+            with pytest.raises(MissingPrivilegeError, match="permission denied for queue orders"):
                 archive_stream(dsn=database.replace("postgres@", "reader_of_nothing@")).run()
         finally:
             connection.execute("drop owned by reader_of_nothing; drop role reader_of_nothing")

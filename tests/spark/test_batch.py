@@ -70,7 +70,9 @@ def test_partitions_have_about_as_many_rows_however_far_apart_the_ids_are(
     client: Client, load: Load, database: str, table: str
 ) -> None:
     sequence = (
-        "spanmq.dead_letter_dead_letter_id_seq" if table == "dead_letters" else "pgmq.q_orders_msg_id_seq"
+        "spanmq_core.dead_letter_dead_letter_id_seq"
+        if table == "dead_letters"
+        else "pgmq.q_orders_msg_id_seq"
     )
     for first_id in (1, 900_000_000):
         with psycopg.connect(database, autocommit=True) as connection:

@@ -100,7 +100,12 @@ RULES = {
 }
 
 # What is left: for its types only.
-CIRCLES = {"spark.jobs.page": "spark.jobs.report"}
+CIRCLES = {
+    "spark.jobs.page": "spark.jobs.report",
+    "tasks.handling": "tasks.registry",
+    "tasks.running": "tasks.registry",
+    "tasks.periodic": "tasks.registry",
+}
 
 # Where SQL other than `select … from schema.function(…)` may stand: a module or one name in it, and why.
 SQL_EXEMPT = {

@@ -27,7 +27,7 @@ class InstallSchema(Operation):  # type: ignore[misc]
             schema.install(connection.connection)
 
     def database_backwards(self, *_: Any) -> None:
-        """Do nothing: `spanmq uninstall` removes it."""
+        """Do nothing: `spanmq schema uninstall` removes it."""
 
     def describe(self) -> str:
         """Describe the operation."""

@@ -123,7 +123,7 @@ def test_message_that_a_broker_can_not_carry_stops_with_its_id(
         # Nothing listens there: no connection was tried.
         with pytest.raises(PipelineError, match="message orders:2 can't be sent: ") as caught:
             broker.publish([message(2, headers=headers)])
-        assert "spanmq reject-from-receiver orders migrate 2" in str(caught.value.hint)
+        assert "spanmq receiver reject orders migrate 2" in str(caught.value.hint)
 
 
 def test_numbers_in_headers_keep_their_digits() -> None:

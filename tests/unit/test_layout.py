@@ -105,6 +105,7 @@ CIRCLES = {
     "tasks.handling": "tasks.registry",
     "tasks.running": "tasks.registry",
     "tasks.periodic": "tasks.registry",
+    "tasks.task": "tasks.registry",
 }
 
 # Where SQL other than `select … from schema.function(…)` may stand: a module or one name in it, and why.

@@ -60,7 +60,7 @@ class Outgoing:
 
     def refusal(self, reason: str) -> PipelineError:
         """Return the error for a message that a broker does not take."""
-        command = f"spanmq reject-from-receiver {self.queue} migrate {self.message_id} --error …"
+        command = f"spanmq receiver reject {self.queue} migrate {self.message_id} --error …"
         return PipelineError(
             f"message {self.mark} can't be sent: {reason}",
             hint=f"`{command}` makes it a dead letter; then run the job again.",

@@ -108,7 +108,7 @@ bench-dashboard: setup
 
 # Fifty workers killed, where `make test` kills five.
 soak-worker: setup
-	SPANMQ_TEST_KILLS=50 $(RUN) -m pytest --timeout 600 tests/process/worker/test_kill.py -k killed $(ARGS)
+	SPANMQ_TEST_KILLS=50 $(RUN) -m pytest --timeout 600 tests/process/worker/test_kill.py tests/process/tasks -k killed $(ARGS)
 
 .PHONY: bench-pipeline soak-spark
 bench-pipeline: setup

@@ -105,9 +105,16 @@ class Bench:
         self.read(self.archived, "archive").write.mode("overwrite").parquet(str(self.folder / "archive"))
         return time.monotonic() - began
 
-    def stream(self) -> float:
-        """Drain a backlog of as many into Parquet by a stream."""
-        queue = self.fill()
+    def holes(self) -> float:
+        """Drain as many, of a queue of which every second message is gone."""
+        return self.stream(every=2)
+
+    def stream(self, every: int = 1) -> float:
+        """Drain a backlog of as many into Parquet by a stream; only each `every`th message is left of it."""
+        queue = self.fill(self.rows * every)
+        if every > 1:
+            gone = f"array(select id from generate_series(1, {self.rows * every}) id where id % {every} <> 0)"
+            self.execute(f"select count(*) from pgmq.delete('{queue}', {gone})")
         folder = self.folder / queue
         began = time.monotonic()
         frame = self.source(self.spark.readStream, queue).load()
@@ -181,13 +188,13 @@ class Bench:
             query.stop()
         return statistics.median(times[2:])
 
-    def fill(self) -> str:
+    def fill(self, count: int) -> str:
         """Make a queue with a backlog."""
         self.number += 1
         queue = f"backlog_{self.rows}_{self.number}"
         self.execute(f"select pgmq.create('{queue}')")
-        for first in range(1, self.rows + 1, CHUNK):
-            last = min(first + CHUNK, self.rows + 1) - 1
+        for first in range(1, count + 1, CHUNK):
+            last = min(first + CHUNK, count + 1) - 1
             self.execute(
                 f"select count(*) from pgmq.send_batch('{queue}', (select array_agg({BODY})"
                 f" from generate_series({first}, {last}) id))"
@@ -235,6 +242,7 @@ def measure(bench: Bench, rounds: int) -> list[Target]:
         "archive, ADBC control": bench.control,
         "archive to Parquet": bench.archive,
         "backlog to Parquet, stream": bench.stream,
+        "the same, every second gone": bench.holes,
         "Parquet to queue": bench.send,
     }
     if bench.url:
@@ -247,6 +255,8 @@ def measure(bench: Bench, rounds: int) -> list[Target]:
     archive = medians["archive to Parquet"]
     found = [Target(name, value, "seconds") for name, value in medians.items()]
     found.append(Target("archive / control", archive / medians["archive, ADBC control"], "", 1.5))
+    holes = medians["the same, every second gone"] / medians["backlog to Parquet, stream"]
+    found.append(Target("half gone / dense", holes, "", 1 / 0.7))
     found.append(Target("stream / archive", medians["backlog to Parquet, stream"] / archive, "", 1.5))
     if bench.url:
         write = medians["Parquet to queue"] / medians["Parquet to table, JDBC"]

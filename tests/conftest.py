@@ -1,4 +1,4 @@
-"""What all tests share; the fixtures are in `spanmq.testing`, which pyproject.toml loads."""
+"""What all tests share; the fixtures named spanmq_… are those of `spanmq.testing`."""
 
 import faulthandler
 import ipaddress
@@ -9,10 +9,12 @@ import sys
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from hypothesis import settings
 
 from spanmq.client import Client
+from spanmq.testing.databases import new_database, with_database
 
 if TYPE_CHECKING:
     from tests.recorded import Recorded
@@ -78,6 +80,48 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return next((name for start, name in GROUPS.items() if nodeid.startswith(start)), nodeid)
 
     return Grouped(config, log)
+
+
+@pytest.fixture
+def database(spanmq_database: str) -> str:
+    """The DSN of a new database with spanmq."""
+    return spanmq_database
+
+
+@pytest.fixture
+def connection(spanmq_connection: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
+    """A connection in a transaction that is rolled back."""
+    return spanmq_connection
+
+
+@pytest.fixture(scope="session")
+def shared_database(spanmq_shared_database: str) -> str:
+    """The DSN of the database of `connection`."""
+    return spanmq_shared_database
+
+
+@pytest.fixture
+def empty_database(spanmq_server: str) -> Iterator[str]:
+    """The DSN of a new, empty database."""
+    with new_database(spanmq_server) as name:
+        yield with_database(spanmq_server, name)
+
+
+@pytest.fixture(scope="session")
+def upstream_template(spanmq_server: str) -> Iterator[str]:
+    """The name of a database with upstream PGMQ, from which others are copied."""
+    pgmq = pytest.importorskip("pgmq")
+    with new_database(spanmq_server) as name:
+        with psycopg.connect(with_database(spanmq_server, name), autocommit=True) as connection:
+            connection.execute(pgmq.get_embedded_install_sql())
+        yield name
+
+
+@pytest.fixture
+def upstream_database(spanmq_server: str, upstream_template: str) -> Iterator[str]:
+    """The DSN of a new database with upstream PGMQ."""
+    with new_database(spanmq_server, template=upstream_template) as name:
+        yield with_database(spanmq_server, name)
 
 
 @pytest.fixture

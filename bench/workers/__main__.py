@@ -22,7 +22,14 @@ from spanmq import Client
 
 NAME = "spanmq_bench_worker"
 # So many that a run takes seconds, and that a start does not count.
-COUNTS = {"spanmq": 60_000, "spanmq-threads": 60_000, "procrastinate": 3_000, "pgqueuer": 20_000}
+COUNTS = {
+    "spanmq": 60_000,
+    "spanmq-threads": 60_000,
+    "spanmq-tasks": 60_000,
+    "spanmq-tasks-threads": 60_000,
+    "procrastinate": 3_000,
+    "pgqueuer": 20_000,
+}
 LATENCY_COUNT = 300
 
 

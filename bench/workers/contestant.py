@@ -79,6 +79,39 @@ async def spanmq_threads(dsn: str, clock: Clock) -> None:
     await spanmq_async(dsn, clock, threads=True)
 
 
+async def spanmq_tasks(dsn: str, clock: Clock, *, threads: bool = False) -> None:
+    """Work with spanmq's tasks: the same bodies, as an argument that is validated."""
+    from spanmq import Client
+    from spanmq.tasks import Tasks
+
+    tasks = Tasks("bench", dsn=dsn)
+
+    def handle_in_thread(body: dict[str, Any]) -> None:
+        clock.tick(body)
+
+    async def handle(body: dict[str, Any]) -> None:
+        clock.tick(body)
+
+    tasks.task(name="handle")(handle_in_thread if threads else handle)
+
+    def fill() -> None:
+        with Client(dsn) as client:
+            client.install()
+            client.create_queue("bench")
+            everything = [{"task": "handle", "args": {"body": body}} for body in bodies(clock.count)]
+            client.send_batch("bench", everything)
+
+    await asyncio.to_thread(fill)
+    worker = tasks.worker()
+    clock.on_last = worker.stop
+    await worker.work()
+
+
+async def spanmq_tasks_threads(dsn: str, clock: Clock) -> None:
+    """Work with spanmq's tasks, plain functions."""
+    await spanmq_tasks(dsn, clock, threads=True)
+
+
 async def procrastinate(dsn: str, clock: Clock) -> None:
     """Work with Procrastinate."""
     import procrastinate as library
@@ -133,6 +166,8 @@ async def pgqueuer(dsn: str, clock: Clock) -> None:
 CONTESTANTS: dict[str, Callable[[str, Clock], Awaitable[None]]] = {
     "spanmq": spanmq_async,
     "spanmq-threads": spanmq_threads,
+    "spanmq-tasks": spanmq_tasks,
+    "spanmq-tasks-threads": spanmq_tasks_threads,
     "procrastinate": procrastinate,
     "pgqueuer": pgqueuer,
 }

@@ -44,6 +44,19 @@ class Target:
 TARGETS: Final = (
     Target("rate, to Procrastinate's", 3.0, lambda run: run.rate("spanmq") / run.rate("procrastinate")),
     Target("rate, to PGQueuer's", 3.0, lambda run: run.rate("spanmq") / run.rate("pgqueuer")),
+    # A task's round trip takes at most 1.25 times that of a plain handler.
+    Target("rate of tasks, to a handler's", 0.8, lambda run: run.rate("spanmq-tasks") / run.rate("spanmq")),
+    Target(
+        "rate of plain tasks, to a plain handler's",
+        0.8,
+        lambda run: run.rate("spanmq-tasks-threads") / run.rate("spanmq-threads"),
+    ),
+    Target(
+        "rate of tasks, to Procrastinate's",
+        40.0,
+        lambda run: run.rate("spanmq-tasks") / run.rate("procrastinate"),
+    ),
+    Target("rate of tasks, to PGQueuer's", 2.5, lambda run: run.rate("spanmq-tasks") / run.rate("pgqueuer")),
     # 8,000 messages a second where this machine gives PGMQ's SQL 20,000.
     Target(
         "rate, to PGMQ's SQL at batch 100", 8_000 / 20_000, lambda run: run.rate("spanmq") / run.rate(PGMQ)

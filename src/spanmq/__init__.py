@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from spanmq.shards import ShardedQueue
     from spanmq.shards_async import AsyncShardedQueue
     from spanmq.timeouts import Timeouts
-    from spanmq.worker import Reject, Retry, Worker
+    from spanmq.worker import Reject, RetryIn, Worker
 
 __version__ = "0.1.0"
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "Message",
     "RawJson",
     "Reject",
-    "Retry",
+    "RetryIn",
     "Settled",
     "ShardedQueue",
     "SpanmqError",
@@ -40,7 +40,7 @@ _HOMES = {
     "Message": "message",
     "RawJson": "body",
     "Reject": "worker",
-    "Retry": "worker",
+    "RetryIn": "worker",
     "Settled": "message",
     "ShardedQueue": "shards",
     "SpanmqError": "errors",

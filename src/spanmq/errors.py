@@ -108,6 +108,14 @@ class InvalidHandlerError(InvalidArgumentError):
     """A worker's handler that can't be imported, or called, or takes other arguments."""
 
 
+class TaskArgumentsError(InvalidArgumentError):
+    """Arguments that do not fit a task's signature: nothing was sent, or the message is a dead letter."""
+
+
+class UnknownTaskError(SpanmqError):
+    """A message names a task that this worker does not have; another version of the program may."""
+
+
 class QueueNotFoundError(SpanmqError):
     """No queue of this name; `queue` is the name."""
 
@@ -122,6 +130,16 @@ class TokenNotFoundError(SpanmqError):
 
 class CronNotAvailableError(SpanmqError):
     """The package that reads cron texts is not installed: the extra `schedule` brings it."""
+
+
+class ExtraNotInstalledError(SpanmqError):
+    """A package is missing; `extra` is the one of spanmq that brings it."""
+
+    def __init__(
+        self, message: str, *, extra: str = "", hint: str | None = None, **about: str | None
+    ) -> None:
+        super().__init__(message, hint=hint or f"pip install 'spanmq[{extra}]'", **about)
+        self.extra = extra
 
 
 class NotPermittedError(SpanmqError):

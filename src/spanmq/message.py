@@ -436,7 +436,8 @@ class PipelineRun:
 class Receiver:
     """A stream that consumes a queue: one checkpoint of it.
 
-    It has claimed batches up to `batch`, those up to `settled` are done, and it holds `held` messages.
+    It has claimed batches up to `batch`, those up to `settled` are done, and it holds `held` messages. Its
+    last call was at `seen_at`, to the minute.
     """
 
     queue: str
@@ -448,6 +449,7 @@ class Receiver:
     held: int
     created_at: datetime
     opened_at: datetime
+    seen_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,7 @@ def _receiver(row: dict[str, Any]) -> Receiver:
         held=row["held"],
         created_at=row["created_at"],
         opened_at=row["opened_at"],
+        seen_at=row["seen_at"],
     )
 
 

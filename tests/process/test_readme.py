@@ -41,16 +41,20 @@ def test_its_sql_runs(database: str) -> None:
 
 
 def test_its_commands_run_and_its_worker_handles(empty_database: str, tmp_path: Path) -> None:
-    (_, handler) = blocks("python")
+    (_, program) = blocks("python")
     (tmp_path / "shop").mkdir()
-    (tmp_path / "shop/orders.py").write_text(handler)
+    (tmp_path / "shop/tasks.py").write_text(program)
     seen = set()
     for command in COMMANDS:
         words = shlex.split(command.split("#")[0].split(";")[0].replace("postgresql://…", empty_database))
         name = " ".join(words[:1] if words[0] in VERBS else words[:2])
         seen.add(name)
         if name == "worker":
-            CliRunner().invoke(app, ["send", "orders", '{"order": 16}'], env={"SPANMQ_DSN": empty_database})
+            CliRunner().invoke(
+                app,
+                ["send", "orders", '{"task": "ship", "args": {"order": 16}}'],
+                env={"SPANMQ_DSN": empty_database},
+            )
             with subprocess.Popen(
                 [*PROGRAM, *words],
                 cwd=tmp_path,
@@ -60,7 +64,7 @@ def test_its_commands_run_and_its_worker_handles(empty_database: str, tmp_path: 
                 text=True,
             ) as process:
                 assert process.stdout is not None
-                assert process.stdout.readline() == "{'order': 16}\n"
+                assert process.stdout.readline() == "shipped 16\n"
                 wait_until(lambda: ask(empty_database, "select count(*) from pgmq.q_orders") == 0)
                 process.send_signal(signal.SIGTERM)
                 process.communicate(timeout=WAIT_SECONDS)

@@ -73,14 +73,16 @@ class Source:
         task, partitions = self.planned(reader or self.source.reader(schema))
         return [row for each in partitions for batch in run(task, each, schema) for row in batch.to_pylist()]
 
-    def planned(self, reader: DataSourceReader | DataSourceStreamReader) -> tuple[Task, list[bytes]]:
+    def planned(
+        self, reader: DataSourceReader | DataSourceStreamReader, schema: StructType | None = None
+    ) -> tuple[Task, list[bytes]]:
         """Return what Spark's planner gets: the function of each task, and a batch's pickled partitions."""
         sent = io.BytesIO()
         write_read_func_and_partitions(
             sent,
             reader=reader,
             data_source=self.source,
-            schema=self.schema,
+            schema=schema or self.schema,
             max_arrow_batch_size=10_000,
             binary_as_bytes=True,
         )

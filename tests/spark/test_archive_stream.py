@@ -60,6 +60,8 @@ def test_what_is_archived_arrives_once_in_bounded_pieces(client: Client, archive
     client.archive("orders", ids[:5])
     assert lake.news() == Counter(range(100, 105))
     assert lake.bodies == Counter(range(110))
+    # Ten bodies have one byte, and the last ten three.
+    assert archive_stream().run(maxBytesPerTrigger="100b") == [55, 48, 7]
     assert {"queue", "message_id", "attempt", "archived_at", "body"} <= set(lake.lake[1][0])
 
 
@@ -303,10 +305,10 @@ def test_what_it_can_not_go_on_with_is_refused(
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(
             "create role reader_of_nothing login;"
-            " select spanmq.grant_queue('reader_of_nothing', 'orders', 'send')"
+            "select spanmq.grant_queue('reader_of_nothing', 'orders', 'send')"
         )
         try:
-            with pytest.raises(MissingPrivilegeError, match="queue orders"):
+            with pytest.raises(MissingPrivilegeError, match="permission denied for queue orders"):
                 archive_stream(dsn=database.replace("postgres@", "reader_of_nothing@")).run()
         finally:
             connection.execute("drop owned by reader_of_nothing; drop role reader_of_nothing")

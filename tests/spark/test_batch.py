@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, IsNotNull, IsNull, LessThanOrEqual
 from pyspark.sql.types import StructType
 from tests.spark.conftest import Load
-from tests.spark.protocol import Rows, Source, save
+from tests.spark.protocol import Rows, Source, run, save
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, InvalidBodyError, SpanmqError
@@ -44,6 +44,54 @@ def test_archive_is_read_as_it_is(client: Client, load: Load) -> None:
     ]
     assert json.loads(rows[0]["headers"]) == {"x-pgmq-group": "a"}
     assert len(source.planned(source.source.reader(source.schema))[1]) == 3
+
+
+def test_schema_of_a_user_chooses_columns(client: Client, load: Load) -> None:
+    client.send("orders", 7)
+    source = load()
+
+    def rows(schema: StructType) -> Rows:
+        task, partitions = source.planned(source.source.reader(schema), schema)
+        return [row for each in partitions for batch in run(task, each, schema) for row in batch.to_pylist()]
+
+    assert rows(StructType().add("body", "string").add("message_id", "long")) == [
+        {"body": "7", "message_id": 1}
+    ]
+    with pytest.raises(
+        InvalidArgumentError, match="the schema has the column 'a', which is not one of queue, "
+    ):
+        rows(StructType().add("a", "integer"))
+    with pytest.raises(InvalidArgumentError, match="has the column message_id as string, it is bigint"):
+        rows(StructType().add("message_id", "string"))
+
+
+@pytest.mark.parametrize("table", ["queue", "archive", "dead_letters", "failures"])
+def test_partitions_have_about_as_many_rows_however_far_apart_the_ids_are(
+    client: Client, load: Load, database: str, table: str
+) -> None:
+    sequence = (
+        "spanmq_core.dead_letter_dead_letter_id_seq"
+        if table == "dead_letters"
+        else "pgmq.q_orders_msg_id_seq"
+    )
+    for first_id in (1, 900_000_000):
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute("select setval(%s, %s, false)", [sequence, first_id])
+        messages = client.send_batch("orders", range(2 if first_id == 1 else 600))
+        if table == "archive":
+            client.archive("orders", messages)
+        elif table != "queue":
+            client.reject(client.receive("orders", 1000), "bad", category="PERMANENT")
+
+    def sizes(**options: Any) -> list[int]:
+        source = load(table=table, **options)
+        task, partitions = source.planned(source.source.reader(source.schema))
+        return [sum(batch.num_rows for batch in run(task, each, source.schema)) for each in partitions]
+
+    assert sizes() == [602]
+    found = sizes(minPartitions=4)
+    assert (len(found), sum(found)) == (4, 602)
+    assert max(found) < 250
 
 
 def test_waiting_messages_are_read_and_not_taken(client: Client, load: Load) -> None:
@@ -160,6 +208,8 @@ def test_body_that_does_not_fit_is_dealt_with_as_the_mode_says(
         ({"table": "archives"}, "Did you mean archive?"),
         ({"columns": "bodi"}, "no column 'bodi'\nhint: Did you mean body?"),
         ({"minPartitions": "0"}, "minPartitions must be a number of 1 or more"),
+        ({"columns": "message_id,body, message_id"}, "the option columns has the name 'message_id' twice"),
+        ({"bodySchema": '{"type": 7}'}, "the option bodySchema is not the JSON of a schema"),
         ({"dsn": "host=127.0.0.1 port=1 dbname=none connect_timeout=2"}, "Connection refused"),
     ],
 )

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow
 import pytest
 from tests.spark.conftest import Streams
 from tests.spark.protocol import sink_to
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, PipelineError
+from spanmq.spark.brokers.amqp import AmqpBroker, properties_of
 from spanmq.spark.brokers.kafka import KafkaBroker
 from spanmq.spark.brokers.outgoing import Outgoing
-from spanmq.spark.brokers.sink import sink_of
+from spanmq.spark.brokers.sink import BrokerWriter, sink_of
 from spanmq.spark.brokers.sqs import BATCH_BYTES, SqsBroker, batches
 
 # For what a server on this machine does, however busy that is.
@@ -85,6 +87,59 @@ def test_queue_is_drained_into_kafka_and_a_replay_has_the_same_marks(
         assert places[len(replayed) // 2 :] == sorted(places[len(replayed) // 2 :])
 
 
+def test_task_hands_a_broker_messages_in_order_and_in_portions_of_bounded_size() -> None:
+    class Kept:
+        def __init__(self) -> None:
+            self.portions: list[Sequence[Outgoing]] = []
+
+        def publish(self, messages: Sequence[Outgoing]) -> None:
+            self.portions.append(messages)
+
+    kept: Any = Kept()
+    sent = [message(n, body='"' + 6_000_000 * "x" + '"') for n in (3, 1, 2, 5, 4)]
+    rows = [{name: getattr(each, name) for name in Outgoing.__slots__} for each in sent]
+    batches = [pyarrow.RecordBatch.from_pylist(each) for each in (rows[:2], [], rows[2:]) if each]
+    BrokerWriter(kept).write(iter(batches))
+    assert [[each.message_id for each in portion] for portion in kept.portions] == [[1, 2, 3], [4, 5]]
+    assert kept.portions[0][0] == sent[1]
+
+
+@pytest.mark.parametrize("kind", ["amqp", "kafka", "sqs"])
+def test_message_that_a_broker_can_not_carry_stops_with_its_id(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    broker: Any = {
+        "amqp": AmqpBroker(url="amqp://127.0.0.1:1", routing_key="orders"),
+        "kafka": KafkaBroker(servers="127.0.0.1:1", topic="orders"),
+        "sqs": SqsBroker(url="http://127.0.0.1:1/queue"),
+    }[kind]
+    pytest.importorskip({"amqp": "pika", "kafka": "confluent_kafka", "sqs": "boto3"}[kind])
+    bad = ["5", "[1]"]
+    if kind != "kafka":
+        bad.append('{"' + 300 * "x" + '": 1}')
+    for headers in bad:
+        # Nothing listens there: no connection was tried.
+        with pytest.raises(PipelineError, match="message orders:2 can't be sent: ") as caught:
+            broker.publish([message(2, headers=headers)])
+        assert "spanmq receiver reject orders migrate 2" in str(caught.value.hint)
+
+
+def test_numbers_in_headers_keep_their_digits() -> None:
+    pytest.importorskip("pika")
+    exact = message(1, headers='{"h": 12345678901234567890.123456789, "z": [1.10, 7], "n": -7, "b": 9e99}')
+    headers = properties_of(exact).headers
+    assert {name: headers[name] for name in "hznb"} == {
+        "h": "12345678901234567890.123456789",
+        "z": ["1.10", 7],
+        "n": -7,
+        "b": "9e99",
+    }
+    labels = exact.labels()
+    assert [labels[name] for name in "hzn"] == ["12345678901234567890.123456789", "[1.10,7]", "-7"]
+
+
 def test_kafka_that_does_not_confirm_is_an_error() -> None:
     pytest.importorskip("confluent_kafka")
     away = KafkaBroker(servers="127.0.0.1:1", topic="orders", patience=1)
@@ -148,7 +203,7 @@ def test_what_sqs_can_not_take_is_an_error(sqs: Any) -> None:
     with pytest.raises(PipelineError, match="longer than"):
         SqsBroker(url=url).publish([message(1, body='"' + 1_100_000 * "x" + '"')])
     headers = "{" + ",".join(f'"h{i}": 1' for i in range(10)) + "}"
-    with pytest.raises(PipelineError, match="orders:1 has 13 headers"):
+    with pytest.raises(PipelineError, match="orders:1 can't be sent: it has 13 headers"):
         SqsBroker(url=url).publish([message(1, headers=headers)])
     with pytest.raises(PipelineError, match="does not exist"):
         SqsBroker(url=url + "-2").check()

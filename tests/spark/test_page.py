@@ -50,6 +50,20 @@ def test_no_table_is_wider_than_a_page(tmp_path: Path) -> None:
     assert max(head.count("<th>") for head in re.findall(r"<tr>(<th>.*?)</tr>", text)) <= 4
 
 
+def test_page_says_what_it_is_about_and_what_is_not_known(tmp_path: Path) -> None:
+    window = {"queue": "orders", "number": 0, "at": datetime(2030, 1, 31, tzinfo=UTC), "rate": 1.0}
+    window |= {"waited_p50": 0.5, "waited_p95": 0.7, "handled_p95": None}
+    groups = [{"queue": "orders", "group": None, "messages": 7}]
+    write_page(tmp_path / "page.html", replace(FOUND, windows=[window], groups=groups, source="the lake a<b"))
+    text = (tmp_path / "page.html").read_text("utf-8")
+    assert re.search(
+        r"<title>spanmq report: From the lake a&lt;b, \d{4}-\d\d-\d\d \d\d:\d\d UTC</title>", text
+    )
+    assert re.findall(r'<span class="\w+">([^<]*)<', text) == ["half waited less", "95 % waited less"]
+    assert "Not known: no message was received" in text
+    assert "None" not in text
+
+
 def test_page_goes_into_a_pipe_too(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     # A page is less than a pipe holds.

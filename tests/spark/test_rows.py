@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import psycopg
 import pyarrow
@@ -25,8 +26,8 @@ def options(client: Client, database: str) -> Options:
     return read_options({"dsn": database, "queue": "orders", "columns": "message_id, body"})
 
 
-def read(options: Options, ids: rows.Range) -> list[int]:
-    batches = rows.read(options, chosen(options), [ids], SCHEMA)
+def read(options: Options, ids: rows.Range, schema: pyarrow.Schema = SCHEMA) -> list[int]:
+    batches = rows.read(options, chosen(options), [ids], schema)
     return [id_ for batch in batches for id_ in batch.column("message_id").to_pylist()]
 
 
@@ -79,6 +80,27 @@ def test_failed_row_ends_the_statement_and_not_the_session(options: Options, dat
     assert batch.column("n").to_pylist() == [7]
     with pytest.raises(ConnectionFailedError):
         Connection("host=127.0.0.1 port=1 dbname=none connect_timeout=2")
+
+
+def test_tasks_of_a_worker_share_a_connection_until_it_breaks(options: Options, database: str) -> None:
+    def session() -> int:
+        # Of the session that reads.
+        ids = rows.Range(
+            "orders", "(select pg_backend_pid()::bigint as msg_id, null as headers, 1 as read_ct)", 1, 10**9
+        )
+        [session] = read(replace(options, columns=("message_id",)), ids, SCHEMA.remove(1))
+        return session
+
+    first = session()
+    assert session() == first
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("select pg_terminate_backend(%s, 10000)", [first])
+    second = session()
+    assert session() == second != first
+    with pytest.raises(ServerError):
+        read(options, rows.Range("orders", "spanmq.nothing", 1, 10, attempt=1))
+    # One in which a statement failed is not used again.
+    assert session() != second
 
 
 def test_worker_that_reads_imports_no_pandas(options: Options, database: str) -> None:

@@ -28,6 +28,7 @@ from spanmq.errors import (
     ReceiverSupersededError,
     SpanmqError,
 )
+from spanmq.message import Finding
 
 
 def once(*bodies: range) -> Counter[int]:
@@ -42,8 +43,9 @@ def test_every_message_arrives_once_and_is_settled(client: Client, stream: Strea
     first = json.loads(lake.logged("offsets")[0].read_text().splitlines()[-1])
     [receiver] = client.list_receivers("orders")
     assert (first["receiver"], first["lease"]) == (str(receiver.receiver_id), 0)
-    client.send_batch("orders", range(700, 1000))
-    lake.run()
+    # Three bytes each, and the header with the group has 21.
+    client.send_batch("orders", range(700, 1000), group="a")
+    assert lake.run(maxBytesPerTrigger="2400") == [100, 100, 100]
     assert lake.bodies == once(range(1000))
     assert client.metrics("orders").length == 0
     assert [each.held for each in client.list_receivers("orders")] == [0]
@@ -98,6 +100,16 @@ def test_label_belongs_to_one_checkpoint_until_it_is_adopted(client: Client, str
     assert client.metrics("orders").length == 0
 
 
+def test_progress_tells_how_many_messages_wait(client: Client, stream: Streams) -> None:
+    client.send_batch("orders", range(10))
+    client.receive("orders", 3)
+    driver = stream(maxOffsetsPerTrigger=4).start()
+    assert (driver.step(), driver.step()) == (0, 4)
+    report = driver.reader.reportLatestOffset()
+    assert report == json.loads(json.dumps(report)) == {"queue": "orders", "waiting": 10, "visible": 3}
+    assert client.metrics("orders").length == 10
+
+
 def test_released_label_goes_on_under_a_new_checkpoint_with_what_was_held(
     client: Client, stream: Streams
 ) -> None:
@@ -132,6 +144,35 @@ def test_release_by_hand_while_tasks_run_stops_the_stream_and_loses_nothing(
     two.run()
     assert two.bodies == once(range(10))
     assert client.metrics("orders").length == 0
+
+
+def test_queue_full_of_holes_is_read_by_a_statement_for_each_task(
+    client: Client, stream: Streams, database: str
+) -> None:
+    def transactions() -> int:
+        with psycopg.connect(database) as connection:
+            row = connection.execute(
+                "select xact_commit from pg_stat_database where datname = current_database()"
+            ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    ids = client.send_batch("orders", range(3000))
+    client.delete("orders", ids[::2])
+    # Other attempts in between, and ids far away.
+    again = client.receive("orders", 600)
+    client.nack(again[::3], retry_in=0)
+    client.ack([message for place, message in enumerate(again) if place % 3])
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("select setval('pgmq.q_orders_msg_id_seq', 1000000)")
+    client.send_batch("orders", range(3000, 3010))
+    lake = stream()
+    before = transactions()
+    assert lake.run(minPartitions=3) == [1110]
+    assert transactions() - before < 100
+    assert lake.bodies == once(range(1, 1200, 6), range(1201, 3000, 2), range(3000, 3010))
+    attempts = {json.loads(row["body"]): row["attempt"] for rows in lake.lake.values() for row in rows}
+    assert {body for body, attempt in attempts.items() if attempt == 2} == set(range(1, 1200, 6))
 
 
 def test_second_driver_takes_over_and_the_first_stops(
@@ -192,6 +233,7 @@ def test_checkpoint_of_another_queue_or_server_is_refused(client: Client, stream
             {"maxOffsetPerTrigger": "1"},
             "no option 'maxoffsetpertrigger'\nhint: Did you mean maxOffsetsPerTrigger?",
         ),
+        ({"maxBytesPerTrigger": "1x"}, "the option maxBytesPerTrigger must be a size such as 64m, got '1x'"),
         ({"table": "failures"}, "a stream reads the table queue or archive, not failures"),
         ({"columns": "message_id, leased_until"}, "a stream has no column leased_until"),
         ({"queue": "ord*"}, "must name one queue, got 'ord*'"),
@@ -250,6 +292,33 @@ def test_message_that_the_code_cannot_bear_is_rejected(client: Client, stream: S
     assert lake.bodies == once(range(3), range(4, 10))
     assert [each.message_id for each in client.dead_letters("orders")] == [poison]
     assert client.metrics("orders").length == 0
+
+
+def test_stream_that_is_silent_is_seen_and_a_new_one_beside_it_warns(
+    client: Client, stream: Streams, database: str
+) -> None:
+    client.send_batch("orders", range(10))
+    stream("dead", receiver="lake").run(kill="claimed", maxOffsetsPerTrigger=5)
+    stream("idle", receiver="idle").run(kill="claimed", maxOffsetsPerTrigger=5)
+
+    def streams() -> Finding:
+        return next(each for each in client.doctor() if each.check == "streams")
+
+    assert streams().level == "ok"
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("update spanmq_core.receiver set seen_at = seen_at - interval '2 hours'")
+    # A call of one that lives is noted.
+    stream("idle", receiver="idle").run()
+    assert "lake of orders holds 5 messages and has not called for 02:00" in streams().finding
+    assert "idle" not in streams().finding
+    stream("labelled", receiver="another").run()
+    with pytest.warns(
+        UserWarning, match="the receiver lake of queue orders holds 5 messages .* receiver release"
+    ):
+        stream("new").run()
+    assert client.release_receiver("orders", "lake") == 5
+    assert streams().level == "ok"
+    assert {each.label: each.held for each in client.list_receivers("orders")}["lake"] == 0
 
 
 def test_body_that_does_not_fit_stops_a_stream_that_fails_fast(client: Client, stream: Streams) -> None:

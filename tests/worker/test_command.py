@@ -16,6 +16,11 @@ from spanmq import Client
     [
         (("no_such:ship", "-q", "orders"), "invalid handler: there is no module 'no_such'"),
         (("broken:ship", "-q", "orders"), "invalid handler: the module 'broken' raised RuntimeError"),
+        (("jobs:ship",), "invalid argument: a function needs a --queue"),
+        (
+            ("jobs:tasks", "--shards", "all"),
+            "invalid argument: --shards and --in-batches are for a function",
+        ),
         (("jobs:ship", "-q", "no_such_queue"), "queue not found"),
         (("jobs:ship", "-q", "orders", "--shards", "all"), "queue not found: there are no shards of orders"),
         (
@@ -39,7 +44,8 @@ def test_what_makes_no_sense_is_refused_with_a_line(
     arguments: tuple[str, ...],
     text: str,
 ) -> None:
-    (tmp_path / "jobs.py").write_text("def ship(message): ...\n")
+    program = "from spanmq.tasks import Tasks\ntasks = Tasks('a')\ndef ship(message): ...\n"
+    (tmp_path / "jobs.py").write_text(program)
     (tmp_path / "broken.py").write_text("raise RuntimeError('no configuration')\n")
     monkeypatch.chdir(tmp_path)
     for module in ("jobs", "broken"):  # which another test may have imported from a folder of its own

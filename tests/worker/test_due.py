@@ -7,7 +7,7 @@ import time
 import pytest
 from tests.worker.running import working
 
-from spanmq import Client, Message, Retry
+from spanmq import Client, Message, RetryIn
 from spanmq.worker.event import MessageHandled
 
 # Who does not look ahead looks twice, and then not within the test.
@@ -37,7 +37,7 @@ def test_what_falls_due_soon_is_announced_to_the_idle(
     def handle(message: Message) -> None:
         attempts.append(message.attempt)
         if message.body == "fails" and message.attempt == 1:
-            raise Retry("not yet", after=DUE_SECONDS)
+            raise RetryIn(DUE_SECONDS, "not yet")
 
     with working(database, handle, poll_interval=POLL_SECONDS) as record:
         client.send("orders", "first")

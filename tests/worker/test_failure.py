@@ -12,7 +12,7 @@ import pydantic
 import pytest
 
 from spanmq import errors
-from spanmq.worker.failure import Reject, Retry, category_of, judge
+from spanmq.worker.failure import Reject, RetryIn, category_of, judge
 
 
 class StatusError(Exception):
@@ -73,14 +73,14 @@ def test_categories_of_the_user_go_before_ours_and_the_nearest_class_counts() ->
 
 
 def test_retry_and_reject_say_it_themselves() -> None:
-    retry = judge(Retry("later", after=timedelta(minutes=1), category="DEPENDENCY"), {})
+    retry = judge(RetryIn(timedelta(minutes=1), "later", category="DEPENDENCY"), {})
     assert (retry.verb, retry.retry_in, retry.category, retry.error) == ("nack", 60.0, "DEPENDENCY", "later")
     reject = judge(Reject("no such customer"), {})
     assert (reject.verb, reject.category, reject.error) == ("reject", "BUSINESS", "no such customer")
     with pytest.raises(errors.InvalidArgumentError, match="TRANSIENT"):
-        Retry(category="LATER")  # type: ignore[arg-type]
-    with pytest.raises(errors.InvalidArgumentError, match="after"):
-        Retry(after=-1)
+        RetryIn(category="LATER")  # type: ignore[arg-type]
+    with pytest.raises(errors.InvalidArgumentError, match="seconds"):
+        RetryIn(-1)
 
 
 def test_error_class_and_traceback_are_the_handlers() -> None:

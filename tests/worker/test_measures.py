@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
+from tests.cli.program import wait_until
+from tests.patience import WAIT_SECONDS
 from tests.worker.running import working
 
 from spanmq.client import Client
@@ -12,6 +17,7 @@ from spanmq.errors import InvalidArgumentError
 from spanmq.message import Message
 from spanmq.worker import Reject
 from spanmq.worker.breaker import BreakerPolicy
+from spanmq.worker.condition import Condition
 from spanmq.worker.event import BreakerOpened, MessageSettled
 from spanmq.worker.measures import Measures, served
 
@@ -67,15 +73,43 @@ def test_every_metric_is_on_the_page() -> None:
 
 def test_port_that_is_taken_is_refused() -> None:
     with (
-        served(Measures(), 0) as port,
+        served(Measures(), Condition(), 0) as port,
         pytest.raises(InvalidArgumentError, match=str(port)),
-        served(Measures(), port),
+        served(Measures(), Condition(), port),
     ):
         pass
 
 
 def test_port_is_free_afterwards() -> None:
-    with served(Measures(), 0) as port:
+    with served(Measures(), Condition(), 0) as port:
         pass
-    with served(Measures(), port) as again:
+    with served(Measures(), Condition(), port) as again:
         assert again == port
+
+
+def test_probes_say_when_a_worker_is_stuck(client: Client, database: str) -> None:
+    condition = Condition(patience=0.2)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    release = threading.Event()
+
+    async def block(message: Message) -> None:
+        release.wait()
+
+    def probe(path: str) -> tuple[int, str]:
+        try:
+            with opener.open(f"http://127.0.0.1:{port}{path}", timeout=WAIT_SECONDS) as answer:
+                return answer.status, answer.read().decode().strip()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode().strip()
+
+    with served(Measures(), condition, 0) as port:
+        assert (probe("/healthz"), probe("/readyz")) == ((200, "starting"), (503, "starting"))
+        with working(database, block, observers=[condition]) as record:
+            wait_until(lambda: probe("/readyz") == (200, "ready"))
+            client.send("orders", 1)
+            wait_until(lambda: probe("/healthz")[0] == 503)
+            assert "blocked the event loop" in probe("/readyz")[1]
+            release.set()
+            record.wait(MessageSettled)
+            wait_until(lambda: probe("/healthz") == (200, "ready"))
+        assert probe("/readyz") == (503, "stopping")

@@ -17,7 +17,7 @@ from tests.worker.running import working
 
 from spanmq.client import Client
 from spanmq.message import Message
-from spanmq.worker import Reject, Retry
+from spanmq.worker import Reject, RetryIn
 from spanmq.worker.event import HandlerOverran, MessageSettled
 from spanmq.worker.handler import Handler
 from spanmq.worker.trace import HandlerTraces
@@ -94,7 +94,7 @@ def test_what_a_handler_sends_goes_on_in_the_trace(client: Client, database: str
 def test_retry_links_to_the_attempts_before(client: Client, database: str, recorded: Recorded) -> None:
     async def handle(message: Message) -> None:
         if message.attempt < 3:
-            raise Retry("not yet", after=0, category="TRANSIENT")
+            raise RetryIn(0, "not yet", category="TRANSIENT")
 
     with working(database, handle, poll_interval=0.05) as record:
         client.send("orders", 1)
@@ -110,7 +110,7 @@ def test_retry_links_to_the_attempts_before(client: Client, database: str, recor
         StatusCode.ERROR,
         StatusCode.UNSET,
     ]
-    assert (attempts[0].attributes or {})["error.type"] == "Retry"
+    assert (attempts[0].attributes or {})["error.type"] == "RetryIn"
     [settled] = told(attempts[0], "settled")
     assert (settled["spanmq.outcome"], settled["spanmq.category"]) == ("retrying", "TRANSIENT")
 

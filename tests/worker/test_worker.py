@@ -13,7 +13,7 @@ import pytest
 from tests.patience import WAIT_SECONDS
 from tests.worker.running import Record, Running, working
 
-from spanmq import Client, Message, Reject, Retry, Worker
+from spanmq import Client, Message, Reject, RetryIn, Worker
 from spanmq.errors import ConnectionFailedError, HandlerStuckError, QueueNotFoundError
 from spanmq.worker.event import (
     Event,
@@ -207,7 +207,7 @@ def test_retry_comes_back_when_the_handler_said(client: Client, database: str) -
     async def handle(message: Message) -> None:
         attempts.append(message.attempt)
         if message.attempt < 3:
-            raise Retry("not yet", after=0)
+            raise RetryIn(0, "not yet")
 
     with working(database, handle) as record:
         assert record.outcomes(3) == ["retrying", "retrying", "acked"]
@@ -362,7 +362,7 @@ def test_ordered_queue_is_handled_in_order_through_a_failure(client: Client, dat
         group, number = message.body
         await asyncio.sleep(0.001)
         if number == 3 and message.attempt < 3:
-            raise Retry(after=0.01)
+            raise RetryIn(0.01)
         handled[group].append(number)
 
     with working(database, handle, concurrency=8) as record:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,6 +20,7 @@ from spanmq.cli.verbs import Commands
 
 if TYPE_CHECKING:
     from spanmq.shards import ShardedQueue
+    from spanmq.tasks import Tasks
     from spanmq.worker.event import Event, Observer
 
 commands = Commands()
@@ -42,11 +44,21 @@ class StopReason:
 @commands.command()
 def worker(
     handler: Annotated[
-        str, typer.Argument(metavar="MODULE:HANDLER", help="The function, such as shop.jobs:ship.")
+        str,
+        typer.Argument(
+            metavar="MODULE:HANDLER",
+            help="The function, such as shop.jobs:ship, or the tasks, such as shop.tasks:tasks.",
+        ),
     ],
     queue: Annotated[
-        list[str], typer.Option("--queue", "-q", help="A queue to receive from; may be given again.")
-    ],
+        list[str] | None,
+        typer.Option(
+            "--queue",
+            "-q",
+            help="A queue to receive from; may be given again. Tasks have theirs.",
+            show_default=False,
+        ),
+    ] = None,
     shards: Annotated[
         str | None,
         typer.Option(
@@ -88,12 +100,15 @@ def worker(
     metrics_port: Annotated[
         int | None,
         typer.Option(
-            help="Serve what is counted to Prometheus, on 127.0.0.1 at this port.",
+            help="Serve /metrics, /healthz and /readyz on 127.0.0.1 at this port.",
             show_default=False,
             min=0,
             max=65_535,
         ),
     ] = None,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="For development: start again when a Python file here changes.")
+    ] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     dsn: Dsn = None,
     as_json: AsJson = False,
@@ -105,7 +120,11 @@ def worker(
 
     $ spanmq worker shop.jobs:ship --queue orders --concurrency 20
     """
+    if reload:
+        _run_again_on_changes()
+        return
     from spanmq.worker import Worker, load, log
+    from spanmq.worker.handler import find
 
     level = logging.getLevelNamesMapping().get(log_level.upper())
     if level is None:
@@ -113,34 +132,59 @@ def worker(
     stopped = StopReason()
     # A handler stands in the current folder more often than in an installed package.
     sys.path.insert(0, "")
-    function = load(handler)
+    tasks = _tasks_of(find(handler))
+    if tasks is None and not queue:
+        raise errors.InvalidArgumentError("a function needs a --queue", hint="Only tasks have their own.")
+    if tasks is not None and (shards is not None or in_batches):
+        raise errors.InvalidArgumentError("--shards and --in-batches are for a function, not for tasks")
+    function = load(handler) if tasks is None else None
     with ExitStack() as stack:
         stack.enter_context(logging_lines(level))
-        queues, where = stack.enter_context(_source(queue, shards, server or [], dsn))
+        own = queue or ([] if tasks is None else [*tasks.queues])
+        queues, where = stack.enter_context(_source(own, shards, server or [], dsn))
         counts = stack.enter_context(_counting(metrics_port))
         observers: list[Observer] = [stopped, log.write, *counts]
         if as_json:
             lines = EventLines(sys.stdout.fileno())
             stack.callback(lines.close)
             observers.append(lines)
-        Worker(
-            queues,
-            function,
+        settings: dict[str, Any] = {
             **where,
-            name=name,
-            observers=observers,
-            concurrency=concurrency,
-            batch=batch,
-            in_batches=in_batches,
-            lease=lease,
-            lease_max=lease_max,
-            handler_timeout=handler_timeout,
-            grace=grace,
-            pooler=pooler,
-        ).run()
+            "name": name,
+            "observers": observers,
+            "concurrency": concurrency,
+            "batch": batch,
+            "lease": lease,
+            "lease_max": lease_max,
+            "handler_timeout": handler_timeout,
+            "grace": grace,
+            "pooler": pooler,
+        }
+        if tasks is not None:
+            tasks.run(queues=queues, **settings)
+        elif function is not None:
+            Worker(queues, function, in_batches=in_batches, **settings).run()
     if stopped.reason == "SIGINT":
         say("spanmq: interrupted")
         raise typer.Exit(INTERRUPTED)
+
+
+def _run_again_on_changes() -> None:
+    """Run the same command in a process of its own, and again after each change, until Ctrl-C."""
+    try:
+        from watchfiles import PythonFilter, run_process
+    except ImportError as error:
+        raise errors.ExtraNotInstalledError(
+            "--reload needs the package watchfiles", extra="reload"
+        ) from error
+    command = [sys.executable, "-m", "spanmq.cli", *(each for each in sys.argv[1:] if each != "--reload")]
+    run_process(".", target=shlex.join(command), target_type="command", watch_filter=PythonFilter())
+
+
+def _tasks_of(found: object) -> Tasks | None:
+    """Return what was found if it is a program's tasks; their module is imported then."""
+    module = sys.modules.get("spanmq.tasks")
+    return found if module is not None and isinstance(found, module.Tasks) else None
 
 
 @contextmanager
@@ -177,16 +221,17 @@ def _counting(port: int | None) -> Iterator[list[Observer]]:
         yield []
         return
     try:
+        from spanmq.worker.condition import Condition
         from spanmq.worker.measures import Measures, served
     except ModuleNotFoundError as error:
         raise errors.NotPermittedError(
             f"the worker's metrics need {error.name}, which is not installed",
             hint="pip install 'spanmq[metrics]'",
         ) from error
-    measures = Measures()
-    with served(measures, port) as found:
+    measures, condition = Measures(), Condition()
+    with served(measures, condition, port) as found:
         logger.info("metrics_served address=http://127.0.0.1:%s/metrics", found)
-        yield [measures]
+        yield [measures, condition]
 
 
 def _server_of(text: str) -> tuple[str, str]:

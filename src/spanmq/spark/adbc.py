@@ -6,7 +6,9 @@ costs each new Python worker 0.4 s of processor time.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import os
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self
 
@@ -28,8 +30,37 @@ from spanmq.errors import ConnectionFailedError
 BATCH_BYTES: Final = 4_000_000
 
 
+# At most one.
+_idle: Final[list[Connection]] = []
+
+
 class StatementError(Exception):
     """What the server, or the way to it, said of a statement."""
+
+
+@contextmanager
+def connected(dsn: str) -> Iterator[Connection]:
+    """Give a connection for a block; raises ConnectionFailedError.
+
+    The process keeps the last one for its next task: to connect costs as much as to read 10,000 rows.
+    """
+    connection: Connection | None = None
+    # In a forked process the parent's stays as it is.
+    if _idle and _idle[0].process == os.getpid():
+        connection = _idle.pop()
+        if connection.dsn != dsn or not connection.is_alive():
+            connection.close()
+            connection = None
+    connection = connection or Connection(dsn)
+    try:
+        yield connection
+    except BaseException:
+        connection.close()
+        raise
+    if _idle:
+        connection.close()
+    else:
+        _idle.append(connection)
 
 
 class Connection:
@@ -37,6 +68,7 @@ class Connection:
 
     def __init__(self, dsn: str) -> None:
         """Connect; raises ConnectionFailedError."""
+        self.dsn, self.process = dsn, os.getpid()
         try:
             self._database = adbc_driver_postgresql.connect(dsn)
             try:
@@ -53,6 +85,10 @@ class Connection:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the session."""
         self._connection.close()
         self._database.close()
 
@@ -69,6 +105,13 @@ class Connection:
         # What fails while rows come passes through Arrow, which says so in its own classes.
         except (Error, pyarrow.ArrowException, OSError) as error:
             raise StatementError(str(error)) from error
+
+    def is_alive(self) -> bool:
+        """Return whether the server still answers."""
+        try:
+            return len(list(self.query("select 1::bigint"))) == 1
+        except StatementError:
+            return False
 
     def append(self, schema: str, table: str, rows: pyarrow.Table) -> None:
         """Copy rows into a table: all or none; raises StatementError."""

@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 
 from spanmq import errors
 from spanmq.spark import rows
-from spanmq.spark.column import chosen
+from spanmq.spark.column import columns_of
 from spanmq.spark.options import Options
 from spanmq.spark.reader import RangePartition, queue_named
 from spanmq.spark.stream import UNLIMITED, WAIT_SECONDS
@@ -115,7 +115,8 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: RangePartition) -> Iterator[pyarrow.RecordBatch]:  # type: ignore[override]
         """Read the ranges of a partition."""
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        return rows.read(self._options, chosen(self._options), partition.ranges, schema)
+        columns = columns_of(self._options, self._schema)
+        return rows.read(self._options, columns, partition.ranges, schema)
 
     def commit(self, end: Offset) -> None:
         """Do nothing: nobody but the checkpoint knows of this stream."""
@@ -150,7 +151,7 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check(start, identity)
         is_first = start["base"] is None and start["id"] == 0
         if start["left"] or is_first:
-            last, n, rest = self._piece(start["base"], position, start["id"], quantity)
+            last, n, rest, quantity = self._piece(start["base"], position, start["id"], quantity)
             left = n + rest if is_first else start["left"]
             if n < min(left, quantity) and self._options.fail_on_data_loss:
                 raise self._lost(f"of {left} archived messages to be read only {n} are left")
@@ -161,22 +162,30 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         until = self._last or now
         if until == position:
             return start
-        last, n, rest = self._piece(position, until, 0, quantity)
+        last, n, rest, _ = self._piece(position, until, 0, quantity)
         if not n and _at(until) - _at(position) < REFRESH:
             return start
         return {**start, "base": position, "position": until, "id": last, "rows": n, "left": rest}
 
     def _piece(
         self, base: Position | None, position: Position, after: int, quantity: int
-    ) -> tuple[int, int, int]:
+    ) -> tuple[int, int, int, int]:
+        """Return up to which id the piece is, its messages, those behind it, and its limit of messages."""
         with self._server() as server:
             row = server.execute(
-                "select last_id, n, rest from spanmq.archive_piece(queue => %s, base => %s, here => %s,"
-                " after => %s, qty => %s)",
-                [self._options.queue, _json(base), _json(position), after, quantity],
+                "select last_id, n, rest, quantity from spanmq.archive_piece(queue => %s, base => %s,"
+                " here => %s, after => %s, qty => %s, max_bytes => %s)",
+                [
+                    self._options.queue,
+                    _json(base),
+                    _json(position),
+                    after,
+                    quantity,
+                    self._options.max_bytes,
+                ],
             ).fetchone()
         assert row is not None
-        return row[0] or 0, row[1], row[2]
+        return row[0] or 0, row[1], row[2], row[3]
 
     def _position(self, start: Position | None) -> tuple[Position, bool, str]:
         with self._server() as server:

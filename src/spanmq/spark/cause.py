@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from spanmq import errors
-from spanmq.errors import PipelineError, SpanmqError
+from spanmq.errors import InvalidArgumentError, PipelineError, SpanmqError
 
 _PREFIX = "spanmq.errors."
 _HINT = "hint: "
@@ -43,6 +43,10 @@ def cause_of(text: str) -> SpanmqError:
         hint = following.removeprefix(_HINT) if following.startswith(_HINT) else None
         kind = getattr(errors, name.removeprefix(_PREFIX), PipelineError)
         return kind(message, hint=hint) if issubclass(kind, SpanmqError) else PipelineError(message)
+    if "/* option bodySchema: */" in text:
+        return InvalidArgumentError(
+            "the option bodySchema can't be read", hint="It is a schema such as: order long, amount double"
+        )
     first = lines[0] if lines else "Spark failed without a word"
     if first.startswith(_CALLING) and len(lines) > 1:
         # What Java says comes a line later, after the name of its class.

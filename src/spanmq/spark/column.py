@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import json
 from dataclasses import dataclass
 from typing import Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql.types import (
     DataType,
     IntegerType,
     LongType,
     StringType,
+    StructType,
     TimestampType,
 )
 
@@ -107,11 +110,42 @@ def chosen(options: Options) -> tuple[Column, ...]:
     return tuple(named[name] for name in options.columns)
 
 
+def columns_of(options: Options, schema: StructType) -> tuple[Column, ...]:
+    """Return the columns of a schema, which a user may have given; raises InvalidArgumentError for others."""
+    named = {each.name: each for each in chosen(options)}
+    for field in schema:
+        column = named.get(field.name)
+        if column is None:
+            raise InvalidArgumentError(
+                f"the schema has the column {field.name!r}, which is not one of {', '.join(named)}",
+                hint="The option columns chooses others, and the option bodySchema parses the body.",
+            )
+        if field.dataType != column.kind and not (field.name == "body" and options.body_schema):
+            raise InvalidArgumentError(
+                f"the schema has the column {field.name} as {field.dataType.simpleString()}, "
+                f"it is {column.kind.simpleString()}"
+            )
+    return tuple(named[field.name] for field in schema)
+
+
 def schema_of(options: Options) -> str:
-    """Give the schema as Spark writes it: with a `bodySchema` the body is a struct."""
-    # As text, since only a process with a session can parse it.
-    body = f"struct<{options.body_schema}>" if options.body_schema else "string"
+    """Return the schema as Spark writes it: with a `bodySchema` the body is a struct."""
+    # As text, since only a process with a session can parse it. Spark shows it where it can't.
+    body = "string"
+    if options.body_schema:
+        body = f"struct</* option bodySchema: */ {_fields(options.body_schema)}>"
     return ", ".join(
         f"`{each.name}` {body if each.name == 'body' else each.kind.simpleString()}"
         for each in chosen(options)
     )
+
+
+def _fields(body_schema: str) -> str:
+    """Return the fields of a body, also of a schema as `schema.json()` writes it."""
+    if not body_schema.lstrip().startswith("{"):
+        return body_schema
+    try:
+        kind = StructType.fromJson(json.loads(body_schema))
+    except (ValueError, KeyError, TypeError, PySparkException) as error:
+        raise InvalidArgumentError(f"the option bodySchema is not the JSON of a schema: {error}") from error
+    return kind.simpleString().removeprefix("struct<").removesuffix(">")

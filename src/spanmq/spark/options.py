@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +17,13 @@ MODES: Final = ("permissive", "dropmalformed", "failfast")
 STARTS: Final = ("earliest", "latest")
 
 _READ: Final = ("table", "columns", "bodySchema", "mode", "includeHeaders", "minPartitions")
-_STREAM: Final = ("receiver", "maxOffsetsPerTrigger", "failOnDataLoss", "startingOffsets")
+_STREAM: Final = (
+    "receiver",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "failOnDataLoss",
+    "startingOffsets",
+)
 _WRITE: Final = ("writerId", "group", "rowsPerSecond")
 _SEALED: Final = ("encryptionKeyFile", "encryptionTrusted")
 NAMES: Final = ("dsn", "queue", *_READ, *_STREAM, *_WRITE, *_SEALED)
@@ -38,6 +45,7 @@ class Options:
     min_partitions: int = 1
     receiver: str | None = None
     max_messages: int = 500_000
+    max_bytes: int | None = None
     fail_on_data_loss: bool = True
     starts_at: str = "earliest"
     writer_id: str | None = None
@@ -73,13 +81,14 @@ def read_options(given: Mapping[str, str]) -> Options:
         dsn=dsn,
         queue=values["queue"].strip(),
         table=_one_of("table", values.get("table", "queue"), TABLES),
-        columns=tuple(name.strip() for name in columns.split(",")) if columns else None,
+        columns=_names("columns", columns) if columns else None,
         body_schema=values.get("bodySchema"),
         mode=_one_of("mode", values.get("mode", "permissive").lower(), MODES),
         include_headers=_boolean("includeHeaders", values.get("includeHeaders", "false")),
         min_partitions=_number("minPartitions", values.get("minPartitions", "1")),
         receiver=values.get("receiver"),
         max_messages=_number("maxOffsetsPerTrigger", values.get("maxOffsetsPerTrigger", "500000")),
+        max_bytes=_bytes("maxBytesPerTrigger", values.get("maxBytesPerTrigger")),
         fail_on_data_loss=_boolean("failOnDataLoss", values.get("failOnDataLoss", "true")),
         starts_at=_one_of("startingOffsets", values.get("startingOffsets", "earliest").lower(), STARTS),
         writer_id=values.get("writerId"),
@@ -90,6 +99,14 @@ def read_options(given: Mapping[str, str]) -> Options:
         encryption_key_file=values.get("encryptionKeyFile"),
         encryption_trusted=tuple(each.strip() for each in trusted.split(",")) if trusted else (),
     )
+
+
+def _names(option: str, text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgumentError(f"the option {option} has the name {name!r} twice")
+    return names
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
@@ -106,6 +123,17 @@ def _boolean(name: str, value: str) -> bool:
     if value.lower() not in ("true", "false"):
         raise InvalidArgumentError(f"the option {name} must be true or false, got {value!r}")
     return value.lower() == "true"
+
+
+def _bytes(name: str, value: str | None) -> int | None:
+    """Read a size as Spark writes it: a number of bytes, or of k, m, g."""
+    if value is None:
+        return None
+    match = re.fullmatch(r"([0-9]{1,12})([kmg]?)b?", value.strip().lower())
+    size = int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2]] if match else 0
+    if not 0 < size < 1 << 63:
+        raise InvalidArgumentError(f"the option {name} must be a size such as 64m, got {value!r}")
+    return size
 
 
 def _number(name: str, value: str) -> int:

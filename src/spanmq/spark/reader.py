@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError
 from spanmq.spark import rows
-from spanmq.spark.column import COLUMNS, chosen
+from spanmq.spark.column import COLUMNS, columns_of
 from spanmq.spark.options import Options
 
 _SIGNS: dict[type[Filter], str] = {
@@ -58,18 +58,18 @@ class Reader(DataSourceReader):
         self._where: list[str] = []
 
     def partitions(self) -> list[InputPartition]:
-        """Cut what is there now into ranges of ids."""
+        """Cut the ids that the tables have now into ranges."""
         found: list[InputPartition] = []
         with rows.connected(self._options.dsn) as connection:
             queues = _queues(connection, self._options.queue)
             for queue in queues:
-                extent, first, last = extent_of(connection, queue, self._options.table)
+                extent = extent_of(connection, queue, self._options.table)
                 conditions = [extent.where] if extent.where else []
                 where = " and ".join([*conditions, *self._where]).replace(
                     "{queue}", "'" + queue.replace("'", "''") + "'"
                 )
                 at_least = max(1, self._options.min_partitions // len(queues))
-                for a, b in rows.split(first, last, at_least=at_least):
+                for a, b in rows.cut(connection, queue, self._options.table, at_least=at_least):
                     found.append(RangePartition([replace(extent, first=a, last=b, where=where)]))
         # Without any Spark would make one of its own, with nothing in it.
         return found or [RangePartition([])]
@@ -78,7 +78,8 @@ class Reader(DataSourceReader):
         """Read the ranges of a partition."""
         assert isinstance(partition, RangePartition)
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        return rows.read(self._options, chosen(self._options), partition.ranges, schema)
+        columns = columns_of(self._options, self._schema)
+        return rows.read(self._options, columns, partition.ranges, schema)
 
 
 class FilteringReader(Reader):
@@ -165,19 +166,10 @@ def queue_named(connection: psycopg.Connection[Any], wanted: str) -> str:
     return found[0]
 
 
-def extent_of(connection: psycopg.Connection[Any], queue: str, table: str) -> tuple[rows.Range, int, int]:
-    """Give the table in SQL, and the range of its ids now."""
-    if table == "archive":
-        name = rows.view(connection, queue, "a")
-        return (rows.Range(queue, name, 1, 0), *rows.bounds(connection, name))
+def extent_of(connection: psycopg.Connection[Any], queue: str, table: str) -> rows.Range:
+    """Return a table of a queue in SQL, as a range without ids."""
     if table == "dead_letters":
-        extent = rows.Range(queue, "spanmq.dead_letters_between", 1, 0, key="t.dead_letter_id", is_call=True)
-        return (extent, *rows.dead_letters(connection, queue))
+        return rows.Range(queue, "spanmq.dead_letters_between", 1, 0, key="t.dead_letter_id", is_call=True)
     if table == "failures":
-        extent = rows.Range(queue, "spanmq.failures_between", 1, 0, is_call=True)
-        return (extent, *rows.failures(connection, queue))
-    row = connection.execute(
-        "select first_id, last_id from spanmq.receiver_log(queue => %s)", [queue]
-    ).fetchone()
-    assert row is not None
-    return rows.Range(queue, rows.view(connection, queue), 1, 0), row[0], row[1]
+        return rows.Range(queue, "spanmq.failures_between", 1, 0, is_call=True)
+    return rows.Range(queue, rows.view(connection, queue, "a" if table == "archive" else "q"), 1, 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from types import TracebackType
 from typing import Any, Final
 
@@ -20,16 +19,22 @@ from spanmq.unreadable_dsn import unreadable
 
 # Rows that a partition should have. They stream, so memory does not matter; a task costs a tenth of a second.
 ROWS_PER_PARTITION: Final = 250_000
-PARTITIONS_MAX: Final = 2_000
+# Runs no further apart are one search in the index, which costs as much as to read past what is between.
+GAP: Final = 256
 # Of a queue's segments so many are looked at to name those of an error.
 SEGMENTS_MAX: Final = 1_000
+
+
+# First id, last id, attempt.
+Run = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
     """Ids first to last of one queue, in `table` (quoted). `expected` rows, where that is known.
 
-    Where `is_call`, the table is a function of the queue and both ids.
+    With `runs` only these ids, each run with its attempt. If `is_call`, the table is a function of the queue
+    and both ids.
     """
 
     queue: str
@@ -41,6 +46,7 @@ class Range:
     attempt: int | None = None
     expected: int | None = None
     is_call: bool = False
+    runs: tuple[Run, ...] = ()
 
     def source(self, first: int, last: int) -> str:
         """Give what to select these ids from."""
@@ -93,36 +99,15 @@ def view(connection: psycopg.Connection[Any], queue: str, prefix: str = "q") -> 
     return f"pgmq.{row[0]}"
 
 
-def split(first: int, last: int, *, at_least: int) -> list[tuple[int, int]]:
-    """Cut a range of ids into ranges for partitions."""
-    width = last - first + 1
-    if width < 1:
-        return []
-    count = min(max(-(-width // ROWS_PER_PARTITION), at_least), PARTITIONS_MAX, width)
-    edges = [first + width * i // count for i in range(count + 1)]
-    return [(a, b - 1) for a, b in pairwise(edges)]
-
-
-def bounds(connection: psycopg.Connection[Any], table: str) -> tuple[int, int]:
-    """Give the lowest and the highest id of an archive; an empty range if it has no rows."""
-    row = connection.execute(f"select min(t.msg_id), max(t.msg_id) from {table} t".encode()).fetchone()
-    return (1, 0) if row is None or row[0] is None else (row[0], row[1])
-
-
-def dead_letters(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int]:
-    """Give the lowest and the highest id of a queue's dead letters; an empty range if it has none."""
-    row = connection.execute(
-        "select first_id, last_id from spanmq.dead_letter_extent(queue => %s)", [queue]
-    ).fetchone()
-    return (1, 0) if row is None or row[0] is None else (row[0], row[1])
-
-
-def failures(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int]:
-    """Give the lowest and the highest id of a message that failed; an empty range if none did."""
-    row = connection.execute(
-        "select first_id, last_id from spanmq.failure_extent(queue => %s)", [queue]
-    ).fetchone()
-    return (1, 0) if row is None or row[0] is None else (row[0], row[1])
+def cut(
+    connection: psycopg.Connection[Any], queue: str, table: str, *, at_least: int = 1
+) -> list[tuple[int, int]]:
+    """Cut the ids of a table into ranges for partitions, of about as many rows each."""
+    return connection.execute(
+        "select first_id, last_id from spanmq.read_ranges(queue => %s, of_table => %s, size => %s,"
+        " at_least => %s)",
+        [queue, table, ROWS_PER_PARTITION, at_least],
+    ).fetchall()
 
 
 def waiting(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int]:
@@ -221,9 +206,9 @@ def read(
 
     Raises MessagesLostError where rows that must be there are not.
     """
-    from spanmq.spark.adbc import Connection, StatementError
+    from spanmq.spark import adbc
 
-    with Connection(options.dsn) as connection:
+    with adbc.connected(options.dsn) as connection:
         for each in ranges:
             count = 0
             try:
@@ -231,7 +216,7 @@ def read(
                     count += batch.num_rows
                     if batch.num_rows:
                         yield from shaped(batch, schema, options, each.queue)
-            except StatementError as error:
+            except adbc.StatementError as error:
                 raise errors.ServerError(
                     f"reading queue {each.queue}, {place_of(options, each)}: {error}", queue=each.queue
                 ) from error
@@ -274,7 +259,10 @@ def shaped(
     if options.body_schema and "body" in schema.names:
         from spanmq.spark.body import parse_bodies
 
-        batch = parse_bodies(batch, schema.field("body").type, options.mode, queue)
+        # PostgreSQL has not seen what is in a sealed body.
+        is_valid = options.encryption_key_file is None
+        kind = schema.field("body").type
+        batch = parse_bodies(batch, kind, options.mode, queue, is_valid_json=is_valid)
     arrays = []
     for field in schema:
         array = batch.column(field.name)
@@ -287,9 +275,46 @@ def shaped(
 def _query(columns: Sequence[Column], ids: Range) -> str:
     queue = "'" + ids.queue.replace("'", "''") + "'"
     attempt = "t.read_ct" if ids.attempt is None else f"{ids.attempt}::int"
+    source = f"{ids.source(ids.first, ids.last)} t"
+    if ids.runs:
+        attempt = "u.attempt"
+        source = f"{_stretches(ids.runs)} join {source} on t.msg_id between u.lo and u.hi"
+        source += " and (u.bits is null or get_bit(u.bits, t.msg_id - u.lo) = 1)"
     wanted = ", ".join(
         f'{each.expression.format(queue=queue, attempt=attempt)} as "{each.name}"' for each in columns
     )
     where = f" and {ids.where}" if ids.where else ""
-    table = ids.source(ids.first, ids.last)
-    return f"select {wanted} from {table} t where {ids.key} between {ids.first} and {ids.last}{where}"
+    return f"select {wanted} from {source} where {ids.key} between {ids.first} and {ids.last}{where}"
+
+
+def _stretches(runs: Sequence[Run]) -> str:
+    """Write runs as a table in SQL: near ones of one attempt are a row, a single range of the index."""
+    stretches: list[list[Run]] = []
+    newest: dict[int, list[Run]] = {}
+    for run in sorted(runs):
+        stretch = newest.get(run[2])
+        if stretch is not None and run[0] - stretch[-1][1] <= GAP:
+            stretch.append(run)
+        else:
+            newest[run[2]] = [run]
+            stretches.append(newest[run[2]])
+    columns = (
+        ("bigint", [str(each[0][0]) for each in stretches]),
+        ("bigint", [str(each[-1][1]) for each in stretches]),
+        ("int", [str(each[0][2]) for each in stretches]),
+        ("bytea", [_bits(each) for each in stretches]),
+    )
+    arrays = ", ".join(f"'{{{','.join(values)}}}'::{kind}[]" for kind, values in columns)
+    return f"unnest({arrays}) u (lo, hi, attempt, bits)"
+
+
+def _bits(runs: Sequence[Run]) -> str:
+    """Write which ids of a stretch are meant, as PostgreSQL counts bits; null for all of them."""
+    if len(runs) == 1:
+        return "null"
+    first = runs[0][0]
+    bits = bytearray((runs[-1][1] - first) // 8 + 1)
+    for lo, hi, _ in runs:
+        for place in range(lo - first, hi - first + 1):
+            bits[place >> 3] |= 1 << (place & 7)
+    return f'"\\\\x{bits.hex()}"'

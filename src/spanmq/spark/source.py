@@ -5,17 +5,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
 )
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from spanmq.errors import InvalidArgumentError
-from spanmq.spark.column import schema_of
-from spanmq.spark.options import read_options
+from spanmq.spark.column import columns_of, schema_of
+from spanmq.spark.options import Options, read_options
 
 
 def schema(given: Mapping[str, str]) -> str:
@@ -28,6 +30,7 @@ def reader(given: Mapping[str, str], schema: StructType) -> DataSourceReader:
     from spanmq.spark.reader import FilteringReader, Reader
 
     options = read_options(given)
+    _check(options, schema)
     kind = FilteringReader if _pushes_filters() else Reader
     return kind(options, schema)
 
@@ -38,6 +41,7 @@ def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStr
     from spanmq.spark.stream import StreamReader
 
     options = read_options(given)
+    _check(options, schema)
     if options.table == "archive":
         return ArchiveStreamReader(options, schema)
     if options.table != "queue":
@@ -61,6 +65,20 @@ def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bo
     if overwrite:
         raise InvalidArgumentError("a queue can't be overwritten", hint='Use outputMode("append").')
     return StreamWriter(read_options(given), schema)
+
+
+def _check(options: Options, schema: StructType) -> None:
+    """Raise InvalidArgumentError for a column that there isn't, and for bodies that can't be parsed."""
+    from spanmq.spark.body import check_body_schema
+
+    columns_of(options, schema)
+    if options.body_schema is None or "body" not in schema.names:
+        return
+    try:
+        kind = to_arrow_type(schema["body"].dataType, timezone="UTC")
+    except PySparkException as error:
+        raise InvalidArgumentError(f"the option bodySchema: {error}") from error
+    check_body_schema(kind)
 
 
 def _pushes_filters() -> bool:

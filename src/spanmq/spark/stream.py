@@ -14,7 +14,8 @@ The protocol, each step against a failure:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -32,14 +33,18 @@ from pyspark.sql.types import StructType
 
 from spanmq import errors
 from spanmq.spark import rows
-from spanmq.spark.column import STREAM, chosen
+from spanmq.spark.column import STREAM, chosen, columns_of
 from spanmq.spark.options import STARTS, Options
 from spanmq.spark.reader import RangePartition, queue_named
 
 VERSION: Final = 1
 # How long a call waits for messages: Spark asks again at once, some 80 times a second.
 WAIT_SECONDS: Final = 0.5
+# Between two looks: twice as long each time that nothing came.
 PAUSE_SECONDS: Final = 0.02
+PAUSE_SECONDS_MAX: Final = 0.5
+# To count a million messages may take the server a tenth of a second.
+REPORT_SECONDS: Final = 5.0
 # The server's limit is that of an integer.
 UNLIMITED: Final = 2_000_000_000
 
@@ -66,6 +71,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._identity: Offset = {}
         self._last_id: int | None = None
         self._is_bounded = False
+        self._pause = PAUSE_SECONDS
+        self._report: Offset | None = None
+        self._report_at = 0.0
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Give the offset of a new checkpoint."""
@@ -91,12 +99,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._begin()
         self._open(start)
         quantity = UNLIMITED if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", UNLIMITED)
-        deadline = time.monotonic() + (0 if self._is_bounded else WAIT_SECONDS)
+        deadline = time.monotonic() + WAIT_SECONDS
         while True:
             batch = self._claim(start, quantity)
-            if batch != start["lease"] or time.monotonic() >= deadline:
+            if batch != start["lease"]:
+                self._pause = PAUSE_SECONDS
+            if batch != start["lease"] or self._is_bounded:
                 return {**start, "lease": batch}
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(self._pause)
+            self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
+            if time.monotonic() >= deadline:
+                return start
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
+        """Return how far the queue is, for the progress of the query; takes nothing.
+
+        `waiting` messages are not settled, those of the batch that runs among them. Spark asks with each
+        trigger, and gets what was counted within the last seconds.
+        """
+        now = time.monotonic()
+        if now >= self._report_at:
+            self._report_at = now + REPORT_SECONDS
+            with self._server() as server:
+                waiting, visible = rows.waiting(server, self._options.queue)
+            self._report = {"queue": self._options.queue, "waiting": waiting, "visible": visible}
+        return self._report
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
         """Cut the batches after `start` up to `end` into ranges."""
@@ -127,7 +154,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: RangePartition) -> Iterator[pyarrow.RecordBatch]:  # type: ignore[override]
         """Read the ranges of a partition."""
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        return rows.read(self._options, chosen(self._options), partition.ranges, schema)
+        columns = columns_of(self._options, self._schema)
+        return rows.read(self._options, columns, partition.ranges, schema)
 
     def commit(self, end: Offset) -> None:
         """Do nothing: Spark calls this a batch late, and not for the last one. See latestOffset."""
@@ -142,6 +170,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Make the receiver, and hold nothing yet."""
         with self._server() as server:
             queue = queue_named(server, self._options.queue)
+            # Such as of another receiver that holds messages and has not called for long.
+            server.add_notice_handler(_warn)
             row = server.execute(
                 "select receiver_id::text, incarnation, settled, system_id "
                 "from spanmq.receiver_open(queue => %s, label => %s)",
@@ -185,7 +215,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with self._server() as server:
             row = server.execute(
                 "select result from spanmq.receiver_claim(queue => %s, receiver => %s, incarnation => %s, "
-                "settled => %s, qty => %s, last_id => %s) as result",
+                "settled => %s, qty => %s, last_id => %s, max_bytes => %s) as result",
                 [
                     self._options.queue,
                     start["receiver"],
@@ -193,6 +223,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     start["lease"],
                     quantity,
                     self._last_id,
+                    self._options.max_bytes,
                 ],
             ).fetchone()
         assert row is not None
@@ -205,12 +236,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows.Held(self._connection)
 
 
-def pack(found: list[tuple[int, int, int]], options: Options, table: str) -> list[RangePartition]:
-    """Put ranges into partitions of about as many rows each: small ones together, large ones cut."""
+def _warn(notice: psycopg.errors.Diagnostic) -> None:
+    if notice.severity_nonlocalized == "WARNING":
+        text = " ".join(part for part in (notice.message_primary, notice.message_hint) if part)
+        warnings.warn(text, stacklevel=2)
+
+
+def pack(found: Sequence[rows.Run], options: Options, table: str) -> list[RangePartition]:
+    """Put runs into partitions of about as many rows each: small ones together, large ones cut."""
     total = sum(last - first + 1 for first, last, _ in found)
     count = max(options.min_partitions, -(-total // rows.ROWS_PER_PARTITION))
     room = size = max(1, -(-total // count))
-    packed: list[list[rows.Range]] = [[]]
+    packed: list[list[rows.Run]] = [[]]
     for lowest, last, attempt in found:
         first = lowest
         while first <= last:
@@ -218,8 +255,15 @@ def pack(found: list[tuple[int, int, int]], options: Options, table: str) -> lis
                 packed.append([])
                 room = size
             n = min(last - first + 1, room)
-            piece = rows.Range(options.queue, table, first, first + n - 1, attempt=attempt, expected=n)
-            packed[-1].append(piece)
+            packed[-1].append((first, first + n - 1, attempt))
             room -= n
             first += n
-    return [RangePartition(ranges) for ranges in packed if ranges]
+    return [RangePartition([_range(runs, options, table)]) for runs in packed if runs]
+
+
+def _range(runs: list[rows.Run], options: Options, table: str) -> rows.Range:
+    first, last = min(lo for lo, _, _ in runs), max(hi for _, hi, _ in runs)
+    expected = sum(hi - lo + 1 for lo, hi, _ in runs)
+    if len(runs) == 1:
+        return rows.Range(options.queue, table, first, last, attempt=runs[0][2], expected=expected)
+    return rows.Range(options.queue, table, first, last, expected=expected, runs=tuple(runs))

@@ -27,6 +27,7 @@ from pyspark.sql.types import StringType, StructType
 from spanmq import errors
 from spanmq.message import GROUP_HEADER
 from spanmq.spark import rows
+from spanmq.spark.exact_json import loads
 from spanmq.spark.options import Options
 from spanmq.spark.reader import queue_named
 from spanmq.spark.sealed import sealed
@@ -34,8 +35,9 @@ from spanmq.spark.sealed import sealed
 if TYPE_CHECKING:
     from spanmq.spark.adbc import Connection
 
-# Rows of one reservation: what a task holds in memory.
+# Of one reservation, at most: a task holds it in memory about three times.
 CHUNK: Final = 20_000
+CHUNK_BYTES: Final = 16_000_000
 # Beside these the group.
 COLUMNS: Final = ("body", "headers")
 
@@ -146,12 +148,12 @@ def check_columns(options: Options, schema: StructType) -> None:
 
 def write_rows(options: Options, writer: str, epoch: int, batches: Iterator[pyarrow.RecordBatch]) -> Written:
     """Write a task's rows under reserved ids, a chunk after the other; nobody sees them yet."""
-    from spanmq.spark.adbc import Connection
+    from spanmq.spark import adbc
 
     write_id: int | None = None
     block_ids: list[int] = []
     count = 0
-    with rows.connected(options.dsn) as server, Connection(options.dsn) as connection:
+    with rows.connected(options.dsn) as server, adbc.connected(options.dsn) as connection:
         pace = Pace(options.rows_per_second)
         for chunk in chunks(batches, pace.rows):
             table = as_messages(chunk, options)
@@ -193,19 +195,28 @@ class Pace:
 
 
 def chunks(batches: Iterator[pyarrow.RecordBatch], size: int) -> Iterator[pyarrow.Table]:
-    """Gather batches into tables of about `size` rows."""
+    """Gather batches into tables of at most `size` rows and CHUNK_BYTES; a larger row is alone."""
     held: list[pyarrow.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        for offset in range(0, batch.num_rows, size):
-            piece = batch.slice(offset, size)
-            held.append(piece)
-            count += piece.num_rows
-            if count >= size:
-                yield pyarrow.Table.from_batches(held)
-                held, count = [], 0
-    if count:
+    count = held_bytes = 0
+    for piece in (piece for batch in batches for piece in _pieces(batch, size)):
+        if held and (count + piece.num_rows > size or held_bytes + piece.nbytes > CHUNK_BYTES):
+            yield pyarrow.Table.from_batches(held)
+            held, count, held_bytes = [], 0, 0
+        held.append(piece)
+        count += piece.num_rows
+        held_bytes += piece.nbytes
+    if held:
         yield pyarrow.Table.from_batches(held)
+
+
+def _pieces(batch: pyarrow.RecordBatch, size: int) -> Iterator[pyarrow.RecordBatch]:
+    """Halve a batch until each piece is small enough; without a copy."""
+    count = batch.num_rows
+    if count > 1 and (count > size or batch.nbytes > CHUNK_BYTES):
+        yield from _pieces(batch.slice(0, count // 2), size)
+        yield from _pieces(batch.slice(count // 2), size)
+    elif count:
+        yield batch
 
 
 def as_messages(table: pyarrow.Table, options: Options) -> pyarrow.Table:
@@ -213,10 +224,11 @@ def as_messages(table: pyarrow.Table, options: Options) -> pyarrow.Table:
     names = table.schema.names
     headers = table.column("headers") if "headers" in names else None
     group = options.group or "group"
-    if group in names and table.column(group).null_count < table.num_rows:
+    has_groups = group in names and table.column(group).null_count < table.num_rows
+    if has_groups or (headers is not None and headers.null_count < table.num_rows):
         given = headers.to_pylist() if headers is not None else [None] * table.num_rows
-        keys = table.column(group).to_pylist()
-        texts = [_with_group(text, key) for text, key in zip(given, keys, strict=True)]
+        keys = table.column(group).to_pylist() if has_groups else [None] * table.num_rows
+        texts = [_headers(text, key, options.queue) for text, key in zip(given, keys, strict=True)]
         headers = pyarrow.array(texts, pyarrow.string())
     if headers is None:
         headers = pyarrow.nulls(table.num_rows, pyarrow.string())
@@ -277,11 +289,26 @@ def close(options: Options, writer: str, epoch: int) -> None:
         return
 
 
-def _with_group(text: str | None, group: str | None) -> str | None:
+def _headers(text: str | None, group: str | None, queue: str) -> str | None:
+    """Check headers, and add the group: as text, so that all else stays as it is written."""
+    if text is not None:
+        try:
+            is_object = isinstance(loads(text), dict)
+        except ValueError as error:
+            raise errors.InvalidBodyError(
+                f"the headers of a message for queue {queue} are not valid JSON: {error}: {text[:200]}",
+                queue=queue,
+            ) from error
+        if not is_object:
+            raise errors.InvalidBodyError(
+                f"the headers of a message for queue {queue} are not a JSON object: {text[:200]}", queue=queue
+            )
     if group is None:
         return text
-    headers = json.loads(text) if text else {}
-    return json.dumps({**headers, GROUP_HEADER: group})
+    item = f"{json.dumps(GROUP_HEADER)}: {json.dumps(group, ensure_ascii=False)}"
+    others = text.strip()[1:-1].strip() if text is not None else ""
+    # Of a key that is there twice PostgreSQL takes the last.
+    return f"{{{others}, {item}}}" if others else f"{{{item}}}"
 
 
 def _as_json(column: Any) -> Any:

@@ -1,9 +1,9 @@
 """The worker: receives messages, calls a handler for each, settles them. docs/worker.md tells the rest."""
 
 from spanmq.worker.breaker import BreakerPolicy
-from spanmq.worker.failure import Reject, Retry
+from spanmq.worker.failure import Reject, RetryIn
 from spanmq.worker.handler import load
 from spanmq.worker.runtime import Worker
 from spanmq.worker.setting import Settings
 
-__all__ = ["BreakerPolicy", "Reject", "Retry", "Settings", "Worker", "load"]
+__all__ = ["BreakerPolicy", "Reject", "RetryIn", "Settings", "Worker", "load"]

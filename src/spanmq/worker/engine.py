@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from math import ceil
 from time import monotonic
 from typing import Final, Protocol
 
@@ -23,6 +24,7 @@ from spanmq.worker.event import (
     WorkerStopping,
 )
 from spanmq.worker.failure import Failure
+from spanmq.worker.gate import Gate
 from spanmq.worker.handler import Handler
 from spanmq.worker.intake import Intake
 from spanmq.worker.job import Gone, Holding, Job, Release, Verdict
@@ -97,9 +99,11 @@ class Engine:
         )
         kind = TaskSlots if handler.is_async else ThreadSlots
         self._slots: TaskSlots | ThreadSlots = kind(performer, self._ended)
+        self._gate = None if handler.limit_of is None else Gate(self._slots.add, handler.limit_of)
         self._watch = Watch(
             self._slots,
             handler_timeout=settings.handler_timeout,
+            timeout_of=handler.timeout_of,
             lease_max=settings.lease_max,
             on_overrun=self._overran,
         )
@@ -200,10 +204,15 @@ class Engine:
         """Divide the slots among the queues that are received from."""
         settings = self._settings
         live = [intake for intake in self._intakes.values() if not intake.is_stopped]
-        share = -(-settings.concurrency // max(len(live), 1))
+        weights = {intake.queue: settings.weights.get(intake.queue, 1.0) for intake in live}
         each = settings.batch if settings.in_batches else 1
         for intake in live:
-            intake.appetite.resize(share * each, settings.batch * (share if settings.in_batches else 1))
+            limit = settings.limits.get(intake.queue, settings.concurrency)
+            share = min(ceil(settings.concurrency * weights[intake.queue] / sum(weights.values())), limit)
+            most = settings.batch * share if settings.in_batches else settings.batch
+            if intake.queue in settings.limits:
+                most = limit * each
+            intake.appetite.resize(share * each, most)
 
     def _intake(self, queue: str, server: Server) -> Intake:
         settings = self._settings
@@ -218,7 +227,7 @@ class Engine:
             poll_interval=settings.poll_interval,
             appetite=Appetite(concurrency=settings.concurrency, batch=settings.batch, call=settings.batch),
             breaker=Breaker(settings.breaker),
-            line=Line(self._slots.add),
+            line=Line(self._slots.add if self._gate is None else self._gate.add),
             seam=self._seam,
             on_lease=server.heartbeat.add,
             on_bad=self._ended,
@@ -258,6 +267,8 @@ class Engine:
 
     def _leave(self, job: Job, intake: Intake, *, succeeded: bool) -> None:
         intake.held -= len(job.messages)
+        if self._gate is not None:
+            self._gate.done(job)
         for other in intake.line.done(job, succeeded=succeeded and not self._is_stopping):
             self._settle(other, Release())
             intake.held -= len(other.messages)
@@ -278,7 +289,10 @@ class Engine:
         for message in job.messages:
             self._seam.emit(HandlerOverran(message.queue, message.message_id, message.attempt, seconds))
         error = f"the handler took longer than {seconds:.3g} s"
-        self._ended(job, Failure("nack", error, "TRANSIENT", error_class="TimeoutError"))
+        failure = Failure("nack", error, "TRANSIENT", error_class="TimeoutError")
+        if self._handler.judge is not None:
+            failure = self._handler.judge(TimeoutError(error), job.messages[0])
+        self._ended(job, failure)
         stuck = self._slots.abandon(slot, replace=True)
         if stuck > self._settings.concurrency:
             self._crash(
@@ -308,6 +322,9 @@ class Engine:
                 for job in intake.line.drain():
                     self._settle(job, Release())
                     intake.held -= len(job.messages)
+        if self._gate is not None:
+            for job in self._gate.drain(lambda job: queue in (None, job.holding.queue)):
+                self._ended(job, Release())
         self._drop(lambda job: queue in (None, job.holding.queue))
 
     async def _finish_running(self) -> None:

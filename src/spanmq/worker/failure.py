@@ -21,14 +21,14 @@ ERROR_LENGTH_MAX: Final = 2_000
 TRACEBACK_LENGTH_MAX: Final = 8_000
 
 
-class Retry(Exception):  # noqa: N818, it says what shall happen
-    """Raised by a handler: again, `after` so many seconds (None: as the queue's policy says)."""
+class RetryIn(Exception):  # noqa: N818, it says what shall happen
+    """Raised by a handler: deliver the message again in `seconds`; None: by the queue's backoff."""
 
     def __init__(
-        self, reason: str = "", *, after: float | timedelta | None = None, category: Category | None = None
+        self, seconds: float | timedelta | None = None, reason: str = "", *, category: Category | None = None
     ) -> None:
         super().__init__(reason)
-        self.after = None if after is None else duration("after", after).total_seconds()
+        self.seconds = None if seconds is None else duration("seconds", seconds).total_seconds()
         self.category = checked_category(category)
 
 
@@ -57,8 +57,8 @@ def judge(error: BaseException, categories: Mapping[type[BaseException], str]) -
     verb: Literal["nack", "reject"] = "nack"
     category: str | None
     retry_in = None
-    if isinstance(error, Retry):
-        category, retry_in = error.category, error.after
+    if isinstance(error, RetryIn):
+        category, retry_in = error.category, error.seconds
     elif isinstance(error, Reject):
         verb, category = "reject", error.category
     else:

@@ -10,6 +10,9 @@ from functools import partial
 from typing import Any
 
 from spanmq.errors import InvalidHandlerError
+from spanmq.message import Message
+from spanmq.worker.failure import Failure
+from spanmq.worker.gate import Limit
 
 HINT = "A handler is `handler(message)` or `handler(message, connection)`, with `def` or `async def`."
 
@@ -23,10 +26,26 @@ class Handler:
     is_async: bool
     takes_connection: bool
     takes_batches: bool
+    # What follows is for a handler that dispatches: it is called with the message and its Delivery.
+    takes_delivery: bool = False
+    # Its plain functions take connections too, in threads.
+    uses_threads: bool = False
+    judge: Callable[[BaseException, Message], Failure] | None = None
+    timeout_of: Callable[[Message], float | None] | None = None
+    limit_of: Callable[[Message], Limit | None] | None = None
 
 
 def load(path: str) -> Callable[..., Any]:
     """Import a handler by `module:name`; raises InvalidHandlerError that says what is wrong."""
+    found = find(path)
+    if not callable(found):
+        raise InvalidHandlerError(f"{path!r} can't be called, it is {type(found).__qualname__}", hint=HINT)
+    function: Callable[..., Any] = found
+    return function
+
+
+def find(path: str) -> Any:
+    """Import what `module:name` names; raises InvalidHandlerError."""
     module_name, _, name = path.partition(":")
     if not module_name or not name:
         raise InvalidHandlerError(
@@ -47,14 +66,13 @@ def load(path: str) -> Callable[..., Any]:
             found = getattr(found, part)
         except AttributeError as error:
             raise InvalidHandlerError(f"the module {module_name!r} has no {name!r}") from error
-    if not callable(found):
-        raise InvalidHandlerError(f"{path!r} can't be called, it is {type(found).__qualname__}", hint=HINT)
-    function: Callable[..., Any] = found
-    return function
+    return found
 
 
-def look_at(function: Callable[..., Any], *, takes_batches: bool) -> Handler:
+def look_at(function: Callable[..., Any] | Handler, *, takes_batches: bool) -> Handler:
     """Tell what a handler takes and where it runs; raises InvalidHandlerError."""
+    if isinstance(function, Handler):
+        return function
     if inspect.isclass(function) or not callable(function):
         raise InvalidHandlerError(f"the handler can't be called, it is {function!r}", hint=HINT)
     name = getattr(function, "__qualname__", None) or type(function).__qualname__

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from socketserver import ThreadingMixIn
 from typing import Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, Histogram, make_wsgi_app
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.worker import event as events
+from spanmq.worker.condition import Condition
 from spanmq.worker.event import Event
 
 SECONDS: Final = (
@@ -117,16 +121,45 @@ class Measures:
             self._failed.labels(event.queue, event.category or "by rule").inc()
 
 
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Requests(WSGIRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Log nothing: a supervisor asks every few seconds."""
+
+
+def application(measures: Measures, condition: Condition) -> Callable[..., Any]:
+    """Return what answers requests: /metrics, /healthz and /readyz."""
+    metrics = make_wsgi_app(measures.registry)
+    probes = {"/healthz": condition.health, "/readyz": condition.readiness}
+
+    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
+        probe = probes.get(environ["PATH_INFO"])
+        if probe is None:
+            return metrics(environ, start)
+        is_good, state = probe()
+        status = "200 OK" if is_good else "503 Service Unavailable"
+        start(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"{state}\n".encode()]
+
+    return answer
+
+
 @contextmanager
-def served(measures: Measures, port: int) -> Iterator[int]:
+def served(measures: Measures, condition: Condition, port: int) -> Iterator[int]:
     """Serve them on this machine's own address while the block runs; give the port, one that is free for 0.
 
     Raises InvalidArgumentError if nobody can listen there.
     """
+    answer = application(measures, condition)
     try:
-        server, thread = start_http_server(port, addr="127.0.0.1", registry=measures.registry)
+        server = make_server("127.0.0.1", port, answer, _Server, handler_class=_Requests)
     except (OSError, OverflowError) as error:
         raise InvalidArgumentError(f"metrics can't be served at port {port}: {error}") from error
+    thread = threading.Thread(target=server.serve_forever, name="spanmq metrics", daemon=True)
+    thread.start()
     try:
         yield server.server_port
     finally:

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
 from typing import Any
 
+from spanmq.client import Client
+from spanmq.client_async import AsyncClient
 from spanmq.message import Settled
 from spanmq.worker.failure import judge
 from spanmq.worker.handler import Handler
@@ -15,12 +23,92 @@ from spanmq.worker.session import Session
 Categories = Mapping[type[BaseException], str]
 
 
+class UndoneError(Exception):
+    """A transaction was rolled back, or may have been, and its message is not to blame."""
+
+    def __init__(self, release: Release) -> None:
+        super().__init__("the connection or the lease was lost")
+        self.release = release
+
+
 class _NotOursError(Exception):
     """The lease no longer holds all of the job: rolls the handler's writes back."""
 
 
+class Delivery:
+    """A job under way: makes transactions that commit together with the ack of its messages."""
+
+    __slots__ = ("_job", "_session_of", "is_acked")
+
+    def __init__(self, job: Job, session_of: Callable[[Job], Session]) -> None:
+        self._job = job
+        self._session_of = session_of
+        self.is_acked = False
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncClient]:
+        """Begin a transaction; ack and commit at the end. Raises UndoneError if that is not possible."""
+        client = await self._session_of(self._job).client()
+        connection: Any = None
+        handled = False
+        try:
+            async with client.transaction() as transaction:
+                connection = transaction.connection
+                yield transaction
+                handled = True
+                check(await transaction.ack_lease(*self._settling()))
+        except Exception as error:
+            if (release := release_for(error, connection, handled=handled)) is None:
+                raise
+            raise UndoneError(release) from error
+        self.is_acked = True
+
+    @contextmanager
+    def thread_transaction(self) -> Iterator[Client]:
+        """Begin a transaction from a thread; the twin of `transaction`."""
+        connection: Any = None
+        handled = False
+        try:
+            with self._session_of(self._job).thread_client().transaction() as transaction:
+                connection = transaction.connection
+                yield transaction
+                handled = True
+                check(transaction.ack_lease(*self._settling()))
+        except Exception as error:
+            if (release := release_for(error, connection, handled=handled)) is None:
+                raise
+            raise UndoneError(release) from error
+        self.is_acked = True
+
+    @asynccontextmanager
+    async def within(self, begin: Callable[[], AbstractAsyncContextManager[Any]]) -> AsyncIterator[Any]:
+        """Enter a transaction of other software, and ack in it before it commits."""
+        try:
+            async with begin() as session:
+                yield session
+                check(await AsyncClient(connection=session).ack_lease(*self._settling()))
+        except _NotOursError as error:
+            raise UndoneError(Release()) from error
+        self.is_acked = True
+
+    @contextmanager
+    def thread_within(self, begin: Callable[[], AbstractContextManager[Any]]) -> Iterator[Any]:
+        """Enter a transaction of other software from a thread; the twin of `within`."""
+        try:
+            with begin() as session:
+                yield session
+                check(Client(connection=session).ack_lease(*self._settling()))
+        except _NotOursError as error:
+            raise UndoneError(Release()) from error
+        self.is_acked = True
+
+    def _settling(self) -> tuple[str, int, list[int]]:
+        holding = self._job.holding
+        return holding.queue, holding.lease_id, [message.message_id for message in self._job.messages]
+
+
 class Performer:
-    """Calls a handler, and says how it ended. Raises nothing but the cancellation of its task."""
+    """Calls a handler, and says how it ended. Raises what the handler raised, for `judge`."""
 
     __slots__ = ("_categories", "_handler", "_session_of", "call")
 
@@ -30,35 +118,42 @@ class Performer:
         self._handler = handler
         self._session_of = session_of
         self._categories = categories
-        self.call: Callable[[Job], Verdict] = (
-            self._in_transaction if handler.takes_connection else self._alone
-        )
+        self.call: Callable[[Job], Verdict] = self._alone
+        if handler.takes_delivery:
+            self.call = self._delivered
+        elif handler.takes_connection:
+            self.call = self._in_transaction
 
-    def judge(self, error: BaseException) -> Verdict:
+    def judge(self, error: BaseException, job: Job) -> Verdict:
         """Decide what an exception means."""
+        if isinstance(error, UndoneError):
+            return error.release
+        if self._handler.judge is not None:
+            return self._handler.judge(error, job.messages[0])
         return judge(error, self._categories)
 
     async def perform(self, job: Job) -> Verdict:
         """Call an async handler, in the event loop."""
         handler = self._handler
         given = job.messages if handler.takes_batches else job.messages[0]
+        if handler.takes_delivery:
+            delivery = Delivery(job, self._session_of)
+            await handler.function(given, delivery)
+            return Gone("acked") if delivery.is_acked else None
         if not handler.takes_connection:
             await handler.function(given)
             return None
-        client = await self._session_of(job).client()
-        connection: Any = None
-        handled = False
         try:
-            async with client.transaction() as transaction:
-                connection = transaction.connection
-                await self._handler.function(given, connection)
-                handled = True
-                check(await transaction.ack_lease(*_settling(job)))
-        except Exception as error:
-            if (release := release_for(error, connection, handled=handled)) is None:
-                raise
-            return release
+            async with Delivery(job, self._session_of).transaction() as transaction:
+                await handler.function(given, transaction.connection)
+        except UndoneError as undone:
+            return undone.release
         return Gone("acked")
+
+    def _delivered(self, job: Job) -> Verdict:
+        delivery = Delivery(job, self._session_of)
+        self._handler.function(job.messages[0], delivery)
+        return Gone("acked") if delivery.is_acked else None
 
     def _alone(self, job: Job) -> Verdict:
         given = job.messages if self._handler.takes_batches else job.messages[0]
@@ -67,18 +162,11 @@ class Performer:
 
     def _in_transaction(self, job: Job) -> Verdict:
         given = job.messages if self._handler.takes_batches else job.messages[0]
-        connection: Any = None
-        handled = False
         try:
-            with self._session_of(job).thread_client().transaction() as transaction:
-                connection = transaction.connection
-                refuse_coroutine(self._handler.function(given, connection))
-                handled = True
-                check(transaction.ack_lease(*_settling(job)))
-        except Exception as error:
-            if (release := release_for(error, connection, handled=handled)) is None:
-                raise
-            return release
+            with Delivery(job, self._session_of).thread_transaction() as transaction:
+                refuse_coroutine(self._handler.function(given, transaction.connection))
+        except UndoneError as undone:
+            return undone.release
         return Gone("acked")
 
 
@@ -105,7 +193,3 @@ def refuse_coroutine(result: object) -> None:
     if inspect.iscoroutine(result):
         result.close()
         raise TypeError("the handler is a plain function that gave a coroutine: say `async def`")
-
-
-def _settling(job: Job) -> tuple[str, int, list[int]]:
-    return job.holding.queue, job.holding.lease_id, [message.message_id for message in job.messages]

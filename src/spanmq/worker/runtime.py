@@ -22,7 +22,7 @@ from spanmq.worker import log
 from spanmq.worker.breaker import BreakerState
 from spanmq.worker.engine import Engine, Sharding
 from spanmq.worker.event import Observer, Seam
-from spanmq.worker.handler import look_at
+from spanmq.worker.handler import Handler, look_at
 from spanmq.worker.loop import new_event_loop
 from spanmq.worker.setting import Settings
 from spanmq.worker.trace import HandlerTraces
@@ -33,9 +33,9 @@ class Worker:
 
     `handler(message)`, or `handler(message, connection)`: what it writes through the connection and the ack
     are one transaction. An `async def` runs in the event loop, with psycopg's AsyncConnection; a plain
-    function in a thread, with its Connection. It returns: the message is acked. It raises: see Retry, Reject
-    and docs/worker.md. Of a sharded queue it receives from all shards, those that are added later too, or
-    from `shards`. The keyword arguments are the fields of Settings.
+    function in a thread, with its Connection. It returns: the message is acked. It raises: see RetryIn,
+    Reject and docs/worker.md. Of a sharded queue it receives from all shards, those that are added later
+    too, or from `shards`. The keyword arguments are the fields of Settings.
 
     Raises InvalidArgumentError, and InvalidHandlerError for what is no handler.
     """
@@ -43,7 +43,7 @@ class Worker:
     def __init__(
         self,
         queues: str | Iterable[str] | ShardedQueue | AsyncShardedQueue,
-        handler: Callable[..., Any],
+        handler: Callable[..., Any] | Handler,
         *,
         dsn: str | None = None,
         shards: str | Iterable[str] | None = None,

@@ -36,11 +36,16 @@ class Server:
     ) -> None:
         decoder: Decoder = forgiving(settings.decoder)
         lends = settings.concurrency if handler.takes_connection else 0
+        # A handler that dispatches in threads may begin a transaction for any message.
+        takes_any = lends or handler.takes_delivery
+        lends_to_threads = settings.concurrency if takes_any and not handler.is_async else 0
+        if handler.uses_threads:
+            lends_to_threads = lends
         self.session = Session(
             dsn,
             decoder=decoder,
             pool_size=queues + LENT_BESIDE + (lends if handler.is_async else 0),
-            threads=0 if handler.is_async else lends,
+            threads=lends_to_threads,
             patience=settings.patience_seconds,
             pooler=settings.pooler,
             seam=seam,

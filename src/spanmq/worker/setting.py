@@ -29,6 +29,8 @@ class Settings:
     poll_interval: float | None = None
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
     categories: Mapping[type[BaseException], str] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
     timeouts: Timeouts | None = field(default_factory=Timeouts)
     pooler: bool = False
     patience: float | None = None
@@ -48,6 +50,7 @@ class Settings:
                 raise InvalidArgumentError(f"{name} must be at least {least_seconds:g} s, got {value!r}")
         if self.lease is not None and self.lease_max < self.lease:
             raise InvalidArgumentError(f"lease_max must be at least the lease, {self.lease:g} s")
+        check_shares(self.weights, self.limits)
         for kind, category in self.categories.items():
             given: object = kind
             if not (isinstance(given, type) and issubclass(given, BaseException)):
@@ -66,6 +69,18 @@ class Settings:
             return self.patience
         statement = self.timeouts.statement if self.timeouts is not None else 0
         return (statement or 30.0) + 5.0
+
+
+def check_shares(weights: Mapping[str, object], limits: Mapping[str, object]) -> None:
+    """Raise InvalidArgumentError for weights and limits of queues that mean nothing."""
+    for queue, weight in weights.items():
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight <= 1_000:
+            raise InvalidArgumentError(
+                f"the weight of {queue} must be above 0 and at most 1,000, got {weight!r}"
+            )
+    for queue, limit in limits.items():
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise InvalidArgumentError(f"the limit of {queue} must be at least 1, got {limit!r}")
 
 
 LEAST: Final = {

@@ -102,9 +102,9 @@ class TaskSlots:
                     except asyncio.CancelledError as error:
                         if slot.task is not None and slot.task.cancelling():
                             raise
-                        verdict = judge(error)  # the handler's own doing
+                        verdict = judge(error, job)  # the handler's own doing
                     except BaseException as error:  # noqa: BLE001, SystemExit too is only this handler's
-                        verdict = judge(error)
+                        verdict = judge(error, job)
                 slot.job = None
                 now = monotonic()
                 if not job.is_decided:
@@ -182,7 +182,7 @@ class ThreadSlots:
                 try:
                     verdict = call(job)
                 except BaseException as error:  # noqa: BLE001, SystemExit too is only this handler's
-                    verdict = judge(error)
+                    verdict = judge(error, job)
             if not job.is_decided:
                 job.seconds = monotonic() - started_at
             slot.job = None

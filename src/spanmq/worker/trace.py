@@ -44,9 +44,9 @@ class HandlerTraces:
         """Give the handler with a trace span around each call."""
         function = handler.function
 
-        async def handle(given: Any, *connection: Any) -> None:
+        async def handle(given: Any, *connection: Any) -> Any:
             with self._begin(given):
-                await function(given, *connection)
+                return await function(given, *connection)
 
         def handle_in_thread(given: Any, *connection: Any) -> Any:
             with self._begin(given):

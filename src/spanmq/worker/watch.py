@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
+from spanmq.message import Message
 from spanmq.worker.job import Job
 from spanmq.worker.slots import Slot, TaskSlots, ThreadSlots
 
@@ -20,11 +21,13 @@ class Watch:
         slots: TaskSlots | ThreadSlots,
         *,
         handler_timeout: float | None,
+        timeout_of: Callable[[Message], float | None] | None = None,
         lease_max: float,
         on_overrun: Callable[[Slot, Job, float], None],
     ) -> None:
         self._slots = slots
         self._limit = handler_timeout
+        self._timeout_of = timeout_of
         self._lease_max = lease_max
         self._on_overrun = on_overrun
         self._task: asyncio.Task[None] | None = None
@@ -50,6 +53,7 @@ class Watch:
             now = monotonic()
             for slot, job, started_at in self._slots.running():
                 seconds = now - started_at
-                is_over = self._limit is not None and seconds >= self._limit
+                limit = self._limit if self._timeout_of is None else self._timeout_of(job.messages[0])
+                is_over = limit is not None and seconds >= limit
                 if is_over or now - job.holding.received_at >= lease_limit:
                     self._on_overrun(slot, job, seconds)

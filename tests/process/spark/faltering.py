@@ -11,7 +11,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from spanmq.spark.brokers import amqp
-from spanmq.spark.brokers.outgoing import Outgoing
+from spanmq.spark.brokers.outgoing import ID_HEADER, Outgoing
 
 # Of one batch. Each of four tasks has about twice what may be unconfirmed at a time.
 BATCH: Final = 8 * amqp.WINDOW
@@ -43,7 +43,7 @@ class _Session(amqp._Session):
         # The second time some are confirmed, and as many more have followed them.
         if self._sends > 1:
             for number, first in enumerate(KILLS):
-                if any(message.message_id >= first for message in self._flying.values()):
+                if any(sent.headers[ID_HEADER] >= first for _, sent in self._flying.values()):
                     self._falter(number)
 
     def _falter(self, number: int) -> None:

@@ -165,10 +165,10 @@ def test_ranges_are_joined_and_what_is_missing_is_found() -> None:
     assert union([(1, 3)], [(7, 9), (4, 5)]) == [(1, 5), (7, 9)]
     assert within([(1, 5), (7, 9)], 4, 8) == [(4, 5), (7, 8)]
     extent = Range("q", "t", 1, 0)
-    assert missing(extent, 1, 9, [(1, 9)]) == []
-    [gap] = missing(extent, 1, 9, [(1, 5)])
+    assert missing(extent, [(1, 9)], [(1, 9)]) == []
+    [gap] = missing(extent, [(1, 9)], [(1, 5)])
     assert gap.where == "not ('{[1,5]}'::int8multirange @> t.msg_id)"
-    [gap] = missing(replace(extent, where="t.queue_id = 1", key="t.id"), 1, 9, [(1, 5)])
+    [gap] = missing(replace(extent, where="t.queue_id = 1", key="t.id"), [(1, 9)], [(1, 5)])
     assert gap.where == "t.queue_id = 1 and not ('{[1,5]}'::int8multirange @> t.id)"
 
 

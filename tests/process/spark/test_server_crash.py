@@ -13,7 +13,7 @@ from tests.spark.protocol import Batches, Stream
 from spanmq import embedded, schema
 from spanmq.client import Client
 from spanmq.errors import ConnectionFailedError, ConnectionLostError, ServerError
-from spanmq.testing import FAST_AND_FORGETFUL
+from spanmq.testing.databases import FAST_AND_FORGETFUL
 
 SETTINGS = {**FAST_AND_FORGETFUL, "fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 

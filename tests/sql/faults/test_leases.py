@@ -6,7 +6,7 @@ import pytest
 from tests.sql.conftest import System
 from tests.sql.queue import Connection, column, one
 
-from spanmq.testing import WAIT_SECONDS
+from spanmq.testing.databases import WAIT_SECONDS
 
 
 def test_w5_a_poll_holds_a_snapshot_until_messages_come(system: System, session: Connection) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -10,9 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spanmq.errors import InvalidArgumentError, PipelineError, PipelineNotAvailableError
 from spanmq.spark.brokers.outgoing import ATTEMPT_HEADER, ID_HEADER, QUEUE_HEADER, Outgoing
+from spanmq.spark.exact_json import Number
 
 if TYPE_CHECKING:
     import pika
+
+    # The payload of a message, and its properties.
+    Sending = tuple[bytes, pika.BasicProperties]
 
 # Messages that may be unconfirmed at a time. RabbitMQ confirms many with one frame.
 WINDOW: Final = 1_000
@@ -69,7 +74,8 @@ class AmqpBroker:
         if it stays away, refuses a message, or has no queue for it.
         """
         parameters = self._parameters()
-        waiting = deque(messages)
+        # Before connecting: what pika can't encode ends its connection as if that were lost.
+        waiting = deque((message.payload, properties_of(message)) for message in messages)
         left, deadline = len(waiting), time.monotonic() + self.patience
         while waiting:
             session = _Session(self, parameters, waiting)
@@ -124,11 +130,11 @@ _HINTS: Final = {
 class _Session:
     """One connection: sends what waits, and puts back in front what was not confirmed when it ended."""
 
-    def __init__(self, broker: AmqpBroker, parameters: pika.URLParameters, waiting: deque[Outgoing]) -> None:
+    def __init__(self, broker: AmqpBroker, parameters: pika.URLParameters, waiting: deque[Sending]) -> None:
         self._broker = broker
         self._parameters = parameters
         self._waiting = waiting
-        self._flying: dict[int, Outgoing] = {}
+        self._flying: dict[int, Sending] = {}
         self._tag = 0
         self._channel: Any = None
         self._connection: Any = None
@@ -158,15 +164,11 @@ class _Session:
         if self._failure is not None:
             return
         while self._waiting and len(self._flying) < WINDOW:
-            message = self._waiting.popleft()
+            payload, properties = self._waiting.popleft()
             self._tag += 1
-            self._flying[self._tag] = message
+            self._flying[self._tag] = (payload, properties)
             self._channel.basic_publish(
-                self._broker.exchange,
-                self._broker.routing_key,
-                message.payload,
-                properties_of(message),
-                mandatory=True,
+                self._broker.exchange, self._broker.routing_key, payload, properties, mandatory=True
             )
         if not self._waiting and not self._flying and self._connection.is_open:
             self._connection.close()
@@ -202,11 +204,14 @@ class _Session:
 
 
 def properties_of(message: Outgoing) -> pika.BasicProperties:
-    """Give a message's properties: persistent, with the same message_id at every delivery."""
+    """Return a message's properties: persistent, with the same message_id at every delivery.
+
+    Raises PipelineError, with the message's id, for headers that AMQP can't carry.
+    """
     import pika
 
     headers = {name: _amqp_value(value) for name, value in message.own_headers().items()}
-    return pika.BasicProperties(
+    properties = pika.BasicProperties(
         content_type="application/json",
         delivery_mode=2,
         message_id=message.mark,
@@ -218,6 +223,11 @@ def properties_of(message: Outgoing) -> pika.BasicProperties:
             ATTEMPT_HEADER: message.attempt,
         },
     )
+    try:
+        properties.encode()
+    except (pika.exceptions.AMQPError, TypeError, ValueError, struct.error) as error:
+        raise message.refusal(str(error) or type(error).__name__) from error
+    return properties
 
 
 def _amqp_value(value: Any) -> Any:
@@ -226,8 +236,9 @@ def _amqp_value(value: Any) -> Any:
         return {name: _amqp_value(each) for name, each in value.items()}
     if isinstance(value, list):
         return [_amqp_value(each) for each in value]
-    if isinstance(value, float) or (isinstance(value, int) and not -_INTEGER_MAX <= value < _INTEGER_MAX):
-        return repr(value)
+    if isinstance(value, Number):
+        is_integer = len(value) < 20 and value.removeprefix("-").isdecimal()
+        return int(value) if is_integer and -_INTEGER_MAX <= int(value) < _INTEGER_MAX else str(value)
     return value
 
 

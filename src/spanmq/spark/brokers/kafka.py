@@ -47,24 +47,25 @@ class KafkaBroker:
             return
         kafka = _kafka()
         producer = self._producer(kafka)
-        failures: list[Any] = []
-
-        def confirmed(error: Any, _: Any) -> None:
-            if error is not None:
-                failures.append(error)
-
+        failures: list[PipelineError] = []
         for message in messages:
-            self._produce(kafka, producer, message, confirmed)
+            self._produce(kafka, producer, message, failures)
             producer.poll(0)
             if failures:
                 break
         unconfirmed = producer.flush(self.patience)
         if failures:
-            raise self._refusal(failures[0])
+            raise failures[0]
         if unconfirmed:
             raise PipelineError(f"{self.describe()} has not confirmed {unconfirmed} messages")
 
-    def _produce(self, kafka: ModuleType, producer: Any, message: Outgoing, confirmed: Any) -> None:
+    def _produce(
+        self, kafka: ModuleType, producer: Any, message: Outgoing, failures: list[PipelineError]
+    ) -> None:
+        def confirmed(error: Any, _: Any) -> None:
+            if error is not None:
+                failures.append(self._refusal(error, message))
+
         while True:
             try:
                 producer.produce(
@@ -79,7 +80,9 @@ class KafkaBroker:
                 # The producer's own queue is full: let it send.
                 producer.poll(0.1)
             except kafka.KafkaException as error:
-                raise self._refusal(error.args[0]) from error
+                raise self._refusal(error.args[0], message) from error
+            except (TypeError, ValueError) as error:
+                raise message.refusal(str(error)) from error
             else:
                 return
 
@@ -97,8 +100,9 @@ class KafkaBroker:
         except kafka.KafkaException as error:
             raise InvalidArgumentError(f"a setting of the broker: {error.args[0].str()}") from error
 
-    def _refusal(self, error: Any) -> PipelineError:
-        return PipelineError(f"{self.describe()}: {error.str()} ({error.name()})")
+    def _refusal(self, error: Any, message: Outgoing | None = None) -> PipelineError:
+        reason = f"{self.describe()}: {error.str()} ({error.name()})"
+        return PipelineError(reason) if message is None else message.refusal(reason)
 
 
 def _kafka() -> ModuleType:

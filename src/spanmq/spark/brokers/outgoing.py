@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol
+
+from spanmq.errors import PipelineError
+from spanmq.spark.exact_json import dumps, loads
 
 # What a message is called in headers that every broker carries.
 QUEUE_HEADER: Final = "x-spanmq-queue"
@@ -37,13 +39,16 @@ class Outgoing:
         return (self.body if self.body is not None else "null").encode()
 
     def own_headers(self) -> dict[str, Any]:
-        """Give the user's headers."""
-        return dict(json.loads(self.headers)) if self.headers else {}
+        """Return the user's headers, their numbers as Number; raises PipelineError if they are no object."""
+        headers = loads(self.headers) if self.headers else {}
+        if not isinstance(headers, dict):
+            raise self.refusal("its headers are not a JSON object")
+        return headers
 
     def labels(self) -> dict[str, str]:
-        """Give all headers as texts, the user's as JSON unless they are texts, and where it came from."""
+        """Return all headers as texts, the user's as JSON unless they are texts, and where it came from."""
         texts = {
-            name: value if isinstance(value, str) else json.dumps(value)
+            name: value if isinstance(value, str) else dumps(value)
             for name, value in self.own_headers().items()
         }
         return {
@@ -52,6 +57,15 @@ class Outgoing:
             ID_HEADER: str(self.message_id),
             ATTEMPT_HEADER: str(self.attempt),
         }
+
+    def refusal(self, reason: str) -> PipelineError:
+        """Return the error for a message that a broker does not take."""
+        command = f"spanmq receiver reject {self.queue} migrate {self.message_id} --error …"
+        return PipelineError(
+            f"message {self.mark} can't be sent: {reason}",
+            hint=f"`{command}` makes it a dead letter; then run the job again.",
+            queue=self.queue,
+        )
 
 
 class Broker(Protocol):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
 import pyarrow
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -13,7 +13,10 @@ from spanmq.spark.brokers.outgoing import Broker, Outgoing
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-FORMAT = "spanmq-broker"
+FORMAT: Final = "spanmq-broker"
+PORTION_BYTES: Final = 16_000_000
+# What a message takes in Python besides its texts.
+ROW_BYTES: Final = 1_000
 
 
 class BrokerWriter(DataSourceStreamArrowWriter):
@@ -24,11 +27,15 @@ class BrokerWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         """Send the messages of one task, in the order of their ids: a shuffle has mixed them."""
-        rows = [row for batch in iterator for row in batch.to_pylist()]
-        if not rows:
-            return WriterCommitMessage()
-        rows.sort(key=lambda row: row["message_id"])
-        self._broker.publish([outgoing(row) for row in rows])
+        batches = list(iterator)
+        places = [
+            (id_, batch, row)
+            for batch in batches
+            for row, id_ in enumerate(batch.column("message_id").to_pylist())
+        ]
+        places.sort(key=lambda place: place[0])
+        for portion in portions(outgoing(batch, row) for _, batch, row in places):
+            self._broker.publish(portion)
         return WriterCommitMessage()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -38,9 +45,23 @@ class BrokerWriter(DataSourceStreamArrowWriter):
         """Do nothing: what was sent can't be taken back."""
 
 
-def outgoing(row: dict[str, Any]) -> Outgoing:
-    """Make a message of a row of the source."""
-    return Outgoing(**{name: row[name] for name in Outgoing.__slots__})
+def outgoing(batch: pyarrow.RecordBatch, row: int) -> Outgoing:
+    """Return a row of the source as a message."""
+    return Outgoing(**{name: batch.column(name)[row].as_py() for name in Outgoing.__slots__})
+
+
+def portions(messages: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
+    """Cut messages into lists of about PORTION_BYTES: so much a task holds beside its input."""
+    held: list[Outgoing] = []
+    size = 0
+    for message in messages:
+        held.append(message)
+        size += len(message.body or "") + len(message.headers or "") + ROW_BYTES
+        if size >= PORTION_BYTES:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
 
 
 def sink_of(broker: Broker) -> type[DataSource]:

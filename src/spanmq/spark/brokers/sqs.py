@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +17,7 @@ BATCH_BYTES: Final = 240_000
 ATTRIBUTES: Final = 10
 # What of a call was refused is sent again so many times.
 ATTEMPTS: Final = 5
+_NAME: Final = re.compile(r"(?!(?i:aws|amazon)\.)(?!\.)(?!.*\.\.)(?!.*\.$)[\w.-]{1,256}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,17 +47,16 @@ class SqsBroker:
                     break
             if entries:
                 refusal = failed[entries[0]["Id"]]
-                raise PipelineError(
-                    f"{self.describe()} refused message {batch[int(entries[0]['Id'])].mark}: "
-                    f"{refusal.get('Message') or refusal['Code']}"
-                )
+                message = batch[int(entries[0]["Id"])]
+                raise message.refusal(f"{self.describe()}: {refusal.get('Message') or refusal['Code']}")
 
     def _entry(self, number: int, message: Outgoing) -> dict[str, Any]:
         labels = message.labels()
         if len(labels) > ATTRIBUTES:
-            raise PipelineError(
-                f"message {message.mark} has {len(labels)} headers, and SQS takes {ATTRIBUTES} attributes"
-            )
+            raise message.refusal(f"it has {len(labels)} headers, and SQS takes {ATTRIBUTES} attributes")
+        for name in labels:
+            if not _NAME.fullmatch(name):
+                raise message.refusal(f"SQS takes no attribute with the name {name[:200]!r}")
         attributes = {
             name: {"DataType": "String", "StringValue": value} for name, value in labels.items() if value
         }

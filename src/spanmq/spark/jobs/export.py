@@ -104,7 +104,8 @@ def export(
     of_table, lake = table_named(table), Path(to)
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
-        extent, first, last = extent_of(server, queue, table)
+        extent = extent_of(server, queue, table)
+        cuts = rows.cut(server, queue, table)
         source = rows.identity(server)
     options = Options(dsn=dsn, queue=queue, table=table)
     this = _Export(spark, options, of_table, extent, lake, format, source)
@@ -114,7 +115,7 @@ def export(
         manifests = read_manifests(lake, queue, table)
         _check(this, manifests)
         before = manifests[-1].ids if manifests else []
-        ranges = missing(extent, first, last, before)
+        ranges = missing(extent, cuts, before)
         count, files, checksum = 0, 0, 0
         if not dry_run:
             _sweep(this, manifests)
@@ -195,10 +196,10 @@ def _check(this: _Export, manifests: list[Manifest]) -> None:
         )
 
 
-def missing(extent: rows.Range, first: int, last: int, exported: Ranges) -> list[rows.Range]:
-    """Give the ranges of ids that may hold rows which are not exported."""
+def missing(extent: rows.Range, cuts: Ranges, exported: Ranges) -> list[rows.Range]:
+    """Return the ranges of ids, of those of `cuts`, that may hold rows which are not exported."""
     found = []
-    for a, b in rows.split(first, last, at_least=1):
+    for a, b in cuts:
         have = within(exported, a, b)
         if have == [(a, b)]:
             continue

@@ -33,6 +33,7 @@ BROKERS: Final = ("amqp", "kafka", "sqs")
 RECEIVER: Final = "migrate"
 # Of one batch: what a kill may send twice, and what the tasks hold in memory together.
 BATCH: Final = 50_000
+BATCH_BYTES: Final = 128_000_000
 # Connections to the broker at a time.
 TASKS: Final = 4
 LOOK_SECONDS: Final = 1
@@ -165,6 +166,7 @@ def _start(
     adopt(spark)
     reader = spark.readStream.format("spanmq").option("dsn", dsn).option("queue", queue)
     reader = reader.option("receiver", RECEIVER).option("maxOffsetsPerTrigger", batch)
+    reader = reader.option("maxBytesPerTrigger", BATCH_BYTES)
     frame = reader.option("includeHeaders", "true").load()
     if isinstance(broker, SparkFormat):
         # As it is read: within a task in the order of ids, which a shuffle would lose.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +27,9 @@ dt { color: #5a6472; font-size: .85rem }
 dd { margin: 0; font-variant-numeric: tabular-nums }
 svg { width: 100%; height: auto; overflow: visible; margin: .5rem 0 1.5rem }
 text { font-size: 11px; fill: #5a6472 }
+.legend { margin: 0; font-size: .85rem }
+.legend span { border-left: 1rem solid; padding-left: .4rem; margin-right: 1.5rem }
+.legend .low { border-color: #3b6fb5 } .legend .high { border-color: #c2572b }
 .below { dominant-baseline: hanging }
 .bar { fill: #3b6fb5 } .low { stroke: #3b6fb5 } .high { stroke: #c2572b } .axis { stroke: #b8c0cc }
 .low, .high { fill: none; stroke-width: 2 }
@@ -40,7 +43,9 @@ text { font-size: 11px; fill: #5a6472 }
 
 def write_page(path: Path, found: PipelineReport) -> None:
     """Write the page: whole, or it stays what it was."""
-    parts = ["<h1>What the queues did</h1>"]
+    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    source = f"From {html.escape(found.source)}, {made}" if found.source else made
+    parts = ["<h1>What the queues did</h1>", f"<p>{source}</p>"]
     for queue in sorted({row["queue"] for row in (*found.queues, *found.failures)}):
         parts.append(f"<h2>{html.escape(queue)}</h2>")
         mine, attempts, groups, failures, deaths = (
@@ -52,10 +57,14 @@ def write_page(path: Path, found: PipelineReport) -> None:
             parts += [
                 "<h3>Archived, messages a second</h3>",
                 _bars([row["number"] for row in mine], [row["rate"] for row in mine], mine),
-                "<h3>Seconds in the queue: half waited less than the lower line, 95 % than the upper</h3>",
-                _lines(mine, ("waited_p50", "low"), ("waited_p95", "high")),
-                "<h3>Seconds of work: 95 % took less</h3>",
-                _lines(mine, ("handled_p95", "high")),
+                "<h3>Seconds in the queue</h3>",
+                _lines(
+                    mine,
+                    ("waited_p50", "low", "half waited less"),
+                    ("waited_p95", "high", "95 % waited less"),
+                ),
+                "<h3>Seconds of work</h3>",
+                _lines(mine, ("handled_p95", "high", "95 % took less")),
                 "<h3>Deliveries a message</h3>",
                 _table(attempts, leave_out=("queue",)),
             ]
@@ -64,11 +73,11 @@ def write_page(path: Path, found: PipelineReport) -> None:
         if failures:
             parts += ["<h3>Failures by category</h3>", _table(failures, leave_out=("queue",))]
         if deaths:
-            parts += ["<h3>Dead letters, all so far</h3>", _lines(deaths, ("total", "high"))]
+            parts += ["<h3>Dead letters, all so far</h3>", _lines(deaths, ("total", "high", "dead letters"))]
     body = "\n".join(parts)
     text = (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width"><title>spanmq report</title>'
+        f'<meta name="viewport" content="width=device-width"><title>spanmq report: {source}</title>'
         f"<style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n"
     )
     if path.exists() and not path.is_file():
@@ -106,6 +115,8 @@ def _text(value: object) -> str:
         return f"{value:,.3f}" if abs(value) < 1000 else f"{value:,.0f}"
     if isinstance(value, int):
         return f"{value:,}"
+    if value is None:
+        return "-"
     if isinstance(value, datetime):
         return value.isoformat(" ", "seconds")
     return html.escape(str(value))
@@ -122,17 +133,21 @@ def _bars(numbers: Sequence[int], values: Sequence[float], rows: Sequence[Row]) 
     return _frame(bars, top, rows)
 
 
-def _lines(rows: Sequence[Row], *lines: tuple[str, str]) -> str:
-    known = [row for row in rows if all(row[name] is not None for name, _ in lines)]
-    top = max((row[name] for row in known for name, _ in lines), default=0) or 1
+def _lines(rows: Sequence[Row], *lines: tuple[str, str, str]) -> str:
+    """Draw lines, each with the style and the words of its legend."""
+    known = [row for row in rows if all(row[name] is not None for name, _, _ in lines)]
+    if not known:
+        return "<p>Not known: no message was received before it was archived.</p>"
+    top = max(row[name] for row in known for name, _, _ in lines) or 1
     step = WIDTH / (max((row["number"] for row in rows), default=0) + 1)
     drawn = ""
-    for name, style in lines:
+    for name, style, _ in lines:
         points = " ".join(
             f"{(row['number'] + 0.5) * step:.1f},{HEIGHT - row[name] / top * HEIGHT:.1f}" for row in known
         )
         drawn += f'<polyline class="{style}" points="{points}"/>'
-    return _frame(drawn, top, rows)
+    legend = "".join(f'<span class="{style}">{html.escape(text)}</span>' for _, style, text in lines)
+    return f'<p class="legend">{legend}</p>{_frame(drawn, top, rows)}'
 
 
 def _frame(drawn: str, top: float, rows: Sequence[Row]) -> str:

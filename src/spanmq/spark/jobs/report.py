@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from psycopg.conninfo import conninfo_to_dict
+
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.cause import clear_errors
 from spanmq.spark.jobs.lake_table import TABLES
@@ -43,6 +45,8 @@ class PipelineReport:
     seconds: float
     page: str | None
     is_dry_run: bool = False
+    # Where the messages were, without credentials.
+    source: str = ""
 
 
 def report(
@@ -72,7 +76,9 @@ def report(
                 _failures(spark, str(dsn), queue or "*"),
             )
         found = (_count_rows if dry_run else _count)(source, failures, str(lake or queue))
-    found = replace(found, seconds=time.monotonic() - began, page=str(page) if page is not None else None)
+    written = str(page) if page is not None else None
+    where = f"the lake {lake}" if lake is not None else f"the database {_database(str(dsn))}"
+    found = replace(found, seconds=time.monotonic() - began, page=written, source=where)
     if page is not None and not dry_run:
         write_page(Path(page), found)
     return found
@@ -129,6 +135,12 @@ def _count_rows(source: DataFrame, failures: DataFrame, name: str) -> PipelineRe
         page=None,
         is_dry_run=True,
     )
+
+
+def _database(dsn: str) -> str:
+    given = conninfo_to_dict(dsn)
+    name, host = given.get("dbname") or given.get("user") or "", given.get("host")
+    return f"{name} on {host}" if host else str(name)
 
 
 def _nothing(name: str) -> PipelineError:

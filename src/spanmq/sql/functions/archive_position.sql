@@ -23,21 +23,40 @@ begin
 end $$;
 
 -- The next qty messages after the id `after` between two positions (base null: from the first): up to which id, and how many; of the first
--- piece (after 0) also how many are left behind it.
+-- piece (after 0) also how many are left behind it. With max_bytes fewer: as many as have at most so many bytes of bodies and headers as text,
+-- but one at least. quantity is the number that this leaves of qty.
 create or replace function spanmq_call.archive_piece(
-    queue text, base jsonb, here jsonb, after bigint, qty integer
-) returns table (last_id bigint, n bigint, rest bigint)
+    queue text, base jsonb, here jsonb, after bigint, qty integer, max_bytes bigint default null
+) returns table (last_id bigint, n bigint, rest bigint, quantity integer)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_archive(queue);
     condition text := spanmq_core.between_positions(base, here);
+    size bigint;
+    bytes bigint := 0;
+    place int := 0;
 begin
+    quantity := qty;
+    if max_bytes < 1 then
+        raise exception 'max_bytes must be at least 1, got: %', max_bytes using errcode = 'MQ002', hint = 'NULL is no limit.';
+    elsif max_bytes is not null then
+        for size in execute format('select octet_length(t.message::text) + coalesce(octet_length(t.headers::text), 0) from %s t'
+                                   ' where t.msg_id > $1 and %s order by t.msg_id limit $2', this.archive, condition) using after, qty
+        loop
+            bytes := bytes + coalesce(size, 4);
+            exit when bytes > max_bytes and place > 0;
+            place := place + 1;
+        end loop;
+        if bytes > max_bytes then
+            quantity := greatest(place, 1);
+        end if;
+    end if;
     -- One statement: what retention takes in between would be missed.
     execute format('select p.last_id, p.n, case when $1 = 0 and p.n = $2 then (select count(*) from %1$s t where t.msg_id > p.last_id and %2$s) else 0 end'
                    ' from (select max(f.msg_id) as last_id, count(*) as n'
                    '       from (select t.msg_id from %1$s t where t.msg_id > $1 and %2$s order by t.msg_id limit $2) f) p',
                    this.archive, condition)
-        into last_id, n, rest using after, qty;
+        into last_id, n, rest using after, quantity;
     return next;
 end $$;
 

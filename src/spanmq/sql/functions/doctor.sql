@@ -178,6 +178,7 @@ declare
     stuck text[] := '{}';
     abandoned text[] := '{}';
     lagging text[] := '{}';
+    silent text[] := '{}';
     -- Unlogged queues lose rows of the log in a crash.
     missing_ids bigint := (
         select count(*) from (
@@ -203,6 +204,9 @@ begin
         if found_counts.expired > 0 and found_counts.leases = 0 and found_counts.oldest_ready_at < at_ - interval '5 minutes' then
             abandoned := abandoned || format('%s (%s messages)', this.name, found_counts.expired);
         end if;
+        silent := silent || array(
+            select format('%s of %s holds %s messages and has not called for %s', r.name, this.name, r.held, date_trunc('second', at_ - r.seen_at))
+            from spanmq_core.silent_receivers(this.queue_id, at_) r);
         drawn := spanmq_core.drawn_from(this.ids);
         if (select count(*) from spanmq_core.segment s
             where s.queue_id = this.queue_id and s.hi < drawn and (s.settled_at_xid is not null or s.state = 'truncated')) > 10 then
@@ -227,6 +231,12 @@ begin
                                          case when abandoned <> '{}' then 'ran out, and nobody receives: ' || array_to_string(abandoned[:10], ', ') end), ''),
                         'none is stuck');
     advice := case when level <> 'ok' then 'see whether the receivers live; set_vt(queue, msg_id, 0) makes a message visible at once' end;
+    return next;
+
+    check_name := 'streams';
+    level := case when silent <> '{}' then 'warning' else 'ok' end;
+    finding := coalesce(nullif(array_to_string(silent[:10], '; '), ''), 'none holds messages in silence');
+    advice := case when level <> 'ok' then 'start the stream again with its checkpoint; spanmq receiver release QUEUE RECEIVER gives its messages back to the queue' end;
     return next;
 
     check_name := 'segments';

@@ -11,8 +11,15 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     found_one spanmq_core.receiver;
+    silent record;
 begin
     perform spanmq_core.find_queue(queue);
+    if receiver is null and label is null then
+        for silent in select * from spanmq_core.silent_receivers(this.queue_id, clock_timestamp()) loop
+            raise warning 'the receiver % of queue % holds % messages and has not called since %', silent.name, this.name, silent.held, silent.seen_at
+                using hint = format('This new checkpoint does not get them. `spanmq receiver release %s %s` gives them back to the queue.', this.name, silent.name);
+        end loop;
+    end if;
     newest_id := spanmq_core.drawn_from(this.ids);
     system_id := (select c.system_identifier::text from pg_control_system() c);
     if receiver is null and label is not null then
@@ -31,7 +38,7 @@ begin
             insert into spanmq_core.receiver (queue_id, label) values (this.queue_id, receiver_open.label) returning * into found_one;
         else
             update spanmq_core.receiver r
-                set incarnation = r.incarnation + 1, state = 'active', opened_at = clock_timestamp()
+                set incarnation = r.incarnation + 1, state = 'active', opened_at = clock_timestamp(), seen_at = clock_timestamp()
                 where r.receiver_id = receiver and r.queue_id = this.queue_id returning * into found_one;
             if not found then
                 raise exception 'the queue % has no receiver %', this.name, receiver
@@ -69,10 +76,11 @@ begin
 end $$;
 
 -- Settles all batches up to `settled`, which the engine's checkpoint has; then gives the batch after it: one that an earlier
--- driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any). Returns its number, or
--- `settled` itself where nothing waits. Raises MQ051 for a reader that is not the newest.
+-- driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at most max_bytes of
+-- bodies and headers as text (null: any number), but of one message at least. Returns its number, or `settled` itself where
+-- nothing waits. Raises MQ051 for a reader that is not the newest.
 create or replace function spanmq_call.receiver_claim(
-    queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint default null
+    queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint default null, max_bytes bigint default null
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
@@ -83,9 +91,19 @@ declare
     lease bigint;
     held record;
     pending bigint;
+    until constant timestamptz := '9999-12-30 00:00+00';
+    -- So many show how large messages are.
+    probe constant int := 1000;
+    size record;
 begin
     perform spanmq_core.find_queue(queue);
     perform spanmq_core.check_quantity(qty);
+    if max_bytes < 1 then
+        raise exception 'max_bytes must be at least 1, got: %', max_bytes using errcode = 'MQ002', hint = 'NULL is no limit.';
+    end if;
+    if reader.seen_at < at_ - interval '1 minute' then
+        update spanmq_core.receiver r set seen_at = at_ where r.receiver_id = receiver;
+    end if;
     perform spanmq_core.settle_batches(this, receiver, receiver_claim.settled);
     select min(b.batch) into pending from spanmq_core.receiver_batch b
         where b.receiver_id = receiver and b.batch > receiver_claim.settled and b.state <> 'released';
@@ -94,7 +112,19 @@ begin
     end if;
     lease := -spanmq_core.new_lease(at_);
     -- A time that every driver can read, and no lease lives to see.
-    perform spanmq_core.claim(this, qty, lease, '9999-12-30 00:00+00', at_, 1);
+    perform spanmq_core.claim(this, case when max_bytes is null then qty else least(qty, probe) end, lease, until, at_, 1);
+    if max_bytes is not null then
+        select * into held from spanmq_core.list_batch(this.queue_id, lease);
+        size := spanmq_core.size_of_batch(this.queue_id, held.los, held.his, max_bytes);
+        if held.n = probe and size.bytes < max_bytes then
+            perform spanmq_core.claim(this, least(qty - probe, (max_bytes - size.bytes) / greatest(size.bytes / probe, 1))::int, lease, until, at_, 1);
+            select * into held from spanmq_core.list_batch(this.queue_id, lease);
+            size := spanmq_core.size_of_batch(this.queue_id, held.los, held.his, max_bytes);
+        end if;
+        if size.bytes > max_bytes then
+            perform spanmq_core.free_batch(this.queue_id, lease, size.last_id);
+        end if;
+    end if;
     for step in 1 .. 2 loop
         select * into held from spanmq_core.list_batch(this.queue_id, lease);
         exit when last_id is null or held.his[cardinality(held.his)] <= last_id;
@@ -109,6 +139,19 @@ begin
     insert into spanmq_core.receiver_batch (receiver_id, batch, queue_id, lease_id, n, lo, hi, los, his, attempts)
         values (receiver, reader.batch, this.queue_id, lease, held.n, held.los[1], held.his[cardinality(held.his)], held.los, held.his, held.attempts);
     return reader.batch;
+end $$;
+
+-- How many bytes the bodies and headers of a batch have as text, and up to which id they have at most max_bytes, the first in any case.
+create or replace function spanmq_core.size_of_batch(this_queue int, los bigint[], his bigint[], max_bytes bigint, out bytes bigint, out last_id bigint)
+language plpgsql as $$
+begin
+    execute format(
+        'select coalesce(max(s.total), 0), max(s.msg_id) filter (where s.total <= $3 or s.place = 1) from ('
+        ' select t.msg_id, row_number() over w as place,'
+        '        sum(octet_length(t.message::text) + coalesce(octet_length(t.headers::text), 0)) over w as total'
+        ' from unnest($1, $2) u (lo, hi) join spanmq_core.log_%s t on t.msg_id between u.lo and u.hi'
+        ' window w as (order by t.msg_id rows unbounded preceding)) s', this_queue)
+        into bytes, last_id using los, his, max_bytes;
 end $$;
 
 -- Takes what the batches up to `settled` hold out of the queue (into the archive, where the policy says so). The newest of them
@@ -192,10 +235,64 @@ begin
     return next;
 end $$;
 
--- The receivers of a queue, or of all (null): what each holds, and since when it has been open.
+-- Cuts what waits in a queue (of_table queue), its archive, dead_letters or failures into ranges of ids of about `size` rows each, and at
+-- least at_least of them if there are so many rows. Together they have every id from the lowest to the highest. An archive is measured
+-- by a sample of its blocks. Raises as the functions that read these tables, MQ002 for another one.
+create or replace function spanmq_call.read_ranges(queue text, of_table text, size integer, at_least integer default 1)
+returns table (first_id bigint, last_id bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq_core.queue;
+    parts_max constant int := 2000;
+    blocks_max constant int := 2000;
+    share double precision;
+    lowest bigint;
+    highest bigint;
+    counts text;
+begin
+    if size is null or size < 1 then
+        raise exception 'size must be at least 1, got: %', coalesce(size::text, 'NULL') using errcode = 'MQ002', hint = 'Say how many rows a range is to have.';
+    end if;
+    if of_table = 'archive' then
+        this := spanmq_core.find_archive(queue);
+        execute format('select min(t.msg_id), max(t.msg_id) from %s t', this.archive) into lowest, highest;
+        share := least(1, blocks_max * 8192.0 / greatest(pg_relation_size(this.archive), 1));
+        counts := format('select t.msg_id as id, %s::numeric as n from %s t tablesample system (%s) repeatable (1)', 1 / share, this.archive, share * 100);
+    else
+        this := spanmq_core.find_queue(queue);
+        if of_table = 'queue' then
+            select l.first_id, l.last_id into lowest, highest from spanmq_call.receiver_log(queue) l;
+            counts := 'select f.lo as id, f.n::numeric as n from spanmq_core.fresh f where f.queue_id = $4 union all'
+                      ' select h.lo, h.n from spanmq_core.held h where h.queue_id = $4';
+        elsif of_table = 'dead_letters' then
+            select e.first_id, e.last_id into lowest, highest from spanmq_call.dead_letter_extent(queue) e;
+            counts := 'select d.dead_letter_id as id, 1::numeric as n from spanmq_core.dead_letter d where d.queue_id = $4 union all'
+                      ' select r.dead_letter_id, coalesce(upper(r.ids) - r.lo, r.n) from spanmq_core.dead_run r where r.queue_id = $4';
+        elsif of_table = 'failures' then
+            select e.first_id, e.last_id into lowest, highest from spanmq_call.failure_extent(queue) e;
+            counts := 'select f.lo as id, f.n::numeric as n from spanmq_core.failure f where f.queue_id = $4 union all'
+                      ' select d.msg_id, 1 from spanmq_core.dead_letter d where d.queue_id = $4 union all'
+                      ' select r.lo, r.n from spanmq_core.dead_run r where r.queue_id = $4';
+        else
+            raise exception 'there is no table % of a queue', coalesce(quote_literal(of_table), 'NULL')
+                using errcode = 'MQ002', hint = 'There are queue, archive, dead_letters and failures.';
+        end if;
+    end if;
+    -- Of each run of ids: which of the first places of the parts it has, and the ids there.
+    return query execute format(
+        'with run as (select c.id, c.n, sum(c.n) over (order by c.id rows unbounded preceding) - c.n as before from (%s) c),'
+        ' total as (select sum(r.n) as n, least(greatest(ceil(sum(r.n) / $1), $2), ceil(sum(r.n)), $3) as parts from run r),'
+        ' cut as (select distinct least(greatest(r.id + trunc(k * t.n / t.parts - r.before)::bigint, $5 + 1), $6) as id'
+        '         from total t, run r, generate_series(ceil(r.before * t.parts / t.n), ceil((r.before + r.n) * t.parts / t.n) - 1) k where k > 0),'
+        ' edge as (select $5 as id where $5 <= $6 union select c.id from cut c where $5 < $6)'
+        ' select e.id, coalesce(lead(e.id) over (order by e.id) - 1, $6) from edge e order by e.id', counts)
+        using size, greatest(coalesce(at_least, 1), 1), parts_max, this.queue_id, lowest, highest;
+end $$;
+
+-- The receivers of a queue, or of all (null): what each holds, since when it has been open, and when it last called, to the minute.
 create or replace function spanmq_call.list_receivers(queue text default null)
 returns table (queue_name text, receiver uuid, label text, state text, batch bigint, settled bigint, held bigint,
-               created_at timestamptz, opened_at timestamptz)
+               created_at timestamptz, opened_at timestamptz, seen_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue;
@@ -206,11 +303,21 @@ begin
     return query
         select q.name::text, r.receiver_id, r.label, r.state, r.batch, r.settled,
                coalesce((select sum(b.n) from spanmq_core.receiver_batch b where b.receiver_id = r.receiver_id and b.state = 'claimed'), 0)::bigint,
-               r.created_at, r.opened_at
+               r.created_at, r.opened_at, r.seen_at
         from spanmq_core.receiver r join spanmq_core.queue q on q.queue_id = r.queue_id
         where queue is null or r.queue_id = this.queue_id
         order by q.name, r.created_at;
 end $$;
+
+-- The receivers of a queue that hold messages and have not called for a quarter of an hour.
+create or replace function spanmq_core.silent_receivers(this_queue int, at_ timestamptz)
+returns table (name text, held bigint, seen_at timestamptz)
+language sql stable as $$
+    select coalesce(r.label, r.receiver_id::text), sum(b.n)::bigint, r.seen_at
+    from spanmq_core.receiver r join spanmq_core.receiver_batch b on b.receiver_id = r.receiver_id and b.state = 'claimed'
+    where r.queue_id = this_queue and r.state <> 'released' and r.seen_at < at_ - interval '15 minutes'
+    group by r.receiver_id order by r.seen_at
+$$;
 
 -- The receiver of that label or id. Raises MQ002 for one that there isn't.
 create or replace function spanmq_core.find_receiver(this spanmq_core.queue, receiver text) returns spanmq_core.receiver

@@ -12,7 +12,8 @@ create table spanmq_core.receiver (
     batch bigint not null default 0,       -- the newest that it has claimed: a counter under the row's lock, in commit order
     settled bigint not null default 0,     -- up to which batch all is settled
     created_at timestamptz not null default clock_timestamp(),
-    opened_at timestamptz not null default clock_timestamp()
+    opened_at timestamptz not null default clock_timestamp(),
+    seen_at timestamptz not null default clock_timestamp() -- when its reader last called; written once a minute
 );
 create unique index receiver_label on spanmq_core.receiver (queue_id, label) where label is not null and state <> 'released';
 

@@ -1,29 +1,15 @@
-"""Pytest fixtures for programs that use spanmq, and for spanmq itself. Always a real PostgreSQL.
-
-Load them with `pytest -p spanmq.testing` (or in `addopts`). Then a test takes
-
-    connection           a connection to a database with spanmq, in a transaction that is rolled back
-    database             the DSN of a new database with spanmq, for tests that commit or need two sessions
-    upstream_database    the same with upstream PGMQ instead (needs the package `pgmq`)
-    empty_database       the same with nothing in it
-    spanmq_server        the DSN of the server, for anything else
-
-The server is the one named by SPANMQ_TEST_DSN (its role must be allowed to create databases), else a private
-one, of the major version in SPANMQ_TEST_POSTGRES (18), which need not survive a crash. All workers of
-pytest-xdist share it.
-"""
+"""Servers and databases for tests. Always a real PostgreSQL."""
 
 import os
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import psycopg
-import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
@@ -46,37 +32,6 @@ POLL_SECONDS = 0.005
 END_SECONDS = 60.0
 
 Connection = psycopg.Connection[Any]
-
-
-# What the controller of pytest-xdist started for its workers, and their DSN.
-SHARED = pytest.StashKey[ExitStack]()
-DSN = pytest.StashKey[str]()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    """Start one server for all workers of pytest-xdist, before the first of them."""
-    config: pytest.Config = node.config
-    if DSN not in config.stash:
-        config.stash[SHARED] = ExitStack()
-        config.stash[DSN] = config.stash[SHARED].enter_context(server())
-    node.workerinput["spanmq_server"] = config.stash[DSN]
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Stop the server that the workers shared."""
-    if (shared := config.stash.get(SHARED, None)) is not None:
-        shared.close()
-
-
-@pytest.fixture(scope="session")
-def spanmq_server(pytestconfig: pytest.Config) -> Iterator[str]:
-    """Yield the DSN of the server that the tests run on."""
-    if (input_of_worker := getattr(pytestconfig, "workerinput", None)) is not None:
-        yield input_of_worker["spanmq_server"]
-        return
-    with server() as dsn:
-        yield dsn
 
 
 @contextmanager
@@ -102,62 +57,6 @@ def memory_folder() -> Path | None:
         if os.access(MEMORY_FOLDER, os.W_OK) and status.f_bavail * status.f_frsize >= MEMORY_BYTES_MIN:
             return MEMORY_FOLDER
     return None
-
-
-@pytest.fixture(scope="session")
-def spanmq_template(spanmq_server: str) -> Iterator[str]:
-    """Give the name of a database with spanmq installed, from which others are copied."""
-    from spanmq import schema
-
-    with new_database(spanmq_server) as name:
-        with psycopg.connect(with_database(spanmq_server, name), autocommit=True) as connection:
-            schema.install(connection)
-        yield name
-
-
-@pytest.fixture(scope="session")
-def upstream_template(spanmq_server: str) -> Iterator[str]:
-    """Give the name of a database with upstream PGMQ installed, from which others are copied."""
-    pgmq = pytest.importorskip("pgmq")
-    with new_database(spanmq_server) as name:
-        with psycopg.connect(with_database(spanmq_server, name), autocommit=True) as connection:
-            connection.execute(pgmq.get_embedded_install_sql())
-        yield name
-
-
-@pytest.fixture
-def empty_database(spanmq_server: str) -> Iterator[str]:
-    """Give the DSN of a new, empty database; it is dropped after the test."""
-    with new_database(spanmq_server) as name:
-        yield with_database(spanmq_server, name)
-
-
-@pytest.fixture
-def database(spanmq_server: str, spanmq_template: str) -> Iterator[str]:
-    """Give the DSN of a new database with spanmq installed; it is dropped after the test."""
-    with new_database(spanmq_server, template=spanmq_template) as name:
-        yield with_database(spanmq_server, name)
-
-
-@pytest.fixture
-def upstream_database(spanmq_server: str, upstream_template: str) -> Iterator[str]:
-    """Give the DSN of a new database with upstream PGMQ installed; it is dropped after the test."""
-    with new_database(spanmq_server, template=upstream_template) as name:
-        yield with_database(spanmq_server, name)
-
-
-@pytest.fixture(scope="session")
-def shared_database(spanmq_server: str, spanmq_template: str) -> Iterator[str]:
-    """Give the DSN of the database in which the tests of `connection` roll back."""
-    with new_database(spanmq_server, template=spanmq_template) as name:
-        yield with_database(spanmq_server, name)
-
-
-@pytest.fixture
-def connection(shared_database: str) -> Iterator[Connection]:
-    """Give a connection in a transaction that is rolled back after the test; to commit in it is an error."""
-    with psycopg.connect(shared_database) as opened, opened.transaction(force_rollback=True):
-        yield opened
 
 
 def wait_until_waiting(connection: Connection, pid: int, *, timeout: float = WAIT_SECONDS) -> None:
@@ -209,7 +108,7 @@ def new_database(server: str, *, template: str | None = None) -> Iterator[str]:
 
 
 def is_forgetful(connection: Connection) -> bool:
-    """Tell whether the server runs without fsync."""
+    """Return whether the server runs without fsync."""
     row = connection.execute("select current_setting('fsync')").fetchone()
     return row is not None and row[0] == "off"
 

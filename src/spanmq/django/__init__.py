@@ -1,0 +1,56 @@
+"""Django: the schema by migrations, tasks in Django's transactions, commands. docs/django.md explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import close_old_connections, connections, transaction
+from psycopg.conninfo import make_conninfo
+
+from spanmq.errors import InvalidSettingError
+from spanmq.tasks import Tasks
+
+
+def django_tasks(name: str, *, using: str = "default", **options: Any) -> Tasks:
+    """Return Tasks whose sends are part of Django's transaction, on the database of the alias `using`.
+
+    A task with a parameter `session` gets Django's connection in `atomic()`, which the ack is part of. The
+    other options are those of Tasks.
+    """
+
+    @contextmanager
+    def atomic() -> Iterator[Any]:
+        with transaction.atomic(using=using):
+            yield connections[using]
+
+    return Tasks(
+        name,
+        dsn=lambda: dsn_of(using),
+        session=atomic,
+        place=lambda: connections[using],
+        before_plain=close_old_connections,
+        **options,
+    )
+
+
+def dsn_of(using: str = "default") -> str:
+    """Return the DSN of a database of the settings; of the test database in tests."""
+    connection = connections[using]
+    if connection.vendor != "postgresql":
+        raise InvalidSettingError(
+            f"the database {using!r} is not PostgreSQL", hint="django_tasks(…, using=…) names one that is."
+        )
+    settings = connection.settings_dict
+    parts = {
+        "dbname": settings["NAME"],
+        "user": settings["USER"],
+        "password": settings["PASSWORD"],
+        "host": settings["HOST"],
+        "port": settings["PORT"],
+    }
+    options = {
+        name: settings["OPTIONS"][name] for name in ("service", "sslmode") if name in settings["OPTIONS"]
+    }
+    return make_conninfo(**{name: value for name, value in {**parts, **options}.items() if value})

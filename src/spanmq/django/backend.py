@@ -1,0 +1,120 @@
+"""A backend for `django.tasks` of Django 6, or the package django-tasks before: its tasks are spanmq's."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any, Final
+
+from django.utils.module_loading import import_string
+
+from spanmq.errors import InvalidSettingError
+from spanmq.message import Message
+from spanmq.tasks import GIVEN, Task, Tasks
+
+
+def _framework() -> str:
+    for name in ("django.tasks", "django_tasks"):
+        try:
+            import_module(name)
+        except ImportError:
+            continue
+        return name
+    raise InvalidSettingError(
+        "Django has no framework for tasks here", hint="Use Django 6, or pip install django-tasks."
+    )
+
+
+FRAMEWORK: Final = _framework()
+base: Any = import_module(f"{FRAMEWORK}.base")
+signals: Any = import_module(f"{FRAMEWORK}.signals")
+BaseTaskBackend: Any = import_module(f"{FRAMEWORK}.backends.base").BaseTaskBackend
+
+# Of Django's priorities, -100 to 100, those above 0 are ours from 1 to 9.
+PRIORITY_STEP: Final = 100 / 9
+
+
+class SpanmqBackend(BaseTaskBackend):  # type: ignore[misc]
+    """Sends through the `Tasks` that OPTIONS names: {"tasks": "shop.tasks.tasks"}; in Django's transaction.
+
+    Its queues must exist. What becomes of a task is for the worker and the dashboard: there are no results.
+    """
+
+    supports_defer = True
+    supports_async_task = True
+    supports_priority = True
+    supports_get_result = False
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        self._runs: dict[str, Task[..., Any]] = {}
+
+    def register(self) -> None:
+        """Register a task for each queue, which runs Django's; before the first send, and in a worker."""
+        if not self._runs:
+            tasks: Tasks = import_string(self.options["tasks"])
+            for queue in sorted(self.queues) or ["default"]:
+                run = tasks.task(name=f"django.{self.alias}.{queue}", queue=queue)(run_django_task)
+                self._runs[queue] = run
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
+        """Send a task."""
+        self.validate_task(task)
+        self.register()
+        now = datetime.now(UTC)
+        result = _result(task, "", list(args), kwargs, status="READY", enqueued_at=now)
+        run = self._runs[task.queue_name]
+        options: dict[str, Any] = {"priority": min(9, max(0, round(task.priority / PRIORITY_STEP)))}
+        if task.run_after is not None:
+            options["at"] = task.run_after
+        sent = run.using(**options).send(task.module_path, result.args, result.kwargs)
+        object.__setattr__(result, "id", f"{sent.queue}/{sent.message_id}")
+        signals.task_enqueued.send(type(self), task_result=result)
+        return result
+
+
+def register_backends() -> None:
+    """Register the tasks of all backends of this kind, if the settings have any."""
+    handler = import_module(FRAMEWORK).task_backends
+    for alias in handler.settings:
+        if isinstance(backend := handler[alias], SpanmqBackend):
+            backend.register()
+
+
+def run_django_task(path: str, args: list[Any], kwargs: dict[str, Any], message: Message = GIVEN) -> None:
+    """Run one of Django's tasks, with its signals."""
+    task = import_string(path)
+    now = datetime.now(UTC)
+    times = {"enqueued_at": message.enqueued_at, "started_at": now, "last_attempted_at": now}
+    result_id = f"{message.queue}/{message.message_id}"
+    result = _result(task, result_id, args, kwargs, status="RUNNING", **times)
+    sender = type(task.get_backend())
+    signals.task_started.send(sender, task_result=result)
+    status = "FAILED"
+    try:
+        context = (base.TaskContext(task_result=result),) if task.takes_context else ()
+        task.call(*context, *args, **kwargs)
+        status = "SUCCESSFUL"
+    finally:
+        times["finished_at"] = datetime.now(UTC)
+        ended = _result(task, result_id, args, kwargs, status=status, **times)
+        signals.task_finished.send(sender, task_result=ended)
+
+
+def _result(
+    task: Any, result_id: str, args: list[Any], kwargs: dict[str, Any], *, status: str, **times: Any
+) -> Any:
+    return base.TaskResult(
+        task=task,
+        id=result_id,
+        status=getattr(base.TaskResultStatus, status),
+        enqueued_at=times.get("enqueued_at"),
+        started_at=times.get("started_at"),
+        finished_at=times.get("finished_at"),
+        last_attempted_at=times.get("last_attempted_at"),
+        args=args,
+        kwargs=kwargs,
+        backend=task.backend,
+        errors=[],
+        worker_ids=[],
+    )

@@ -1,0 +1,9 @@
+"""Typed jobs over the worker: functions that are sent with checked arguments. docs/tasks.md explains them."""
+
+from spanmq.tasks.arguments import GIVEN
+from spanmq.tasks.registry import Tasks
+from spanmq.tasks.retry import Retry
+from spanmq.tasks.task import Call, Sent, Task
+from spanmq.worker.failure import Reject, RetryIn
+
+__all__ = ["GIVEN", "Call", "Reject", "Retry", "RetryIn", "Sent", "Task", "Tasks"]

@@ -1,0 +1,170 @@
+"""What a worker does with a message for a task: find the task, read its arguments, call it, ack."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from spanmq.client import Client
+from spanmq.client_async import AsyncClient
+from spanmq.errors import InvalidHandlerError, TaskArgumentsError, UnknownTaskError
+from spanmq.message import Message
+from spanmq.tasks.task import Call, Task
+from spanmq.tasks.threads import Threads
+from spanmq.worker.failure import Failure, judge
+from spanmq.worker.performing import refuse_coroutine
+
+if TYPE_CHECKING:
+    from spanmq.tasks.registry import Tasks
+
+CallNext = Callable[[Message], Awaitable[Any]]
+Middleware = Callable[[Message, CallNext], Awaitable[Any]]
+
+
+class Transactions(Protocol):
+    """What a message is acked in: the worker's Delivery, or what a test has in its place."""
+
+    def transaction(self) -> AbstractAsyncContextManager[AsyncClient]:
+        """Begin a transaction that ends with the ack."""
+
+    def thread_transaction(self) -> AbstractContextManager[Client]:
+        """Begin one from a thread."""
+
+    def within(
+        self, begin: Callable[[], AbstractAsyncContextManager[Any]]
+    ) -> AbstractAsyncContextManager[Any]:
+        """Enter a transaction of other software, and ack in it."""
+
+    def thread_within(self, begin: Callable[[], AbstractContextManager[Any]]) -> AbstractContextManager[Any]:
+        """Enter one from a thread."""
+
+
+class Handling:
+    """The handler of a registry's messages."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+        self._threads: Threads | None = None
+
+    async def __call__(self, message: Message, delivery: Transactions) -> Any:
+        """Run the task of a message within its middleware; returns what the task returned."""
+        call: CallNext = partial(self.call, delivery=delivery)
+        for middleware in reversed(self._tasks.handle_middleware):
+            call = partial(_surround, middleware, call)
+        return await call(message)
+
+    async def call(self, message: Message, delivery: Transactions) -> Any:
+        """Run the task of a message without middleware."""
+        task, arguments = self._read(message)
+        if task.is_simple:
+            result = await task.function(**arguments)
+        elif task.is_async:
+            return await self._call_in_transaction(task, arguments, delivery)
+        else:
+            if self._threads is None:
+                self._threads = Threads()
+            result, is_sent = await self._threads.call(partial(self._run_plain, task, arguments, delivery))
+            if is_sent:
+                return result
+        if result is not None and (calls := calls_of(result)):
+            # In one commit with the ack.
+            async with delivery.transaction() as client:
+                await self._tasks.send_through_async(client, calls)
+        return result
+
+    def call_plain(self, message: Message, delivery: Transactions) -> Any:
+        """Run the task of a message in this thread, where all tasks are plain and have no middleware."""
+        task, arguments = self._read(message)
+        result, is_sent = self._run_plain(task, arguments, delivery)
+        if not is_sent and (calls := calls_of(result)):
+            with delivery.thread_transaction() as client:
+                self._tasks.send_through(client, calls)
+        return result
+
+    def judge(self, error: BaseException, message: Message) -> Failure:
+        """Decide what an exception means, by the task's own rules."""
+        try:
+            task = self._tasks.find(message)
+        except (UnknownTaskError, TaskArgumentsError):
+            task = None
+        retry = self._tasks.retry if task is None else task.retry
+        try:
+            return retry.judge(error, message.attempt)
+        except Exception as broken:  # noqa: BLE001, a function `backoff` may raise anything
+            return judge(broken, {})
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._threads is not None:
+            self._threads.close()
+            self._threads = None
+
+    def _read(self, message: Message) -> tuple[Task[..., Any], dict[str, Any]]:
+        task = self._tasks.find(message)
+        arguments = task.arguments.read(message.body.get("args", {}))
+        if "message" in task.arguments.injected:
+            arguments["message"] = message
+        return task, arguments
+
+    async def _call_in_transaction(
+        self, task: Task[..., Any], arguments: dict[str, Any], delivery: Transactions
+    ) -> Any:
+        if "connection" in task.arguments.injected:
+            async with delivery.transaction() as client:
+                result = await task.function(**arguments, connection=client.connection)
+                if calls := calls_of(result):
+                    await self._tasks.send_through_async(client, calls)
+            return result
+        async with delivery.within(_needed(self._tasks.async_session, task, "async_session")) as session:
+            result = await task.function(**arguments, session=session)
+            if calls := calls_of(result):
+                await self._tasks.send_many_async(calls, session=session)
+        return result
+
+    def _run_plain(
+        self, task: Task[..., Any], arguments: dict[str, Any], delivery: Transactions
+    ) -> tuple[Any, bool]:
+        """Call a plain function; also return whether the calls that it returned are sent."""
+        if self._tasks.before_plain is not None:
+            self._tasks.before_plain()
+        if "connection" in task.arguments.injected:
+            with delivery.thread_transaction() as client:
+                result = task.function(**arguments, connection=client.connection)
+                refuse_coroutine(result)
+                if calls := calls_of(result):
+                    self._tasks.send_through(client, calls)
+            return result, True
+        if "session" in task.arguments.injected:
+            with delivery.thread_within(_needed(self._tasks.session, task, "session")) as session:
+                result = task.function(**arguments, session=session)
+                refuse_coroutine(result)
+                if calls := calls_of(result):
+                    self._tasks.send_many(calls, session=session)
+            return result, True
+        result = task.function(**arguments)
+        refuse_coroutine(result)
+        return result, False
+
+
+def calls_of(result: object) -> list[Call]:
+    """Return the calls among what a task returned: one, or a list of them."""
+    if isinstance(result, Call):
+        return [result]
+    if isinstance(result, list | tuple) and result and all(isinstance(each, Call) for each in result):
+        return [*result]
+    return []
+
+
+async def _surround(middleware: Middleware, call_next: CallNext, message: Message) -> Any:
+    return await middleware(message, call_next)
+
+
+def _needed(begin: Callable[[], Any] | None, task: Task[..., Any], name: str) -> Callable[[], Any]:
+    if begin is None:
+        raise InvalidHandlerError(
+            f"task {task.name!r} takes a session, and its Tasks have none",
+            hint=f"Tasks(…, {name}=Session.begin)",
+        )
+    return begin

@@ -1,0 +1,124 @@
+"""Periodic tasks: what the program says becomes schedules in the database, which send each time once."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from spanmq.client_async import AsyncClient
+from spanmq.errors import MissingPrivilegeError, SpanmqError
+from spanmq.message import Schedule
+from spanmq.tasks.task import Task, body_of
+
+if TYPE_CHECKING:
+    from spanmq.tasks.registry import Tasks
+
+logger = logging.getLogger("spanmq.tasks")
+
+# Of every schedule here: whose it is, the version of the whole set, and all versions so far.
+HEADER: Final = "x-spanmq-periodic"
+VERSIONS_MAX: Final = 20
+CHECK_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Periodic:
+    """A task and its times."""
+
+    task: Task[..., Any]
+    cron: str
+    zone: str
+    catch_up: bool
+    arguments: dict[str, Any]
+
+    def body(self) -> Any:
+        """Return the body of its messages; raises TaskArgumentsError."""
+        return body_of(self.task.name, self.task.arguments.write((), self.arguments))
+
+
+def named(tasks: Tasks) -> dict[str, Periodic]:
+    """Return the periodic tasks by the names of their schedules."""
+    found: dict[str, Periodic] = {}
+    for each in tasks.periodic_tasks:
+        name = f"{tasks.name}.{each.task.name}"
+        number = sum(other == name or other.startswith(f"{name}#") for other in found)
+        found[f"{name}#{number + 1}" if number else name] = each
+    return found
+
+
+def version_of(wanted: dict[str, Periodic]) -> str:
+    """Return a fingerprint of all of them."""
+    parts = [
+        [name, each.task.queue, each.cron, each.zone, each.catch_up, each.body().text]
+        for name, each in sorted(wanted.items())
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+
+
+async def synchronise(client: AsyncClient, tasks: Tasks, *, at_start: bool) -> None:
+    """Make the schedules in the database those of this program.
+
+    A worker that starts always does. Later it does so only if an older version has come back meanwhile, by a
+    worker of it that was started again: of two versions that run at once, the one that came last stays.
+    """
+    wanted = named(tasks)
+    mine = version_of(wanted)
+    try:
+        schedules = await client.list_schedules()
+    except MissingPrivilegeError:
+        if wanted:
+            raise
+        return
+    present = {each.name: each for each in schedules if state_of(each, tasks)}
+    states = [state_of(each, tasks) for each in present.values()]
+    others = {state["version"] for state in states} - {mine}
+    if not others and present.keys() == wanted.keys():
+        return
+    versions: Sequence[str] = max((state["versions"] for state in states), key=len, default=[])
+    if not at_start:
+        newer = versions[versions.index(mine) + 1 :] if mine in versions else versions
+        if not others or mine not in versions or others & {*newer}:
+            return
+    versions = [*versions, *([] if mine in versions else [mine])][-VERSIONS_MAX:]
+    state = {"tasks": tasks.name, "version": mine, "versions": versions}
+    async with client.transaction() as transaction:
+        for name, each in sorted(wanted.items()):
+            await transaction.schedule(
+                name,
+                each.task.queue,
+                each.cron,
+                each.body(),
+                time_zone=each.zone,
+                catch_up=each.catch_up,
+                headers={HEADER: state},
+            )
+        for name in sorted(present.keys() - wanted.keys()):
+            await transaction.unschedule(name)
+    logger.info(
+        "periodic_synchronised tasks=%s added=%s kept=%s removed=%s",
+        tasks.name,
+        len(wanted.keys() - present.keys()),
+        len(wanted.keys() & present.keys()),
+        len(present.keys() - wanted.keys()),
+    )
+
+
+async def keep(client: AsyncClient, tasks: Tasks) -> None:
+    """Look from time to time, until cancelled."""
+    while True:
+        await asyncio.sleep(CHECK_SECONDS)
+        try:
+            await synchronise(client, tasks, at_start=False)
+        except SpanmqError as error:
+            logger.warning("periodic_failed tasks=%s error=%s", tasks.name, error)
+
+
+def state_of(schedule: Schedule, tasks: Tasks) -> Any:
+    """Return what the header of a schedule says if it is one of these tasks', else None."""
+    state = (schedule.headers or {}).get(HEADER)
+    return state if isinstance(state, dict) and state.get("tasks") == tasks.name else None

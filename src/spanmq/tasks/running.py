@@ -1,0 +1,90 @@
+"""A worker for the tasks of a program: alone in a process, or beside other async code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from spanmq.client_async import AsyncClient
+from spanmq.tasks import periodic
+from spanmq.tasks.handling import Handling
+from spanmq.worker import Worker, log
+from spanmq.worker.event import Event, WorkerStarted
+from spanmq.worker.loop import new_event_loop
+
+if TYPE_CHECKING:
+    from spanmq.tasks.registry import Tasks
+
+
+def worker_of(tasks: Tasks, handling: Handling, settings: dict[str, Any]) -> Worker:
+    """Return a worker for these tasks."""
+    tasks.check()
+    settings = {"queues": tasks.queues, "weights": tasks.weights, "limits": tasks.limits, **settings}
+    settings["dsn"] = settings.get("dsn") or tasks.clients.address()
+    return Worker(
+        settings.pop("queues"), tasks.handler(handling, settings.get("handler_timeout")), **settings
+    )
+
+
+def run(tasks: Tasks, settings: dict[str, Any]) -> None:
+    """Work until a signal, in an event loop of its own."""
+    handling = Handling(tasks)
+    worker = worker_of(tasks, handling, settings)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_work(tasks, worker, handling, settings, signals=True))
+
+
+@asynccontextmanager
+async def working(tasks: Tasks, settings: dict[str, Any]) -> AsyncIterator[Worker]:
+    """Start a worker, yield it, and stop it; raises what made it impossible to start or to go on."""
+    started = asyncio.Event()
+
+    def observe(event: Event) -> None:
+        if isinstance(event, WorkerStarted):
+            started.set()
+
+    observe.hears_routine = lambda: False  # type: ignore[attr-defined]
+    handling = Handling(tasks)
+    worker = worker_of(
+        tasks, handling, {**settings, "observers": [*settings.get("observers", (log.write,)), observe]}
+    )
+    work = asyncio.create_task(_work(tasks, worker, handling, settings, signals=False), name="spanmq tasks")
+    begun = asyncio.create_task(started.wait())
+    try:
+        await asyncio.wait([work, begun], return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            yield worker
+    finally:
+        begun.cancel()
+        worker.stop()
+        await work
+
+
+async def _work(
+    tasks: Tasks, worker: Worker, handling: Handling, settings: dict[str, Any], *, signals: bool
+) -> None:
+    client = AsyncClient(
+        settings.get("dsn") or tasks.clients.address(),
+        encryption=tasks.clients.encryption(),
+        pool_size=1,
+        pooler=settings.get("pooler", False),
+        maintain_interval=None,
+        listen=False,
+    )
+    checks: asyncio.Task[None] | None = None
+    try:
+        await periodic.synchronise(client, tasks, at_start=True)
+        if tasks.periodic_tasks:
+            checks = asyncio.create_task(periodic.keep(client, tasks), name="spanmq periodic")
+        else:
+            await client.close()
+        await worker.work(signals=signals)
+    finally:
+        if checks is not None:
+            checks.cancel()
+            await asyncio.wait([checks])
+        await client.close()
+        handling.close()
+        await tasks.close_async()

@@ -1,0 +1,187 @@
+"""How calls of tasks reach their queues: one batch for all that have the same options."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
+from weakref import WeakKeyDictionary
+
+from spanmq.call import Delay, Seconds
+from spanmq.client import Client
+from spanmq.client_async import AsyncClient
+from spanmq.encryption import Encryption
+from spanmq.errors import InvalidArgumentError
+from spanmq.tasks.task import Call, Sent
+
+DSN_VARIABLE = "SPANMQ_DSN"
+
+
+class Batch(TypedDict, total=False):
+    """The arguments of a client's `send_batch`."""
+
+    queue: str
+    bodies: list[Any]
+    headers: Any
+    group: Any
+    delay: Delay | None
+    priority: int
+    expires_in: Seconds | None
+    dedup_ids: list[str | None]
+    dedup_for: Seconds
+
+
+def batches(calls: Sequence[Call]) -> list[tuple[list[int], Batch]]:
+    """Divide calls into batches with the same options; each with the places of its calls."""
+    found: dict[Any, list[int]] = {}
+    for place, call in enumerate(calls):
+        if not isinstance(call, Call):
+            raise InvalidArgumentError(
+                f"send_many takes calls, got {call!r}", hint="ship.call(order) makes one."
+            )
+        is_unique = call.dedup_id is not None
+        key = (
+            call.queue,
+            call.delay,
+            call.priority,
+            call.expires_in,
+            is_unique,
+            is_unique and call.dedup_for,
+        )
+        found.setdefault(key, []).append(place)
+    return [(places, _batch([calls[place] for place in places])) for places in found.values()]
+
+
+def _batch(calls: list[Call]) -> Batch:
+    first = calls[0]
+    batch = Batch(
+        queue=first.queue,
+        bodies=[call.body for call in calls],
+        delay=first.delay,
+        priority=first.priority,
+        expires_in=first.expires_in,
+    )
+    if any(call.headers for call in calls):
+        batch["headers"] = [call.headers for call in calls]
+    if any(call.group is not None for call in calls):
+        batch["group"] = [call.group for call in calls]
+    if first.dedup_id is not None:
+        batch["dedup_ids"] = [call.dedup_id for call in calls]
+        batch["dedup_for"] = first.dedup_for
+    return batch
+
+
+def send(client: Client, calls: Sequence[Call], *, is_own: bool) -> list[Sent]:
+    """Send calls, all or none; `is_own` says that each call of the client is a transaction of its own."""
+    divided = batches(calls)
+    if is_own and len(divided) > 1:
+        with client.transaction() as transaction:
+            return send(transaction, calls, is_own=False)
+    sent: dict[int, Sent] = {}
+    for places, batch in divided:
+        message_ids = client.send_batch(**batch)
+        sent.update(zip(places, (Sent(batch["queue"], each) for each in message_ids), strict=True))
+    return [sent[place] for place in range(len(calls))]
+
+
+async def send_async(client: AsyncClient, calls: Sequence[Call], *, is_own: bool) -> list[Sent]:
+    """Send calls from async code; the twin of `send`."""
+    divided = batches(calls)
+    if is_own and len(divided) > 1:
+        async with client.transaction() as transaction:
+            return await send_async(transaction, calls, is_own=False)
+    sent: dict[int, Sent] = {}
+    for places, batch in divided:
+        message_ids = await client.send_batch(**batch)
+        sent.update(zip(places, (Sent(batch["queue"], each) for each in message_ids), strict=True))
+    return [sent[place] for place in range(len(calls))]
+
+
+class Clients:
+    """The clients that send when the caller has no connection: one a process, one an event loop."""
+
+    def __init__(
+        self,
+        dsn: str | Callable[[], str] | None,
+        place: Callable[[], Any] | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        self.dsn = dsn
+        self._place = place
+        self._options = {"maintain_interval": None, "listen": False, **options}
+        self._encryption: Encryption | None = None
+        self._is_read = False
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+        self._process = 0
+        self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient] = WeakKeyDictionary()
+
+    def address(self) -> str:
+        """Return the DSN; raises InvalidArgumentError if there is none."""
+        dsn = (self.dsn() if callable(self.dsn) else self.dsn) or os.environ.get(DSN_VARIABLE)
+        if not dsn:
+            raise InvalidArgumentError(
+                "the tasks have no database",
+                hint=f"Tasks(…, dsn=…), or the variable {DSN_VARIABLE}, names it.",
+            )
+        return dsn
+
+    def encryption(self) -> Encryption | None:
+        """Return the encryption that the environment asks for, as a worker does."""
+        if not self._is_read:
+            self._encryption, self._is_read = Encryption.from_environment(), True
+        return self._encryption
+
+    def client(self) -> Client:
+        """Return the client of this process."""
+        with self._lock:
+            if self._client is None or self._process != os.getpid():
+                self._client = Client(self.address(), encryption=self.encryption(), **self._options)
+                self._process = os.getpid()
+            return self._client
+
+    def async_client(self) -> AsyncClient:
+        """Return the client of this event loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._async_clients:
+            self._async_clients[loop] = AsyncClient(
+                self.address(), encryption=self.encryption(), **self._options
+            )
+        return self._async_clients[loop]
+
+    def of(self, connection: Any, session: Any) -> tuple[Client, bool]:
+        """Return a client for the caller's transaction, else that of the process; and whether it is ours."""
+        within = given(connection, session)
+        if within is None and self._place is not None:
+            within = self._place()
+        if within is None:
+            return self.client(), True
+        return Client(connection=within, encryption=self.encryption()), False
+
+    def of_async(self, connection: Any, session: Any) -> tuple[AsyncClient, bool]:
+        """Return a client for the caller's transaction, else that of the loop; and whether it is ours."""
+        within = given(connection, session)
+        if within is None:
+            return self.async_client(), True
+        return AsyncClient(connection=within, encryption=self.encryption()), False
+
+    def close(self) -> None:
+        """Close the client of this process."""
+        if self._client is not None and self._process == os.getpid():
+            self._client.close()
+        self._client = None
+
+    async def close_async(self) -> None:
+        """Close the client of this event loop."""
+        client = self._async_clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()
+
+
+def given(connection: Any, session: Any) -> Any:
+    """Return the one of the two that the caller named, or None."""
+    if connection is not None and session is not None:
+        raise InvalidArgumentError("a task is sent through a connection or a session, not both")
+    return session if connection is None else connection

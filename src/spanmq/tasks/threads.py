@@ -1,0 +1,87 @@
+"""Threads for plain functions, beside the event loop that a worker's tasks run in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+
+class Threads:
+    """Runs functions in threads of one event loop, as many as are called at once.
+
+    They are daemons: a function that never returns does not keep the process.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._calls: SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._ended: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        # Functions that go on although their callers were cancelled.
+        self._left: dict[asyncio.Future[Any], asyncio.Future[None]] = {}
+        self._is_woken = False
+        self._running = 0
+        self._threads = 0
+
+    async def call(self, function: Callable[[], Any]) -> Any:
+        """Run a function in a thread, in a copy of the caller's context.
+
+        Once cancelled, it waits for the function, which can't be stopped; a second time it does not.
+        """
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._running += 1
+        if self._running > self._threads:
+            self._threads += 1
+            threading.Thread(target=self._run, name="spanmq task", daemon=True).start()
+        self._calls.put((future, partial(copy_context().run, function)))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.cancelled():
+                self._left[future] = self._loop.create_future()
+                await self._left[future]
+            raise
+
+    def close(self) -> None:
+        """End the threads that have nothing to do."""
+        for _ in range(self._threads):
+            self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, function = call
+            result, error = None, None
+            try:
+                result = function()
+            except BaseException as raised:  # noqa: BLE001, SystemExit too is only this function's
+                error = raised
+            self._ended.append((future, result, error))
+            # One call for all that end before the loop has come round.
+            if not self._is_woken:
+                self._is_woken = True
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    self._loop.call_soon_threadsafe(self._collect)
+
+    def _collect(self) -> None:
+        # First this: what is appended from now on wakes again.
+        self._is_woken = False
+        while self._ended:
+            future, result, error = self._ended.popleft()
+            self._running -= 1
+            if future.cancelled():
+                left = self._left.pop(future, None)
+                if left is not None and not left.done():
+                    left.set_result(None)
+            elif error is None:
+                future.set_result(result)
+            else:
+                # A future can't carry it.
+                future.set_exception(
+                    RuntimeError("StopIteration") if isinstance(error, StopIteration) else error
+                )

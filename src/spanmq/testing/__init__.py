@@ -1,0 +1,25 @@
+"""For tests of programs that use spanmq: databases, and tasks that run at once. See docs/testing.md."""
+
+from spanmq.testing.databases import new_database, wait_until_waiting, with_database
+from spanmq.testing.tasks import (
+    Clock,
+    assert_sent,
+    drain,
+    drain_async,
+    perform,
+    perform_async,
+    sent,
+)
+
+__all__ = [
+    "Clock",
+    "assert_sent",
+    "drain",
+    "drain_async",
+    "new_database",
+    "perform",
+    "perform_async",
+    "sent",
+    "wait_until_waiting",
+    "with_database",
+]

@@ -1,0 +1,262 @@
+"""Tasks in tests: run what is due, look at what was sent, move the time. The queues are real ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import Any, Final, ParamSpec, TypeVar, overload
+
+from spanmq import cron
+from spanmq.client import Client
+from spanmq.client_async import AsyncClient
+from spanmq.message import Message
+from spanmq.tasks import Sent, Task, Tasks
+from spanmq.tasks.handling import Handling
+from spanmq.tasks.periodic import named
+from spanmq.tasks.task import Call
+from spanmq.worker.failure import Failure
+from spanmq.worker.job import Holding, Job, Release
+from spanmq.worker.performing import Performer
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+PAGE: Final = 1_000
+PUT_OFF: Final = timedelta(days=1)
+
+
+def drain(tasks: Tasks, *, raises: bool = True, limit: int = 1_000) -> int:
+    """Run every task that is due, and those that they send, until none is; return how many ran.
+
+    A task that failed is not run again: its retry is due after that, when its backoff is over (see Clock).
+    Raises what failed, in an ExceptionGroup if there is more than one, unless `raises` is False: then only
+    the queue knows. Raises AssertionError for more than `limit`.
+    """
+    return asyncio.run(_closing(tasks, drain_async(tasks, raises=raises, limit=limit)))
+
+
+async def drain_async(tasks: Tasks, *, raises: bool = True, limit: int = 1_000) -> int:
+    """Run every task that is due, from async code; the twin of `drain`."""
+    client = tasks.clients.async_client()
+    handling = Handling(tasks)
+    session: Any = _Session(client, tasks.clients.client())
+    tasks.check()
+    performer = Performer(
+        replace(tasks.handler(handling), function=handling, is_async=True), lambda _: session, {}
+    )
+    errors: list[Exception] = []
+    retries: list[tuple[Message, datetime]] = []
+    count = 0
+    try:
+        while messages := [each for queue in tasks.queues for each in await client.receive(queue)]:
+            for message in messages:
+                count += 1
+                if count > limit:
+                    raise AssertionError(f"more than {limit} tasks were due: do they send each other?")
+                if (error := await _settle(client, performer, message)) is not None:
+                    errors.append(error)
+                    retries += await _put_off(client, message)
+    finally:
+        for message, retry_at in retries:
+            await client.set_vt(message.queue, message.message_id, retry_at)
+        handling.close()
+    if raises and errors:
+        raise errors[0] if len(errors) == 1 else ExceptionGroup("tasks failed", errors)
+    return count
+
+
+@overload
+def perform(task: Task[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs) -> R: ...
+@overload
+def perform(task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
+def perform(task: Task[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run a task as a worker would, with all middleware, and return what it returned; raises what it raised.
+
+    Its arguments go to JSON and back. Its transaction is committed; there is no message.
+    """
+    return asyncio.run(_closing(task.tasks, _perform(task, args, kwargs)))
+
+
+async def perform_async(task: Task[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Run an async task as a worker would, from async code; the twin of `perform`."""
+    result: R = await _perform(task, args, kwargs)
+    return result
+
+
+def sent(task: Task[..., Any], **arguments: Any) -> list[Message]:
+    """Return the messages of a task that wait in its queue, oldest first; those with these arguments."""
+    found = []
+    for message in _peek(task.tasks.clients.client(), task.queue):
+        body = message.body if isinstance(message.body, dict) else {}
+        if body.get("task") in (task.name, *task.aliases):
+            values = task.arguments.read(body.get("args", {}))
+            if all(name in values and values[name] == value for name, value in arguments.items()):
+                found.append(message)
+    return found
+
+
+def assert_sent(task: Task[..., Any], **arguments: Any) -> list[Message]:
+    """Return the messages of a task that wait, with these arguments; raises AssertionError for none."""
+    if found := sent(task, **arguments):
+        return found
+    bodies = [message.body for message in _peek(task.tasks.clients.client(), task.queue)]
+    raise AssertionError(f"{task} was not sent with {arguments}; in its queue: {bodies}")
+
+
+class Clock:
+    """Moves the time for the tasks of one database: for delays, retries and periodic tasks.
+
+    The clock of the server stays as it is; what expires, and how long a task is unique, is not moved.
+    """
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+        self._began_at = self._now = datetime.now(UTC)
+
+    def advance(self, time: timedelta) -> None:
+        """Move the time forward.
+
+        What becomes due in it is due now, and each periodic task is sent for each of its times in it.
+        """
+        client = self._tasks.clients.client()
+        now = datetime.now(UTC)
+        for queue in self._tasks.queues:
+            for message in _peek(client, queue):
+                if message.leased_until > now:
+                    client.set_vt(queue, message.message_id, max(message.leased_until - time, now))
+        until = self._now + time
+        for name, each in named(self._tasks).items():
+            times, _ = cron.plan(each.cron, each.zone, self._now, self._now)
+            for at in times:
+                if at <= until:
+                    headers = {"x-spanmq-schedule": name, "x-spanmq-scheduled-at": at.isoformat()}
+                    client.send(each.task.queue, each.body(), headers=headers)
+        self._now = until
+
+
+async def _settle(client: AsyncClient, performer: Performer, message: Message) -> Exception | None:
+    """Run the task of a message and settle it; return what failed."""
+    lease_id = message.lease_id or 0
+    job = Job([message], Holding(message.queue, lease_id, 1, monotonic(), 3600.0), None)
+    failed: Exception | None = None
+    try:
+        verdict = await performer.perform(job)
+    except Exception as error:  # noqa: BLE001, a task may raise anything
+        failed, verdict = error, performer.judge(error, job)
+    if verdict is None:
+        await client.ack(message)
+    elif isinstance(verdict, Release):
+        await client.release(message)
+        raise AssertionError(f"the transaction of {message} was lost") from failed
+    elif isinstance(verdict, Failure):
+        settle = client.reject_lease if verdict.verb == "reject" else client.nack_lease
+        more = {} if verdict.verb == "reject" else {"retry_in": verdict.retry_in}
+        await settle(
+            message.queue,
+            lease_id,
+            [message.message_id],
+            verdict.error,
+            category=verdict.category,
+            error_class=verdict.error_class,
+            traceback=verdict.traceback,
+            **more,  # type: ignore[arg-type]
+        )
+    return failed
+
+
+async def _put_off(client: AsyncClient, message: Message) -> list[tuple[Message, datetime]]:
+    """Hide the retry of a message, if there is one, and return when it is due."""
+    failure = (await client.failures(message.queue, message.message_id))[-1]
+    if failure.outcome != "retrying" or failure.retry_at is None:
+        return []
+    await client.set_vt(message.queue, message.message_id, PUT_OFF)
+    return [(message, failure.retry_at)]
+
+
+async def _perform(task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tasks = task.tasks
+    prepared: list[Call] = []
+
+    def keep(calls: list[Call]) -> list[Sent]:
+        prepared.extend(calls)
+        return [Sent(call.queue, 0) for call in calls]
+
+    tasks.around_sends(keep)([task.prepare(args, kwargs, {})])
+    now = datetime.now(UTC)
+    message = Message(
+        queue=task.queue,
+        message_id=0,
+        body=json.loads(prepared[0].body.text),
+        headers=dict(prepared[0].headers),
+        attempt=1,
+        enqueued_at=now,
+        leased_until=now + timedelta(hours=1),
+    )
+    handling = Handling(tasks)
+    try:
+        return await handling(message, _Alone(tasks))
+    finally:
+        handling.close()
+
+
+async def _closing(tasks: Tasks, work: Awaitable[R]) -> R:
+    try:
+        return await work
+    finally:
+        await tasks.close_async()
+
+
+def _peek(client: Client, queue: str) -> Iterator[Message]:
+    after = 0
+    while page := client.peek(queue, PAGE, after=after):
+        yield from page
+        after = page[-1].message_id
+
+
+class _Session:
+    """What a performer asks for clients."""
+
+    def __init__(self, client: AsyncClient, thread_client: Client) -> None:
+        self._client = client
+        self._thread_client = thread_client
+
+    async def client(self) -> AsyncClient:
+        return self._client
+
+    def thread_client(self) -> Client:
+        return self._thread_client
+
+
+class _Alone:
+    """The transactions of a task without a message to ack."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncClient]:
+        async with self._tasks.clients.async_client().transaction() as client:
+            yield client
+
+    @contextmanager
+    def thread_transaction(self) -> Iterator[Client]:
+        with self._tasks.clients.client().transaction() as client:
+            yield client
+
+    def within(
+        self, begin: Callable[[], AbstractAsyncContextManager[Any]]
+    ) -> AbstractAsyncContextManager[Any]:
+        return begin()
+
+    def thread_within(self, begin: Callable[[], AbstractContextManager[Any]]) -> AbstractContextManager[Any]:
+        return begin()

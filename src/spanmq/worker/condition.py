@@ -1,0 +1,67 @@
+"""Whether a worker lives and is ready, for a supervisor that asks: an observer of its events."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+from spanmq.worker.event import (
+    ConnectionBroken,
+    ConnectionRestored,
+    Event,
+    WorkerStarted,
+    WorkerStopped,
+    WorkerStopping,
+)
+
+TICK_SECONDS = 1.0
+
+
+class Condition:
+    """What a worker's event loop and connection are like; can be asked from any thread.
+
+    The worker counts as stuck when its event loop has not come round for `patience` seconds: an async
+    handler blocks it.
+    """
+
+    def __init__(self, *, patience: float = 30.0) -> None:
+        self._patience = patience
+        self._state = "starting"
+        self._ticked_at: float | None = None
+        self._tick: asyncio.TimerHandle | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Note what changes the condition."""
+        if isinstance(event, WorkerStarted):
+            self._state = "ready"
+            self._come_round()
+        elif isinstance(event, ConnectionBroken):
+            self._state = "no connection"
+        elif isinstance(event, ConnectionRestored):
+            self._state = "ready"
+        elif isinstance(event, WorkerStopping):
+            self._state = "stopping"
+        elif isinstance(event, WorkerStopped) and self._tick is not None:
+            self._tick.cancel()
+            self._ticked_at = None
+
+    def hears_routine(self) -> bool:
+        """Return False: no event of a single message matters."""
+        return False
+
+    def health(self) -> tuple[bool, str]:
+        """Return whether the worker should go on, and what it does."""
+        ticked_at = self._ticked_at
+        if ticked_at is not None and (seconds := monotonic() - ticked_at) > self._patience:
+            return False, f"stuck: a handler has blocked the event loop for {seconds:.0f} s"
+        return True, self._state
+
+    def readiness(self) -> tuple[bool, str]:
+        """Return whether the worker receives messages, and what it does."""
+        is_healthy, state = self.health()
+        return is_healthy and state == "ready", state
+
+    def _come_round(self) -> None:
+        self._ticked_at = monotonic()
+        interval = min(TICK_SECONDS, self._patience / 4)
+        self._tick = asyncio.get_running_loop().call_later(interval, self._come_round)

@@ -1,0 +1,50 @@
+"""The tasks of test_kill.py. With KILL_AT the process kills itself at its n-th step."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import psycopg
+
+from spanmq import Message
+from spanmq.tasks import GIVEN, Call, Tasks
+
+tasks = Tasks("orders")
+kill_at = int(os.environ.get("KILL_AT", "0"))
+steps = 0
+
+
+def step() -> None:
+    global steps  # noqa: PLW0603, a process has one
+    steps += 1
+    if steps == kill_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@tasks.on_handle
+async def around(message: Message, call_next: Any) -> Any:
+    result = await call_next(message)
+    step()
+    return result
+
+
+@tasks.task
+async def begin(number: int) -> list[Call]:
+    step()
+    return [store.call("first", str(number)), store.call("second", str(number))]
+
+
+@tasks.task(queue="stored")
+def store(kind: str, key: str, connection: psycopg.Connection[Any] = GIVEN) -> None:
+    connection.execute("insert into effect values (%s, %s)", [kind, key])
+    step()
+
+
+@tasks.periodic("* * * * * *", catch_up=True)
+@tasks.task
+async def tick(message: Message = GIVEN, connection: psycopg.AsyncConnection[Any] = GIVEN) -> None:
+    at = (message.headers or {})["x-spanmq-scheduled-at"]
+    await connection.execute("insert into effect values ('tick', %s)", [at])
+    step()

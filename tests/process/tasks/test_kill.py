@@ -1,0 +1,69 @@
+"""Workers of tasks killed with SIGKILL: what is in a transaction, each step and each period come once."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import psycopg
+from tests.cli.program import PROGRAM, environment, wait_until
+from tests.patience import WAIT_SECONDS
+
+from spanmq import Client
+
+ROOT = Path(__file__).parents[3]
+KILLS = int(os.environ.get("SPANMQ_TEST_KILLS", "5"))
+NUMBER = 20 * KILLS
+
+
+@contextmanager
+def worker(dsn: str, **variables: object) -> Iterator[subprocess.Popen[bytes]]:
+    command = [*PROGRAM, "worker", "tests.process.tasks.jobs:tasks", "--lease", "0.5", "--concurrency", "4"]
+    more = {name: str(value) for name, value in variables.items()}
+    started = subprocess.Popen(command, cwd=ROOT, env=environment(dsn, more), stderr=subprocess.DEVNULL)
+    try:
+        yield started
+    finally:
+        started.kill()
+        started.wait()
+
+
+def test_everything_happens_once_whatever_is_killed(database: str) -> None:
+    chosen = random.Random(KILLS)
+    with (
+        Client(database, maintain_interval=None) as client,
+        psycopg.connect(database, autocommit=True) as connection,
+    ):
+        connection.execute("create table effect (kind text, key text)")
+        for queue in ("orders", "stored"):
+            client.create_queue(queue)
+            client.set_policy(queue, {"max_attempts": 0, "backoff_base": 0.01})
+        client.send_batch("orders", [{"task": "begin", "args": {"number": n}} for n in range(NUMBER)])
+        for _ in range(KILLS):
+            with worker(database, KILL_AT=chosen.randint(1, 30)) as process:
+                assert process.wait(WAIT_SECONDS) == -signal.SIGKILL
+
+        def effects(kind: str) -> Counter[str]:
+            rows = connection.execute("select key from effect where kind = %s", [kind])
+            return Counter(key for (key,) in rows)
+
+        with worker(database) as process:
+            wait_until(lambda: effects("second").total() >= NUMBER, process)
+            wait_until(lambda: effects("tick").total() > 2, process)
+            client.unschedule("orders.tick")
+            wait_until(lambda: not any(each.length for each in client.metrics_all()), process)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(WAIT_SECONDS) == 0
+        expected = Counter(str(number) for number in range(NUMBER))
+        assert (effects("first"), effects("second")) == (expected, expected)
+        ticks = effects("tick")
+        assert set(ticks.values()) == {1}
+        times = sorted(datetime.fromisoformat(key) for key in ticks)
+        assert times == [times[0] + timedelta(seconds=n) for n in range(len(times))]

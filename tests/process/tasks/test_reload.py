@@ -1,0 +1,44 @@
+"""`spanmq worker --reload` runs what a file says now."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.cli.program import PROGRAM, environment
+from tests.patience import WAIT_SECONDS
+
+from spanmq import Client
+
+MODULE = """
+from spanmq.tasks import Tasks
+tasks = Tasks("orders")
+@tasks.task
+def greet(name: str) -> None:
+    print("{greeting}", name, flush=True)
+"""
+
+
+def test_worker_runs_the_file_as_it_is_now(client: Client, database: str, tmp_path: Path) -> None:
+    pytest.importorskip("watchfiles")
+    module = tmp_path / "greetings.py"
+    module.write_text(MODULE.format(greeting="hello"))
+    with subprocess.Popen(
+        [*PROGRAM, "worker", "greetings:tasks", "--reload", "--log-level", "error"],
+        cwd=tmp_path,
+        env=environment(database),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for greeting in ("hello", "good morning"):
+            module.write_text(MODULE.format(greeting=greeting))
+            line = ""
+            # The worker of the file before may still take one.
+            while not line.startswith(greeting):
+                client.send("orders", {"task": "greet", "args": {"name": "ada"}})
+                line = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT_SECONDS) == 0

@@ -1,0 +1,13 @@
+"""Its tasks by Django's own framework."""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+FRAMEWORK = "django.tasks" if find_spec("django.tasks") else "django_tasks"
+added: list[Any] = []
+
+
+@import_module(FRAMEWORK).task(queue_name="orders", takes_context=True)  # type: ignore[untyped-decorator]
+def add(context: Any, number: int, *, more: int = 0) -> None:
+    added.append((context.task_result.status.name, number + more))

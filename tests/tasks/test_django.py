@@ -1,0 +1,27 @@
+"""Django: migrations, sends and tasks in its transactions, commands, and the backend of `django.tasks`.
+
+In a process of its own: settings are for a whole process, and other tests have theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from psycopg.conninfo import conninfo_to_dict
+
+PROGRAM = Path(__file__).with_name("site") / "check.py"
+
+
+def test_site(empty_database: str) -> None:
+    parts = conninfo_to_dict(empty_database)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(PROGRAM)],
+        env={**os.environ, **{f"SITE_{name.upper()}": str(value) for name, value in parts.items()}},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "as expected\n"), done.stderr

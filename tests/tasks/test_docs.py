@@ -1,0 +1,55 @@
+"""The programs of docs/tasks.md and docs/testing.md run, and the pages name every option."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import spanmq.tasks
+import spanmq.testing
+from spanmq import Client
+from spanmq.tasks import Tasks
+from spanmq.tasks.task import AllOptions
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = {name: (DOCS / f"{name}.md").read_text("utf-8") for name in ("tasks", "testing")}
+
+
+def programs(name: str) -> str:
+    return "\n".join(re.findall(r"```python\n(.*?)```", PAGES[name], re.DOTALL))
+
+
+def test_pages_name_everything() -> None:
+    words = set(re.findall(r"\w+", PAGES["tasks"]))
+    assert {*spanmq.tasks.__all__, *AllOptions.__annotations__} - {"Task"} - words == set()
+    assert set(spanmq.testing.__all__) - set(re.findall(r"\w+", PAGES["testing"])) == set()
+
+
+def test_programs_about_tasks_run(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPANMQ_DSN", database)
+    with Client(database, maintain_interval=None) as client:
+        for queue in ("orders", "mail"):
+            client.create_queue(queue)
+        with client.transaction() as transaction:
+            transaction.connection.execute("create table placed (number int)")
+        scope: dict[str, Any] = {}
+        exec(compile(programs("tasks"), "docs/tasks.md", "exec"), scope)
+        scope["place"](scope["Order"](20, "Bonn"))
+        bodies = [message.body["task"] for queue in ("orders", "mail") for message in client.peek(queue)]
+    scope["tasks"].close()
+    assert bodies == ["ship", "ship", "ship", "send_mail"]
+
+
+def test_programs_about_testing_run(spanmq_tasks: Callable[[Tasks], Tasks]) -> None:
+    scope: dict[str, Any] = {"__name__": "test_shop"}
+    exec(compile(programs("testing"), "docs/testing.md", "exec"), scope)
+    spanmq_tasks(scope["tasks"])
+    tests = [run for name, run in scope.items() if name.startswith("test_")]
+    for run in tests:
+        run()
+        scope["tasks"].clients.client().purge("orders")
+    assert len(tests) == 4

@@ -1,0 +1,94 @@
+"""Periodic tasks: the schedules in the database follow the program, also while two versions run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+from tests.tasks.shop import working
+
+from spanmq import AsyncClient, Client, errors
+from spanmq.tasks import Tasks
+from spanmq.tasks.periodic import synchronise
+
+Crons = Mapping[str, str]
+NIGHTLY, HOURLY = "30 2 * * *", "0 * * * *"
+
+
+def version(crons: Crons, dsn: str = "") -> Tasks:
+    """Make a version of a program, with these periodic tasks."""
+    tasks = Tasks("orders", dsn=dsn)
+    for name, cron in crons.items():
+
+        def report(kind: str = "daily") -> None: ...
+
+        tasks.periodic(cron, zone="Europe/Berlin", arguments={"kind": "x"})(tasks.task(name=name)(report))
+    return tasks
+
+
+def schedules(client: Client) -> Crons:
+    return {each.name.removeprefix("orders."): each.cron for each in client.list_schedules()}
+
+
+async def test_schedules_follow_the_version_that_came_last(client: Client, database: str) -> None:
+    older = version({"report": NIGHTLY, "sweep": HOURLY})
+    newer = version({"report": HOURLY, "count": HOURLY})
+    client.schedule("by hand", "orders", NIGHTLY, {})
+    async with AsyncClient(database, maintain_interval=None) as other:
+
+        async def run(tasks: Tasks, *, at_start: bool) -> Crons:
+            await synchronise(other, tasks, at_start=at_start)
+            found = {**schedules(client)}
+            assert found.pop("by hand") == NIGHTLY
+            return found
+
+        old, new = {"report": NIGHTLY, "sweep": HOURLY}, {"report": HOURLY, "count": HOURLY}
+        steps: list[tuple[Tasks, bool, Crons]] = [
+            (older, True, old),
+            (newer, True, new),
+            (older, False, new),  # a worker of the older version that goes on
+            (newer, False, new),
+            (older, True, old),  # one that starts again
+            (older, False, old),
+            (newer, False, new),  # the newer version is still there
+            (version({}), True, {}),
+            (newer, True, new),
+        ]
+        for number, (tasks, at_start, expected) in enumerate(steps):
+            assert await run(tasks, at_start=at_start) == expected, number
+
+
+async def test_pause_and_planned_times_outlive_a_start(client: Client, database: str) -> None:
+    async with AsyncClient(database, maintain_interval=None) as other:
+        await synchronise(other, version({"report": NIGHTLY}), at_start=True)
+        client.pause_schedule("orders.report")
+        [before] = client.list_schedules()
+        await synchronise(other, version({"report": NIGHTLY, "sweep": HOURLY}), at_start=True)
+    after = client.list_schedules()[0]
+    assert (after.is_paused, after.next_at) == (True, before.next_at)
+
+
+async def test_periodic_task_runs(client: Client, database: str) -> None:
+    tasks = version({"report": "* * * * * *"}, database)
+    async with working(tasks) as outcomes:
+        assert await outcomes.all(2) == ["acked", "acked"]
+    tasks.close()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda tasks, task: tasks.periodic("never")(task),
+        lambda tasks, task: tasks.periodic(HOURLY, zone="Nowhere")(task),
+        lambda tasks, task: tasks.periodic(HOURLY, arguments={"colour": 1})(task),
+    ],
+)
+async def test_wrong_period_stops_the_start(
+    client: Client, database: str, spoil: Callable[[Tasks, object], object]
+) -> None:
+    tasks = Tasks("orders", dsn=database)
+    spoil(tasks, tasks.task(lambda: None))
+    with pytest.raises(errors.InvalidArgumentError):
+        async with tasks.running():
+            raise AssertionError("it has a period that means nothing")
+    assert client.list_schedules() == []

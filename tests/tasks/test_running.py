@@ -1,0 +1,312 @@
+"""Tasks in a worker: what is passed to them, what is acked with what, and what becomes of failures."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import Session, sessionmaker
+from tests.tasks import shop
+from tests.tasks.shop import Item, Order, Speed, done, tasks, working
+
+from spanmq import Client, Message
+from spanmq.tasks import GIVEN, Call, Retry, Tasks
+
+ORDER = Order(number=17, day=date(2026, 11, 23), items=(Item("pen", Decimal("1.10")),))
+
+
+def numbers(client: Client) -> list[int]:
+    with client.transaction() as transaction:
+        rows = transaction.connection.execute("select number from shipped order by number").fetchall()
+    return [number for (number,) in rows]
+
+
+async def test_arguments_come_back_as_they_were_sent(client: Client) -> None:
+    async with working() as outcomes:
+        await shop.ship.send_async(ORDER, speed=Speed.FAST)
+        shop.mail.send("ada@shop")
+        client.send("orders", {"task": "send_out", "args": {"order": {"number": 1, "day": "2026-01-02"}}})
+        assert await outcomes.all(3) == ["acked"] * 3
+    assert sorted(done, key=str) == [
+        ("mail", "ada@shop", 0.5, True),
+        ("ship", Order(number=1, day=date(2026, 1, 2)), Speed.SLOW, 1),
+        ("ship", ORDER, Speed.FAST, 1),
+    ]
+    assert shop.mail("bob") == "bob"
+
+
+async def test_writes_steps_and_ack_are_one_commit(client: Client) -> None:
+    async with working() as outcomes:
+        shop.begin.send(2)  # then store, which sends two mails
+        shop.store_plain.send(3)
+        assert await outcomes.all(5) == ["acked"] * 5
+        shop.store.send(-1)
+        assert (await outcomes.next()).error == "a number below 0"
+    assert numbers(client) == [2, 3]
+    assert sorted(to for _, to, *_ in done) == ["2@shop", "plain"]
+    assert client.metrics("mail").length == 1
+
+
+FAILURES = {
+    "other": ["retrying", "dead"],
+    "mapped": ["dead"],
+    "give up": ["dead"],
+    "later": ["retrying", "acked"],
+    "reject": ["dead"],
+}
+
+
+async def test_failures_are_settled_by_the_rules_of_the_task(client: Client) -> None:
+    async with working() as outcomes:
+        for how, expected in FAILURES.items():
+            shop.fail.send(how)
+            assert [(await outcomes.next()).outcome for _ in expected] == expected, how
+        shop.hang.send()
+        assert [(await outcomes.next()).outcome for _ in range(2)] == ["retrying", "dead"]
+    categories = {letter.error: letter.category for letter in client.dead_letters("orders")}
+    assert categories["'mapped'"] == "BUSINESS"
+    assert categories["never"] == "PERMANENT"
+    assert next(text for text in categories if text and "took longer" in text)
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ({"task": "ship", "args": {"order": {"number": "x", "day": "2026-01-02"}}}, "order.number: Input sh"),
+        ({"task": "ship", "args": {"speed": "slow"}}, "order: Field required"),
+        ({"task": "mail", "args": {"to": "a", "cc": "b"}}, "cc: Extra inputs are not permitted"),
+        ({"task": "mail", "args": ["a"]}, "arguments: Input should be an object"),
+        ({"task": "mail"}, "to: Field required"),
+        ({"job": 1}, "the message is not for a task"),
+        (17, "the message is not for a task"),
+    ],
+)
+async def test_body_that_does_not_fit_is_a_dead_letter(client: Client, body: Any, error: str) -> None:
+    client.send("orders", body)
+    async with working() as outcomes:
+        assert (await outcomes.next()).outcome == "dead"
+    [letter] = client.dead_letters("orders")
+    assert letter.category == "PERMANENT"
+    assert error in (letter.error or "")
+    assert done == []
+
+
+async def test_unknown_task_waits_for_a_worker_that_has_it(client: Client, database: str) -> None:
+    client.set_policy("orders", {"backoff_base": 0.01})
+    # The limit of a task is not that of a message for a task that nobody knows.
+    older = Tasks("orders", dsn=database, retry=Retry(max_attempts=1))
+    newer = Tasks("orders", dsn=database)
+    handled = threading.Event()
+
+    @newer.task
+    def arrive(place: str, message: Message = GIVEN) -> None:
+        handled.set()
+
+    arrive.send("here")
+    async with working(older) as outcomes:
+        event = await outcomes.next()
+    assert (event.outcome, event.error_class) == ("retrying", "spanmq.errors.UnknownTaskError")
+    assert "no task 'arrive'" in (event.error or "")
+    async with working(newer) as outcomes:
+        assert (await outcomes.next()).outcome == "acked"
+    assert handled.is_set()
+    newer.close()
+
+
+async def test_session_of_sqlalchemy_acks(client: Client, database: str) -> None:
+    url = "postgresql+psycopg://"
+    engine = create_engine(url, creator=lambda: psycopg.connect(database))
+    async_engine = create_async_engine(url, async_creator=lambda: psycopg.AsyncConnection.connect(database))
+    with_sessions = Tasks(
+        "orders",
+        dsn=database,
+        session=sessionmaker(engine).begin,
+        async_session=async_sessionmaker(async_engine).begin,
+    )
+
+    @with_sessions.task
+    def plain(number: int, session: Session = GIVEN) -> object:
+        session.execute(text("insert into shipped values (:number)"), {"number": number})
+        return ending.call(number + 1)
+
+    @with_sessions.task
+    async def ending(number: int, session: AsyncSession = GIVEN) -> None:
+        await session.execute(text("insert into shipped values (:number)"), {"number": number})
+        if number < 0:
+            raise ValueError("below 0")
+
+    async with working(with_sessions) as outcomes:
+        plain.send(5)
+        assert await outcomes.all(2) == ["acked"] * 2
+        ending.send(-1)
+        assert (await outcomes.next()).outcome == "retrying"
+    assert numbers(client) == [5, 6]
+    with_sessions.close()
+    engine.dispose()
+    await async_engine.dispose()
+
+
+async def test_middleware_surrounds_tasks_and_sends(client: Client, database: str) -> None:
+    observed = Tasks("orders", dsn=database)
+    seen: list[Any] = []
+
+    @observed.on_handle
+    async def outer(message: Message, call_next: Any) -> Any:
+        seen.append(("outer", (message.headers or {}).get("tenant")))
+        try:
+            return await call_next(message)
+        except ZeroDivisionError:
+            seen.append("failed")
+            raise
+
+    @observed.on_handle
+    async def inner(message: Message, call_next: Any) -> Any:
+        seen.append("inner")
+        result = await call_next(message)
+        seen.append(result)
+        return result
+
+    @observed.on_send
+    def tenant(calls: Any, call_next: Any) -> Any:
+        seen.append("send")
+        return call_next([replace(call, headers={"tenant": "ada"}) for call in calls])
+
+    @observed.task(max_attempts=1)
+    def divide(number: int) -> float:
+        return 1 / number
+
+    divide.send(2)
+    async with working(observed) as outcomes:
+        await outcomes.next()
+        await divide.send_async(0)
+        assert (await outcomes.next()).outcome == "dead"
+    expected = ["send", ("outer", "ada"), "inner", 0.5, "send", ("outer", "ada"), "inner", "failed"]
+    assert seen == expected
+    observed.close()
+
+
+async def test_step_of_a_plain_task_passes_the_middleware_too(client: Client, database: str) -> None:
+    plain = Tasks("orders", dsn=database)
+    tenants: list[Any] = []
+
+    @plain.on_send
+    def tenant(calls: Any, call_next: Any) -> Any:
+        return call_next([replace(call, headers={"tenant": "ada"}) for call in calls])
+
+    @plain.task
+    def last(number: int, message: Message = GIVEN) -> None:
+        tenants.append((number, (message.headers or {})["tenant"]))
+
+    @plain.task
+    def first(number: int) -> Call:
+        return last.call(number)
+
+    first.send(1)
+    async with working(plain) as outcomes:
+        assert await outcomes.all(2) == ["acked"] * 2
+    assert tenants == [(1, "ada")]
+    plain.close()
+
+
+async def test_timeout_of_a_plain_task_frees_its_slot(client: Client, database: str) -> None:
+    slow = Tasks("orders", dsn=database)
+    release = threading.Event()
+
+    @slow.task(timeout=0.05, max_attempts=1)
+    def wait() -> None:
+        release.wait()
+
+    @slow.task
+    def other() -> None:
+        release.set()
+
+    async with working(slow, concurrency=1) as outcomes:
+        wait.send()
+        assert (await outcomes.next()).outcome == "dead"
+        other.send()
+        assert (await outcomes.next()).outcome == "acked"
+    slow.close()
+
+
+async def test_limit_of_a_queue_holds(client: Client, database: str) -> None:
+    limited = Tasks("orders", dsn=database, limits={"mail": 2})
+    lock, running, most = threading.Lock(), 0, 0
+    both = threading.Barrier(2)
+
+    @limited.task(queue="mail")
+    def work(number: int) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        both.wait()
+        with lock:
+            running -= 1
+
+    limited.send_many([work.call(number) for number in range(20)])
+    async with working(limited) as outcomes:
+        assert await outcomes.all(20) == ["acked"] * 20
+    assert most == 2
+    limited.close()
+
+
+async def test_limit_of_a_task_holds_up_no_other(client: Client, database: str) -> None:
+    limited = Tasks("orders", dsn=database)
+    begun: list[int] = []
+    begins, release = threading.Semaphore(0), threading.Event()
+
+    @limited.task(concurrency=2)
+    def work(number: int) -> None:
+        begun.append(number)
+        begins.release()
+        release.wait()
+
+    @limited.task
+    def count() -> None:
+        for _ in range(2):
+            begins.acquire()
+        done.append(len(begun))
+        release.set()
+
+    limited.send_many([*(work.call(number) for number in range(5)), count.call()])
+    async with working(limited) as outcomes:
+        assert await outcomes.all(6) == ["acked"] * 6
+    assert (done, sorted(begun)) == ([2], [*range(5)])
+    limited.close()
+
+
+async def test_stop_gives_back_what_waits_for_its_limit(client: Client, database: str) -> None:
+    limited = Tasks("orders", dsn=database)
+    begun = threading.Event()
+    release = threading.Event()
+
+    @limited.task(concurrency=1)
+    def work(number: int) -> None:
+        begun.set()
+        release.wait()
+
+    limited.send_many([work.call(number) for number in range(5)])
+    async with working(limited, grace=0.05) as outcomes:
+        await asyncio.to_thread(begun.wait)
+    assert await outcomes.all(5) == ["released"] * 5
+    release.set()
+    assert len(client.receive("orders", 10)) == 5
+    limited.close()
+
+
+async def test_worker_that_cannot_start_says_why(database: str) -> None:
+    from spanmq.errors import QueueNotFoundError
+
+    nowhere = Tasks("nowhere", dsn=database)
+    with pytest.raises(QueueNotFoundError):
+        async with nowhere.running():
+            raise AssertionError("it has no queue")
+    assert tasks.queues == ("orders", "mail")

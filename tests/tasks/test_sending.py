@@ -1,0 +1,197 @@
+"""Sending tasks: checked arguments, options, and the caller's transaction."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
+from tests.tasks import shop
+from tests.tasks.shop import Order, tasks
+
+from spanmq import Client, errors
+from spanmq.tasks import GIVEN, Retry, Tasks
+
+ORDER = Order(number=1, day=date(2026, 1, 2))
+ship: Any = shop.ship
+mail: Any = shop.mail
+
+WRONG: list[tuple[type[Exception], Callable[[], Any]]] = [
+    (errors.TaskArgumentsError, ship.send),
+    (errors.TaskArgumentsError, lambda: ship.send(ORDER, shop.Speed.FAST, 3)),
+    (errors.TaskArgumentsError, lambda: ship.send(order=ORDER, speed="slow", colour="red")),
+    (errors.TaskArgumentsError, lambda: ship.send(ORDER, "quick")),
+    (errors.TaskArgumentsError, lambda: ship.send({"number": "1", "day": date(2026, 1, 2)})),
+    (errors.TaskArgumentsError, lambda: mail.send(17)),
+    (errors.TaskArgumentsError, lambda: mail.send("a", float("nan"))),
+    (errors.TaskArgumentsError, lambda: shop.note.send({"ratio": [float("nan"), None]})),
+    (errors.TaskArgumentsError, lambda: shop.note.send(object())),
+    (errors.TaskArgumentsError, lambda: shop.note.send(b"\xff")),
+    (errors.TaskArgumentsError, lambda: mail.send("a", message="x")),
+    (errors.InvalidBodyError, lambda: mail.send("\0")),
+    (errors.InvalidArgumentError, lambda: mail.using(delay=-1).send("a")),
+    (errors.InvalidArgumentError, lambda: mail.using(priority=10).send("a")),
+    (errors.InvalidArgumentError, lambda: mail.using(group=5).send("a")),
+    (errors.InvalidArgumentError, lambda: mail.using(colour="red").send("a")),
+    (errors.InvalidArgumentError, lambda: mail.using(delay=1, at=datetime.now(UTC)).send("a")),
+    (errors.InvalidArgumentError, lambda: mail.using(connection=object()).send("a")),
+    (errors.InvalidArgumentError, lambda: tasks.send_many([mail])),
+]
+
+
+@pytest.mark.parametrize(("kind", "send"), WRONG)
+def test_wrong_arguments_are_errors_of_the_caller(
+    client: Client, kind: type[Exception], send: Callable[[], Any]
+) -> None:
+    with pytest.raises(kind):
+        send()
+    assert [queue.length for queue in client.metrics_all()] == [0, 0]
+
+
+def test_body_is_readable_json(client: Client) -> None:
+    sent = ship.send(ORDER, speed=shop.Speed.FAST)
+    [message] = client.receive("orders")
+    assert (sent.queue, sent.message_id) == ("orders", message.message_id)
+    order = {"number": 1, "day": "2026-01-02", "items": []}
+    assert message.body == {"task": "ship", "args": {"order": order, "speed": "fast"}}
+
+
+def test_options_are_those_of_the_message(client: Client) -> None:
+    later = datetime.now(UTC) + timedelta(hours=2)
+    mail.using(at=later, group="a", headers={"tenant": "x"}).send("later")
+    mail.using(priority=9, expires_in=60).send("first")
+    by_name = {message.body["args"]["to"]: message for message in client.peek("mail")}
+    assert abs(by_name["later"].leased_until - later) < timedelta(seconds=1)
+    assert (by_name["later"].group, (by_name["later"].headers or {})["tenant"]) == ("a", "x")
+    mail.send("second")
+    assert [client.receive("mail")[0].body["args"]["to"] for _ in range(2)] == ["first", "second"]
+
+
+def test_unique_task_is_sent_once(client: Client) -> None:
+    first, again, other = shop.count.send(1), shop.count.send(1), shop.count.send(2)
+    by_key = shop.count.using(unique="key").send(3), shop.count.using(unique="key").send(4)
+    assert first == again != other
+    assert by_key[0] == by_key[1] != first
+    assert client.metrics("orders").length == 3
+
+
+async def test_many_are_sent_in_order_or_not_at_all(client: Client) -> None:
+    calls = [
+        shop.mail.call("a"),
+        shop.count.call(1),
+        shop.mail.using(priority=1).call("b"),
+        shop.mail.call("c"),
+    ]
+    for sent in (tasks.send_many(calls), await tasks.send_many_async(calls)):
+        assert [each.queue for each in sent] == ["mail", "orders", "mail", "mail"]
+    assert [message.body["args"]["to"] for message in client.peek("mail")] == [*"acb", *"acb"]
+    client.drop_queue("orders")
+    with pytest.raises(errors.QueueNotFoundError):
+        tasks.send_many(calls)
+    assert client.metrics("mail").length == 6
+    await tasks.close_async()
+
+
+async def test_send_belongs_to_the_transaction_of_the_caller(client: Client, database: str) -> None:
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(database))
+    for commits in (True, False):
+        with psycopg.connect(database) as connection:
+            shop.mail.using(connection=connection).send("psycopg")
+            end(connection, commits=commits)
+        with Session(engine) as session:
+            tasks.send_many([shop.mail.call("sqlalchemy"), shop.count.call(3)], session=session)
+            end(session, commits=commits)
+        async with await psycopg.AsyncConnection.connect(database) as asynchronous:
+            await shop.mail.using(connection=asynchronous).send_async("async")
+            await end(asynchronous, commits=commits)
+        async with driver_of(database) as driver:
+            transaction = driver.transaction()
+            await transaction.start()
+            await shop.mail.using(connection=driver).send_async("asyncpg")
+            await end(transaction, commits=commits)
+    engine.dispose()
+    sent = [message.body["args"]["to"] for message in client.peek("mail")]
+    assert sent == ["psycopg", "sqlalchemy", "async", "asyncpg"]
+
+
+def end(transaction: Any, *, commits: bool) -> Any:
+    return transaction.commit() if commits else transaction.rollback()
+
+
+@asynccontextmanager
+async def driver_of(dsn: str) -> AsyncIterator[Any]:
+    parts = conninfo_to_dict(dsn)
+    driver = await asyncpg.connect(
+        host=parts["host"], port=int(str(parts["port"])), user=parts["user"], database=parts["dbname"]
+    )
+    try:
+        yield driver
+    finally:
+        await driver.close()
+
+
+def test_wrong_tasks_are_refused() -> None:
+    def rest(*numbers: int) -> None: ...
+    def both(connection: Any = GIVEN, session: Any = GIVEN) -> None: ...
+    def strange(value: object = object) -> None: ...
+    def given(value: object = GIVEN) -> None: ...
+    def session_of_a_visitor(session: str) -> None: ...
+
+    class Unknown:
+        pass
+
+    def unreadable(value: Unknown) -> None: ...
+
+    refused = Tasks("orders")
+    refused.task(unreadable)
+    assert refused.task(session_of_a_visitor).call("x").body.text.endswith('{"session":"x"}}')  # type: ignore[arg-type]
+    for make in (
+        lambda: refused.task(rest),
+        lambda: refused.task(both),
+        lambda: refused.task(given),
+        lambda: refused.task(name="unreadable")(strange),
+        lambda: refused.task(timeout=0)(strange),
+        lambda: refused.task(retry=Retry(max_attempts=0))(strange),
+        lambda: refused.periodic("* * * * *")(strange),  # type: ignore[type-var]
+        lambda: refused.on_handle(strange),  # type: ignore[arg-type]
+        lambda: refused.worker(dsn="host=/nowhere"),
+    ):
+        with pytest.raises(errors.InvalidArgumentError):
+            make()
+    with pytest.raises(errors.InvalidArgumentError, match="SPANMQ_DSN"):
+        refused.create_queues()
+
+
+def types() -> None:
+    """Hold what a type checker accepts and refuses: an unused comment is an error of mypy."""
+    shop.mail.send("a", weight=1.0)
+    shop.store.send(1)
+    shop.mail.send(1)  # type: ignore[arg-type]
+    shop.mail.call(cc="a")  # type: ignore[call-arg]
+    shop.mail.using(delay="x").send("a")  # type: ignore[arg-type]
+    returned: str = shop.mail("a")
+    assert returned
+
+
+def test_import_without_pydantic_is_a_typed_error(tmp_path: Any) -> None:
+    program = """
+import sys
+sys.modules["pydantic"] = None
+import spanmq, spanmq.tasks
+try:
+    spanmq.tasks.Tasks("orders")
+except spanmq.errors.ExtraNotInstalledError as error:
+    print(error.extra, error.hint)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "tasks pip install 'spanmq[tasks]'\n"
+    assert GIVEN is not None

@@ -1,0 +1,126 @@
+"""What `spanmq.testing` has for the tests of programs, as such a test uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+from tests.tasks import shop
+from tests.tasks.shop import Order, tasks
+
+from spanmq import Client, Message, errors
+from spanmq.tasks import GIVEN, Retry, Tasks
+from spanmq.testing import Clock, assert_sent, drain, drain_async, perform, perform_async, sent
+
+ORDER = Order(number=1, day=date(2026, 1, 2))
+
+
+def test_drain_runs_everything_that_is_due(client: Client) -> None:
+    shop.begin.send(2)
+    shop.store_plain.send(3)
+    shop.mail.using(delay=60).send("tomorrow")
+    assert drain(tasks) == 5
+    assert [message.body["args"]["to"] for message in sent(shop.mail)] == ["tomorrow", "later"]
+    assert_sent(shop.mail, to="later")
+    with pytest.raises(AssertionError, match="was not sent"):
+        assert_sent(shop.mail, to="2@shop")
+    shop.ship.send(ORDER)
+    assert assert_sent(shop.ship, order=ORDER)[0].attempt == 0
+
+
+async def test_drain_raises_what_failed(client: Client) -> None:
+    shop.store.send(-1)
+    with pytest.raises(ValueError, match="below 0"):
+        await drain_async(tasks)
+    client.purge("orders")
+    shop.fail.send("other")  # its retry is due at once
+    for _ in range(2):
+        with pytest.raises(OSError, match="broken"):
+            await drain_async(tasks)
+    shop.fail.send("give up")
+    shop.fail.send("mapped")
+    with pytest.raises(ExceptionGroup) as raised:
+        await drain_async(tasks)
+    assert {type(each) for each in raised.value.exceptions} == {ZeroDivisionError, KeyError}
+    client.send("orders", {"task": "ship", "args": {}})
+    assert await drain_async(tasks, raises=False) == 1
+    assert len(client.dead_letters("orders")) == 4
+    shop.count.send(1)
+    shop.begin.send(1)
+    with pytest.raises(AssertionError, match="more than 2"):
+        await drain_async(tasks, limit=2)
+    await tasks.close_async()
+
+
+def test_perform_runs_the_middleware_too(client: Client, database: str) -> None:
+    own = Tasks("orders", dsn=database)
+    seen: list[Any] = []
+
+    @own.on_send
+    def tenant(calls: Any, call_next: Any) -> Any:
+        from dataclasses import replace
+
+        return call_next([replace(call, headers={"tenant": "ada"}) for call in calls])
+
+    @own.on_handle
+    async def note(message: Message, call_next: Any) -> Any:
+        seen.append((message.headers or {})["tenant"])
+        return await call_next(message)
+
+    @own.task
+    def double(number: int, *, connection: Any = GIVEN) -> int:
+        connection.execute("insert into shipped values (%s)", [number])
+        return number * 2
+
+    @own.task
+    async def half(number: int) -> float:
+        return number / 2
+
+    doubled: int = perform(double, 4)
+    halved: float = perform(half, 4)
+    assert (doubled, halved, seen) == (8, 2.0, ["ada", "ada"])
+    with pytest.raises(errors.TaskArgumentsError):
+        perform(double, "x")  # type: ignore[call-overload]
+    own.close()
+
+
+async def test_perform_in_async_code(client: Client) -> None:
+    await perform_async(shop.ship, ORDER)
+    assert shop.done == [("ship", ORDER, shop.Speed.SLOW, 1)]
+
+
+def test_time_moves_for_delays_retries_and_periods(
+    spanmq_client: Client, spanmq_tasks: Callable[[Tasks], Tasks]
+) -> None:
+    own = spanmq_tasks(Tasks("orders"))
+    ran: list[Any] = []
+
+    @own.periodic("0 * * * *", arguments={"kind": "hourly"})
+    @own.task
+    def report(kind: str) -> None:
+        ran.append(kind)
+
+    clock = Clock(own)
+    report.using(delay=timedelta(hours=5)).send("delayed")
+    assert drain(own) == 0
+    clock.advance(timedelta(hours=3))
+    assert drain(own) == 3
+    clock.advance(timedelta(hours=2))
+    assert drain(own) == 3
+    assert sorted(ran) == ["delayed", *["hourly"] * 5]
+    retried = spanmq_tasks(Tasks("orders"))
+
+    @retried.task(retry=Retry(backoff=30))
+    def stumble(*, message: Message = GIVEN) -> None:
+        if message.attempt < 3:
+            raise ValueError("not yet")
+
+    stumble.send()
+    for _ in range(2):
+        assert drain(retried, raises=False) == 1
+        assert drain(retried) == 0
+        Clock(retried).advance(timedelta(minutes=1))
+    assert drain(retried) == 1
+    assert spanmq_client.metrics("orders").length == 0

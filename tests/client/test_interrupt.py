@@ -206,7 +206,7 @@ async def test_call_on_a_connection_that_breaks_is_of_unknown_outcome_and_the_cl
     # Nobody knows; in truth the server has not done it.
     async def break_connection(task: asyncio.Task[Any]) -> None:
         assert ask(orders, TERMINATE)
-        with pytest.raises(ConnectionLostError, match=r"pgmq\.\w+ .*is unknown\n?.*hint: Look"):
+        with pytest.raises(ConnectionLostError, match=r"during \w+\(\) .*is unknown\n?.*hint: Look"):
             await task
 
     await each_call_is_ended(orders, break_connection)

@@ -17,6 +17,7 @@ ELSEWHERE = {
         "ServerTooOldError",
         "UpstreamPgmqError",
     ),
+    *("UnknownTaskError", "ExtraNotInstalledError"),
     *("DataLossError", "AdoptionRefusedError", "ServiceNotAvailableError", "PipelineError"),
 }
 

@@ -214,15 +214,16 @@ async def test_role_without_rights_is_told_which(client: AsyncClient, database: 
         owner.execute(sql.SQL("create role {}").format(sql.Identifier(role)))
         try:
             async with AsyncClient(with_settings(database, role=role), maintain_interval=None) as stranger:
-                for call in (
-                    lambda: stranger.send("orders", 1),
-                    lambda: stranger.receive("orders"),
-                    lambda: stranger.create_queue("mine"),
-                ):
-                    with pytest.raises(errors.MissingPrivilegeError):
+                for call in (lambda: stranger.send("orders", 1), lambda: stranger.receive("orders")):
+                    with pytest.raises(errors.QueueNotFoundError, match="no right on it"):
                         await call()
+                await client.grant_queue(role, "orders", "send")
+                with pytest.raises(errors.MissingPrivilegeError, match="receive"):
+                    await stranger.receive("orders")
+                with pytest.raises(errors.MissingPrivilegeError, match="create_queue"):
+                    await stranger.create_queue("mine")
         finally:
-            owner.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))
+            owner.execute(sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(role)))
     assert (await client.metrics("orders")).length == 0
 
 

@@ -214,15 +214,16 @@ def test_role_without_rights_is_told_which(client: Client, database: str) -> Non
         owner.execute(sql.SQL("create role {}").format(sql.Identifier(role)))
         try:
             with Client(with_settings(database, role=role), maintain_interval=None) as stranger:
-                for call in (
-                    lambda: stranger.send("orders", 1),
-                    lambda: stranger.receive("orders"),
-                    lambda: stranger.create_queue("mine"),
-                ):
-                    with pytest.raises(errors.MissingPrivilegeError):
+                for call in (lambda: stranger.send("orders", 1), lambda: stranger.receive("orders")):
+                    with pytest.raises(errors.QueueNotFoundError, match="no right on it"):
                         call()
+                client.grant_queue(role, "orders", "send")
+                with pytest.raises(errors.MissingPrivilegeError, match="receive"):
+                    stranger.receive("orders")
+                with pytest.raises(errors.MissingPrivilegeError, match="create_queue"):
+                    stranger.create_queue("mine")
         finally:
-            owner.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))
+            owner.execute(sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(role)))
     assert (client.metrics("orders")).length == 0
 
 

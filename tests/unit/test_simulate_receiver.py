@@ -12,7 +12,6 @@ from typing import Any
 import psycopg
 import pytest
 from tests.cli.program import ask, wait_until
-from tests.patience import WAIT_SECONDS
 
 from spanmq import Client
 from spanmq.errors import SpanmqError
@@ -162,6 +161,8 @@ def test_run_that_is_through_wakes_who_is_idle_while_the_worker_goes_on(place: P
     assert place.settled() == []
     busy.done(first[1])  # only now its ack goes out, and that of the message before it
     assert waiter.join() == [5 if first[0].origin.group == "a" else 6]
+    # The other has its message at the commit; the line in the log comes after it.
+    wait_until(lambda: place.settled() != [])
     assert place.settled() == [ids(first)]
     assert all(busy.holds(each) for each in second)
 

@@ -487,7 +487,8 @@ def typed(
 ) -> errors.SpanmqError:
     """Give the typed error for psycopg's."""
     function, queue = (call.function, call.queue) if call else (None, None)
-    if connection.closed:
+    # An error that no server sent: psycopg may not have noticed yet that the connection is closed.
+    if connection.closed or (isinstance(error, psycopg.OperationalError) and error.sqlstate is None):
         return errors.lost(function=function, queue=queue)
     found = errors.from_driver(error, function=function, queue=queue)
     if isinstance(found, errors.ConnectionLostError):

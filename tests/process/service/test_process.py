@@ -27,7 +27,7 @@ USUAL = 1_024
 BAD_REQUESTS = 1_500
 BLOCKED = """
     select count(*) from pg_stat_activity where datname = current_database()
-    and application_name = 'spanmq service' and wait_event_type = 'Lock' and query ~ 'pgmq.send'
+    and application_name = 'spanmq service' and wait_event_type = 'Lock' and query ~ 'spanmq.send_messages'
 """
 
 

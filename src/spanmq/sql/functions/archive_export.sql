@@ -16,6 +16,7 @@ begin
     insert into spanmq_core.archive_export (queue_id, lake, of_table, ids)
         values (this.queue_id, note_export.lake, note_export.of_table, note_export.ids)
         on conflict on constraint archive_export_pkey do update set ids = excluded.ids, exported_at = clock_timestamp();
+    perform spanmq_core.end_quiet(this.queue_id);
 end $$;
 
 -- Lets retention no longer wait for a lake, whatever it has. Returns false if none of that name was noted.
@@ -24,6 +25,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
+    perform spanmq_core.end_quiet(this.queue_id);
     delete from spanmq_core.archive_export e where e.queue_id = this.queue_id and e.lake = forget_export.lake;
     return found;
 end $$;

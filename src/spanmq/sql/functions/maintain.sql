@@ -184,6 +184,13 @@ begin
         and not spanmq_core.has_messages(this_queue);
 end $$;
 
+-- Lets maintain() look into a queue again: for changes of what is to be kept there.
+create or replace function spanmq_core.end_quiet(this_queue int) returns void
+language plpgsql as $$
+begin
+    update spanmq_core.upkeep u set quiet_at = null where u.queue_id = this_queue and u.quiet_at is not null;
+end $$;
+
 create or replace function spanmq_core.has_messages(this_queue int) returns boolean
 language plpgsql as $$
 declare

@@ -111,7 +111,7 @@ begin
                 using errcode = 'MQ008', hint = 'null sets the default again'
                     || coalesce(': ' || coalesce(defaults->>bad, case bad when 'max_attempts' then spanmq_core.default_attempts()::text end), '') || '.';
     end;
-    perform spanmq_core.set_bucket(this.queue_id, policy.rate_limit is not null);
+    perform spanmq_core.set_bucket(this.queue_id, policy.rate_limit is not null), spanmq_core.end_quiet(this.queue_id);
     if policy.max_in_flight is not null then
         -- What claims try to lock must be there.
         insert into spanmq_core.lock (queue_id, what)

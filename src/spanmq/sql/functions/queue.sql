@@ -253,6 +253,7 @@ begin
         retention_count = case when retention ~ '^[[:space:]]*[0-9]+[[:space:]]*$' then retention::bigint end,
         retention_interval = case when retention !~ '^[[:space:]]*[0-9]+[[:space:]]*$' then retention::interval end
         where q.queue_id = this.queue_id;
+    perform spanmq_core.end_quiet(this.queue_id);
 end $$;
 
 -- In PGMQ: partitions the archive by pg_partman. Here: sets how long the archive is kept. The rows stay where they are.

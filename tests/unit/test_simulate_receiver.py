@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.cli.program import ask, wait_until
+from tests.patience import WAIT_SECONDS
 
 from spanmq import Client
 from spanmq.errors import SpanmqError

@@ -33,7 +33,7 @@ class Grants:
     def grant_all(self, role: str, verb: str) -> None:
         """Let a role (or "public") do something with all queues, also those to come.
 
-        `verb` is one of grant_queue's, or "create" (make queues), "maintain" (keep house), "serve" (what the
+        `verb` is one of grant_queue's, or "create" (make queues), "maintain" (run maintenance), "serve" (what the
         HTTP service needs besides) or "admin" (tokens and keys of the service). Raises MissingPrivilegeError
         unless you own the schema, InvalidArgumentError for an unknown role or verb.
         """

@@ -66,7 +66,7 @@ class AsyncMaintenance:
             except NotSupportedByUpstreamError:
                 return  # upstream PGMQ keeps no house
             except MissingPrivilegeError:
-                return  # somebody else keeps house: it is a right
+                return  # maintenance is a right, which this role has not
             except SchemaMissingError:
                 pass  # not yet: who opens a client may be about to install it
             except (SpanmqError, psycopg.Error) as error:

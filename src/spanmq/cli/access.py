@@ -21,7 +21,7 @@ VerbOnAll = Annotated[
     str,
     typer.Argument(
         metavar="send|receive|look|manage|create|maintain|serve|admin",
-        help="What it may do; the last four: make queues, keep house, serve HTTP, handle tokens and keys.",
+        help="What it may do; the last four: create queues, run maintenance, serve HTTP, handle tokens and keys.",
     ),
 ]
 TokenName = Annotated[str, typer.Argument(metavar="NAME", help="The token's name.")]

@@ -53,7 +53,8 @@ def send(
     delay: DelayTime = None,
     priority: Annotated[int, typer.Option(help="0 to 9; higher comes first.")] = 0,
     expires_in: Annotated[
-        float | None, typer.Option(help="Seconds after which it is no longer delivered.")
+        float | None,
+        typer.Option(help="Seconds until the message expires; an expired message is not delivered."),
     ] = None,
     max_attempts: Annotated[
         int | None, typer.Option(help="After this many deliveries it is a dead letter.")

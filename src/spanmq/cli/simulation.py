@@ -167,7 +167,7 @@ def simulate(
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="Stop then, whatever is left; at a --rate without --fill-db there is no other end.",
+            help="Seconds until the run ends. With --rate and without --fill-db nothing else ends it.",
             show_default="none, 60 with --compare",
         ),
     ] = None,

@@ -26,6 +26,15 @@ begin
     end::text[];
 end $$;
 
+create or replace function spanmq_core.all_verbs() returns text[]
+language sql immutable as $$ select '{send,look,receive,manage,create,maintain,serve,admin}'::text[] $$;
+
+-- The verbs that go when a verb is revoked: those that it includes, and those that include it.
+create or replace function spanmq_core.verbs_revoked_with(verb text) returns text[]
+language sql immutable as $$
+    select array(select v from unnest(spanmq_core.all_verbs()) v where v = any (spanmq_core.verbs_of(verb)) or verb = any (spanmq_core.verbs_of(v)))
+$$;
+
 create or replace function spanmq_core.raise_verb(verb text) returns text
 language plpgsql immutable as $$
 begin
@@ -377,9 +386,8 @@ declare
 begin
     perform spanmq_core.check_queue_verb(verb);
     perform spanmq_core.lock(this.queue_id, 'rights');
-    foreach each in array array['send', 'look', 'receive', 'manage'] loop
-        if spanmq_core.has_wrappers(this.queue_id, each)
-           and (each = any (spanmq_core.verbs_of(verb)) or verb = any (spanmq_core.verbs_of(each))) then
+    foreach each in array spanmq_core.verbs_revoked_with(verb) loop
+        if spanmq_core.has_wrappers(this.queue_id, each) then
             execute format('revoke execute on function %s from %s', array_to_string(spanmq_core.make_wrappers(this, each), ', '), grantee);
             if each = 'look' and role not in (select g from spanmq_core.grantees_of('look', null) g) then
                 perform spanmq_core.close_to(this, role);
@@ -402,7 +410,7 @@ begin
             select q.name::text as name, g.role, v.verb, v.place
             from (select q.queue_id, q.name from spanmq_core.queue q where list_grants.queue is null or q.queue_id = this_queue
                   union all select null, null where list_grants.queue is null) q
-            cross join unnest(array['send', 'look', 'receive', 'manage', 'create', 'maintain', 'serve', 'admin']) with ordinality v (verb, place)
+            cross join unnest(spanmq_core.all_verbs()) with ordinality v (verb, place)
             cross join lateral spanmq_core.grantees_of(v.verb, q.queue_id) g (role))
         select g.name, g.role, g.verb from given g
         where not exists (select from given o where o.name is not distinct from g.name and o.role = g.role and o.verb <> g.verb
@@ -411,7 +419,7 @@ begin
 end $$;
 
 -- Lets a role (public: every role) send to all queues, receive from them, look into them, manage them, also those to come; or make queues
--- (create), keep house (maintain), do what the HTTP service needs besides (serve), or handle its tokens and keys (admin). Only the owner of the
+-- (create), run maintenance (maintain), do what the HTTP service needs besides (serve), or handle its tokens and keys (admin). Only the owner of the
 -- schema and superusers may call it. Raises MQ002 for an unknown role or verb.
 create or replace function spanmq.grant_all(role text, verb text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -436,17 +444,15 @@ declare
     each text;
 begin
     perform spanmq_core.lock(0, 'rights');
-    foreach each in array array['send', 'look', 'receive', 'manage', 'create', 'maintain', 'serve', 'admin'] loop
-        if each = any (spanmq_core.verbs_of(verb)) or verb = any (spanmq_core.verbs_of(each)) then
-            execute format('revoke execute on function %s from %s', spanmq_core.functions_of(each), grantee);
-            if each = 'look' then
-                perform spanmq_core.close_to(q, role) from spanmq_core.queue q
-                    where role not in (select g from spanmq_core.grantees_of('look', q.queue_id) g);
-            end if;
+    foreach each in array spanmq_core.verbs_revoked_with(verb) loop
+        execute format('revoke execute on function %s from %s', spanmq_core.functions_of(each), grantee);
+        if each = 'look' then
+            perform spanmq_core.close_to(q, role) from spanmq_core.queue q
+                where role not in (select g from spanmq_core.grantees_of('look', q.queue_id) g);
         end if;
     end loop;
     -- A function may belong to another verb, too.
-    foreach each in array array['send', 'look', 'receive', 'manage', 'create', 'maintain', 'serve', 'admin'] loop
+    foreach each in array spanmq_core.all_verbs() loop
         if role in (select g from spanmq_core.grantees_of(each, null) g) then
             execute format('grant execute on function %s to %s', spanmq_core.functions_of(each), grantee);
         end if;

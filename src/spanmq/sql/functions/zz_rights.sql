@@ -98,7 +98,7 @@ begin
     -- First no role, then those that had the verb before: an upgrade may have brought functions, and what was restored without privileges is open to all.
     revoke all on schema spanmq_core, spanmq_call from public;
     revoke all on all functions in schema spanmq_core from public;
-    foreach each in array array['send', 'look', 'receive', 'manage', 'create', 'maintain', 'serve', 'admin'] loop
+    foreach each in array spanmq_core.all_verbs() loop
         for this in
             select spanmq_core.functions_of(each) as functions, array(select spanmq_core.role_name(g) from spanmq_core.grantees_of(each, null) g) as roles
             union all

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 from tests.schemas import qualified
-from tests.sql.race.sessions import Race, side_by_side
+from tests.sql.race.sessions import Race, Session, side_by_side
 
 
 def notes_of(race: Race) -> int:
@@ -150,25 +150,56 @@ def test_overlapping_settles_do_not_deadlock(race: Race, held: str, first: str, 
         each.rows()
 
 
-def test_settles_of_a_run_that_moved_do_not_deadlock(race: Race) -> None:
-    ids = race.send(20, new_block=False)
+def blocked_by(race: Race, waiting: Session, blocker: Session) -> None:
+    while not race.main.value("select pg_blocking_pids(%s) = array[%s::int]", waiting.pid, blocker.pid):
+        pass
+
+
+@pytest.mark.parametrize(
+    "mine",
+    [[5, 25], [*range(1, 31)], [*range(1, 11), *range(21, 31)]],
+    ids=["parts", "all in a row", "whole runs"],
+)
+def test_settles_of_a_run_that_moved_do_not_deadlock(race: Race, mine: list[int]) -> None:
+    ids = race.send(30, new_block=False)
     hide = "select from pgmq.set_vt('jobs', %s::bigint[], 0)"
-    # Two runs of ten.
+    # Three runs of ten.
     race.main.rows(hide, ids)
     mover, guard, one, two = (race.open() for _ in range(4))
     mover.begin()
     mover.rows(hide, ids[:3])
     guard.begin()
     guard.rows("select from spanmq_core.held order by lo desc limit 1 for update")
-    waiting = [one.later(hide, [ids[4], ids[14]])]
+    waiting = [one.later(hide, mine)]
     assert waiting[0].waits()
     mover.commit()
-    # It comes to the first run again, in its new place, before it goes on to the second.
-    blocker = "select pg_blocking_pids(%s) = array[%s::int]"
-    while not race.main.value(blocker, one.pid, guard.pid):
-        pass
-    waiting.append(two.later(hide, [ids[5], ids[15]]))
+    # It comes to the first run again, in its new place, before it goes on to the last.
+    blocked_by(race, one, guard)
+    waiting.append(two.later(hide, [6, 26]))
     assert waiting[1].waits()
     guard.commit()
     for each in waiting:
         each.rows()
+
+
+@pytest.mark.parametrize("table", ["fresh", "held"])
+def test_settles_of_a_run_that_was_cut_do_not_deadlock(race: Race, table: str) -> None:
+    ids = race.send(30, new_block=False)
+    if table == "held":
+        race.main.rows("select from pgmq.set_vt('jobs', %s::bigint[], 0)", ids)
+    first, last, one, two = (race.open() for _ in range(4))
+    for guard, lo in ((first, 1), (last, 21)):
+        guard.begin()
+        guard.rows(f"select from spanmq_core.{table} where lo = {lo} for update")
+    waiting = [one.later("select pgmq.delete('jobs', '{3, 17, 25}'::bigint[])")]
+    assert waiting[0].waits()
+    # The second run still begins where it did when the call looked, and has lost 17 to another.
+    race.main.rows("select pgmq.delete('jobs', 15)")
+    first.commit()
+    blocked_by(race, one, last)
+    waiting.append(two.later("select pgmq.delete('jobs', '{18, 26}'::bigint[])"))
+    assert waiting[1].waits()
+    last.commit()
+    for each in waiting:
+        each.rows()
+    assert sorted(set(ids) - set(race.left())) == [3, 15, 17, 18, 25, 26]

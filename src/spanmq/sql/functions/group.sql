@@ -205,7 +205,7 @@ begin
     -- Where another session holds a run, nothing behind it is delivered: but where groups have no order.
     foreach this_lo in array coalesce(due_los, '{}') loop
         exit when this_lo >= stop_at;
-        took := spanmq_core.take_from_held(this_queue, this_lo, int8multirange(int8range(this_lo, this_lo + 256)), null, at_);
+        took := spanmq_core.take_from_held(this_queue, this_lo, null, null, at_);
         if took is not null then
             runs := runs || took;
         elsif mode <> 'free' then

@@ -39,7 +39,7 @@ language plpgsql as $$
 declare
     due_from timestamptz := (spanmq_core.bound_of(this_queue)).due_from;
     candidate record;
-    behind int8multirange := int8multirange(int8range(after_id + 1, null));
+    behind int8range := int8range(after_id + 1, null);
     took spanmq_core.run[];
     runs spanmq_core.run[] := '{}';
     is_overtaken boolean;
@@ -48,20 +48,19 @@ begin
     for round in 1 .. 100 loop
         is_overtaken := false;
         for candidate in
-            select h.lo, h.lease_id from spanmq_core.held h
+            select h.lo, h.lease_id, int8multirange(behind * int8range(h.lo, h.lo + h.n)) as wanted from spanmq_core.held h
             where key is not null and h.queue_id + 0 = this_queue and h.group_hash = hashtextextended(key, 0) and h.group_hash is not null
               and h.vt >= due_from and h.group_key = key and h.lease_id > 0 and h.lo + h.n > after_id + 1
             union all
-            select h.lo, h.lease_id from spanmq_core.held h
+            select h.lo, h.lease_id, int8multirange(behind * int8range(h.lo, h.lo + h.n)) from spanmq_core.held h
             where key is null and h.queue_id + 0 = this_queue and h.vt >= due_from and h.group_hash is null and h.lease_id > 0
               and h.lo + h.n > after_id + 1
             order by 1
         loop
-            took := spanmq_core.take_from_held(this_queue, candidate.lo, behind, candidate.lease_id);
-            is_overtaken := is_overtaken or took is null;
-            if took is not null then
-                runs := runs || took;
-            end if;
+            took := spanmq_core.take_from_held(this_queue, candidate.lo, candidate.wanted, candidate.lease_id);
+            is_overtaken := took is null;
+            exit when is_overtaken;
+            runs := runs || took;
         end loop;
         exit when not is_overtaken;
     end loop;
@@ -169,11 +168,11 @@ declare
     runs spanmq_core.run[] := '{}';
 begin
     for candidate in
-        select h.lo, h.lease_id from spanmq_core.held h
+        select h.lo, h.lease_id, wanted * int8multirange(int8range(h.lo, h.lo + h.n)) as ids from spanmq_core.held h
         where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ and h.lease_id > 0 and wanted && int8range(h.lo, h.lo + h.n)
         order by h.lo limit 100
     loop
-        runs := runs || coalesce(spanmq_core.take_from_held(this_queue, candidate.lo, wanted, candidate.lease_id, at_), '{}');
+        runs := runs || coalesce(spanmq_core.take_from_held(this_queue, candidate.lo, candidate.ids, candidate.lease_id, at_), '{}');
     end loop;
     return runs;
 end $$;

@@ -10,83 +10,69 @@ create or replace function spanmq_core.take_out(this_queue int, msg_ids bigint[]
 language plpgsql as $$
 declare
     n_asked int := cardinality(msg_ids);
-    first_id bigint := msg_ids[1];
-    last_id bigint := msg_ids[n_asked];
     run spanmq_core.run;
     runs spanmq_core.run[] := '{}';
-    taken int := 0;
-    has_leased boolean := false;
     asked int8multirange;
 begin
-    -- First what goes as a whole, where the ids follow each other and no run before them holds the first: that one would be locked first.
-    -- greatest(): the distance between the lowest and the highest number is none.
-    if greatest(last_id, 0) - greatest(first_id, 0) = n_asked - 1 then
-        for run in
-            delete from spanmq_core.held h
-                where h.queue_id = this_queue and h.lo >= first_id and h.lo <= last_id and h.lo + h.n - 1 <= last_id
-                  and (h.lease_id = fence or fence is null and h.lease_id >= 0)
-                  and (n_asked = 1 or msg_ids = array(select generate_series(greatest(first_id, 0), greatest(last_id, 0)))
-                                      and coalesce((select b.lo + b.n from spanmq_core.held b
-                                                    where b.queue_id = this_queue and b.lo < first_id and b.lo >= first_id / 256 * 256
-                                                    order by b.queue_id desc, b.lo desc limit 1), 0) <= first_id)
-                returning h.lo, h.n, null, h.attempts, h.lease_id, h.vt, h.last_read_at, h.group_hash, h.group_key, h.priority
-        loop
-            runs := runs || run;
-            taken := taken + run.n;
-            has_leased := has_leased or run.n > 1 and run.lease_id > 0;
-        end loop;
-        -- A new statement, under the locks: messages may have been deleted from these runs one by one.
-        if has_leased and (not spanmq_core.sees_now() or exists (
-                select from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= first_id and d.msg_id <= last_id)) then
-            runs := spanmq_core.without_done(this_queue, runs);
-        elsif taken = n_asked then
+    -- First the usual: exactly one run.
+    if greatest(msg_ids[n_asked], 0) - greatest(msg_ids[1], 0) = n_asked - 1 then
+        delete from spanmq_core.held h
+            where h.queue_id = this_queue and h.lo = msg_ids[1] and h.n = n_asked and (h.lease_id = fence or fence is null and h.lease_id >= 0)
+              and (n_asked = 1 or msg_ids = array(select generate_series(msg_ids[1], msg_ids[n_asked])))
+            returning h.lo, h.n, null, h.attempts, h.lease_id, h.vt, h.last_read_at, h.group_hash, h.group_key, h.priority into run;
+        if found then
+            runs := array[run];
+            -- A new statement, under the lock: messages may have been deleted from the run one by one.
+            if n_asked > 1 and run.lease_id > 0 and (not spanmq_core.sees_now() or exists (
+                    select from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= run.lo and d.msg_id < run.lo + n_asked)) then
+                runs := spanmq_core.without_done(this_queue, runs);
+            end if;
             return runs;
         end if;
     end if;
     -- No message has the highest number that there is, nor can a range end behind it.
     asked := (select range_agg(int8range(id, id, '[]')) from unnest(msg_ids) id where id > 0 and id < 9223372036854775807);
-    asked := coalesce(asked, '{}') - coalesce(spanmq_core.ids_of_runs(runs), '{}');
-    return spanmq_core.take_parts(this_queue, asked, fence, for_good, runs);
+    return spanmq_core.take_parts(this_queue, coalesce(asked, '{}'), fence, for_good);
 end $$;
 
 -- Goes on with take_out(), run by run.
-create or replace function spanmq_core.take_parts(this_queue int, asked int8multirange, fence bigint, for_good boolean, runs spanmq_core.run[])
-returns spanmq_core.run[]
+create or replace function spanmq_core.take_parts(this_queue int, asked int8multirange, fence bigint, for_good boolean) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    los bigint[];
     candidate record;
+    row_id tid;
+    whole tid[];
     took spanmq_core.run[];
     took_all spanmq_core.run[];
+    runs spanmq_core.run[] := '{}';
     found_any boolean;
 begin
     -- Each round takes something, or somebody else was first. "Not found" is believed only of a statement begun after the last wait.
     for round in 1 .. 1000 loop
         exit when isempty(asked);
         found_any := false;
+        whole := '{}';
         took_all := '{}';
-        -- Held runs that go as a whole, if all of these do: in one statement.
-        select array_agg(r.lo order by r.lo) into los
-            from spanmq_core.runs_with(this_queue, asked, fence) r where not r.is_fresh
-            having bool_and(r.wanted = int8multirange(int8range(r.lo, r.lo + r.n)));
-        if los is not null then
-            took_all := spanmq_core.take_whole(this_queue, los, fence);
-            found_any := true;
-        end if;
-        for candidate in
-            select * from spanmq_core.runs_with(this_queue, asked, fence) r where los is null or r.is_fresh order by r.is_fresh, r.lo
-        loop
+        for candidate in select * from spanmq_core.runs_with(this_queue, asked, fence) r order by r.is_fresh, r.lo loop
             if candidate.is_fresh then
                 took := spanmq_core.take_from_fresh(this_queue, candidate.lo, candidate.wanted);
-            elsif for_good and candidate.lease_id > 0 and candidate.n > 1
-                  and candidate.wanted <> int8multirange(int8range(candidate.lo, candidate.lo + candidate.n)) then
+            elsif candidate.wanted = int8multirange(int8range(candidate.lo, candidate.lo + candidate.n)) then
+                -- Locked here, in order; all are deleted in one statement.
+                select h.ctid into row_id from spanmq_core.held h
+                    where h.queue_id = this_queue and h.lo = candidate.lo and h.n = candidate.n
+                      and (h.lease_id = fence or fence is null and h.lease_id >= 0) for update;
+                found_any := true;
+                exit when not found;
+                whole := whole || row_id;
+                continue;
+            elsif for_good and candidate.lease_id > 0 then
                 took := spanmq_core.note_done(this_queue, candidate.lo, candidate.lease_id, candidate.wanted);
             else
                 took := spanmq_core.take_from_held(this_queue, candidate.lo, candidate.wanted, fence);
             end if;
             -- Where a run holds only what is done already, nobody was first: it was found for nothing.
             found_any := found_any or took is null or took <> '{}';
-            -- What was in a run that is gone now may be in another that is before the next one.
+            -- What a run has lost may be in another that is before the next one.
             exit when took is null;
             took_all := took_all || took;
             if cardinality(took_all) > 100 then
@@ -96,28 +82,18 @@ begin
                 took_all := '{}';
             end if;
         end loop;
+        if whole <> '{}' then
+            with gone as (
+                delete from spanmq_core.held h where h.ctid = any (whole) returning spanmq_core.run_of(h) as run)
+            select array_agg(g.run order by (g.run).lo) into took from gone g;
+            asked := asked - coalesce(spanmq_core.ids_of_runs(took), '{}');
+            took_all := took_all || spanmq_core.without_done(this_queue, took);
+        end if;
         exit when not found_any;
         runs := runs || took_all;
         asked := asked - coalesce(spanmq_core.ids_of_runs(took_all), '{}');
     end loop;
     return array(select r from unnest(runs) r order by r.lo);
-end $$;
-
--- Takes the held runs that begin at these ids, ascending, as far as they are still this lease's (fence null: any's), and waits for their locks.
-create or replace function spanmq_core.take_whole(this_queue int, los bigint[], fence bigint) returns spanmq_core.run[]
-language plpgsql as $$
-declare
-    runs spanmq_core.run[];
-begin
-    with gone as (
-        delete from spanmq_core.held h
-            where h.ctid = any (array(
-                select k.ctid from unnest(los) u (lo) cross join lateral (
-                    select h.ctid from spanmq_core.held h
-                    where h.queue_id = this_queue and h.lo = u.lo and (h.lease_id = fence or fence is null and h.lease_id >= 0) for update) k))
-            returning spanmq_core.run_of(h) as run)
-    select array_agg(g.run order by (g.run).lo) into runs from gone g;
-    return spanmq_core.without_done(this_queue, runs);
 end $$;
 
 -- The runs that hold any of these ids, under the fence, and which.
@@ -146,8 +122,9 @@ begin
         group by f.lo, f.n;
 end $$;
 
--- Takes those of these messages that are in the held run that begins at this_lo; the rest stays as it was. Waits for the lock of the run; with
--- due_at it takes only a run that was visible then, and doesn't wait. Returns null if the run is gone, is another lease's by now, or was not taken.
+-- Takes these messages (null: all) out of the held run that begins at this_lo; the rest stays as it was. Waits for the lock of the run; with
+-- due_at it takes only a run that was visible then, and doesn't wait. Returns null if the run was not taken, is another lease's by now, or no
+-- longer holds all of these: what it lost may be in another that is before the next one.
 create or replace function spanmq_core.take_from_held(
     this_queue int, this_lo bigint, wanted int8multirange, fence bigint, due_at timestamptz default null
 ) returns spanmq_core.run[]
@@ -158,15 +135,18 @@ declare
 begin
     if due_at is not null then
         select * into this from spanmq_core.held h
-            where h.queue_id = this_queue and h.lo = this_lo and (h.lease_id = fence or fence is null) and h.vt <= due_at for update skip locked;
+            where h.queue_id = this_queue and h.lo = this_lo and (h.lease_id = fence or fence is null) and h.vt <= due_at
+              and (wanted is null or h.lo + h.n >= upper(wanted)) for update skip locked;
     else
         select * into this from spanmq_core.held h
-            where h.queue_id = this_queue and h.lo = this_lo and (h.lease_id = fence or fence is null and h.lease_id >= 0) for update;
+            where h.queue_id = this_queue and h.lo = this_lo and (h.lease_id = fence or fence is null and h.lease_id >= 0)
+              and (wanted is null or h.lo + h.n >= upper(wanted)) for update;
     end if;
     if not found then
         return null;
     end if;
     ids := spanmq_core.ids_of(this.lo, this.n, null);
+    wanted := coalesce(wanted, ids);
     if this.n > 1 and this.lease_id > 0 then
         ids := ids - spanmq_core.forget_done(this_queue, this.lo, this.n);
     end if;
@@ -182,13 +162,14 @@ begin
     return spanmq_core.pieces(spanmq_core.run_of(this), ids * wanted);
 end $$;
 
+-- The same of a run of fresh.
 create or replace function spanmq_core.take_from_fresh(this_queue int, this_lo bigint, wanted int8multirange) returns spanmq_core.run[]
 language plpgsql as $$
 declare
     this spanmq_core.fresh;
     ids int8multirange;
 begin
-    delete from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = this_lo returning f.* into this;
+    delete from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = this_lo and f.lo + f.n >= upper(wanted) returning f.* into this;
     if not found then
         return null;
     end if;
@@ -199,7 +180,7 @@ begin
 end $$;
 
 -- Notes that these messages have left the run of this lease that begins at this_lo, so that others may leave it at the same time. Returns those
--- that had not left it before; null if the run is gone.
+-- that had not left it before; null if the run no longer holds all of these.
 create or replace function spanmq_core.note_done(this_queue int, this_lo bigint, lease bigint, wanted int8multirange) returns spanmq_core.run[]
 language plpgsql as $$
 declare

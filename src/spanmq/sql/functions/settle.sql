@@ -40,7 +40,10 @@ begin
     end if;
     -- No message has the highest number that there is, nor can a range end behind it.
     asked := (select range_agg(int8range(id, id, '[]')) from unnest(msg_ids) id where id > 0 and id < 9223372036854775807);
-    asked := coalesce(asked, '{}') - int8multirange(int8range(first_id, next_id));
+    asked := coalesce(asked, '{}');
+    if next_id > first_id then
+        asked := asked - int8multirange(int8range(first_id, next_id));
+    end if;
     return runs || spanmq_core.take_parts(this_queue, asked, fence, for_good);
 end $$;
 

@@ -18,8 +18,8 @@ declare
     has_leased boolean := false;
     asked int8multirange;
 begin
-    -- First the usual: ids that follow each other, and whole runs of them. greatest(): between the lowest and the highest number is no distance.
-    if greatest(last_id, 0) - greatest(first_id, 0) = n_asked - 1 and (n_asked = 1 or msg_ids = array(select generate_series(first_id, last_id))) then
+    -- First the usual: ids that follow each other, and whole runs of them.
+    if spanmq_core.is_sequence(msg_ids) then
         while next_id <= last_id loop
             delete from spanmq_core.held h
                 where h.queue_id = this_queue and h.lo = next_id and h.lo + h.n - 1 <= last_id and (h.lease_id = fence or fence is null and h.lease_id >= 0)
@@ -45,6 +45,21 @@ begin
         asked := asked - int8multirange(int8range(first_id, next_id));
     end if;
     return runs || spanmq_core.take_parts(this_queue, asked, fence, for_good);
+end $$;
+
+-- Whether these ids are a number and the next ones, in order.
+create or replace function spanmq_core.is_sequence(ids bigint[]) returns boolean
+language plpgsql immutable as $$
+declare
+    n int := cardinality(ids);
+begin
+    -- greatest(): between the lowest and the highest number is no distance. A statement of its own: a plan may run the next one's query first.
+    if n = 1 then
+        return true;
+    elsif (greatest(ids[n], 0) - greatest(ids[1], 0) = n - 1) is not true then
+        return false;
+    end if;
+    return ids = array(select generate_series(ids[1], ids[n]));
 end $$;
 
 -- Goes on with take_out(), run by run.

@@ -97,7 +97,7 @@ def _use(client: Client) -> None:
     client.send_batch("latency", [{"number": 0}] * QUEUE_MESSAGES)
     client.pop("latency", QUEUE_MESSAGES)
     for _ in range(20):
-        client.maintain()
+        client.admin.maintain()
 
 
 @contextmanager

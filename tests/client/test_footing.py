@@ -17,7 +17,7 @@ def test_connection_that_goes_without_its_name_is_refused_with_the_name(database
         for kind in (Client, AsyncClient):
             with pytest.raises(InvalidArgumentError, match=r"a text.*psycopg\.Connection(.|\n)*connection=…"):
                 kind(connection)  # type: ignore[arg-type]
-        assert Client(connection=connection).list_queues() == []
+        assert Client(connection=connection).queues.list() == []
 
 
 def test_pool_that_goes_without_its_name_is_refused_with_the_name(database: str) -> None:
@@ -26,7 +26,7 @@ def test_pool_that_goes_without_its_name_is_refused_with_the_name(database: str)
             Client(pool)  # type: ignore[arg-type]
         with pytest.raises(InvalidArgumentError, match=r"(.|\n)*pool=…"):
             Client(connection=pool)
-        assert Client(pool=pool).list_queues() == []
+        assert Client(pool=pool).queues.list() == []
 
 
 @pytest.mark.parametrize("dsn", [b"postgresql://", 5, {"host": "x"}], ids=repr)
@@ -63,7 +63,9 @@ async def test_connection_and_pool_of_the_other_world_are_refused(database: str)
 
 def test_worker_and_sharded_queue_that_get_the_other_thing_say_so(database: str) -> None:
     with Client(database, maintain_interval=None) as client:
-        with pytest.raises(InvalidArgumentError, match=r"a DSN is a text, got a spanmq\.client\.Client"):
+        with pytest.raises(
+            InvalidArgumentError, match=r"a DSN is a text, got a spanmq\.client\._sync\.client\.Client"
+        ):
             Worker("orders", print, dsn=client)  # type: ignore[arg-type]
         wrong: list[Any] = [database, {"here": database}, {"here": AsyncClient(database)}, 5]
         for servers in wrong:
@@ -74,15 +76,15 @@ def test_worker_and_sharded_queue_that_get_the_other_thing_say_so(database: str)
 
 def test_what_is_no_message_is_not_settled(database: str) -> None:
     with Client(database, maintain_interval=None) as client:
-        client.create_queue("orders")
+        client.queues.create("orders")
         client.send("orders", 1)
         (message,) = client.receive("orders")
         wrong: list[Any] = [1, [message, 1], "orders", None, {"message_id": 1}]
         for settle in (client.ack, client.nack, client.reject, client.release):
             for given in wrong:
-                with pytest.raises(InvalidArgumentError, match=r"messages that `receive` gave(.|\n)*_lease"):
+                with pytest.raises(InvalidArgumentError, match=r"messages from `receive`(.|\n)*Leased"):
                     settle(given)
-        assert client.status("orders", 1) == "processing"
+        assert client.inspect.status("orders", 1) == "processing"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ WAITING = "select count(*) from spanmq.dead_letters('mail')"
 def many(filled: str) -> str:
     """Sixty more, of two causes, in the queue `mail`."""
     with Client(filled, maintain_interval=None) as client:
-        client.resume("mail")
+        client.queues.resume("mail")
         taken = client.receive("mail", 60, lease=600)
         for message in taken[:40]:
             error = f"no mailbox {message.message_id} at 'example.org'"
@@ -102,11 +102,11 @@ def test_causes_leave_out_what_differs_and_lead_to_their_letters(keeper: Person,
     text = keeper.get("/queue/dead-letters", queue="mail").text
     assert "no mailbox &lt;number&gt; at &lt;text&gt;" in text
     with Client(many, maintain_interval=None) as client:
-        letters = client.dead_letters("mail")
+        letters = client.dead_letters.list("mail")
         first, second = causes_of(letters)
         assert (first.count, second.count) == (40, 20)
         for cause in (first, second):
-            found = client.dead_letters(
+            found = client.dead_letters.list(
                 "mail", category=cause.category, error=cause.error_regex, error_class=cause.error_class
             )
             assert len(found) == cause.count
@@ -191,7 +191,7 @@ def test_discard_wants_the_name_of_the_queue(keeper: Person, many: str) -> None:
 
 def test_discard_of_those_put_back_leaves_those_that_wait(keeper: Person, many: str) -> None:
     with Client(many, maintain_interval=None) as client:
-        client.redrive("mail", category="TRANSIENT")
+        client.dead_letters.redrive("mail", category="TRANSIENT")
     query = "/queue/dead-letters/discard?queue=mail&which=redriven"
     assert "<strong>20</strong>" in keeper.get(query).text
     assert keeper.post(query, confirmation="mail").status_code == 303

@@ -11,7 +11,7 @@ from tests.dashboard.conftest import Person, rows
 from tests.service.running import service, token
 
 from spanmq.client import Client
-from spanmq.encryption import Encryption, new_line, read_keys
+from spanmq.codec.encryption import Encryption, new_line, read_keys
 
 PAGE = "/queue/dead-letters/repair?queue=invoices&id=1"
 AREA = re.compile(r"<textarea[^>]*>\n(.*?)</textarea>", re.DOTALL)

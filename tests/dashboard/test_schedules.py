@@ -21,8 +21,8 @@ FORM = {
 def nightly(filled: str) -> str:
     """A schedule of orders, and one of mail."""
     with Client(filled, maintain_interval=None) as client:
-        client.schedule("nightly", "orders", "0 3 * * *", {"n": 1})
-        client.schedule("newsletter", "mail", "0 9 * * 1", "hello")
+        client.schedules.create("nightly", "orders", "0 3 * * *", {"n": 1})
+        client.schedules.create("newsletter", "mail", "0 9 * * 1", "hello")
     return filled
 
 

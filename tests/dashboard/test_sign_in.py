@@ -72,7 +72,7 @@ def test_session_ends_with_its_token(visitor: Person, scene_database: str) -> No
     visitor.sign_in(token(scene_database, "short", verbs="look"))
     assert visitor.get("/").status_code == 200
     with Client(scene_database, maintain_interval=None) as client:
-        client.revoke_token("short")
+        client.admin.tokens.revoke("short")
     # The service asks again every two seconds.
     wait_until(lambda: visitor.get("/").status_code == 303)
     left = (

@@ -158,7 +158,7 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
         ask("PUT", "~/subscriptions/copies", {"waiting": True})
         ask("GET", "/v1/subscriptions")
         ask("GET", "~/subscriptions")
-        client.begin_pipeline_run("export", "orders", target="lake")
+        client.admin.pipeline_runs.begin("export", "orders", target="lake")
         ask("GET", "/v1/pipeline-runs")
         ask("GET", "~/pipeline-runs")
         do(orders, "select spanmq.receiver_open('orders', label => 'lake')")

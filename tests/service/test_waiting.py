@@ -18,8 +18,8 @@ from tests.cli.program import ask, do, wait_until
 from tests.patience import WAIT_SECONDS
 from tests.service.running import Running, service
 
-from spanmq.client_async import AsyncClient
-from spanmq.message import Message
+from spanmq.client import AsyncClient
+from spanmq.model import Message
 from spanmq.service.waiting import Waiting
 
 # Of this database: the services that other tests share are on the same server.

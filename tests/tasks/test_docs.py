@@ -33,7 +33,7 @@ def test_programs_about_tasks_run(database: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("SPANMQ_DSN", database)
     with Client(database, maintain_interval=None) as client:
         for queue in ("orders", "mail"):
-            client.create_queue(queue)
+            client.queues.create(queue)
         with client.transaction() as transaction:
             transaction.connection.execute("create table placed (number int)")
         scope: dict[str, Any] = {}

@@ -19,7 +19,7 @@ from spanmq.cli.option import AsJson, Dsn
 from spanmq.cli.verbs import Commands
 
 if TYPE_CHECKING:
-    from spanmq.shards import ShardedQueue
+    from spanmq.client import ShardedQueue
     from spanmq.tasks import Tasks
     from spanmq.worker.event import Event, Observer
 
@@ -198,8 +198,7 @@ def _source(
         with address(dsn) if dsn is not None else prepared_address() as found:
             yield queues, {"dsn": found}
         return
-    from spanmq.client import Client
-    from spanmq.shards import ShardedQueue
+    from spanmq.client import Client, ShardedQueue
 
     if len(queues) != 1:
         raise errors.InvalidArgumentError(f"--shards is for one --queue, got {', '.join(queues)}")

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient
 
 
 @pytest.fixture
 async def client(database: str) -> AsyncIterator[AsyncClient]:
     """A client of a new database with spanmq."""
     async with AsyncClient(database, maintain_interval=None, timeouts=None) as client:
-        await client.create_queue("orders")
+        await client.queues.create("orders")
         yield client
 
 
@@ -21,7 +21,7 @@ async def client(database: str) -> AsyncIterator[AsyncClient]:
 async def upstream(upstream_database: str) -> AsyncIterator[AsyncClient]:
     """A client of a new database with upstream PGMQ."""
     async with AsyncClient(upstream_database, maintain_interval=None) as client:
-        await client.create_queue("orders")
+        await client.queues.create("orders")
         yield client
 
 

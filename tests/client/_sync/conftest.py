@@ -15,7 +15,7 @@ from spanmq.client import Client
 def client(database: str) -> Iterator[Client]:
     """A client of a new database with spanmq."""
     with Client(database, maintain_interval=None, timeouts=None) as client:
-        client.create_queue("orders")
+        client.queues.create("orders")
         yield client
 
 
@@ -23,7 +23,7 @@ def client(database: str) -> Iterator[Client]:
 def upstream(upstream_database: str) -> Iterator[Client]:
     """A client of a new database with upstream PGMQ."""
     with Client(upstream_database, maintain_interval=None) as client:
-        client.create_queue("orders")
+        client.queues.create("orders")
         yield client
 
 

@@ -33,9 +33,9 @@ def speculated(
         with Client(dsn, maintain_interval=None) as client:
             for what in WRITES:
                 for seam in SEAMS:
-                    client.create_queue(f"{what}_{seam}")
+                    client.queues.create(f"{what}_{seam}")
             for seam in SEAMS:
-                client.create_queue(f"to_stream_{seam}")
+                client.queues.create(f"to_stream_{seam}")
                 client.send_batch(f"to_stream_{seam}", [{"id": i} for i in range(ROWS)])
         log = folder / "driver.log"
         with log.open("w") as said:

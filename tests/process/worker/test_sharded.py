@@ -124,7 +124,7 @@ def test_shards_added_under_load_keep_the_order_of_groups_though_workers_are_kil
     orders: ShardedQueue, dsns: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "jobs.py").write_text(JOBS)
-    orders.set_policy({"lease": 1.0})
+    orders.set_policy(lease=1.0)
     each = 60
     # Before the first change, before the second and after it.
     turn, problems = threading.Barrier(3, timeout=WAIT_SECONDS), []
@@ -180,8 +180,8 @@ def test_shards_added_under_load_keep_the_order_of_groups_though_workers_are_kil
     assert len({tuple(line.split()[1:4]) for line in lines if line.startswith("handled")}) == 2 * 15 * each
     # Nothing is left anywhere, in the shards that were removed neither.
     for name, client in orders.servers.items():
-        for queue in client.list_queues():
-            assert client.metrics(queue.name).length == 0, (name, queue)
+        for queue in client.queues.list():
+            assert client.queues.metrics(queue.name).length == 0, (name, queue)
 
 
 def wait_until(is_so: Callable[[], bool], workers: list[subprocess.Popen[bytes]]) -> None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from spanmq.cli.app import app
 from spanmq.client import Client
-from spanmq.encryption import SEALED_KEY, Encryption, new_line
+from spanmq.codec.encryption import SEALED_KEY, Encryption, new_line
 from spanmq.spark.jobs.backfill import backfill
 
 if TYPE_CHECKING:
@@ -64,13 +64,13 @@ def test_backfill_sends_once_from_any_thread_and_is_noted(
     table.write.parquet(source)
     load = partial(backfill, spark, database, "orders", source, job_id="load", group="customer")
     assert load(dry_run=True).found == 100
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
     with ThreadPoolExecutor(1) as elsewhere:
         assert elsewhere.submit(load).result().sent == 100
     assert load().sent == 0
     received = client.receive("orders", 1000)
     assert sorted(message.body["order"] for message in received) == list(range(100))
     assert {message.group for message in received} == {"0", "1", "2"}
-    runs = client.list_pipeline_runs()
+    runs = client.admin.pipeline_runs.list()
     assert {(run.job, run.target, run.state) for run in runs} == {("backfill", source, "succeeded")}
     assert sorted(run.done or 0 for run in runs) == [0, 100]

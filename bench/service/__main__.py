@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with serving(options.dsn) as server, fresh(server) as dsn:
         from spanmq import Client
 
-        with Client(dsn, maintain_interval=None) as client:
+        with Client(dsn) as client:
             client.install()
             client.queues.create(QUEUE)
             with service(dsn) as (address, pid):

@@ -27,7 +27,7 @@ def test_file_of_keys_is_its_owners_and_tells_which_are_in_use(database: str, tm
         assert made["key"] == key_id
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert spanmq("encryption add-key", str(path), "--id", "first", dsn=database).code == 1
-    with Client(database, maintain_interval=None, encryption=Encryption.from_file(path)) as opened:
+    with Client(database, encryption=Encryption.from_file(path)) as opened:
         opened.queues.create("orders")
         opened.send_batch("orders", [1, 2])
         opened.reject(opened.receive("orders"))

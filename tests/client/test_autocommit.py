@@ -27,7 +27,7 @@ from spanmq.codec.body import RawJson
 
 @pytest.fixture
 def client(database: str) -> Iterator[Client]:
-    with Client(database, maintain_interval=None) as client:
+    with Client(database) as client:
         client.queues.create("orders")
         yield client
 

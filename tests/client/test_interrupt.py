@@ -61,7 +61,7 @@ import sys
 from spanmq.client import Client
 from tests.client.test_interrupt import call
 
-with Client(sys.argv[1], pool_size=1, maintain_interval=None, timeouts=None) as client:
+with Client(sys.argv[1], pool_size=1, timeouts=None) as client:
     held = client.receive("orders", 4, lease=3600)
     print("ready", flush=True)
     for name in sys.stdin:
@@ -114,7 +114,7 @@ async def transact_async(client: AsyncClient) -> None:
 
 @pytest.fixture
 def orders(database: str) -> str:
-    with Client(database, maintain_interval=None) as client:
+    with Client(database) as client:
         client.queues.create("orders")
         client.send_batch("orders", range(10), headers=[{"x-pgmq-group": str(n % 3)} for n in range(10)])
     with psycopg.connect(database, autocommit=True) as owner:
@@ -157,7 +157,7 @@ def test_interrupted_call_changes_nothing_and_the_client_goes_on(orders: str) ->
 
 async def each_call_is_ended(dsn: str, end: Callable[[asyncio.Task[Any]], Awaitable[None]]) -> None:
     """Begin each call, end it where it waits in the server: nothing was done, and the client goes on."""
-    async with AsyncClient(dsn, pool_size=1, maintain_interval=None, timeouts=None) as client:
+    async with AsyncClient(dsn, pool_size=1, timeouts=None) as client:
         held = await client.receive("orders", 4, lease=3600)
         for name in CALLS:
             with spans_locked(dsn) as blocker:
@@ -185,7 +185,7 @@ async def test_cancelled_wait_takes_nothing(client: Client, database: str) -> No
         "select count(*) from pg_stat_activity where datname = current_database()"
         " and query like '%spanmq.await_messages%' and pid <> pg_backend_pid()"
     )
-    async with AsyncClient(database, maintain_interval=None) as waiter:
+    async with AsyncClient(database) as waiter:
         wait = asyncio.create_task(waiter.receive("orders", wait=60))
         await asyncio.to_thread(wait_until, lambda: ask(database, listening) > 0)
         wait.cancel()

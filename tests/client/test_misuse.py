@@ -289,7 +289,7 @@ def orders(spanmq_server: str, spanmq_template: str) -> Iterator[str]:
 
     with new_database(spanmq_server, template=spanmq_template) as name:
         dsn = with_database(spanmq_server, name)
-        with Client(dsn, maintain_interval=None) as client:
+        with Client(dsn) as client:
             client.queues.create("orders")
             client.send_batch("orders", range(5))
             client.receive("orders", 2, lease=3600)
@@ -326,7 +326,7 @@ def by_sql(dsn: str, misuse: Misuse) -> type[Exception] | str | None:
 def by_client(dsn: str, misuse: Misuse) -> type[Exception] | str | None:
     if misuse.call is None:
         return None
-    with Client(dsn, maintain_interval=None) as client:
+    with Client(dsn) as client:
         try:
             misuse.call(client)
         except errors.SpanmqError as error:
@@ -340,7 +340,7 @@ def by_async_client(dsn: str, misuse: Misuse) -> type[Exception] | str | None:
         return None
 
     async def scenario() -> type[Exception] | str:
-        async with AsyncClient(dsn, maintain_interval=None) as client:
+        async with AsyncClient(dsn) as client:
             try:
                 awaited = call(client)
                 assert inspect.isawaitable(awaited)

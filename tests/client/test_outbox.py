@@ -36,7 +36,7 @@ AsyncOpener = Callable[[str], AbstractAsyncContextManager[Any]]
 
 @pytest.fixture
 def client(database: str) -> Iterator[Client]:
-    with Client(database, maintain_interval=None) as client:
+    with Client(database) as client:
         client.queues.create("orders")
         yield client
 

@@ -109,9 +109,11 @@ def keepers() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "spanmq maintenance"}
 
 
-def test_client_of_your_own_connection_runs_no_maintenance(database: str, observer: Connection) -> None:
+def test_maintenance_runs_only_if_it_is_asked_for_and_over_a_pool(
+    database: str, observer: Connection
+) -> None:
     before = keepers()
-    with Client(connection=observer, maintain_interval=0.001), Client(database, maintain_interval=None):
+    with Client(connection=observer, maintain_interval=0.001), Client(database):
         assert keepers() <= before
 
 

@@ -212,7 +212,7 @@ def test_failing_handler_says_so(client: Client, recorded: Recorded) -> None:
 
 def test_asynchronous_client_does_the_same(client: Client, database: str, recorded: Recorded) -> None:
     async def run() -> None:
-        async with AsyncClient(database, maintain_interval=None) as other:
+        async with AsyncClient(database) as other:
             await other.send("orders", 1)
             [message] = await other.receive("orders", wait=1)
             with tracing.handling(message):
@@ -250,7 +250,7 @@ def test_nothing_is_imported_for_it(client: Client, database: str) -> None:
     program = """
 import sys
 from spanmq import Client
-with Client(sys.argv[1], maintain_interval=None) as client:
+with Client(sys.argv[1]) as client:
     client.send("orders", 1)
     client.ack(client.receive("orders"))
 print([name for name in sys.modules if name.startswith(("opentelemetry", "spanmq.tracing.telemetry"))])

@@ -15,7 +15,7 @@ TRACEBACK = "Traceback:\n  File bank.py, line 12\nTimeoutError"
 
 def fill(dsn: str) -> None:
     """Make queues with messages in every state, and six hours of history."""
-    with Client(dsn, maintain_interval=None) as client:
+    with Client(dsn) as client:
         for name in ("orders", "invoices", "mail", "empty", "Reports 2030", HOSTILE_QUEUE):
             client.queues.create(name)
         _orders(client)
@@ -29,7 +29,7 @@ def fill(dsn: str) -> None:
 
 def work(dsn: str) -> None:
     """Let messages recur, and jobs have run."""
-    with Client(dsn, maintain_interval=None) as client:
+    with Client(dsn) as client:
         client.schedules.create("nightly", "orders", "0 3 * * *", {"n": 1})
         done = client.admin.pipeline_runs.begin("export", "orders", target="/lake")
         client.admin.pipeline_runs.end(done, report={"exported": 1234})

@@ -70,7 +70,7 @@ def test_what_falls_due_is_found_by_who_waits_for_long(database: str, is_first: 
     ways: list[Hide] = [delayed, failed, abandoned] if is_first else [delayed]
 
     async def run() -> list[Message]:
-        async with AsyncClient(database, maintain_interval=None) as client:
+        async with AsyncClient(database) as client:
             lines = Waiting(client, first=NEVER_SECONDS, longest=NEVER_SECONDS)
 
             async def one(hide: Hide) -> list[Message]:
@@ -101,7 +101,7 @@ def test_what_fell_due_and_nobody_may_have_leads_from_no_look_to_the_next(databa
     looks = 0
 
     async def run() -> None:
-        async with AsyncClient(database, maintain_interval=None) as client:
+        async with AsyncClient(database) as client:
             lines = Waiting(client, first=NEVER_SECONDS, longest=NEVER_SECONDS)
 
             leaving = asyncio.Event()
@@ -126,7 +126,7 @@ def test_who_waits_for_long_asks_again_meanwhile(database: str, monkeypatch: pyt
     monkeypatch.setattr(waiting, "ASK_SECONDS", 0.2)
 
     async def run() -> list[Message]:
-        async with AsyncClient(database, maintain_interval=None) as client:
+        async with AsyncClient(database) as client:
             await client.queues.create("held")
             await client.send("held", "held")
             [message] = await client.receive("held", lease=NEVER_SECONDS)

@@ -83,7 +83,7 @@ def test_body_under_an_unknown_key_is_not_awaited(guarded: Running) -> None:
 def test_token_that_ended_is_refused_at_once(guarded: Running, orders: str, how: str) -> None:
     secret = token(orders, "brief", verbs="look")
     wait_until(lambda: listeners(orders) == 1)
-    with guarded.client(secret) as client, Client(orders, maintain_interval=None) as keeper:
+    with guarded.client(secret) as client, Client(orders) as keeper:
         assert client.get("/v1/queues").status_code == 200
         if how == "revoke":
             keeper.admin.tokens.revoke("brief")
@@ -94,7 +94,7 @@ def test_token_that_ended_is_refused_at_once(guarded: Running, orders: str, how:
 
 
 def test_key_that_ended_is_refused_at_once(guarded: Running, orders: str) -> None:
-    with Client(orders, maintain_interval=None) as keeper:
+    with Client(orders) as keeper:
         made = keeper.admin.keys.create(verbs=["look"])
         sqs = client_of(
             guarded.address,
@@ -132,7 +132,7 @@ def test_who_waits_when_his_token_ends_gets_nothing_more(orders: str, tmp_path: 
     watcher = token(orders, "watcher")
     secret = token(orders, "mine", verbs="receive")
     with (
-        Client(orders, maintain_interval=None) as client,
+        Client(orders) as client,
         service(orders, tmp_path, *LONG, "--wait-max", 3600, tokens=True) as running,
         running.client(secret) as mine,
         running.client(watcher) as watching,
@@ -154,7 +154,7 @@ def test_request_whose_token_ends_while_it_waits_gets_no_message(
 ) -> None:
     secret, watcher, looker = (token(orders, name) for name in ("mine", "watcher", "looker"))
     with (
-        Client(orders, maintain_interval=None) as client,
+        Client(orders) as client,
         service(patient(orders), tmp_path, *LONG, "--wait-max", 3600, tokens=True) as running,
         running.client(secret) as mine,
         running.client(watcher) as watching,
@@ -192,7 +192,7 @@ def test_request_whose_token_ends_while_it_waits_gets_no_message(
 
 
 def test_token_is_not_remembered_for_longer_than_it_is_valid(guarded: Running, orders: str) -> None:
-    with Client(orders, maintain_interval=None) as keeper:
+    with Client(orders) as keeper:
         secret = keeper.admin.tokens.create(
             "brief", queues=["*"], verbs=["look"], expires=timedelta(seconds=1)
         )
@@ -205,7 +205,7 @@ def test_notifications_by_any_role_end_no_poll(orders: str, tmp_path: Path) -> N
     watcher, gone = token(orders, "watcher"), token(orders, "gone")
     secret = token(orders, "mine", verbs="receive")
     with (
-        Client(orders, maintain_interval=None) as client,
+        Client(orders) as client,
         service(orders, tmp_path, *LONG, "--wait-max", 3600, tokens=True) as running,
         running.client(secret) as mine,
         running.client(watcher) as watching,

@@ -110,7 +110,7 @@ def test_waiter_that_hung_up_gets_nothing(running: Running, orders: str) -> None
 @pytest.mark.parametrize("how", ["gone", "cancelled", "cancelled long ago"])
 def test_message_taken_for_who_just_left_is_given_back(orders: str, how: str) -> None:
     async def run() -> tuple[list[Message], list[Message]]:
-        async with AsyncClient(orders, maintain_interval=None) as client:
+        async with AsyncClient(orders) as client:
             line = Waiting(client)
             left = asyncio.Event()
 

@@ -33,7 +33,7 @@ def key_file(tmp_path: Path) -> str:
 @pytest.fixture
 def sealing(client: Client, database: str, key_file: str) -> Client:
     """A client that seals; the queue has three of its messages, and one that is not sealed."""
-    with_keys = Client(database, maintain_interval=None, encryption=Encryption.from_file(key_file))
+    with_keys = Client(database, encryption=Encryption.from_file(key_file))
     with_keys.send_batch("orders", [{"order": i} for i in range(3)])
     client.send("orders", {"order": 3})
     return with_keys
@@ -85,7 +85,7 @@ def test_stream_sends_on_sealed_what_a_subscription_gets(
         relay.run()
     assert sealing.queues.metrics("copies").length == 0
     relay.run(encryptionTrusted="orders")
-    with Client(database, maintain_interval=None) as without_keys:
+    with Client(database) as without_keys:
         assert [SEALED_KEY in each.body for each in without_keys.peek("copies", 10)] == 4 * [True]
     assert sorted(each.body["order"] for each in sealing.receive("copies", 10)) == [0, 1, 2, 3]
     assert sealing.queues.metrics("lake").length == 0
@@ -104,7 +104,7 @@ def test_frame_is_sent_sealed(client: Client, load: Load, database: str, key_fil
         save(source, {"body": ["{broken"]})
     save(source, {"body": ["0", "1"]}, {"body": ["2"]})
     assert all(SEALED_KEY in each.body for each in client.peek("orders", 10))
-    with Client(database, maintain_interval=None, encryption=Encryption.from_file(key_file)) as opening:
+    with Client(database, encryption=Encryption.from_file(key_file)) as opening:
         assert sorted(each.body for each in opening.receive("orders", 10)) == [0, 1, 2]
 
 

@@ -448,7 +448,7 @@ def test_two_streams_and_a_worker_share_what_late_senders_commit(
                 late.close()
 
     def work() -> None:
-        with Client(database, maintain_interval=None) as worker:
+        with Client(database) as worker:
             while not is_over.is_set():
                 messages = worker.receive("orders", 7, lease=3600, wait=0.1)
                 worker.ack(messages)

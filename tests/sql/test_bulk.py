@@ -20,7 +20,7 @@ LARGE = 2_500
 
 @pytest.fixture
 def client(database: str) -> Iterator[Client]:
-    with Client(database, maintain_interval=None) as client:
+    with Client(database) as client:
         client.queues.create("orders")
         yield client
 

@@ -113,7 +113,7 @@ def test_groups_come_with_their_spans(client: Client, connection: Connection) ->
 
 def test_abandoned_write_is_swept(database: str) -> None:
     with (
-        Client(database, maintain_interval=None) as client,
+        Client(database) as client,
         psycopg.connect(database, autocommit=True) as own,
     ):
         client.queues.create("orders")
@@ -131,7 +131,7 @@ def test_abandoned_write_is_swept(database: str) -> None:
 
 def test_two_who_publish_one_epoch_send_it_once(database: str) -> None:
     with (
-        Client(database, maintain_interval=None) as client,
+        Client(database) as client,
         psycopg.connect(database) as first,
         psycopg.connect(database, autocommit=True) as second,
         psycopg.connect(database, autocommit=True) as observer,
@@ -151,7 +151,7 @@ def test_two_who_publish_one_epoch_send_it_once(database: str) -> None:
 
 def test_segment_with_a_reserved_block_stays(database: str) -> None:
     with (
-        Client(database, maintain_interval=None) as client,
+        Client(database) as client,
         psycopg.connect(database, autocommit=True) as own,
     ):
         client.queues.create("orders", partition_interval=256)

@@ -276,7 +276,7 @@ def test_unknown_receiver_is_named(client: Client) -> None:
 
 def test_segment_stays_until_a_later_batch_is_settled(database: str) -> None:
     with (
-        Client(database, maintain_interval=None) as client,
+        Client(database) as client,
         psycopg.connect(database, autocommit=True) as own,
         Race(database, queue="others") as race,
     ):

@@ -22,14 +22,14 @@ def client(connection: Connection[Any]) -> Client:
 
 def good(client: Client, key: str | None) -> bool:
     assert key is not None
-    return client.admin.sessions.check(key) is not None
+    return client.admin.tokens.check_session(key) is not None
 
 
 def test_session_stands_for_its_token(client: Client, connection: Connection[Any]) -> None:
     secret = client.admin.tokens.create("shop", queues=["orders-*"], verbs=["look"])
-    key = client.admin.sessions.open(secret)
+    key = client.admin.tokens.open_session(secret)
     assert key is not None
-    assert client.admin.sessions.check(key) == client.admin.tokens.check(secret)
+    assert client.admin.tokens.check_session(key) == client.admin.tokens.check(secret)
     row = connection.execute("select s::text, s.key_hash from spanmq_core.session s").fetchone()
     assert row is not None
     assert secret not in row[0]
@@ -43,18 +43,18 @@ def test_session_stands_for_its_token(client: Client, connection: Connection[Any
 def test_secret_that_is_not_good_opens_nothing(client: Client, connection: Connection[Any]) -> None:
     secret = client.admin.tokens.create("shop", queues=["*"], verbs=["look"], expires=60)
     connection.execute("update spanmq_core.token set expires_at = clock_timestamp() - interval '1 second'")
-    assert client.admin.sessions.open(secret) is None
-    assert client.admin.sessions.open("spanmq_unknown") is None
+    assert client.admin.tokens.open_session(secret) is None
+    assert client.admin.tokens.open_session("spanmq_unknown") is None
     assert connection.execute("select count(*) from spanmq_core.session").fetchone() == (0,)
 
 
 def test_session_ends_in_time_and_is_swept_by_the_next(client: Client, connection: Connection[Any]) -> None:
     secret = client.admin.tokens.create("shop", queues=["*"], verbs=["look"])
-    key = client.admin.sessions.open(secret, seconds=60)
+    key = client.admin.tokens.open_session(secret, seconds=60)
     assert good(client, key)
     connection.execute("update spanmq_core.session set expires_at = clock_timestamp() - interval '1 second'")
     assert not good(client, key)
-    later = client.admin.sessions.open(secret)
+    later = client.admin.tokens.open_session(secret)
     assert connection.execute("select count(*) from spanmq_core.session").fetchone() == (1,)
     assert good(client, later)
 
@@ -63,12 +63,12 @@ def test_session_ends_in_time_and_is_swept_by_the_next(client: Client, connectio
 def test_time_that_is_none_is_refused(client: Client, seconds: float) -> None:
     secret = client.admin.tokens.create("shop", queues=["*"], verbs=["look"])
     with pytest.raises(InvalidArgumentError):
-        client.admin.sessions.open(secret, seconds=seconds)
+        client.admin.tokens.open_session(secret, seconds=seconds)
 
 
 def test_session_ends_with_its_token(client: Client, connection: Connection[Any]) -> None:
     secret = client.admin.tokens.create("shop", queues=["*"], verbs=["look"])
-    key = client.admin.sessions.open(secret)
+    key = client.admin.tokens.open_session(secret)
     connection.execute("update spanmq_core.token set expires_at = clock_timestamp() - interval '1 second'")
     assert not good(client, key)
     connection.execute("update spanmq_core.token set expires_at = null")
@@ -79,7 +79,7 @@ def test_session_ends_with_its_token(client: Client, connection: Connection[Any]
 
 
 def test_session_ends_with_its_secret_after_the_overlap(client: Client, connection: Connection[Any]) -> None:
-    key = client.admin.sessions.open(client.admin.tokens.create("shop", queues=["*"], verbs=["look"]))
+    key = client.admin.tokens.open_session(client.admin.tokens.create("shop", queues=["*"], verbs=["look"]))
     client.admin.tokens.rotate("shop", overlap=60)
     assert good(client, key)
     connection.execute(
@@ -89,11 +89,11 @@ def test_session_ends_with_its_secret_after_the_overlap(client: Client, connecti
 
 
 def test_closed_session_is_over(client: Client) -> None:
-    key = client.admin.sessions.open(client.admin.tokens.create("shop", queues=["*"], verbs=["look"]))
+    key = client.admin.tokens.open_session(client.admin.tokens.create("shop", queues=["*"], verbs=["look"]))
     assert key is not None
-    assert client.admin.sessions.close(key)
+    assert client.admin.tokens.close_session(key)
     assert not good(client, key)
-    assert not client.admin.sessions.close(key)
+    assert not client.admin.tokens.close_session(key)
 
 
 def test_key_in_place_of_its_hash_is_refused_and_not_repeated(connection: Connection[Any]) -> None:
@@ -105,7 +105,7 @@ def test_key_in_place_of_its_hash_is_refused_and_not_repeated(connection: Connec
 
 
 def test_session_of_a_token_that_is_being_revoked_goes_with_it(database: str) -> None:
-    with Client(database, maintain_interval=None) as client:
+    with Client(database) as client:
         secret = client.admin.tokens.create("shop", queues=["*"], verbs=["look"])
     with closing(Race(database)) as race:
         opener, revoker = race.open(), race.open()

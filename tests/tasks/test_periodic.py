@@ -34,7 +34,7 @@ async def test_schedules_follow_the_version_that_came_last(client: Client, datab
     older = version({"report": NIGHTLY, "sweep": HOURLY})
     newer = version({"report": HOURLY, "count": HOURLY})
     client.schedules.create("by hand", "orders", NIGHTLY, {})
-    async with AsyncClient(database, maintain_interval=None) as other:
+    async with AsyncClient(database) as other:
 
         async def run(tasks: Tasks, *, at_start: bool) -> Crons:
             await synchronise(other, tasks, at_start=at_start)
@@ -59,7 +59,7 @@ async def test_schedules_follow_the_version_that_came_last(client: Client, datab
 
 
 async def test_pause_and_planned_times_outlive_a_start(client: Client, database: str) -> None:
-    async with AsyncClient(database, maintain_interval=None) as other:
+    async with AsyncClient(database) as other:
         await synchronise(other, version({"report": NIGHTLY}), at_start=True)
         client.schedules.pause("orders.report")
         [before] = client.schedules.list()

@@ -46,7 +46,6 @@ def client(dsn: str | None, *, sealed: bool = False) -> Iterator[Client]:
         Client(
             found,
             pool_size=2,
-            maintain_interval=None,
             decoder=RawJson,
             # A command may run for long, and its output may be read slowly: Ctrl-C ends it. Its waits for
             # locks delay other sessions, so they are limited.
@@ -65,7 +64,7 @@ def prepared_address() -> Iterator[str]:
     from spanmq.client import Client
 
     with address(None) as found:
-        with Client(found, pool_size=2, maintain_interval=None) as opened:
+        with Client(found, pool_size=2) as opened:
             _make_ready(opened)
         yield found
 

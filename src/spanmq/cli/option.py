@@ -35,7 +35,7 @@ def _complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:
     if not dsn:
         return []
     try:
-        with Client(dsn, pool_size=2, maintain_interval=None) as client:
+        with Client(dsn, pool_size=2) as client:
             return [each.name for each in client.queues.list() if each.name.startswith(incomplete)]
     except SpanmqError:
         return []

@@ -207,7 +207,7 @@ def _source(
         if not servers:
             addresses[""] = stack.enter_context(address(dsn))
         # They only carry the addresses: the worker connects by itself.
-        clients = {name: Client(each, maintain_interval=None) for name, each in addresses.items()}
+        clients = {name: Client(each) for name, each in addresses.items()}
         for client in clients.values():
             stack.callback(client.close)
         yield ShardedQueue(queues[0], clients), {"shards": None if shards == "all" else shards.split(",")}

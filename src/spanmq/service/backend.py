@@ -59,7 +59,6 @@ class Backend:
             self._dsn,
             pool_size=1,
             timeout=settings.pool_timeout,
-            maintain_interval=None,
             listen=False,
             timeouts=None,
         )

@@ -33,7 +33,7 @@ class Sessions:
             return None
 
         async def ask() -> str | None:
-            return await self._client.admin.sessions.open(secret, seconds=seconds)
+            return await self._client.admin.tokens.open_session(secret, seconds=seconds)
 
         return await self._guesses.look_up(scope, hash_of(secret), ask)
 
@@ -47,7 +47,7 @@ class Sessions:
         hashed = hash_of(key)
 
         async def ask() -> Caller | None:
-            token = await self._client.admin.sessions.check(key)
+            token = await self._client.admin.tokens.check_session(key)
             return None if token is None else caller_of(token)
 
         caller = await self._known.get(hashed, lambda: self._guesses.look_up(scope, hashed, ask))
@@ -57,7 +57,7 @@ class Sessions:
 
     async def close(self, key: str) -> None:
         """End a session, here at once."""
-        await self._client.admin.sessions.close(key)
+        await self._client.admin.tokens.close_session(key)
         self.forget()
 
     def forget(self) -> None:

@@ -93,7 +93,7 @@ class SpanmqSender:
     def __init__(self, site: Site) -> None:
         self._site = site
         # Without limits: transactions are as long as the options ask for.
-        self._client = Client(site.dsn, pool_size=1, listen=False, maintain_interval=None, timeouts=None)
+        self._client = Client(site.dsn, pool_size=1, listen=False, timeouts=None)
         self._inner: Client | None = None
 
     @contextmanager
@@ -134,7 +134,7 @@ class SpanmqReceiver:
         self._options = site.options
         self._recorder = recorder
         self._queues = [queue_of(site, number) for number in types]
-        self._client = Client(site.dsn, pool_size=1, listen=False, maintain_interval=None)
+        self._client = Client(site.dsn, pool_size=1, listen=False)
         self._announcements = Announcements(site, self._queues)
         # It listens only while there is nothing to settle: two connections a worker are enough.
         self._settlement = Settlement(Client(connection=self._announcements.connection), self._note)

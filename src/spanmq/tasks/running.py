@@ -70,7 +70,6 @@ async def _work(
         encryption=tasks.clients.encryption(),
         pool_size=1,
         pooler=settings.get("pooler", False),
-        maintain_interval=None,
         listen=False,
     )
     checks: asyncio.Task[None] | None = None

@@ -109,7 +109,7 @@ class Clients:
     ) -> None:
         self.dsn = dsn
         self._place = place
-        self._options = {"maintain_interval": None, "listen": False, **options}
+        self._options = {"listen": False, **options}
         self._encryption: Encryption | None = None
         self._is_read = False
         self._lock = threading.Lock()

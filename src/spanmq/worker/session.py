@@ -182,7 +182,6 @@ class Session:
                 encryption=self._encryption,
                 pool_size=self._threads,
                 timeout=POOL_SECONDS,
-                maintain_interval=None,
                 listen=False,
                 pooler=self._pooler,
                 timeouts=None,

@@ -12,7 +12,7 @@ from spanmq.client import AsyncClient
 @pytest.fixture
 async def client(database: str) -> AsyncIterator[AsyncClient]:
     """A client of a new database with spanmq."""
-    async with AsyncClient(database, maintain_interval=None, timeouts=None) as client:
+    async with AsyncClient(database, timeouts=None) as client:
         await client.queues.create("orders")
         yield client
 
@@ -20,7 +20,7 @@ async def client(database: str) -> AsyncIterator[AsyncClient]:
 @pytest.fixture
 async def upstream(upstream_database: str) -> AsyncIterator[AsyncClient]:
     """A client of a new database with upstream PGMQ."""
-    async with AsyncClient(upstream_database, maintain_interval=None) as client:
+    async with AsyncClient(upstream_database) as client:
         await client.queues.create("orders")
         yield client
 

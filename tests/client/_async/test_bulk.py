@@ -327,7 +327,7 @@ async def test_role_that_may_not_write_into_the_log_sends_in_calls(
 ) -> None:
     for verb in ("send", "receive"):
         grant(observer, producer, verb)
-    async with AsyncClient(producer, maintain_interval=None) as other:
+    async with AsyncClient(producer) as other:
         message_ids = await other.send_batch("orders", range(LARGE))
         assert [message.message_id for message in await other.receive("orders", LARGE)] == message_ids
     assert copied() == (0, 0)
@@ -377,7 +377,7 @@ async def test_rest_goes_in_calls_where_a_segment_is_closed_to_the_role(
     size = one(observer, "select segment_size from spanmq_core.queue")
     await client.send_batch("orders", range(first + size - 12_000 - 2))
     before = copied()
-    async with AsyncClient(producer, maintain_interval=None) as other:
+    async with AsyncClient(producer) as other:
         message_ids = await other.send_batch("orders", range(22_000))
     assert copied() == (before[0] + 1, before[1] + 10_000)
     assert len(message_ids) == 22_000

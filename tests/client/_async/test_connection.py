@@ -65,6 +65,14 @@ def test_client_takes_one_of_dsn_pool_and_connection(observer: Connection) -> No
         AsyncClient("", timeouts=5)  # type: ignore[arg-type]
 
 
+async def test_client_without_arguments_uses_the_dsn_of_the_environment(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPANMQ_DSN", database)
+    async with AsyncClient() as client:
+        assert await client.admin.flavour() == "spanmq"
+
+
 async def test_dsn_that_nobody_can_read_is_a_typed_error() -> None:
     with pytest.raises(InvalidArgumentError, match="DSN"):
         await AsyncClient("no dsn at all").queues.list()
@@ -106,7 +114,7 @@ async def test_first_calls_at_the_same_time_open_one_pool(database: str, client:
 
 
 async def test_exhausted_pool_is_reported_after_the_timeout(database: str) -> None:
-    async with AsyncClient(database, pool_size=1, timeout=0.05, maintain_interval=None) as client:
+    async with AsyncClient(database, pool_size=1, timeout=0.05) as client:
         await connected(client)
         async with client.transaction():
             with pytest.raises(ConnectionFailedError, match="pool"):
@@ -372,7 +380,7 @@ async def test_server_that_went_away_is_reported_and_found_again(
 ) -> None:
     name = sql.Identifier(str(conninfo_to_dict(database)["dbname"]))
     with psycopg.connect(spanmq_server, autocommit=True) as observer:
-        async with AsyncClient(database, pool_size=1, timeout=0.2, maintain_interval=None) as impatient:
+        async with AsyncClient(database, pool_size=1, timeout=0.2) as impatient:
             await connected(impatient)
             await impatient.send("orders", 1)
             await client.close()
@@ -408,5 +416,5 @@ async def test_sessions_have_time_limits_unless_the_client_is_told_not_to(
     database: str, dsn_options: str, options: dict[str, Any], limits: list[str]
 ) -> None:
     dsn = make_conninfo(database, options=dsn_options)
-    async with AsyncClient(dsn, maintain_interval=None, **options) as client, client.transaction() as inner:
+    async with AsyncClient(dsn, **options) as client, client.transaction() as inner:
         assert (await (await inner.connection.execute(LIMITS)).fetchone()) == (limits,)

@@ -28,7 +28,7 @@ def foreign(request: pytest.FixtureRequest, spanmq_server: str) -> Iterator[str]
 
 
 async def test_database_of_another_encoding_is_served(foreign: str) -> None:
-    async with AsyncClient(foreign, maintain_interval=None) as client:
+    async with AsyncClient(foreign) as client:
         await client.install()
         await client.install()
         await client.queues.create("orders")
@@ -61,7 +61,7 @@ async def test_connection_of_another_encoding_gets_what_it_can_say(
 
 async def test_variable_of_libpq_changes_nothing(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
-    async with AsyncClient(database, maintain_interval=None) as client:
+    async with AsyncClient(database) as client:
         await client.queues.create("orders")
         await client.send("orders", "☃")
         bodies: list[Any] = [message.body for message in await client.receive("orders", wait=1)]

@@ -24,7 +24,7 @@ def database(reused_database: str) -> str:
 
 
 def with_keys(dsn: str, **keys: bytes) -> AsyncClient:
-    return AsyncClient(dsn, maintain_interval=None, encryption=Encryption(keys))
+    return AsyncClient(dsn, encryption=Encryption(keys))
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ async def test_body_of_another_queue_is_given_back_and_not_lost(orders: AsyncCli
     with pytest.raises(DecryptionError, match="sealed for 'orders'"):
         await orders.receive("others")
     assert (await orders.queues.metrics("others")).length == 1
-    async with AsyncClient(database, maintain_interval=None) as plain:
+    async with AsyncClient(database) as plain:
         story = await plain.inspect.failures("others", 1)
     assert [(each.outcome, each.error_class) for each in story] == [("retrying", "DecryptionError")]
 
@@ -135,7 +135,7 @@ async def test_subscription_opens_what_it_trusts(orders: AsyncClient, database: 
     await orders.topics.bind("order.*", "events")
     await orders.topics.send("order.new", SECRET)
     keys = Encryption({"old": OLD}, trusted=("orders", "topic order.*"))
-    async with AsyncClient(database, maintain_interval=None, encryption=keys) as trusting:
+    async with AsyncClient(database, encryption=keys) as trusting:
         assert [each.body for each in await trusting.receive("audit")] == [SECRET]
         assert [each.body for each in await trusting.receive("events")] == [SECRET]
 
@@ -152,7 +152,7 @@ async def test_plain_bodies_are_taken_unless_only_sealed_are(orders: AsyncClient
     assert [each.body for each in await orders.receive("orders")] == [{"plain": True}]
     await orders.set_vt("orders", 1, 0)
     strict = Encryption({"old": OLD}, only_sealed=True)
-    async with AsyncClient(database, maintain_interval=None, encryption=strict) as careful:
+    async with AsyncClient(database, encryption=strict) as careful:
         with pytest.raises(DecryptionError, match="not sealed"):
             await careful.receive("orders")
 

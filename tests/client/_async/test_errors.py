@@ -27,7 +27,7 @@ Call = Callable[[Any], Awaitable[object]]
 @pytest.fixture(scope="module")
 async def native(module_database: str) -> AsyncIterator[AsyncClient]:
     """A client for calls that are refused and change nothing."""
-    async with AsyncClient(module_database, maintain_interval=None, timeouts=None) as client:
+    async with AsyncClient(module_database, timeouts=None) as client:
         await client.queues.create("orders")
         yield client
 
@@ -35,7 +35,7 @@ async def native(module_database: str) -> AsyncIterator[AsyncClient]:
 @pytest.fixture(scope="module")
 async def foreign(module_upstream_database: str) -> AsyncIterator[AsyncClient]:
     """The same on upstream PGMQ."""
-    async with AsyncClient(module_upstream_database, maintain_interval=None) as client:
+    async with AsyncClient(module_upstream_database) as client:
         await client.queues.create("orders")
         yield client
 
@@ -214,7 +214,7 @@ async def test_role_without_rights_is_told_which(client: AsyncClient, database: 
     with psycopg.connect(database, autocommit=True) as owner:
         owner.execute(sql.SQL("create role {}").format(sql.Identifier(role)))
         try:
-            async with AsyncClient(with_settings(database, role=role), maintain_interval=None) as stranger:
+            async with AsyncClient(with_settings(database, role=role)) as stranger:
                 for call in (lambda: stranger.send("orders", 1), lambda: stranger.receive("orders")):
                     with pytest.raises(errors.QueueNotFoundError, match="no right on it"):
                         await call()

@@ -33,7 +33,7 @@ def times(messages: list[Message]) -> list[object]:
 
 
 async def test_far_times_are_read_nearest(far: str) -> None:
-    async with AsyncClient(far, maintain_interval=None) as client:
+    async with AsyncClient(far) as client:
         assert times(await client.peek("orders", 9)) == [LATEST]
         assert times(await client.inspect.archive("orders", 9)) == FAR
 

@@ -49,7 +49,7 @@ async def test_server_that_was_away_for_long_is_found_by_a_waiting_call(
     await client.close()
     with psycopg.connect(spanmq_server, autocommit=True) as observer:
         async with (
-            AsyncClient(database, pool_size=1, timeout=WAIT_SECONDS, maintain_interval=None) as patient,
+            AsyncClient(database, pool_size=1, timeout=WAIT_SECONDS) as patient,
             AsyncTasks() as tasks,
         ):
             async with patient.transaction() as transaction:
@@ -78,7 +78,7 @@ async def test_claim_does_not_wait_for_the_disk_unless_told_to(
     )
     observer.execute("create table settings (value text)")
     observer.execute("create trigger seen after update or insert on spanmq_core.held execute function seen()")
-    async with AsyncClient(database, durable_claims=durable, pool_size=1, maintain_interval=None) as claimer:
+    async with AsyncClient(database, durable_claims=durable, pool_size=1) as claimer:
         await claimer.send("orders", 1)
         observer.execute("truncate settings")
         [message] = await claimer.receive("orders")

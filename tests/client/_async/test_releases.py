@@ -52,8 +52,8 @@ async def test_connections_that_have_prepared_their_statements_go_on_after_an_up
 ) -> None:
     before = await client.peek("orders")
     async with (
-        AsyncClient(database, pool_size=1, maintain_interval=None) as one,
-        AsyncClient(database, pool_size=1, maintain_interval=None) as two,
+        AsyncClient(database, pool_size=1) as one,
+        AsyncClient(database, pool_size=1) as two,
         await psycopg.AsyncConnection.connect(database, autocommit=True) as connection,
     ):
         mine = AsyncClient(connection=connection)

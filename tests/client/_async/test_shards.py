@@ -41,8 +41,8 @@ async def both(dsns: list[str]) -> AsyncIterator[dict[str, AsyncClient]]:
     """Open a client of each database."""
     here, there = dsns
     async with (
-        AsyncClient(here, maintain_interval=None, timeouts=None) as one,
-        AsyncClient(there, maintain_interval=None, timeouts=None) as other,
+        AsyncClient(here, timeouts=None) as one,
+        AsyncClient(there, timeouts=None) as other,
     ):
         yield {"here": one, "there": other}
 

@@ -58,7 +58,7 @@ async def test_message_that_is_there_is_taken_without_waiting(client: AsyncClien
 @pytest.mark.parametrize("listen", [True, False])
 async def test_delayed_message_ends_a_wait(database: str, client: AsyncClient, listen: bool) -> None:
     await client.send("orders", 1, delay=0.3)
-    async with AsyncClient(database, listen=listen, maintain_interval=None) as waiter:
+    async with AsyncClient(database, listen=listen) as waiter:
         assert len(await waiter.read("orders", wait=60, grouped="fill")) == 1
 
 
@@ -168,7 +168,7 @@ async def test_message_ends_a_wait_without_anything_switched_on(
     for queue in ("orders", "Mixed"):
         await client.queues.create(queue)
         async with (
-            AsyncClient(database, maintain_interval=None, poll_interval=1000) as waiter,
+            AsyncClient(database, poll_interval=1000) as waiter,
             AsyncTasks() as tasks,
         ):
             waiting = tasks.start(waiter.receive, queue, wait=60)
@@ -199,7 +199,7 @@ async def test_upstream_announces_where_it_is_switched_on(
     await upstream.admin.notifications.enable("orders", throttle=0)
     with psycopg.connect(upstream_database, autocommit=True) as observer:
         async with (
-            AsyncClient(upstream_database, poll_interval=1000, maintain_interval=None) as waiter,
+            AsyncClient(upstream_database, poll_interval=1000) as waiter,
             AsyncTasks() as tasks,
         ):
             waiting = tasks.start(waiter.read, "orders", wait=60)
@@ -216,7 +216,7 @@ async def test_broken_listener_leaves_polls_and_is_logged_once(
     database: str, client: AsyncClient, observer: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
-        AsyncClient(database, poll_interval=0.02, maintain_interval=None) as waiter,
+        AsyncClient(database, poll_interval=0.02) as waiter,
         AsyncTasks() as tasks,
     ):
         waiting = tasks.start(waiter.receive, "orders", wait=60)

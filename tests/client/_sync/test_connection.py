@@ -67,6 +67,14 @@ def test_client_takes_one_of_dsn_pool_and_connection(observer: Connection) -> No
         Client("", timeouts=5)  # type: ignore[arg-type]
 
 
+def test_client_without_arguments_uses_the_dsn_of_the_environment(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPANMQ_DSN", database)
+    with Client() as client:
+        assert client.admin.flavour() == "spanmq"
+
+
 def test_dsn_that_nobody_can_read_is_a_typed_error() -> None:
     with pytest.raises(InvalidArgumentError, match="DSN"):
         Client("no dsn at all").queues.list()
@@ -108,7 +116,7 @@ def test_first_calls_at_the_same_time_open_one_pool(database: str, client: Clien
 
 
 def test_exhausted_pool_is_reported_after_the_timeout(database: str) -> None:
-    with Client(database, pool_size=1, timeout=0.05, maintain_interval=None) as client:
+    with Client(database, pool_size=1, timeout=0.05) as client:
         connected(client)
         with client.transaction():
             with pytest.raises(ConnectionFailedError, match="pool"):
@@ -372,7 +380,7 @@ def test_server_that_went_away_is_reported_and_found_again(
 ) -> None:
     name = sql.Identifier(str(conninfo_to_dict(database)["dbname"]))
     with psycopg.connect(spanmq_server, autocommit=True) as observer:
-        with Client(database, pool_size=1, timeout=0.2, maintain_interval=None) as impatient:
+        with Client(database, pool_size=1, timeout=0.2) as impatient:
             connected(impatient)
             impatient.send("orders", 1)
             client.close()
@@ -408,5 +416,5 @@ def test_sessions_have_time_limits_unless_the_client_is_told_not_to(
     database: str, dsn_options: str, options: dict[str, Any], limits: list[str]
 ) -> None:
     dsn = make_conninfo(database, options=dsn_options)
-    with Client(dsn, maintain_interval=None, **options) as client, client.transaction() as inner:
+    with Client(dsn, **options) as client, client.transaction() as inner:
         assert ((inner.connection.execute(LIMITS)).fetchone()) == (limits,)

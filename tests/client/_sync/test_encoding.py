@@ -30,7 +30,7 @@ def foreign(request: pytest.FixtureRequest, spanmq_server: str) -> Iterator[str]
 
 
 def test_database_of_another_encoding_is_served(foreign: str) -> None:
-    with Client(foreign, maintain_interval=None) as client:
+    with Client(foreign) as client:
         client.install()
         client.install()
         client.queues.create("orders")
@@ -63,7 +63,7 @@ def test_connection_of_another_encoding_gets_what_it_can_say(
 
 def test_variable_of_libpq_changes_nothing(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
-    with Client(database, maintain_interval=None) as client:
+    with Client(database) as client:
         client.queues.create("orders")
         client.send("orders", "☃")
         bodies: list[Any] = [message.body for message in client.receive("orders", wait=1)]

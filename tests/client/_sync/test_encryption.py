@@ -26,7 +26,7 @@ def database(reused_database: str) -> str:
 
 
 def with_keys(dsn: str, **keys: bytes) -> Client:
-    return Client(dsn, maintain_interval=None, encryption=Encryption(keys))
+    return Client(dsn, encryption=Encryption(keys))
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_body_of_another_queue_is_given_back_and_not_lost(orders: Client, databa
     with pytest.raises(DecryptionError, match="sealed for 'orders'"):
         orders.receive("others")
     assert (orders.queues.metrics("others")).length == 1
-    with Client(database, maintain_interval=None) as plain:
+    with Client(database) as plain:
         story = plain.inspect.failures("others", 1)
     assert [(each.outcome, each.error_class) for each in story] == [("retrying", "DecryptionError")]
 
@@ -133,7 +133,7 @@ def test_subscription_opens_what_it_trusts(orders: Client, database: str) -> Non
     orders.topics.bind("order.*", "events")
     orders.topics.send("order.new", SECRET)
     keys = Encryption({"old": OLD}, trusted=("orders", "topic order.*"))
-    with Client(database, maintain_interval=None, encryption=keys) as trusting:
+    with Client(database, encryption=keys) as trusting:
         assert [each.body for each in trusting.receive("audit")] == [SECRET]
         assert [each.body for each in trusting.receive("events")] == [SECRET]
 
@@ -150,7 +150,7 @@ def test_plain_bodies_are_taken_unless_only_sealed_are(orders: Client, database:
     assert [each.body for each in orders.receive("orders")] == [{"plain": True}]
     orders.set_vt("orders", 1, 0)
     strict = Encryption({"old": OLD}, only_sealed=True)
-    with Client(database, maintain_interval=None, encryption=strict) as careful:
+    with Client(database, encryption=strict) as careful:
         with pytest.raises(DecryptionError, match="not sealed"):
             careful.receive("orders")
 

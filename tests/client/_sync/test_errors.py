@@ -29,7 +29,7 @@ Call = Callable[[Any], object]
 @pytest.fixture(scope="module")
 def native(module_database: str) -> Iterator[Client]:
     """A client for calls that are refused and change nothing."""
-    with Client(module_database, maintain_interval=None, timeouts=None) as client:
+    with Client(module_database, timeouts=None) as client:
         client.queues.create("orders")
         yield client
 
@@ -37,7 +37,7 @@ def native(module_database: str) -> Iterator[Client]:
 @pytest.fixture(scope="module")
 def foreign(module_upstream_database: str) -> Iterator[Client]:
     """The same on upstream PGMQ."""
-    with Client(module_upstream_database, maintain_interval=None) as client:
+    with Client(module_upstream_database) as client:
         client.queues.create("orders")
         yield client
 
@@ -214,7 +214,7 @@ def test_role_without_rights_is_told_which(client: Client, database: str) -> Non
     with psycopg.connect(database, autocommit=True) as owner:
         owner.execute(sql.SQL("create role {}").format(sql.Identifier(role)))
         try:
-            with Client(with_settings(database, role=role), maintain_interval=None) as stranger:
+            with Client(with_settings(database, role=role)) as stranger:
                 for call in (lambda: stranger.send("orders", 1), lambda: stranger.receive("orders")):
                     with pytest.raises(errors.QueueNotFoundError, match="no right on it"):
                         call()

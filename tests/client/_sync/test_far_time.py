@@ -35,7 +35,7 @@ def times(messages: list[Message]) -> list[object]:
 
 
 def test_far_times_are_read_nearest(far: str) -> None:
-    with Client(far, maintain_interval=None) as client:
+    with Client(far) as client:
         assert times(client.peek("orders", 9)) == [LATEST]
         assert times(client.inspect.archive("orders", 9)) == FAR
 

@@ -51,7 +51,7 @@ def test_server_that_was_away_for_long_is_found_by_a_waiting_call(
     client.close()
     with psycopg.connect(spanmq_server, autocommit=True) as observer:
         with (
-            Client(database, pool_size=1, timeout=WAIT_SECONDS, maintain_interval=None) as patient,
+            Client(database, pool_size=1, timeout=WAIT_SECONDS) as patient,
             Tasks() as tasks,
         ):
             with patient.transaction() as transaction:
@@ -80,7 +80,7 @@ def test_claim_does_not_wait_for_the_disk_unless_told_to(
     )
     observer.execute("create table settings (value text)")
     observer.execute("create trigger seen after update or insert on spanmq_core.held execute function seen()")
-    with Client(database, durable_claims=durable, pool_size=1, maintain_interval=None) as claimer:
+    with Client(database, durable_claims=durable, pool_size=1) as claimer:
         claimer.send("orders", 1)
         observer.execute("truncate settings")
         [message] = claimer.receive("orders")

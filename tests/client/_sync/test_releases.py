@@ -54,8 +54,8 @@ def test_connections_that_have_prepared_their_statements_go_on_after_an_upgrade(
 ) -> None:
     before = client.peek("orders")
     with (
-        Client(database, pool_size=1, maintain_interval=None) as one,
-        Client(database, pool_size=1, maintain_interval=None) as two,
+        Client(database, pool_size=1) as one,
+        Client(database, pool_size=1) as two,
         psycopg.Connection.connect(database, autocommit=True) as connection,
     ):
         mine = Client(connection=connection)

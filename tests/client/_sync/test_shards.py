@@ -43,8 +43,8 @@ def both(dsns: list[str]) -> Iterator[dict[str, Client]]:
     """Open a client of each database."""
     here, there = dsns
     with (
-        Client(here, maintain_interval=None, timeouts=None) as one,
-        Client(there, maintain_interval=None, timeouts=None) as other,
+        Client(here, timeouts=None) as one,
+        Client(there, timeouts=None) as other,
     ):
         yield {"here": one, "there": other}
 

@@ -60,7 +60,7 @@ def test_message_that_is_there_is_taken_without_waiting(client: Client) -> None:
 @pytest.mark.parametrize("listen", [True, False])
 def test_delayed_message_ends_a_wait(database: str, client: Client, listen: bool) -> None:
     client.send("orders", 1, delay=0.3)
-    with Client(database, listen=listen, maintain_interval=None) as waiter:
+    with Client(database, listen=listen) as waiter:
         assert len(waiter.read("orders", wait=60, grouped="fill")) == 1
 
 
@@ -170,7 +170,7 @@ def test_message_ends_a_wait_without_anything_switched_on(
     for queue in ("orders", "Mixed"):
         client.queues.create(queue)
         with (
-            Client(database, maintain_interval=None, poll_interval=1000) as waiter,
+            Client(database, poll_interval=1000) as waiter,
             Tasks() as tasks,
         ):
             waiting = tasks.start(waiter.receive, queue, wait=60)
@@ -197,7 +197,7 @@ def test_upstream_announces_where_it_is_switched_on(upstream: Client, upstream_d
     upstream.admin.notifications.enable("orders", throttle=0)
     with psycopg.connect(upstream_database, autocommit=True) as observer:
         with (
-            Client(upstream_database, poll_interval=1000, maintain_interval=None) as waiter,
+            Client(upstream_database, poll_interval=1000) as waiter,
             Tasks() as tasks,
         ):
             waiting = tasks.start(waiter.read, "orders", wait=60)
@@ -214,7 +214,7 @@ def test_broken_listener_leaves_polls_and_is_logged_once(
     database: str, client: Client, observer: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
-        Client(database, poll_interval=0.02, maintain_interval=None) as waiter,
+        Client(database, poll_interval=0.02) as waiter,
         Tasks() as tasks,
     ):
         waiting = tasks.start(waiter.receive, "orders", wait=60)

@@ -70,7 +70,7 @@ def prepared(what: str, seam: str, server: str, template: str, folder: Path) -> 
     folder.mkdir()
     with new_database(server, template=template) as name:
         act = Act(what, with_database(server, name), folder, seam)
-        with Client(act.dsn, maintain_interval=None) as client:
+        with Client(act.dsn) as client:
             client.queues.create("orders")
             yield PREPARATIONS[what](Scene(act, client, []))
 

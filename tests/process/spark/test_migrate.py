@@ -93,7 +93,7 @@ def test_messages_that_are_sent_meanwhile_and_those_in_work_are_told_apart(
     ended = threading.Event()
 
     def load() -> None:
-        with Client(database, maintain_interval=None) as sender:
+        with Client(database) as sender:
             for i in range(100, 600, 25):
                 sender.send_batch("orders", range(i, i + 25))
         ended.set()

@@ -30,7 +30,7 @@ def speculated(
     folder = tmp_path_factory.mktemp("speculation")
     with new_database(spanmq_server, template=spanmq_template) as name, Cluster(folder) as cluster:
         dsn = with_database(spanmq_server, name)
-        with Client(dsn, maintain_interval=None) as client:
+        with Client(dsn) as client:
             for what in WRITES:
                 for seam in SEAMS:
                     client.queues.create(f"{what}_{seam}")

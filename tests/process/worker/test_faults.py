@@ -166,7 +166,7 @@ def test_every_session_is_terminated_at_once_again_and_again(client: Client, dat
 
 def test_worker_survives_restarts_of_the_database() -> None:
     with embedded.temporary() as server:
-        with Client(server.dsn, maintain_interval=None) as client:
+        with Client(server.dsn) as client:
             client.install()
             client.queues.create("orders")
             client.queues.set_policy("orders", ordered=True)
@@ -176,7 +176,7 @@ def test_worker_survives_restarts_of_the_database() -> None:
 
             def send_more() -> None:
                 # So many that it is hardly ever idle when the server goes.
-                with Client(server.dsn, maintain_interval=None) as client:
+                with Client(server.dsn) as client:
                     sent.extend(send_in_order(client, 2_000))
                 record.wait(MessageHandled, len(sent) - 1_800)
 
@@ -192,7 +192,7 @@ def test_worker_survives_restarts_of_the_database() -> None:
                 server.restart()  # one that runs is stopped first, "fast"
                 # Perhaps without ConnectionBroken: between two calls a pool reconnects without a word.
                 send_more()
-            with Client(server.dsn, maintain_interval=None) as client:
+            with Client(server.dsn) as client:
                 wait_until(lambda: not client.queues.metrics("orders").length)
             wait_until_settled(record, sent)
         assert faults(record, handled, sent) == []

@@ -93,7 +93,7 @@ def test_ten_who_keep_house_at_once_disturb_nobody(client: Client, database: str
 
     def keep_house() -> None:
         try:
-            with Client(database, maintain_interval=None, pool_size=1) as keeper:
+            with Client(database, pool_size=1) as keeper:
                 while not stop.is_set():
                     kept.extend(step.action for step in keeper.admin.maintain())
         except BaseException as error:  # noqa: BLE001, raised in the test's own thread

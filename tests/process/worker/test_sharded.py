@@ -37,10 +37,7 @@ def test_server_that_is_away_holds_up_no_other(orders: ShardedQueue, dsns: dict[
     gate = threading.Event()
     with proxying(f"{parts['host']}/.s.PGSQL.{parts.get('port', 5432)}") as proxy, ExitStack() as stack:
         dsn = make_conninfo(**{**parts, "host": "127.0.0.1", "port": proxy.port})
-        clients = {
-            name: stack.enter_context(Client(each, maintain_interval=None))
-            for name, each in {**dsns, "there": dsn}.items()
-        }
+        clients = {name: stack.enter_context(Client(each)) for name, each in {**dsns, "there": dsn}.items()}
         with at_work(
             ShardedQueue("orders", clients),
             lambda message: gate.wait(WAIT_SECONDS),

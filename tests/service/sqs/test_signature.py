@@ -166,12 +166,12 @@ def test_keys_have_scopes_and_end(service_database: str, keyed: Running, make: A
         (narrow.delete_queue, {"QueueUrl": url}),
         (narrow.send_message, {"QueueUrl": other, "MessageBody": "x"}),
         (narrow.send_message, {"QueueUrl": url + "none", "MessageBody": "x"}),
-        (narrow.queues.create, {"QueueName": name}),
+        (narrow.create_queue, {"QueueName": name}),
     ):
         with pytest.raises(ClientError) as raised:
             call(**values)
         assert raised.value.response["Error"]["Code"] == "AccessDeniedException", values
-    assert narrow.queues.list()["QueueUrls"] == [url]
+    assert narrow.list_queues()["QueueUrls"] == [url]
     listed = records("key list", dsn=service_database)
     assert made["access_key_id"] in {each["access_key_id"] for each in listed}
     assert made["secret_access_key"] not in spanmq("key list", "--json", dsn=service_database).out

@@ -46,7 +46,7 @@ def test_archive_goes_by_commands_into_a_lake_a_report_and_another_queue(
     assert done.exit_code == 0
     assert [SEALED_KEY in each.body for each in client.peek("orders", 100)] == 20 * [True]
     encryption = Encryption.from_file(str(keys))
-    with Client(database, maintain_interval=None, encryption=encryption) as opening:
+    with Client(database, encryption=encryption) as opening:
         assert sorted(each.body for each in opening.receive("orders", 100)) == list(range(20))
     done = spanmq("export", "oders", "--to", lake, "--dsn", database)
     assert (done.exit_code, "there is no queue 'oders'" in done.stderr) == (1, True)

@@ -63,11 +63,6 @@ class AsyncAdmin:
         return AsyncTokens(self._link)
 
     @property
-    def sessions(self) -> AsyncSessions:
-        """Who is signed in on the dashboard."""
-        return AsyncSessions(self._link)
-
-    @property
     def keys(self) -> AsyncKeys:
         """What callers of the SQS protocol may do."""
         return AsyncKeys(self._link)
@@ -176,18 +171,7 @@ class AsyncTokens:
         arguments = (argument.text("secret_hash", hash_of(secret)),)
         return await self._link.run(Call("check_token", arguments, first(Token), native=True))
 
-    async def list(self) -> list[Token]:
-        """List the tokens by name, those that have expired too."""
-        return await self._link.run(Call("list_tokens", (), listed(Token), native=True))
-
-
-class AsyncSessions:
-    """Sessions of the dashboard, each opened with a token's secret. The database has only hashes."""
-
-    def __init__(self, link: AsyncLink) -> None:
-        self._link = link
-
-    async def open(self, secret: str, *, seconds: Seconds = 43_200.0) -> str | None:
+    async def open_session(self, secret: str, *, seconds: Seconds = 43_200.0) -> str | None:
         """Return the key of a new session for the token of a secret, None if that is not valid now.
 
         The session ends after `seconds`, or with its token or that secret.
@@ -201,15 +185,19 @@ class AsyncSessions:
         token = await self._link.run(Call("open_session", arguments, first(Token), native=True))
         return None if token is None else key
 
-    async def check(self, key: str) -> Token | None:
+    async def check_session(self, key: str) -> Token | None:
         """Return the token of a session as it is now, None if the session has ended."""
         arguments = (argument.text("key_hash", hash_of(key)),)
         return await self._link.run(Call("check_session", arguments, first(Token), native=True))
 
-    async def close(self, key: str) -> bool:
+    async def close_session(self, key: str) -> bool:
         """End a session; return whether it existed. Services notice within seconds."""
         arguments = (argument.text("key_hash", hash_of(key)),)
         return await self._link.run(Call("close_session", arguments, flag, native=True))
+
+    async def list(self) -> list[Token]:
+        """List the tokens by name, those that have expired too."""
+        return await self._link.run(Call("list_tokens", (), listed(Token), native=True))
 
 
 class AsyncKeys:

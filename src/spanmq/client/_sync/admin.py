@@ -65,11 +65,6 @@ class Admin:
         return Tokens(self._link)
 
     @property
-    def sessions(self) -> Sessions:
-        """Who is signed in on the dashboard."""
-        return Sessions(self._link)
-
-    @property
     def keys(self) -> Keys:
         """What callers of the SQS protocol may do."""
         return Keys(self._link)
@@ -178,18 +173,7 @@ class Tokens:
         arguments = (argument.text("secret_hash", hash_of(secret)),)
         return self._link.run(Call("check_token", arguments, first(Token), native=True))
 
-    def list(self) -> list[Token]:
-        """List the tokens by name, those that have expired too."""
-        return self._link.run(Call("list_tokens", (), listed(Token), native=True))
-
-
-class Sessions:
-    """Sessions of the dashboard, each opened with a token's secret. The database has only hashes."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-
-    def open(self, secret: str, *, seconds: Seconds = 43_200.0) -> str | None:
+    def open_session(self, secret: str, *, seconds: Seconds = 43_200.0) -> str | None:
         """Return the key of a new session for the token of a secret, None if that is not valid now.
 
         The session ends after `seconds`, or with its token or that secret.
@@ -203,15 +187,19 @@ class Sessions:
         token = self._link.run(Call("open_session", arguments, first(Token), native=True))
         return None if token is None else key
 
-    def check(self, key: str) -> Token | None:
+    def check_session(self, key: str) -> Token | None:
         """Return the token of a session as it is now, None if the session has ended."""
         arguments = (argument.text("key_hash", hash_of(key)),)
         return self._link.run(Call("check_session", arguments, first(Token), native=True))
 
-    def close(self, key: str) -> bool:
+    def close_session(self, key: str) -> bool:
         """End a session; return whether it existed. Services notice within seconds."""
         arguments = (argument.text("key_hash", hash_of(key)),)
         return self._link.run(Call("close_session", arguments, flag, native=True))
+
+    def list(self) -> list[Token]:
+        """List the tokens by name, those that have expired too."""
+        return self._link.run(Call("list_tokens", (), listed(Token), native=True))
 
 
 class Keys:

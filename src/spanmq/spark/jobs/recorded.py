@@ -64,7 +64,7 @@ class _Note:
 
     def __init__(self, dsn: str, job: str, queue: object, target: str) -> None:
         self._ended = threading.Event()
-        self._client = Client(dsn, maintain_interval=None, listen=False, pool_size=1)
+        self._client = Client(dsn, listen=False, pool_size=1)
         self._run_id: int | None = None
         # A pattern, or a list, is several.
         of = queue if isinstance(queue, str) and not set(queue) & set("*?[,") else None

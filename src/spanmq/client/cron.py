@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from spanmq.errors import CronNotAvailableError, InvalidArgumentError
+from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError
 
 # As many times are planned at once, for as long, whichever is less; the server takes no more in one call.
 TIMES_MAX: Final = 1_000
@@ -42,9 +42,7 @@ def _times(cron: str, time_zone: str, after: datetime) -> Iterator[datetime]:
     try:
         from cronsim import CronSim, CronSimError
     except ImportError as error:
-        raise CronNotAvailableError(
-            "cron texts need the package cronsim", hint="pip install 'spanmq[schedule]'"
-        ) from error
+        raise ExtraNotInstalledError("cron expressions need the package cronsim", extra="schedule") from error
     zone = _zone(time_zone)
     try:
         found = CronSim(cron, after.astimezone(zone))

@@ -26,7 +26,7 @@ from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from spanmq.errors import DecryptionError, EncryptionError, InvalidBodyError
+from spanmq.errors import DecryptionError, EncryptionError, ExtraNotInstalledError, InvalidBodyError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -177,9 +177,8 @@ class _State:
             from cryptography.hazmat.primitives.hashes import SHA256
             from cryptography.hazmat.primitives.kdf.hkdf import HKDF
         except ModuleNotFoundError as error:
-            raise EncryptionError(
-                "bodies can't be sealed: the package cryptography is not installed",
-                hint="pip install 'spanmq[encryption]'",
+            raise ExtraNotInstalledError(
+                "bodies can't be encrypted: the package cryptography is not installed", extra="encryption"
             ) from error
         self._make = AESGCM
         self._keys = {key_id: AESGCM(key) for key_id, key in keys.items()}

@@ -100,7 +100,7 @@ async def test_without_the_package_it_is_said_and_house_is_kept(
     await client.schedules.create("hourly", "orders", "0 * * * *", 1)
     await let_pass(client, 1_200)
     monkeypatch.setitem(sys.modules, "cronsim", None)
-    with pytest.raises(errors.CronNotAvailableError):
+    with pytest.raises(errors.ExtraNotInstalledError):
         await client.schedules.create("other", "orders", "0 * * * *", 1)
     with caplog.at_level(logging.WARNING, logger="spanmq"):
         while await client.admin.maintain():

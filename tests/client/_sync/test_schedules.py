@@ -98,7 +98,7 @@ def test_without_the_package_it_is_said_and_house_is_kept(
     client.schedules.create("hourly", "orders", "0 * * * *", 1)
     let_pass(client, 1_200)
     monkeypatch.setitem(sys.modules, "cronsim", None)
-    with pytest.raises(errors.CronNotAvailableError):
+    with pytest.raises(errors.ExtraNotInstalledError):
         client.schedules.create("other", "orders", "0 * * * *", 1)
     with caplog.at_level(logging.WARNING, logger="spanmq"):
         while client.admin.maintain():

@@ -14,7 +14,7 @@ from spanmq.client._async.connection import AsyncLink
 from spanmq.client.call import Call, Rows, Shape, flag, listed, nothing
 from spanmq.client.concurrency import in_thread
 from spanmq.codec.body import Codec, Headers, encode_headers
-from spanmq.errors import CronNotAvailableError, InvalidArgumentError, ScheduleNotFoundError
+from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, ScheduleNotFoundError
 from spanmq.model import Schedule
 
 logger = logging.getLogger("spanmq")
@@ -118,7 +118,7 @@ async def _plan(link: AsyncLink, schedule: _Unplanned) -> bool:
         return await link.run(Call("plan_schedule", arguments, flag, native=True))
     except ScheduleNotFoundError:
         return False  # deleted meanwhile
-    except (CronNotAvailableError, InvalidArgumentError) as error:
+    except (ExtraNotInstalledError, InvalidArgumentError) as error:
         if schedule.name not in _logged:
             _logged.add(schedule.name)
             logger.warning("schedule_not_planned schedule=%s error=%s", schedule.name, error)

@@ -1,4 +1,4 @@
-"""What a client is given to stand on, a DSN, a pool or a connection, and what it says to the wrong one."""
+"""The arguments of a client: a DSN, a pool or a connection, and its options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from spanmq.client.dsn import Timeouts
 from spanmq.errors import InvalidArgumentError
 
 
-def check_footing(
+def check_source(
     dsn: object, pool: object, connection: object, kind: type[ConnectionPool] | type[AsyncConnectionPool]
 ) -> None:
     """Check that there is one of the three, and that it is what its name says; `kind` is the client's pool.

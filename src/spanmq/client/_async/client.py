@@ -35,7 +35,7 @@ from spanmq.client.call import Call, Delay, Seconds, Shape, duration, given, num
 from spanmq.client.calls import Grouped, Held, SendOptions
 from spanmq.client.concurrency import in_thread
 from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, with_timeouts
-from spanmq.client.options import check_footing, check_options
+from spanmq.client.options import check_options, check_source
 from spanmq.client.rows import messages as read_messages
 from spanmq.client.rows import settlements
 from spanmq.codec import batch
@@ -89,7 +89,7 @@ class AsyncClient:
     ) -> None:
         if dsn is None and pool is None and connection is None:
             dsn = default_dsn()
-        check_footing(dsn, pool, connection, AsyncConnectionPool)
+        check_source(dsn, pool, connection, AsyncConnectionPool)
         check_options(
             pool_size=pool_size,
             timeout=timeout,

@@ -177,7 +177,7 @@ class Bench:
         query = writer.option("checkpointLocation", checkpoint).start()
         times = []
         try:
-            with Client(self.dsn) as client:
+            with Client(self.dsn, maintain_interval=1.0) as client:
                 for _ in range(SINGLES + 2):
                     began = time.monotonic()
                     client.send("singles", 1)

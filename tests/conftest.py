@@ -127,8 +127,8 @@ def upstream_database(spanmq_server: str, upstream_template: str) -> Iterator[st
 @pytest.fixture
 def client(database: str) -> Iterator[Client]:
     """A client of a new database with an empty queue `orders`; it waits for locks without a time limit."""
-    with Client(database, maintain_interval=None, timeouts=None) as client:
-        client.create_queue("orders")
+    with Client(database, timeouts=None) as client:
+        client.queues.create("orders")
         yield client
 
 

@@ -25,17 +25,18 @@ RULES = {
     r"\b__a(?=enter__|exit__)": "__",
     rf"\bAwaitable\[({BRACKETS})\]": r"\1",
     r"(?<=\w)_async\b": "",
+    r"(?<=\.)_async\b": "_sync",
     r"\bin_thread\b": "in_place",
     r"\basynchronous client\b": "synchronous client",
 }
 
 
 def twins() -> Iterator[tuple[Path, Path]]:
-    """Yield each asynchronous file and its twin: `name_async.py` and `name.py`, `_async/` and `_sync/`."""
-    for path in sorted((ROOT / "src/spanmq").glob("*_async.py")):
-        yield path, path.with_name(path.name.replace("_async", ""))
-    for path in sorted((ROOT / "tests/client/_async").glob("*.py")):
-        yield path, path.parents[1] / "_sync" / path.name
+    """Yield each file of a folder `_async` and its twin in the folder `_sync` beside it."""
+    for folder in ("src/spanmq/client/_async", "tests/client/_async"):
+        for path in sorted((ROOT / folder).glob("*.py")):
+            if path.name != "__init__.py":
+                yield path, path.parents[1] / "_sync" / path.name
 
 
 def generate(source: Path, twin: Path, used: set[str]) -> str:

@@ -132,7 +132,7 @@ def _idle(database: Database) -> list[float]:
     database.create_queue()
     sent: list[float] = []
     times: list[float] = []
-    with Client(database.dsn, maintain_interval=None) as client:
+    with Client(database.dsn) as client:
 
         def receive() -> None:
             while len(times) < MESSAGES:

@@ -40,15 +40,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with serving(options.dsn) as server, fresh(server) as dsn:
         from spanmq import Client
 
-        with Client(dsn, maintain_interval=None) as client:
+        with Client(dsn) as client:
             client.install()
-            client.create_queue(QUEUE)
+            client.queues.create(QUEUE)
             with service(dsn) as (address, pid):
                 pids = {"service": pid, "PostgreSQL": processor.server_of(dsn)}
                 for number in range(rounds):
                     # In turn first, for who comes later finds a warmer server.
                     for kind in sorted(found, reverse=bool(number % 2)):
-                        client.purge(QUEUE)
+                        client.queues.purge(QUEUE)
                         last = run(kind, dsn if kind == "direct" else address, count, pids)
                         found[kind].append(last)
                         rates = (

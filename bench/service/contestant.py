@@ -91,9 +91,7 @@ async def run(kind: str, address: str, count: int) -> dict[str, object]:
     async with AsyncExitStack() as stack:
         callers: list[Caller]
         if kind == "direct":
-            client = await stack.enter_async_context(
-                AsyncClient(address, pool_size=POOL, maintain_interval=None)
-            )
+            client = await stack.enter_async_context(AsyncClient(address, pool_size=POOL))
             callers = [Direct(client)] * CLIENTS
         else:
             wires = [Wire(address) for _ in range(CLIENTS)]

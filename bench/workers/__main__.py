@@ -84,9 +84,9 @@ def run(dsn: str, name: str, count: int) -> tuple[float, float]:
 def latencies(dsn: str, count: int) -> tuple[list[float], list[float], list[float]]:
     """Time all ways in one database."""
     with fresh(dsn) as address:
-        with Client(address) as client:
+        with Client(address, maintain_interval=1.0) as client:
             client.install()
-            client.create_queue("latency")
+            client.queues.create("latency")
             _use(client, "latency")
         return latency.all_ms(address, count)
 
@@ -94,8 +94,8 @@ def latencies(dsn: str, count: int) -> tuple[list[float], list[float], list[floa
 def _use(client: Client, queue: str) -> None:
     """Make of a new queue one that is in use: docs/design/storage.md, lanes."""
     client.send_batch(queue, range(2_000))
-    client.purge(queue)
-    while client.maintain():
+    client.queues.purge(queue)
+    while client.admin.maintain():
         pass
 
 

@@ -59,9 +59,9 @@ async def spanmq_async(dsn: str, clock: Clock, *, threads: bool = False) -> None
     from spanmq import Client, Message, Worker
 
     def fill() -> None:
-        with Client(dsn) as client:
+        with Client(dsn, maintain_interval=1.0) as client:
             client.install()
-            client.create_queue("bench")
+            client.queues.create("bench")
             client.send_batch("bench", bodies(clock.count))
 
     async def handle(message: Message) -> None:
@@ -95,9 +95,9 @@ async def spanmq_tasks(dsn: str, clock: Clock, *, threads: bool = False) -> None
     tasks.task(name="handle")(handle_in_thread if threads else handle)
 
     def fill() -> None:
-        with Client(dsn) as client:
+        with Client(dsn, maintain_interval=1.0) as client:
             client.install()
-            client.create_queue("bench")
+            client.queues.create("bench")
             everything = [{"task": "handle", "args": {"body": body}} for body in bodies(clock.count)]
             client.send_batch("bench", everything)
 

@@ -61,7 +61,7 @@ def least_ms(dsn: str, count: int) -> list[float]:
 
 def worker_ms(dsn: str, count: int) -> list[float]:
     """Time a send until the handler begins, `count` times; the worker is idle each time."""
-    with Client(dsn, maintain_interval=None) as client, _process(work, dsn) as arrivals:
+    with Client(dsn) as client, _process(work, dsn) as arrivals:
         return _times(count, arrivals, lambda: client.send("latency", {"number": 1}))
 
 
@@ -85,7 +85,7 @@ def work(dsn: str, pipe: Connection) -> None:
     async def handle(_: Message) -> None:
         pipe.send(time.perf_counter())
 
-    with Client(dsn, maintain_interval=None) as client:
+    with Client(dsn) as client:
         _use(client)
         # The first message tells that it works.
         client.send("latency", {"number": 0})
@@ -97,7 +97,7 @@ def _use(client: Client) -> None:
     client.send_batch("latency", [{"number": 0}] * QUEUE_MESSAGES)
     client.pop("latency", QUEUE_MESSAGES)
     for _ in range(20):
-        client.maintain()
+        client.admin.maintain()
 
 
 @contextmanager

@@ -7,14 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spanmq.body import RawJson
-    from spanmq.client import Client
-    from spanmq.client_async import AsyncClient
+    from spanmq.client import AsyncClient, AsyncShardedQueue, Client, ShardedQueue
+    from spanmq.client.dsn import Timeouts
+    from spanmq.codec.body import RawJson
     from spanmq.errors import SpanmqError
-    from spanmq.message import Message, Settled
-    from spanmq.shards import ShardedQueue
-    from spanmq.shards_async import AsyncShardedQueue
-    from spanmq.timeouts import Timeouts
+    from spanmq.model import Leased, Message, Settled
     from spanmq.worker import Reject, RetryIn, Worker
 
 __version__ = "0.1.0"
@@ -22,6 +19,7 @@ __all__ = [
     "AsyncClient",
     "AsyncShardedQueue",
     "Client",
+    "Leased",
     "Message",
     "RawJson",
     "Reject",
@@ -34,17 +32,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AsyncClient": "client_async",
-    "AsyncShardedQueue": "shards_async",
+    "AsyncClient": "client",
+    "AsyncShardedQueue": "client",
     "Client": "client",
-    "Message": "message",
-    "RawJson": "body",
+    "Leased": "model",
+    "Message": "model",
+    "RawJson": "codec.body",
     "Reject": "worker",
     "RetryIn": "worker",
-    "Settled": "message",
-    "ShardedQueue": "shards",
+    "Settled": "model",
+    "ShardedQueue": "client",
     "SpanmqError": "errors",
-    "Timeouts": "timeouts",
+    "Timeouts": "client",
     "Worker": "worker",
 }
 

@@ -97,7 +97,7 @@ class BodyTooLargeError(InvalidBodyError):
 
 
 class EncryptionError(SpanmqError):
-    """Keys that can't be read or are none, or the package cryptography is missing."""
+    """Keys that can't be read or are not valid."""
 
 
 class DecryptionError(EncryptionError):
@@ -128,12 +128,8 @@ class TokenNotFoundError(SpanmqError):
     """No token of this name."""
 
 
-class CronNotAvailableError(SpanmqError):
-    """The package that reads cron texts is not installed: the extra `schedule` brings it."""
-
-
 class ExtraNotInstalledError(SpanmqError):
-    """A package is missing; `extra` is the one of spanmq that brings it."""
+    """A package, or Java, is missing; `extra` is the extra of spanmq that brings it."""
 
     def __init__(
         self, message: str, *, extra: str = "", hint: str | None = None, **about: str | None
@@ -443,15 +439,11 @@ class PipelineError(SpanmqError):
     """A job of the pipeline can't run or has failed; the message says which queue, file or option."""
 
 
-class PipelineNotAvailableError(PipelineError):
-    """PySpark or Java is missing on this machine."""
-
-
 # The HTTP service.
 
 
 class ServiceNotAvailableError(SpanmqError):
-    """The HTTP service can't run: its packages are missing (extra `service`), or its address is taken."""
+    """The HTTP service can't run: its address is in use, or can't be listened on."""
 
 
 # The schema manager and the take-over of PGMQ.

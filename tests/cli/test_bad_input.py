@@ -13,7 +13,7 @@ from tests.cli.program import ask, do, spanmq
 
 from spanmq import Client, __version__, errors
 from spanmq.cli.failure import describe
-from spanmq.timeouts import with_timeouts
+from spanmq.client.dsn import with_timeouts
 
 
 def test_error_is_what_it_is_then_details_then_what_to_do() -> None:

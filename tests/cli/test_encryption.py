@@ -12,9 +12,9 @@ from tests.cli.program import ask, records, spanmq
 from tests.service.running import service
 from tests.service.sqs.conftest import client_of
 
-from spanmq import encryption as sealing
 from spanmq.client import Client
-from spanmq.encryption import Encryption
+from spanmq.codec import encryption as sealing
+from spanmq.codec.encryption import Encryption
 
 SECRET = "a body that nobody may read"
 STORED = "select jsonb_agg(message::text) from pgmq.q_orders"
@@ -27,8 +27,8 @@ def test_file_of_keys_is_its_owners_and_tells_which_are_in_use(database: str, tm
         assert made["key"] == key_id
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert spanmq("encryption add-key", str(path), "--id", "first", dsn=database).code == 1
-    with Client(database, maintain_interval=None, encryption=Encryption.from_file(path)) as opened:
-        opened.create_queue("orders")
+    with Client(database, encryption=Encryption.from_file(path)) as opened:
+        opened.queues.create("orders")
         opened.send_batch("orders", [1, 2])
         opened.reject(opened.receive("orders"))
     assert records("encryption in-use", "orders", dsn=database) == [

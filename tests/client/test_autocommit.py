@@ -21,15 +21,14 @@ from tests.client.test_outbox import (
 )
 
 from spanmq import errors
-from spanmq.body import RawJson
-from spanmq.client import Client
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient, Client
+from spanmq.codec.body import RawJson
 
 
 @pytest.fixture
 def client(database: str) -> Iterator[Client]:
-    with Client(database, maintain_interval=None) as client:
-        client.create_queue("orders")
+    with Client(database) as client:
+        client.queues.create("orders")
         yield client
 
 
@@ -133,9 +132,9 @@ def test_batch_in_autocommit_is_sent_whole_or_not_at_all(
         outbox = Client(connection=session)
         with pytest.raises(errors.InvalidBodyError):
             outbox.send_batch("orders", SPOILT)
-        assert client.metrics("orders").length == 0
+        assert client.queues.metrics("orders").length == 0
         outbox.send_batch("orders", range(1_500))
-        assert client.metrics("orders").length == 1_500
+        assert client.queues.metrics("orders").length == 1_500
         first, second = outbox.receive("orders"), outbox.receive("orders")
         assert {settled.outcome for settled in outbox.ack([*first, *second])} == {"acked"}
 
@@ -151,9 +150,9 @@ def test_asynchronous_batch_in_autocommit_is_sent_whole_or_not_at_all(
             outbox = AsyncClient(connection=session)
             with pytest.raises(errors.InvalidBodyError):
                 await outbox.send_batch("orders", SPOILT)
-            assert client.metrics("orders").length == 0
+            assert client.queues.metrics("orders").length == 0
             await outbox.send_batch("orders", range(1_500))
-            assert client.metrics("orders").length == 1_500
+            assert client.queues.metrics("orders").length == 1_500
 
     asynchronously(scenario)
 
@@ -163,7 +162,7 @@ def test_transaction_that_was_begun_by_hand_is_not_committed(database: str, clie
         cursor.execute("begin")
         Client(connection=connection).send_batch("orders", range(1_500))
         cursor.execute("rollback")
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 # Out of it.
@@ -173,8 +172,8 @@ def test_raw_connection_of_sqlalchemy_is_one_of_its_driver(database: str, client
     engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(database))
     connection = engine.raw_connection()
     Client(connection=connection).send_batch("orders", range(1_500))
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
     connection.commit()
     connection.close()
     engine.dispose()
-    assert client.metrics("orders").length == 1_500
+    assert client.queues.metrics("orders").length == 1_500

@@ -18,10 +18,9 @@ import pytest
 from tests.cli.program import ask, finish, started, wait_until
 from tests.patience import WAIT_SECONDS
 
-from spanmq.client import Client
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient, Client
 from spanmq.errors import ConnectionLostError
-from spanmq.message import Message
+from spanmq.model import Message
 
 # Two calls' worth in one transaction, and enough for COPY.
 CHUNKED, COPIED = 1_500, 2_500
@@ -42,7 +41,7 @@ CALLS = (
     "archive",
     "set_vt",
     "purge",
-    "drop_queue",
+    "drop",
     "transaction",
 )
 BLOCKED = (
@@ -62,7 +61,7 @@ import sys
 from spanmq.client import Client
 from tests.client.test_interrupt import call
 
-with Client(sys.argv[1], pool_size=1, maintain_interval=None, timeouts=None) as client:
+with Client(sys.argv[1], pool_size=1, timeouts=None) as client:
     held = client.receive("orders", 4, lease=3600)
     print("ready", flush=True)
     for name in sys.stdin:
@@ -70,7 +69,7 @@ with Client(sys.argv[1], pool_size=1, maintain_interval=None, timeouts=None) as 
             call(client, name.strip(), held)
         except KeyboardInterrupt:
             print("interrupted", flush=True)
-        print(client.status("orders", 1), flush=True)
+        print(client.inspect.status("orders", 1), flush=True)
 """
 
 
@@ -83,8 +82,10 @@ def call(client: Any, name: str, held: list[Message]) -> Any:
         case ["send_batch", *rest]:
             n = {"chunks": CHUNKED, "COPY": COPIED}.get(rest[-1] if rest else "", 5)
             return client.send_batch("orders", range(n))
-        case ["receive" | "read_grouped" | "pop" as verb]:
+        case ["receive" | "pop" as verb]:
             return getattr(client, verb)("orders", 3)
+        case ["read_grouped"]:
+            return client.read("orders", 3, grouped="fill")
         case ["ack" | "nack" | "reject" as verb]:
             return getattr(client, verb)(held)
         case ["extend"]:
@@ -93,8 +94,8 @@ def call(client: Any, name: str, held: list[Message]) -> Any:
             return getattr(client, verb)("orders", ids)
         case ["set_vt"]:
             return client.set_vt("orders", ids, 0)
-        case ["purge" | "drop_queue" as verb]:
-            return getattr(client, verb)("orders")
+        case ["purge" | "drop" as verb]:
+            return getattr(client.queues, verb)("orders")
         case _:
             return transact(client) if isinstance(client, Client) else transact_async(client)
 
@@ -113,8 +114,8 @@ async def transact_async(client: AsyncClient) -> None:
 
 @pytest.fixture
 def orders(database: str) -> str:
-    with Client(database, maintain_interval=None) as client:
-        client.create_queue("orders")
+    with Client(database) as client:
+        client.queues.create("orders")
         client.send_batch("orders", range(10), headers=[{"x-pgmq-group": str(n % 3)} for n in range(10)])
     with psycopg.connect(database, autocommit=True) as owner:
         owner.execute("create table business (number int)")
@@ -156,7 +157,7 @@ def test_interrupted_call_changes_nothing_and_the_client_goes_on(orders: str) ->
 
 async def each_call_is_ended(dsn: str, end: Callable[[asyncio.Task[Any]], Awaitable[None]]) -> None:
     """Begin each call, end it where it waits in the server: nothing was done, and the client goes on."""
-    async with AsyncClient(dsn, pool_size=1, maintain_interval=None, timeouts=None) as client:
+    async with AsyncClient(dsn, pool_size=1, timeouts=None) as client:
         held = await client.receive("orders", 4, lease=3600)
         for name in CALLS:
             with spans_locked(dsn) as blocker:
@@ -166,7 +167,7 @@ async def each_call_is_ended(dsn: str, end: Callable[[asyncio.Task[Any]], Awaita
                 await end(task)
                 assert ask(dsn, BLOCKED) == 0
                 assert state(blocker) == before, name
-            assert await client.status("orders", 1) == "processing"
+            assert await client.inspect.status("orders", 1) == "processing"
             assert ask(dsn, "select count(*) from business") == 0
 
 
@@ -184,7 +185,7 @@ async def test_cancelled_wait_takes_nothing(client: Client, database: str) -> No
         "select count(*) from pg_stat_activity where datname = current_database()"
         " and query like '%spanmq.await_messages%' and pid <> pg_backend_pid()"
     )
-    async with AsyncClient(database, maintain_interval=None) as waiter:
+    async with AsyncClient(database) as waiter:
         wait = asyncio.create_task(waiter.receive("orders", wait=60))
         await asyncio.to_thread(wait_until, lambda: ask(database, listening) > 0)
         wait.cancel()

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from spanmq import errors
 from spanmq.cli.app import app
-from spanmq.client import Client
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient, Client
+from spanmq.model import Leased
 
 OVER_LONG = "é" * 24
 NOTHING_RAISED = "nothing was raised"
@@ -47,7 +47,7 @@ def named(name: str, error: type[errors.SpanmqError] = errors.InvalidQueueNameEr
     return Misuse(
         error,
         f"select pgmq.create({sql.Literal(name).as_string(None)})",
-        lambda client: client.create_queue(name),
+        lambda client: client.queues.create(name),
         ("queue", "create", "--", name),
     )
 
@@ -82,7 +82,7 @@ MISUSES = {
     "unknown queue, purged": Misuse(
         errors.QueueNotFoundError,
         "select pgmq.purge_queue('nope')",
-        lambda client: client.purge("nope"),
+        lambda client: client.queues.purge("nope"),
         ("queue", "purge", "nope", "--yes"),
     ),
     "no batch": Misuse(
@@ -221,7 +221,7 @@ MISUSES = {
     "lease of no id": Misuse(
         errors.InvalidArgumentError,
         "select spanmq.ack('orders', 0, array[1])",
-        lambda client: client.ack_lease("orders", 0, [1]),
+        lambda client: client.ack(Leased("orders", 0, [1])),
         ("ack", "orders", "0", "1"),
     ),
     "id of 2⁶⁴": Misuse(
@@ -233,25 +233,25 @@ MISUSES = {
     "bad pattern": Misuse(
         errors.InvalidTopicError,
         "select pgmq.bind_topic('a..b', 'orders')",
-        lambda client: client.bind_topic("a..b", "orders"),
+        lambda client: client.topics.bind("a..b", "orders"),
         ("topic", "bind", "a..b", "orders"),
     ),
     "bad routing key": Misuse(
         errors.InvalidTopicError,
         "select pgmq.send_topic('a.*', '1')",
-        lambda client: client.send_topic("a.*", 1),
+        lambda client: client.topics.send("a.*", 1),
         ("topic", "send", "a.*", "1"),
     ),
     "policy of no such name": Misuse(
         errors.InvalidArgumentError,
         "select spanmq.set_policy('orders', '{\"nope\": 1}')",
-        lambda client: client.set_policy("orders", {"nope": 1}),
+        lambda client: client.queues.set_policy("orders", nope=1),
         ("policy", "set", "orders", "nope=1"),
     ),
     "cron of no time": Misuse(
         errors.InvalidArgumentError,
         None,
-        lambda client: client.schedule("daily", "orders", "every day", 1),
+        lambda client: client.schedules.create("daily", "orders", "every day", 1),
         ("schedule", "create", "daily", "orders", "every day", "1"),
     ),
 }
@@ -277,7 +277,7 @@ ORDINARY = {
     "made": Misuse(
         errors.SpanmqError,
         "select pgmq.create('more')",
-        lambda client: client.create_queue("more"),
+        lambda client: client.queues.create("more"),
         ("queue", "create", "more"),
     ),
 }
@@ -289,8 +289,8 @@ def orders(spanmq_server: str, spanmq_template: str) -> Iterator[str]:
 
     with new_database(spanmq_server, template=spanmq_template) as name:
         dsn = with_database(spanmq_server, name)
-        with Client(dsn, maintain_interval=None) as client:
-            client.create_queue("orders")
+        with Client(dsn) as client:
+            client.queues.create("orders")
             client.send_batch("orders", range(5))
             client.receive("orders", 2, lease=3600)
             client.archive("orders", 5)
@@ -326,7 +326,7 @@ def by_sql(dsn: str, misuse: Misuse) -> type[Exception] | str | None:
 def by_client(dsn: str, misuse: Misuse) -> type[Exception] | str | None:
     if misuse.call is None:
         return None
-    with Client(dsn, maintain_interval=None) as client:
+    with Client(dsn) as client:
         try:
             misuse.call(client)
         except errors.SpanmqError as error:
@@ -340,7 +340,7 @@ def by_async_client(dsn: str, misuse: Misuse) -> type[Exception] | str | None:
         return None
 
     async def scenario() -> type[Exception] | str:
-        async with AsyncClient(dsn, maintain_interval=None) as client:
+        async with AsyncClient(dsn) as client:
             try:
                 awaited = call(client)
                 assert inspect.isawaitable(awaited)

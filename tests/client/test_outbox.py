@@ -27,8 +27,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from spanmq import errors
-from spanmq.client import Client
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient, Client
 
 # Opens a transaction and yields what a client is given; commits at the end of the block unless it raises.
 Opener = Callable[[str], AbstractContextManager[Any]]
@@ -37,8 +36,8 @@ AsyncOpener = Callable[[str], AbstractAsyncContextManager[Any]]
 
 @pytest.fixture
 def client(database: str) -> Iterator[Client]:
-    with Client(database, maintain_interval=None) as client:
-        client.create_queue("orders")
+    with Client(database) as client:
+        client.queues.create("orders")
         yield client
 
 
@@ -204,8 +203,8 @@ def asynchronously(scenario: Callable[[], Awaitable[None]]) -> None:
 def test_every_kind_of_call_works_on_a_session(database: str, opener: Opener, client: Client) -> None:
     with opener(database) as session:
         outbox = Client(connection=session)
-        outbox.create_queue("events", unlogged=True)
-        assert {queue.name for queue in outbox.list_queues()} == {"orders", "events"}
+        outbox.queues.create("events", unlogged=True)
+        assert {queue.name for queue in outbox.queues.list()} == {"orders", "events"}
         body = {"text": 'it\'s 100% : :name \\ "é" {} $1', "list": [1, 2.5, None]}
         assert outbox.send("orders", body, headers={"h": ":x"}, group="g", delay=0) == 1
         assert outbox.send_batch("orders", [b"\0\xff", "text"], headers=[None, {"a": "%s"}]) == [2, 3]
@@ -217,10 +216,10 @@ def test_every_kind_of_call_works_on_a_session(database: str, opener: Opener, cl
         assert {settled.outcome for settled in outbox.ack([first, second])} == {"acked"}
         assert outbox.delete("orders", [3, 99]) == [3]
         assert outbox.delete("orders", [3]) == []
-        assert outbox.metrics("orders").length == 0
+        assert outbox.queues.metrics("orders").length == 0
         assert outbox.receive("orders") == []
         assert outbox.receive("orders", wait=0.02) == []
-        assert outbox.flavour() == "spanmq"
+        assert outbox.admin.flavour() == "spanmq"
         assert outbox.connection is session
 
 
@@ -231,8 +230,8 @@ def test_every_kind_of_call_works_on_an_asynchronous_session(
     async def scenario() -> None:
         async with opener(database) as session:
             outbox = AsyncClient(connection=session)
-            await outbox.create_queue("events", unlogged=True)
-            assert {queue.name for queue in await outbox.list_queues()} == {"orders", "events"}
+            await outbox.queues.create("events", unlogged=True)
+            assert {queue.name for queue in await outbox.queues.list()} == {"orders", "events"}
             body = {"text": 'it\'s 100% : :name \\ "é" {} $1', "list": [1, 2.5, None]}
             assert await outbox.send("orders", body, headers={"h": ":x"}, group="g", delay=0) == 1
             assert await outbox.send_batch("orders", [b"\0\xff", "text"], headers=[None, {"a": "%s"}]) == [
@@ -245,7 +244,7 @@ def test_every_kind_of_call_works_on_an_asynchronous_session(
             assert first.leased_until > first.enqueued_at
             assert {settled.outcome for settled in await outbox.ack([first, second])} == {"acked"}
             assert await outbox.delete("orders", [3, 99]) == [3]
-            assert (await outbox.metrics("orders")).length == 0
+            assert (await outbox.queues.metrics("orders")).length == 0
             assert await outbox.receive("orders", wait=0.02) == []
             assert outbox.connection is session
 
@@ -260,8 +259,8 @@ def test_commit_of_a_session_sends(database: str, opener: Opener, client: Client
     with opener(database) as session:
         Client(connection=session).send("orders", 1)
         Client(connection=session).send_batch("orders", range(1_500))
-        assert client.metrics("orders").length == 0
-    assert client.metrics("orders").length == 1_501
+        assert client.queues.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 1_501
 
 
 @sessions
@@ -274,7 +273,7 @@ def test_rollback_of_a_session_sends_nothing(database: str, opener: Opener, clie
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 @async_sessions
@@ -292,9 +291,9 @@ def test_asynchronous_session_sends_when_it_commits(
     async def scenario() -> None:
         with pytest.raises(ZeroDivisionError):
             await send(fail=True)
-        assert client.metrics("orders").length == 0
+        assert client.queues.metrics("orders").length == 0
         await send(fail=False)
-        assert client.metrics("orders").length == 1_501
+        assert client.queues.metrics("orders").length == 1_501
 
     asynchronously(scenario)
 
@@ -335,7 +334,7 @@ def test_atomic_block_of_django_decides(
             fail()
         with django_transaction.atomic():
             Client(connection=connection).send("orders", 2)
-            assert client.metrics("orders").length == 0
+            assert client.queues.metrics("orders").length == 0
     assert [message.body for message in client.peek("orders")] == [2]
 
 
@@ -356,7 +355,7 @@ def test_failed_transaction_of_a_session_says_so_at_every_call(
             with pytest.raises(errors.TransactionAbortedError):  # which looks first for what is installed
                 outbox.receive("orders")
             with pytest.raises(errors.TransactionAbortedError):
-                outbox.flavour()
+                outbox.admin.flavour()
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -394,7 +393,7 @@ def test_errors_on_an_asynchronous_session_are_typed(
 def test_session_on_upstream_names_what_is_missing(upstream_database: str, opener: Opener) -> None:
     with opener(upstream_database) as session:
         outbox = Client(connection=session)
-        outbox.create_queue("orders")
+        outbox.queues.create("orders")
         with pytest.raises(errors.NotSupportedByUpstreamError):
             outbox.receive("orders")
         outbox.send("orders", 1)
@@ -414,7 +413,7 @@ def test_lost_connection_of_sqlalchemy_is_of_unknown_outcome(database: str, clie
         with pytest.raises(errors.TransactionAbortedError, match="hint: Roll back"):
             Client(connection=session).send("orders", 1)
         session.rollback()
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 def test_session_that_the_server_has_ended_is_of_unknown_outcome(database: str, client: Client) -> None:
@@ -434,7 +433,7 @@ def test_lost_connection_of_django_is_of_unknown_outcome(database: str, client: 
             Client(connection=connection).send("orders", 1)
         connection.close()
         connection.connect()
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 def test_lost_connection_of_asyncpg_is_of_unknown_outcome(database: str, client: Client) -> None:

@@ -109,16 +109,18 @@ def keepers() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "spanmq maintenance"}
 
 
-def test_client_of_your_own_connection_runs_no_maintenance(database: str, observer: Connection) -> None:
+def test_maintenance_runs_only_if_it_is_asked_for_and_over_a_pool(
+    database: str, observer: Connection
+) -> None:
     before = keepers()
-    with Client(connection=observer, maintain_interval=0.001), Client(database, maintain_interval=None):
+    with Client(connection=observer, maintain_interval=0.001), Client(database):
         assert keepers() <= before
 
 
 def test_upstream_needs_no_maintenance(upstream_database: str, caplog: pytest.LogCaptureFixture) -> None:
     before = keepers()
     with Client(upstream_database, maintain_interval=0.001) as client:
-        client.list_queues()
+        client.queues.list()
         for thread in keepers() - before:
             thread.join(WAIT_SECONDS)
             assert not thread.is_alive()
@@ -163,11 +165,11 @@ def test_idle_maintenance_is_in_time(database: str, client: Client, monkeypatch:
                 return wait(event, 60)
         return wait(event, timeout)
 
-    client.schedule("often", "orders", "0 * * * * *", 1)
+    client.schedules.create("often", "orders", "0 * * * * *", 1)
     monkeypatch.setattr(threading.Event, "wait", watched)
     with Client(database, maintain_interval=0.01) as keeper:
         keeper.open()
-        monkeypatch.setattr("spanmq.maintenance.IDLE_FACTOR", 1_000_000)
+        monkeypatch.setattr("spanmq.client._sync.maintenance.IDLE_FACTOR", 1_000_000)
         assert wait(asked, 30)
         # Doubled from 0.01, and never longer than until the next minute.
         assert max(pauses) <= 60

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -16,9 +17,9 @@ from sqlalchemy.orm import Session
 from tests.recorded import FOREIGN, FOREIGN_TRACE, Recorded, context_of, linked, parent_text, told
 
 from spanmq import tracing
-from spanmq.client import Client
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient, Client
 from spanmq.errors import InvalidArgumentError, InvalidBodyError, QueueNotFoundError
+from spanmq.model import Message
 
 
 def headers_of(client: Client) -> list[dict[str, Any] | None]:
@@ -70,11 +71,11 @@ def test_messages_of_a_batch_carry_it(client: Client, recorded: Recorded, count:
 
 
 def test_send_to_a_topic_notes_the_number_of_messages(client: Client, recorded: Recorded) -> None:
-    client.create_queue("copies")
+    client.queues.create("copies")
     for queue in ("orders", "copies"):
-        client.bind_topic("order.*", queue)
-    client.send_topic("order.new", 1)
-    client.send_batch_topic("order.new", [1])
+        client.topics.bind("order.*", queue)
+    client.topics.send("order.new", 1)
+    client.topics.send_batch("order.new", [1])
     sends = recorded.all("send order.new")
     assert [(send.attributes or {}).get("messaging.batch.message_count") for send in sends] == [2, 2]
 
@@ -95,9 +96,9 @@ def test_bad_headers_are_refused_as_without_a_trace(client: Client, recorded: Re
 
 
 def test_topics_carry_it(client: Client, recorded: Recorded) -> None:
-    client.bind_topic("shop.*", "orders")
-    client.send_topic("shop.new", 1)
-    client.send_batch_topic("shop.new", [2])
+    client.topics.bind("shop.*", "orders")
+    client.topics.send("shop.new", 1)
+    client.topics.send_batch("shop.new", [2])
     parents = [parent_text(context_of(span)) for span in recorded.all("send shop.new")]
     assert headers_of(client) == [{"traceparent": parent} for parent in parents]
 
@@ -152,15 +153,26 @@ def test_look_that_finds_nothing_is_not_traced(client: Client, recorded: Recorde
     assert (recorded.one("receive none").attributes or {})["error.type"] == "QueueNotFoundError"
 
 
-@pytest.mark.parametrize("function", ["read", "pop", "read_grouped", "read_grouped_rr", "read_grouped_head"])
-def test_all_that_takes_is_traced(client: Client, recorded: Recorded, function: str) -> None:
+@pytest.mark.parametrize(
+    ("function", "read"),
+    [
+        ("read", lambda client: client.read("orders")),
+        ("pop", lambda client: client.pop("orders")),
+        ("read_grouped", lambda client: client.read("orders", grouped="fill")),
+        ("read_grouped_rr", lambda client: client.read("orders", grouped="round_robin")),
+        ("read_grouped_head", lambda client: client.read("orders", grouped="head")),
+    ],
+)
+def test_all_that_takes_is_traced(
+    client: Client, recorded: Recorded, function: str, read: Callable[[Client], list[Message]]
+) -> None:
     client.send("orders", 1, group="g")
-    assert len(getattr(client, function)("orders")) == 1
+    assert len(read(client)) == 1
     assert (recorded.one("receive orders").attributes or {})["messaging.operation.name"] == function
 
 
 def test_handling_goes_on_in_the_trace_of_the_send(client: Client, recorded: Recorded) -> None:
-    client.create_queue("invoices")
+    client.queues.create("invoices")
     client.send("orders", 1, headers={"traceparent": FOREIGN, "baggage": "tenant=a"})
     [message] = client.receive("orders")
     with tracing.handling(message):
@@ -200,7 +212,7 @@ def test_failing_handler_says_so(client: Client, recorded: Recorded) -> None:
 
 def test_asynchronous_client_does_the_same(client: Client, database: str, recorded: Recorded) -> None:
     async def run() -> None:
-        async with AsyncClient(database, maintain_interval=None) as other:
+        async with AsyncClient(database) as other:
             await other.send("orders", 1)
             [message] = await other.receive("orders", wait=1)
             with tracing.handling(message):
@@ -238,7 +250,7 @@ def test_nothing_is_imported_for_it(client: Client, database: str) -> None:
     program = """
 import sys
 from spanmq import Client
-with Client(sys.argv[1], maintain_interval=None) as client:
+with Client(sys.argv[1]) as client:
     client.send("orders", 1)
     client.ack(client.receive("orders"))
 print([name for name in sys.modules if name.startswith(("opentelemetry", "spanmq.tracing.telemetry"))])

@@ -15,9 +15,9 @@ TRACEBACK = "Traceback:\n  File bank.py, line 12\nTimeoutError"
 
 def fill(dsn: str) -> None:
     """Make queues with messages in every state, and six hours of history."""
-    with Client(dsn, maintain_interval=None) as client:
+    with Client(dsn) as client:
         for name in ("orders", "invoices", "mail", "empty", "Reports 2030", HOSTILE_QUEUE):
-            client.create_queue(name)
+            client.queues.create(name)
         _orders(client)
         _invoices(client)
         _mail(client)
@@ -29,13 +29,13 @@ def fill(dsn: str) -> None:
 
 def work(dsn: str) -> None:
     """Let messages recur, and jobs have run."""
-    with Client(dsn, maintain_interval=None) as client:
-        client.schedule("nightly", "orders", "0 3 * * *", {"n": 1})
-        done = client.begin_pipeline_run("export", "orders", target="/lake")
-        client.end_pipeline_run(done, report={"exported": 1234})
-        failed = client.begin_pipeline_run("backfill", HOSTILE_QUEUE, target=HOSTILE)
-        client.end_pipeline_run(failed, error=HOSTILE)
-        client.begin_pipeline_run("migrate", "mail", target="amqp")
+    with Client(dsn) as client:
+        client.schedules.create("nightly", "orders", "0 3 * * *", {"n": 1})
+        done = client.admin.pipeline_runs.begin("export", "orders", target="/lake")
+        client.admin.pipeline_runs.end(done, report={"exported": 1234})
+        failed = client.admin.pipeline_runs.begin("backfill", HOSTILE_QUEUE, target=HOSTILE)
+        client.admin.pipeline_runs.end(failed, error=HOSTILE)
+        client.admin.pipeline_runs.begin("migrate", "mail", target="amqp")
 
 
 def history(connection: psycopg.Connection[object], queue: str, backlog: int, rate: int) -> None:
@@ -57,7 +57,7 @@ def history(connection: psycopg.Connection[object], queue: str, backlog: int, ra
 
 
 def _orders(client: Client) -> None:
-    client.set_policy("orders", {"ordered": True, "max_attempts": 2, "dead_letter_blocks_group": True})
+    client.queues.set_policy("orders", ordered=True, max_attempts=2, dead_letter_blocks_group=True)
     for number in range(40):
         client.send("orders", {"order": number, "total": 17.5}, group=f"customer-{number % 8}")
     client.send("orders", {"order": 99}, group="customer-later", delay=HELD_SECONDS)
@@ -67,7 +67,7 @@ def _orders(client: Client) -> None:
 
 
 def _invoices(client: Client) -> None:
-    client.set_policy("invoices", {"max_attempts": 2})
+    client.queues.set_policy("invoices", max_attempts=2)
     client.send_batch("invoices", [{"invoice": number} for number in range(300)])
     for _ in range(2):
         taken = client.receive("invoices", 2, lease=HELD_SECONDS)
@@ -77,7 +77,7 @@ def _invoices(client: Client) -> None:
 
 def _mail(client: Client) -> None:
     client.send_batch("mail", [{"to": f"person{number}@example.org"} for number in range(60)])
-    client.pause("mail")
+    client.queues.pause("mail")
 
 
 def _hostile(client: Client) -> None:

@@ -15,8 +15,8 @@ WAITING = "select count(*) from spanmq.dead_letters('mail')"
 @pytest.fixture
 def many(filled: str) -> str:
     """Sixty more, of two causes, in the queue `mail`."""
-    with Client(filled, maintain_interval=None) as client:
-        client.resume("mail")
+    with Client(filled) as client:
+        client.queues.resume("mail")
         taken = client.receive("mail", 60, lease=600)
         for message in taken[:40]:
             error = f"no mailbox {message.message_id} at 'example.org'"
@@ -101,12 +101,12 @@ def test_filter_that_means_nothing_is_told(
 def test_causes_leave_out_what_differs_and_lead_to_their_letters(keeper: Person, many: str) -> None:
     text = keeper.get("/queue/dead-letters", queue="mail").text
     assert "no mailbox &lt;number&gt; at &lt;text&gt;" in text
-    with Client(many, maintain_interval=None) as client:
-        letters = client.dead_letters("mail")
+    with Client(many) as client:
+        letters = client.dead_letters.list("mail")
         first, second = causes_of(letters)
         assert (first.count, second.count) == (40, 20)
         for cause in (first, second):
-            found = client.dead_letters(
+            found = client.dead_letters.list(
                 "mail", category=cause.category, error=cause.error_regex, error_class=cause.error_class
             )
             assert len(found) == cause.count
@@ -147,7 +147,7 @@ def test_redrive_puts_back_no_more_than_was_asked_for(keeper: Person, many: str)
 def test_what_dies_after_the_preview_is_left(keeper: Person, many: str) -> None:
     page = keeper.get("/queue/dead-letters/redrive", queue="mail").text
     action = page.split('<form method="post" action="/queue/dead-letters/redrive?')[1].split('"')[0]
-    with Client(many, maintain_interval=None) as client:
+    with Client(many) as client:
         client.send("mail", {"to": "late"})
         client.reject(client.receive("mail"), "late")
     path = "/queue/dead-letters/redrive?" + action.replace("&amp;", "&")
@@ -190,8 +190,8 @@ def test_discard_wants_the_name_of_the_queue(keeper: Person, many: str) -> None:
 
 
 def test_discard_of_those_put_back_leaves_those_that_wait(keeper: Person, many: str) -> None:
-    with Client(many, maintain_interval=None) as client:
-        client.redrive("mail", category="TRANSIENT")
+    with Client(many) as client:
+        client.dead_letters.redrive("mail", category="TRANSIENT")
     query = "/queue/dead-letters/discard?queue=mail&which=redriven"
     assert "<strong>20</strong>" in keeper.get(query).text
     assert keeper.post(query, confirmation="mail").status_code == 303

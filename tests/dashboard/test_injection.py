@@ -64,10 +64,10 @@ def asked_of(someone: Person) -> tuple[dict[str, Fields], dict[str, tuple[str, F
 
 def test_no_field_becomes_anything_else(filled: str, tmp_path: Path) -> None:
     place_canary(filled)
-    with Client(filled, maintain_interval=None) as client:
-        client.schedule("nightly", "orders", "0 3 * * *", {"n": 1})
-        client.schedule("paused", "orders", "0 3 * * *", {"n": 1})
-        client.pause_schedule("paused")
+    with Client(filled) as client:
+        client.schedules.create("nightly", "orders", "0 3 * * *", {"n": 1})
+        client.schedules.create("paused", "orders", "0 3 * * *", {"n": 1})
+        client.schedules.pause("paused")
     with service(filled, tmp_path, "--log-level", "debug") as running, running.client() as http:
         someone = Person(http)
         queries, forms = asked_of(someone)

@@ -21,9 +21,9 @@ WORDS = "too large to be shown here"
 @pytest.fixture
 def large(filled: str) -> str:
     """A large message among small ones: in a queue, in its archive, and among its dead letters."""
-    with Client(filled, maintain_interval=None) as client:
+    with Client(filled) as client:
         for name in ("live", "gone", "dead"):
-            client.create_queue(name)
+            client.queues.create(name)
             client.send(name, {"small": name})
             do(filled, f"select pgmq.send('{name}', {NOISE})")
         client.archive("gone", [1, 2])

@@ -15,14 +15,14 @@ from spanmq.client import Client
 @pytest.fixture
 def worked(filled: str) -> str:
     """A run in each state."""
-    with Client(filled, maintain_interval=None) as client:
-        client.begin_pipeline_run("migrate", "mail", target="amqp")
-        done = client.begin_pipeline_run("export", "orders", target="/lake")
-        client.note_pipeline_run(done, done=1234)
-        client.end_pipeline_run(done, report={"exported": 1234})
-        failed = client.begin_pipeline_run("backfill", scene.HOSTILE_QUEUE, target=scene.HOSTILE)
-        client.end_pipeline_run(failed, error=scene.HOSTILE)
-        client.begin_pipeline_run("dead_letters", target="redrive")
+    with Client(filled) as client:
+        client.admin.pipeline_runs.begin("migrate", "mail", target="amqp")
+        done = client.admin.pipeline_runs.begin("export", "orders", target="/lake")
+        client.admin.pipeline_runs.note(done, done=1234)
+        client.admin.pipeline_runs.end(done, report={"exported": 1234})
+        failed = client.admin.pipeline_runs.begin("backfill", scene.HOSTILE_QUEUE, target=scene.HOSTILE)
+        client.admin.pipeline_runs.end(failed, error=scene.HOSTILE)
+        client.admin.pipeline_runs.begin("dead_letters", target="redrive")
     old = "update spanmq_core.pipeline_run set seen_at = seen_at - interval '1 hour' where run_id = 1 returning 1"
     rows(filled, old)
     return filled

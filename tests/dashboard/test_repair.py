@@ -11,7 +11,7 @@ from tests.dashboard.conftest import Person, rows
 from tests.service.running import service, token
 
 from spanmq.client import Client
-from spanmq.encryption import Encryption, new_line, read_keys
+from spanmq.codec.encryption import Encryption, new_line, read_keys
 
 PAGE = "/queue/dead-letters/repair?queue=invoices&id=1"
 AREA = re.compile(r"<textarea[^>]*>\n(.*?)</textarea>", re.DOTALL)
@@ -48,7 +48,7 @@ def test_body_that_was_not_touched_stays(keeper: Person, filled: str) -> None:
 def test_sealed_body_that_was_not_touched_is_not_sealed_again(filled: str, tmp_path: Path) -> None:
     line = new_line("first")
     sealing = Encryption(read_keys(line, "the test's"))
-    with Client(filled, maintain_interval=None, encryption=sealing) as client:
+    with Client(filled, encryption=sealing) as client:
         client.send("empty", {"secret": 1})
         client.reject(client.receive("empty"), "no")
     [(sealed,)] = rows(filled, "select message::text from spanmq.dead_letters_of('empty', 1)")

@@ -20,9 +20,9 @@ FORM = {
 @pytest.fixture
 def nightly(filled: str) -> str:
     """A schedule of orders, and one of mail."""
-    with Client(filled, maintain_interval=None) as client:
-        client.schedule("nightly", "orders", "0 3 * * *", {"n": 1})
-        client.schedule("newsletter", "mail", "0 9 * * 1", "hello")
+    with Client(filled) as client:
+        client.schedules.create("nightly", "orders", "0 3 * * *", {"n": 1})
+        client.schedules.create("newsletter", "mail", "0 9 * * 1", "hello")
     return filled
 
 

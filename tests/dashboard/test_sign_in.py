@@ -71,8 +71,8 @@ def test_session_ends_at_signing_out(looker: Person) -> None:
 def test_session_ends_with_its_token(visitor: Person, scene_database: str) -> None:
     visitor.sign_in(token(scene_database, "short", verbs="look"))
     assert visitor.get("/").status_code == 200
-    with Client(scene_database, maintain_interval=None) as client:
-        client.revoke_token("short")
+    with Client(scene_database) as client:
+        client.admin.tokens.revoke("short")
     # The service asks again every two seconds.
     wait_until(lambda: visitor.get("/").status_code == 303)
     left = (

@@ -18,7 +18,7 @@ def test_contestant_handles_all_and_tells_the_time(empty_database: str, name: st
     seconds, cost = map(float, done.stdout.split())
     assert min(seconds, cost) > 0
     with Client(empty_database) as client:
-        assert client.metrics("bench").length == 0
+        assert client.queues.metrics("bench").length == 0
 
 
 def test_targets_are_judged() -> None:

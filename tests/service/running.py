@@ -159,8 +159,8 @@ def service_process(dsn: str, folder: Path, *options: str | float, tokens: bool 
 
 def token(dsn: str, name: str, *, queues: str = "*", verbs: str = "send,receive,look,manage") -> str:
     """Create a token and return its secret."""
-    with Client(dsn, maintain_interval=None, pool_size=1) as client:
-        return client.create_token(name, queues=queues.split(","), verbs=verbs.split(","))
+    with Client(dsn, pool_size=1) as client:
+        return client.admin.tokens.create(name, queues=queues.split(","), verbs=verbs.split(","))
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:

@@ -109,8 +109,8 @@ def test_address_with_slow_sign_ins_leaves_others_their_own(guarded: Running) ->
 def test_slow_bodies_under_an_access_key_leave_others_their_turn(
     guarded: Running, secret: str, service_database: str
 ) -> None:
-    with Client(service_database, maintain_interval=None) as client:
-        known, other = (client.create_access_key(verbs=["look"]) for _ in range(2))
+    with Client(service_database) as client:
+        known, other = (client.admin.keys.create(verbs=["look"]) for _ in range(2))
     with ExitStack() as stack, guarded.client(secret) as innocent:
         slow = [stack.enter_context(dial(guarded)) for _ in range(6)]
         for connection in slow:
@@ -122,8 +122,8 @@ def test_slow_bodies_under_an_access_key_leave_others_their_turn(
 
 
 def test_large_body_without_a_token_is_refused_unread(guarded: Running, service_database: str) -> None:
-    with Client(service_database, maintain_interval=None) as client:
-        key = client.create_access_key(verbs=["look"])
+    with Client(service_database) as client:
+        key = client.admin.keys.create(verbs=["look"])
     for head, size in ((FORM, 10_000), (amazon(key.access_key_id), 5 * 1024 * 1024)):
         with dial(guarded) as connection:
             connection.sendall(f"{head}Content-Length: {size}\r\n\r\n".encode())

@@ -91,7 +91,7 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
         assert [] not in members.values() or path == "/v1/maintain", (method, path)
         return members
 
-    with running.client() as http, Client(orders, maintain_interval=None, pool_size=1) as client:
+    with running.client() as http, Client(orders, pool_size=1) as client:
         for path in ("/health/live", "/health/ready", "/metrics", "/v1/version", "/v1/doctor"):
             ask("GET", path)
         ask("PUT", "/v1/queues/other")
@@ -158,7 +158,7 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
         ask("PUT", "~/subscriptions/copies", {"waiting": True})
         ask("GET", "/v1/subscriptions")
         ask("GET", "~/subscriptions")
-        client.begin_pipeline_run("export", "orders", target="lake")
+        client.admin.pipeline_runs.begin("export", "orders", target="lake")
         ask("GET", "/v1/pipeline-runs")
         ask("GET", "~/pipeline-runs")
         do(orders, "select spanmq.receiver_open('orders', label => 'lake')")

@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 from tests.cli.program import do
 
-from spanmq.client_async import AsyncClient, look_ahead_all
+from spanmq.client import AsyncClient
+from spanmq.client._async.admin import AsyncAdmin
+from spanmq.client._async.listener import Due
 from spanmq.errors import ConnectionFailedError
-from spanmq.listen_async import Due
-from spanmq.message import Message
+from spanmq.model import Leased, Message
 from spanmq.service import waiting
 from spanmq.service.ahead import QUEUES_MAX, Ahead
 from spanmq.service.waiting import Waiting
@@ -69,12 +70,12 @@ def test_what_falls_due_is_found_by_who_waits_for_long(database: str, is_first: 
     ways: list[Hide] = [delayed, failed, abandoned] if is_first else [delayed]
 
     async def run() -> list[Message]:
-        async with AsyncClient(database, maintain_interval=None) as client:
+        async with AsyncClient(database) as client:
             lines = Waiting(client, first=NEVER_SECONDS, longest=NEVER_SECONDS)
 
             async def one(hide: Hide) -> list[Message]:
                 queue, begun = hide.__name__, asyncio.Event()
-                await client.create_queue(queue)
+                await client.queues.create(queue)
                 if is_first:
                     await hide(client, queue)
                 waits = asyncio.create_task(found(client, lines, queue, begun))
@@ -100,7 +101,7 @@ def test_what_fell_due_and_nobody_may_have_leads_from_no_look_to_the_next(databa
     looks = 0
 
     async def run() -> None:
-        async with AsyncClient(database, maintain_interval=None) as client:
+        async with AsyncClient(database) as client:
             lines = Waiting(client, first=NEVER_SECONDS, longest=NEVER_SECONDS)
 
             leaving = asyncio.Event()
@@ -125,25 +126,26 @@ def test_who_waits_for_long_asks_again_meanwhile(database: str, monkeypatch: pyt
     monkeypatch.setattr(waiting, "ASK_SECONDS", 0.2)
 
     async def run() -> list[Message]:
-        async with AsyncClient(database, maintain_interval=None) as client:
-            await client.create_queue("held")
+        async with AsyncClient(database) as client:
+            await client.queues.create("held")
             await client.send("held", "held")
             [message] = await client.receive("held", lease=NEVER_SECONDS)
             asked, asks = asyncio.Event(), 0
+            look_ahead = AsyncAdmin.look_ahead
 
-            async def counted(client: AsyncClient, queues: Sequence[str]) -> list[float | None]:
+            async def counted(admin: AsyncAdmin, queues: Sequence[str]) -> list[float | None]:
                 nonlocal asks
                 asks += 1
                 if asks == 3:  # before the first look, after listening began, and meanwhile
                     asked.set()
-                return await look_ahead_all(client, queues)
+                return await look_ahead(admin, queues)
 
-            monkeypatch.setattr(waiting, "look_ahead_all", counted)
+            monkeypatch.setattr(AsyncAdmin, "look_ahead", counted)
             lines = Waiting(client, first=NEVER_SECONDS, longest=NEVER_SECONDS)
             waits = asyncio.create_task(found(client, lines, "held", asyncio.Event()))
             await asked.wait()
             # Nobody announces a lease.
-            await client.hold("held", message.lease_id or 0, message.message_id, DUE_SECONDS)
+            await client.admin.hold(Leased("held", message.lease_id or 0, message.message_id), DUE_SECONDS)
             messages = await waits
             lines.stop()
             await lines.join()

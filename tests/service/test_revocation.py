@@ -20,8 +20,8 @@ from tests.service.running import Running, patient, service, token
 from tests.service.sqs.conftest import client_of
 
 from spanmq.client import Client
-from spanmq.listen_access import heed_access
 from spanmq.service.access import Guarded
+from spanmq.service.access_changes import heed_access
 from spanmq.service.app import ROUTERS
 
 # Longer than a test may take: what is remembered ends by being forgotten only.
@@ -83,26 +83,26 @@ def test_body_under_an_unknown_key_is_not_awaited(guarded: Running) -> None:
 def test_token_that_ended_is_refused_at_once(guarded: Running, orders: str, how: str) -> None:
     secret = token(orders, "brief", verbs="look")
     wait_until(lambda: listeners(orders) == 1)
-    with guarded.client(secret) as client, Client(orders, maintain_interval=None) as keeper:
+    with guarded.client(secret) as client, Client(orders) as keeper:
         assert client.get("/v1/queues").status_code == 200
         if how == "revoke":
-            keeper.revoke_token("brief")
+            keeper.admin.tokens.revoke("brief")
         else:
-            keeper.rotate_token("brief")
+            keeper.admin.tokens.rotate("brief")
         # Remembered for an hour, but for the notification.
         wait_until(lambda: client.get("/v1/queues").status_code == 401)
 
 
 def test_key_that_ended_is_refused_at_once(guarded: Running, orders: str) -> None:
-    with Client(orders, maintain_interval=None) as keeper:
-        made = keeper.create_access_key(verbs=["look"])
+    with Client(orders) as keeper:
+        made = keeper.admin.keys.create(verbs=["look"])
         sqs = client_of(
             guarded.address,
             {"access_key_id": made.access_key_id, "secret_access_key": str(made.secret)},
         )
         wait_until(lambda: listeners(orders) == 1)
         sqs.list_queues()
-        keeper.revoke_access_key(made.access_key_id)
+        keeper.admin.keys.revoke(made.access_key_id)
 
         def is_refused() -> bool:
             try:
@@ -132,7 +132,7 @@ def test_who_waits_when_his_token_ends_gets_nothing_more(orders: str, tmp_path: 
     watcher = token(orders, "watcher")
     secret = token(orders, "mine", verbs="receive")
     with (
-        Client(orders, maintain_interval=None) as client,
+        Client(orders) as client,
         service(orders, tmp_path, *LONG, "--wait-max", 3600, tokens=True) as running,
         running.client(secret) as mine,
         running.client(watcher) as watching,
@@ -141,11 +141,11 @@ def test_who_waits_when_his_token_ends_gets_nothing_more(orders: str, tmp_path: 
         wait_until(lambda: listeners(orders) == 1)
         poll = pool.submit(mine.post, "/v1/queues/orders/receive", json={"wait": 3600})
         wait_until(lambda: "spanmq_requests_waiting 1.0" in watching.get("/metrics").text)
-        client.revoke_token("mine")
+        client.admin.tokens.revoke("mine")
         assert poll.result().json() == {"messages": []}
         client.send("orders", 1)
         assert mine.post("/v1/queues/orders/receive", json={}).status_code == 401
-        assert client.metrics("orders").visible_length == 1
+        assert client.queues.metrics("orders").visible_length == 1
 
 
 @pytest.mark.parametrize("protocol", ["http", "sqs"])
@@ -154,7 +154,7 @@ def test_request_whose_token_ends_while_it_waits_gets_no_message(
 ) -> None:
     secret, watcher, looker = (token(orders, name) for name in ("mine", "watcher", "looker"))
     with (
-        Client(orders, maintain_interval=None) as client,
+        Client(orders) as client,
         service(patient(orders), tmp_path, *LONG, "--wait-max", 3600, tokens=True) as running,
         running.client(secret) as mine,
         running.client(watcher) as watching,
@@ -169,7 +169,7 @@ def test_request_whose_token_ends_while_it_waits_gets_no_message(
         if protocol == "http":
             poll = pool.submit(mine.post, "/v1/queues/orders/receive", json={"wait": 3600})
         else:
-            made = client.create_access_key(verbs=["receive"])
+            made = client.admin.keys.create(verbs=["receive"])
             key = {"access_key_id": made.access_key_id, "secret_access_key": str(made.secret)}
             sqs = client_of(running.address, key)
             url = f"{running.address}/000000000000/orders"
@@ -177,10 +177,10 @@ def test_request_whose_token_ends_while_it_waits_gets_no_message(
         # Not maintenance, which waits for the same lock.
         stuck = "select count(*) = 1 from pg_stat_activity where datname = current_database()"
         wait_until(lambda: ask(orders, f"{stuck} and wait_event_type = 'Lock' and query ~ 'spanmq.receive'"))
-        client.revoke_token("mine")
+        client.admin.tokens.revoke("mine")
         if protocol == "sqs":
-            client.revoke_access_key(made.access_key_id)
-        client.revoke_token("watcher")
+            client.admin.keys.revoke(made.access_key_id)
+        client.admin.tokens.revoke("watcher")
         # The service has heard of it.
         wait_until(lambda: watching.get("/v1/queues").status_code == 401)
         blocker.rollback()
@@ -188,12 +188,14 @@ def test_request_whose_token_ends_while_it_waits_gets_no_message(
         client.send("orders", 1)
         done: Any = poll.result()
         assert "Messages" not in done if protocol == "sqs" else done.json() == {"messages": []}
-        assert client.metrics("orders").visible_length == 1
+        assert client.queues.metrics("orders").visible_length == 1
 
 
 def test_token_is_not_remembered_for_longer_than_it_is_valid(guarded: Running, orders: str) -> None:
-    with Client(orders, maintain_interval=None) as keeper:
-        secret = keeper.create_token("brief", queues=["*"], verbs=["look"], expires=timedelta(seconds=1))
+    with Client(orders) as keeper:
+        secret = keeper.admin.tokens.create(
+            "brief", queues=["*"], verbs=["look"], expires=timedelta(seconds=1)
+        )
     with guarded.client(secret) as client:
         # Remembered for an hour, but for its end.
         wait_until(lambda: client.get("/v1/queues").status_code == 401)
@@ -203,7 +205,7 @@ def test_notifications_by_any_role_end_no_poll(orders: str, tmp_path: Path) -> N
     watcher, gone = token(orders, "watcher"), token(orders, "gone")
     secret = token(orders, "mine", verbs="receive")
     with (
-        Client(orders, maintain_interval=None) as client,
+        Client(orders) as client,
         service(orders, tmp_path, *LONG, "--wait-max", 3600, tokens=True) as running,
         running.client(secret) as mine,
         running.client(watcher) as watching,

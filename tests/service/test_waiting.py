@@ -18,8 +18,8 @@ from tests.cli.program import ask, do, wait_until
 from tests.patience import WAIT_SECONDS
 from tests.service.running import Running, service
 
-from spanmq.client_async import AsyncClient
-from spanmq.message import Message
+from spanmq.client import AsyncClient
+from spanmq.model import Message
 from spanmq.service.waiting import Waiting
 
 # Of this database: the services that other tests share are on the same server.
@@ -110,7 +110,7 @@ def test_waiter_that_hung_up_gets_nothing(running: Running, orders: str) -> None
 @pytest.mark.parametrize("how", ["gone", "cancelled", "cancelled long ago"])
 def test_message_taken_for_who_just_left_is_given_back(orders: str, how: str) -> None:
     async def run() -> tuple[list[Message], list[Message]]:
-        async with AsyncClient(orders, maintain_interval=None) as client:
+        async with AsyncClient(orders) as client:
             line = Waiting(client)
             left = asyncio.Event()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spanmq.errors import PipelineNotAvailableError
+from spanmq.errors import ExtraNotInstalledError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +46,7 @@ def spark() -> Iterator[SparkSession]:
     os.environ.pop("SPANMQ_DSN", None)
     try:
         opened = session("local[2,4]", name="spanmq tests", settings=settings)
-    except PipelineNotAvailableError as error:
+    except ExtraNotInstalledError as error:
         pytest.skip(str(error))
     yield opened
     opened.stop()

@@ -230,7 +230,7 @@ def test_retention_of_what_a_stream_is_in_the_middle_of_is_told(
 def test_transaction_that_is_open_for_longer_than_the_retention_looks_like_no_loss(
     client: Client, database: str, archive_stream: Streams, writes: bool
 ) -> None:
-    client.create_queue("others")
+    client.queues.create("others")
     with (
         psycopg.connect(database, autocommit=True) as connection,
         psycopg.connect(database) as elsewhere,
@@ -294,8 +294,8 @@ def test_what_it_can_not_go_on_with_is_refused(
     archived(client, range(5))
     lake = archive_stream()
     lake.run()
-    client.drop_queue("orders")
-    client.create_queue("orders")
+    client.queues.drop("orders")
+    client.queues.create("orders")
     with pytest.raises(PipelineError, match="not of this archive"):
         lake.run()
     with pytest.raises(InvalidArgumentError, match="Did you mean latest"):
@@ -315,7 +315,7 @@ def test_what_it_can_not_go_on_with_is_refused(
 
 
 def test_subscription_of_a_stream_beside_workers(client: Client, stream: Streams) -> None:
-    client.create_subscription("lake", "orders")
+    client.subscriptions.create("lake", "orders")
     n = 2000
     handled: Counter[int] = Counter()
     is_sent = threading.Event()
@@ -344,4 +344,4 @@ def test_subscription_of_a_stream_beside_workers(client: Client, stream: Streams
         thread.join(WAIT_SECONDS)
     lake.run()
     assert handled == lake.bodies == Counter(range(n))
-    assert client.metrics("lake").length == 0
+    assert client.queues.metrics("lake").length == 0

@@ -37,7 +37,7 @@ def test_archive_is_read_as_it_is(client: Client, load: Load) -> None:
         *("group", "headers", "body"),
     ]
     rows = sorted(source.rows(), key=lambda row: row["message_id"])
-    archived = client.peek_archive("orders", 1000)
+    archived = client.inspect.archive("orders", 1000)
     columns = ("message_id", "group", "attempt", "archived_at")
     assert [(json.loads(row["body"]), *(row[name] for name in columns)) for row in rows] == [
         (each.body, each.message_id, "a", each.attempt, each.archived_at) for each in archived
@@ -99,11 +99,11 @@ def test_waiting_messages_are_read_and_not_taken(client: Client, load: Load) -> 
     client.receive("orders", 100)
     rows = sorted(load(columns="message_id, attempt, body").rows(), key=lambda row: row["message_id"])
     assert rows == [{"message_id": i + 1, "attempt": int(i < 100), "body": str(i)} for i in range(400)]
-    assert client.metrics("orders").length == 400
+    assert client.queues.metrics("orders").length == 400
 
 
 def test_dead_letters_are_read_with_their_causes(client: Client, load: Load) -> None:
-    client.create_queue("others")
+    client.queues.create("others")
     client.send_batch("orders", range(5), group="a")
     client.send("others", 9)
     for queue in ("orders", "others"):
@@ -125,13 +125,13 @@ def test_failures_are_read_once_for_each_message_and_delivery(client: Client, lo
     columns = ("message_id", "attempt", "outcome", "category", "error", "error_class")
     source = load(table="failures", minPartitions=2)
     rows = sorted(tuple(row[name] for name in columns) for row in source.rows())
-    told = [(i, each) for i in range(1, 6) for each in client.failures("orders", i)]
+    told = [(i, each) for i in range(1, 6) for each in client.inspect.failures("orders", i)]
     assert rows == sorted((i, *(getattr(each, name) for name in columns[1:])) for i, each in told)
     assert len(rows) == 7
     assert len(pushed(source, EqualTo(("error",), "it's late"), GreaterThan(("message_id",), 1))) == 2
     assert len(pushed(source, IsNull(("retry_at",)))) == 2
     assert load(table="failures", columns="worker, queue").rows()[0] == {"worker": None, "queue": "orders"}
-    client.create_queue("empty")
+    client.queues.create("empty")
     assert load("empty", table="failures").rows() == []
 
 
@@ -140,7 +140,7 @@ def test_queue_without_messages_is_an_empty_frame(client: Client, load: Load) ->
 
 
 def test_pattern_reads_several_queues(client: Client, load: Load) -> None:
-    client.create_queue("Orders-2")
+    client.queues.create("Orders-2")
     client.send("orders", 1)
     client.send("Orders-2", 2)
     for names in ("ord*", "orders, Orders-2", "ORDERS,orders-2"):
@@ -240,7 +240,7 @@ def test_failed_task_sends_nothing_and_its_retry_sends_once(
 ) -> None:
     with pytest.raises(InvalidBodyError, match="json"):
         save(load(), {"body": ["1", "2"]}, {"body": ["{broken"]})
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
     # The last attempt of a task counts; what the first wrote is never seen.
     save(load(), {"body": list(map(str, range(50)))}, {"body": list(map(str, range(50, 100)))}, attempts=2)
     assert sorted(message.body for message in client.receive("orders", 1000)) == list(range(100))
@@ -254,7 +254,7 @@ def test_write_with_an_id_is_harmless_to_repeat(client: Client, load: Load) -> N
     assert Counter(message.body for message in client.receive("orders", 10)) == Counter([1, 2, 3])
     save(load(), {"body": ["4"]})
     save(load(), {"body": ["4"]})
-    assert client.metrics("orders").length == 5
+    assert client.queues.metrics("orders").length == 5
 
 
 @pytest.mark.parametrize(
@@ -287,4 +287,4 @@ def test_frame_that_can_not_be_messages_is_refused(
     with pytest.raises(InvalidArgumentError) as caught:
         save(load(**options), frame, overwrite=overwrite)
     assert re.search(text, str(caught.value), re.DOTALL)
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0

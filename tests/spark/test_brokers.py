@@ -74,7 +74,7 @@ def test_queue_is_drained_into_kafka_and_a_replay_has_the_same_marks(
     drained = stream(includeHeaders="true", maxOffsetsPerTrigger=100, sink=sink)
     drained.run(kill="written")
     assert drained.run() == [100, 100, 100]
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
     found = consumed(servers, "orders", 400)
     assert Counter(int(each.value()) for each in found) == Counter([*range(100), *range(300)])
     for each in found:

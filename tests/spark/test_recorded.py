@@ -34,10 +34,10 @@ def job(act: Any = lambda: None) -> Any:
 
 def test_run_is_noted_with_its_report(client: Client, database: str) -> None:
     seen: list[Any] = []
-    fill = job(lambda: seen.extend(client.list_pipeline_runs()))
+    fill = job(lambda: seen.extend(client.admin.pipeline_runs.list()))
     assert fill(None, database, "orders", "old.parquet") == Report(3, "orders")
     assert [(run.state, run.target) for run in seen] == [("running", "old.parquet")]
-    [run] = client.list_pipeline_runs()
+    [run] = client.admin.pipeline_runs.list()
     assert (run.job, run.queue, run.state, run.done) == ("fill", "orders", "succeeded", 3)
     assert run.report == {"sent": 3, "queue": "orders"}
 
@@ -48,18 +48,18 @@ def test_failed_run_is_noted_with_its_error(client: Client, database: str) -> No
 
     with pytest.raises(OSError, match="no room"):
         job(fail)(None, database, queue="orders", source="old.parquet")
-    [run] = client.list_pipeline_runs()
+    [run] = client.admin.pipeline_runs.list()
     assert (run.state, run.error) == ("failed", "OSError: no room")
 
 
 def test_dry_run_is_not_noted(client: Client, database: str) -> None:
     job()(None, database, "orders", "old.parquet", dry_run=True)
-    assert client.list_pipeline_runs() == []
+    assert client.admin.pipeline_runs.list() == []
 
 
 def test_several_queues_are_of_none(client: Client, database: str) -> None:
     job()(None, database, "ord*", "old.parquet")
-    assert client.list_pipeline_runs()[0].queue is None
+    assert client.admin.pipeline_runs.list()[0].queue is None
 
 
 def test_job_goes_on_where_nothing_can_be_noted(

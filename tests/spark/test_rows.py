@@ -33,7 +33,7 @@ def read(options: Options, ids: rows.Range, schema: pyarrow.Schema = SCHEMA) -> 
 
 def segment(client: Client) -> str:
     # A newer one is made ahead of its ids.
-    return min(client.list_segments("orders"), key=lambda each: each.first_id).segment
+    return min(client.inspect.segments("orders"), key=lambda each: each.first_id).segment
 
 
 def test_rows_that_are_gone_are_named_with_their_segment(client: Client, options: Options) -> None:

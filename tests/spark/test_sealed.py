@@ -17,7 +17,7 @@ from spanmq.errors import DecryptionError, EncryptionError, InvalidBodyError
 
 pytest.importorskip("cryptography")
 
-from spanmq.encryption import SEALED_KEY, Encryption, new_line
+from spanmq.codec.encryption import SEALED_KEY, Encryption, new_line
 
 BODY = StructType().add("order", "integer")
 SCHEMA = "order int"
@@ -33,7 +33,7 @@ def key_file(tmp_path: Path) -> str:
 @pytest.fixture
 def sealing(client: Client, database: str, key_file: str) -> Client:
     """A client that seals; the queue has three of its messages, and one that is not sealed."""
-    with_keys = Client(database, maintain_interval=None, encryption=Encryption.from_file(key_file))
+    with_keys = Client(database, encryption=Encryption.from_file(key_file))
     with_keys.send_batch("orders", [{"order": i} for i in range(3)])
     client.send("orders", {"order": 3})
     return with_keys
@@ -71,24 +71,24 @@ def test_stream_opens_sealed_bodies_and_goes_on_where_it_had_no_keys(
     lake.run(body=BODY, encryptionKeyFile=key_file)
     rows = [row for epoch in lake.lake.values() for row in epoch]
     assert [(row["queue"], row["body"]["order"]) for row in rows] == [("orders", i) for i in range(4)]
-    assert sealing.metrics("orders").length == 0
+    assert sealing.queues.metrics("orders").length == 0
 
 
 def test_stream_sends_on_sealed_what_a_subscription_gets(
     sealing: Client, load: Load, stream: Streams, database: str, key_file: str
 ) -> None:
-    sealing.create_queue("copies")
-    sealing.create_subscription("lake", "orders", waiting=True)
+    sealing.queues.create("copies")
+    sealing.subscriptions.create("lake", "orders", waiting=True)
     keys = {"encryptionKeyFile": key_file}
     relay = stream(queue="lake", columns="body", sink=sink_to(load("copies", **keys).source), **keys)
     with pytest.raises(DecryptionError, match="the body was sealed for 'orders'"):
         relay.run()
-    assert sealing.metrics("copies").length == 0
+    assert sealing.queues.metrics("copies").length == 0
     relay.run(encryptionTrusted="orders")
-    with Client(database, maintain_interval=None) as without_keys:
+    with Client(database) as without_keys:
         assert [SEALED_KEY in each.body for each in without_keys.peek("copies", 10)] == 4 * [True]
     assert sorted(each.body["order"] for each in sealing.receive("copies", 10)) == [0, 1, 2, 3]
-    assert sealing.metrics("lake").length == 0
+    assert sealing.queues.metrics("lake").length == 0
 
 
 def test_stream_over_an_archive_opens_sealed_bodies(sealing: Client, stream: Streams, key_file: str) -> None:
@@ -104,7 +104,7 @@ def test_frame_is_sent_sealed(client: Client, load: Load, database: str, key_fil
         save(source, {"body": ["{broken"]})
     save(source, {"body": ["0", "1"]}, {"body": ["2"]})
     assert all(SEALED_KEY in each.body for each in client.peek("orders", 10))
-    with Client(database, maintain_interval=None, encryption=Encryption.from_file(key_file)) as opening:
+    with Client(database, encryption=Encryption.from_file(key_file)) as opening:
         assert sorted(each.body for each in opening.receive("orders", 10)) == [0, 1, 2]
 
 
@@ -116,4 +116,4 @@ def test_keys_that_executors_can_not_read_send_nothing_unsealed(client: Client, 
     )
     assert done.exit_code == 1
     assert "name it with --key-file" in done.output
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0

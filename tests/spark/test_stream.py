@@ -28,7 +28,7 @@ from spanmq.errors import (
     ReceiverSupersededError,
     SpanmqError,
 )
-from spanmq.message import Finding
+from spanmq.model import Finding
 
 
 def once(*bodies: range) -> Counter[int]:
@@ -41,14 +41,14 @@ def test_every_message_arrives_once_and_is_settled(client: Client, stream: Strea
     assert lake.run(maxOffsetsPerTrigger=300, minPartitions=2) == [300, 300, 100]
     # The identity lay in the checkpoint before the first lease.
     first = json.loads(lake.logged("offsets")[0].read_text().splitlines()[-1])
-    [receiver] = client.list_receivers("orders")
+    [receiver] = client.admin.receivers.list("orders")
     assert (first["receiver"], first["lease"]) == (str(receiver.receiver_id), 0)
     # Three bytes each, and the header with the group has 21.
     client.send_batch("orders", range(700, 1000), group="a")
     assert lake.run(maxBytesPerTrigger="2400") == [100, 100, 100]
     assert lake.bodies == once(range(1000))
-    assert client.metrics("orders").length == 0
-    assert [each.held for each in client.list_receivers("orders")] == [0]
+    assert client.queues.metrics("orders").length == 0
+    assert [each.held for each in client.admin.receivers.list("orders")] == [0]
 
 
 @pytest.mark.parametrize("kill", SEAMS)
@@ -61,11 +61,11 @@ def test_driver_killed_at_any_seam_of_any_batch_loses_and_doubles_nothing(
         client.send_batch("orders", range(first, first + 20))
         # The next driver cuts into other tasks, and finds the batch as it was.
         assert lake.run(kill=kill) == []
-        assert client.metrics("orders").visible_length == 10
+        assert client.queues.metrics("orders").visible_length == 10
         client.send_batch("orders", range(1000 + first, 1020 + first))
         assert sum(lake.run(minPartitions=3)) == (30 if kill == "committed" else 40)
     assert lake.bodies == once(*(range(a, a + 20) for n in (0, 20) for a in (n, 1000 + n)))
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 def test_failed_task_runs_again_on_the_same_rows(client: Client, stream: Streams) -> None:
@@ -84,7 +84,7 @@ def test_streams_and_workers_share_a_queue(client: Client, stream: Streams) -> N
     two.run()
     client.ack(mine)
     assert one.bodies + two.bodies == once(range(40, 110))
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 def test_label_belongs_to_one_checkpoint_until_it_is_adopted(client: Client, stream: Streams) -> None:
@@ -94,10 +94,10 @@ def test_label_belongs_to_one_checkpoint_until_it_is_adopted(client: Client, str
     with pytest.raises(SpanmqError, match="belongs to another checkpoint") as caught:
         other.run()
     assert "spanmq receiver adopt orders lake" in str(caught.value.hint)
-    client.adopt_receiver("orders", "lake")
+    client.admin.receivers.adopt("orders", "lake")
     client.send_batch("orders", range(10, 12))
     assert other.run() == [2]
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 def test_progress_tells_how_many_messages_wait(client: Client, stream: Streams) -> None:
@@ -107,7 +107,7 @@ def test_progress_tells_how_many_messages_wait(client: Client, stream: Streams) 
     assert (driver.step(), driver.step()) == (0, 4)
     report = driver.reader.reportLatestOffset()
     assert report == json.loads(json.dumps(report)) == {"queue": "orders", "waiting": 10, "visible": 3}
-    assert client.metrics("orders").length == 10
+    assert client.queues.metrics("orders").length == 10
 
 
 def test_released_label_goes_on_under_a_new_checkpoint_with_what_was_held(
@@ -121,7 +121,7 @@ def test_released_label_goes_on_under_a_new_checkpoint_with_what_was_held(
     shutil.rmtree(lake.checkpoint)
     with pytest.raises(SpanmqError, match="the receiver lake of queue orders belongs to another checkpoint"):
         newer.run()
-    assert client.release_receiver("orders", "lake") == 5
+    assert client.admin.receivers.release("orders", "lake") == 5
     newer.run()
     assert lake.bodies + newer.bodies == once(range(20))
 
@@ -130,7 +130,7 @@ def test_release_by_hand_while_tasks_run_stops_the_stream_and_loses_nothing(
     client: Client, stream: Streams
 ) -> None:
     def release(*_: object) -> None:
-        assert client.release_receiver("orders", "lake") == 10
+        assert client.admin.receivers.release("orders", "lake") == 10
 
     client.send_batch("orders", range(10))
     one, two = stream("one", receiver="lake"), stream("two", receiver="lake")
@@ -143,7 +143,7 @@ def test_release_by_hand_while_tasks_run_stops_the_stream_and_loses_nothing(
         driver.step()
     two.run()
     assert two.bodies == once(range(10))
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 def test_queue_full_of_holes_is_read_by_a_statement_for_each_task(
@@ -191,7 +191,7 @@ def test_second_driver_takes_over_and_the_first_stops(
     client.send_batch("orders", range(10, 20))
     two.run()
     assert (one.bodies, two.bodies) == (once(range(10)), once(range(10, 20)))
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 def test_run_ends_with_what_was_there_at_its_start(client: Client, stream: Streams) -> None:
@@ -202,11 +202,11 @@ def test_run_ends_with_what_was_there_at_its_start(client: Client, stream: Strea
 
     client.send_batch("orders", range(10))
     assert stream(maxOffsetsPerTrigger=5, sink=send_more).run() == [5, 5]
-    assert client.metrics("orders").visible_length == 20
+    assert client.queues.metrics("orders").visible_length == 20
 
 
 def test_checkpoint_of_another_queue_or_server_is_refused(client: Client, stream: Streams) -> None:
-    client.create_queue("others")
+    client.queues.create("others")
     client.send("orders", 1)
     lake = stream()
     lake.run()
@@ -222,7 +222,7 @@ def test_checkpoint_of_another_queue_or_server_is_refused(client: Client, stream
     newest.write_text(text.replace('"v": 1', '"v": 2'))
     with pytest.raises(PipelineError, match="the checkpoint is of version 2, this release knows 1"):
         lake.run()
-    assert client.metrics("orders").visible_length == 1
+    assert client.queues.metrics("orders").visible_length == 1
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_bad_option_of_a_stream_is_named(
     with pytest.raises(SpanmqError) as caught:
         stream(**options).run()
     assert text in str(caught.value)
-    assert client.list_receivers() == []
+    assert client.admin.receivers.list() == []
 
 
 @pytest.mark.parametrize("loss", ["noted", "purge"])
@@ -263,7 +263,7 @@ def test_loss_of_what_a_stream_holds_stops_it_unless_it_may_lose(
         with psycopg.connect(database, autocommit=True) as connection:
             connection.execute("update spanmq_core.receiver_batch set state = 'lost' where batch = 2")
     else:
-        client.purge("orders")
+        client.queues.purge("orders")
     with pytest.raises(MessagesLostError, match="messages of batch 2 of queue orders are gone"):
         lake.run()
     client.send_batch("orders", range(20, 30))
@@ -287,11 +287,11 @@ def test_message_that_the_code_cannot_bear_is_rejected(client: Client, stream: S
     for _ in range(2):
         with pytest.raises(ValueError, match="no such customer"):
             lake.run()
-    assert client.reject_from_receiver("orders", "lake", poison, "no such customer") == 1
+    assert client.admin.receivers.reject("orders", "lake", poison, "no such customer") == 1
     lake.run()
     assert lake.bodies == once(range(3), range(4, 10))
-    assert [each.message_id for each in client.dead_letters("orders")] == [poison]
-    assert client.metrics("orders").length == 0
+    assert [each.message_id for each in client.dead_letters.list("orders")] == [poison]
+    assert client.queues.metrics("orders").length == 0
 
 
 def test_stream_that_is_silent_is_seen_and_a_new_one_beside_it_warns(
@@ -302,7 +302,7 @@ def test_stream_that_is_silent_is_seen_and_a_new_one_beside_it_warns(
     stream("idle", receiver="idle").run(kill="claimed", maxOffsetsPerTrigger=5)
 
     def streams() -> Finding:
-        return next(each for each in client.doctor() if each.check == "streams")
+        return next(each for each in client.health.doctor() if each.check == "streams")
 
     assert streams().level == "ok"
     with psycopg.connect(database, autocommit=True) as connection:
@@ -316,9 +316,9 @@ def test_stream_that_is_silent_is_seen_and_a_new_one_beside_it_warns(
         UserWarning, match="the receiver lake of queue orders holds 5 messages .* receiver release"
     ):
         stream("new").run()
-    assert client.release_receiver("orders", "lake") == 5
+    assert client.admin.receivers.release("orders", "lake") == 5
     assert streams().level == "ok"
-    assert {each.label: each.held for each in client.list_receivers("orders")}["lake"] == 0
+    assert {each.label: each.held for each in client.admin.receivers.list("orders")}["lake"] == 0
 
 
 def test_body_that_does_not_fit_stops_a_stream_that_fails_fast(client: Client, stream: Streams) -> None:
@@ -346,7 +346,7 @@ def test_senders_that_commit_late_lose_nothing(client: Client, stream: Streams, 
 def test_epoch_is_sent_once_however_a_replay_is_cut(
     client: Client, stream: Streams, load: Load, kill: str
 ) -> None:
-    client.create_queue("copies")
+    client.queues.create("copies")
     client.send_batch("orders", range(100), group="a")
     relay = stream(columns="body, group", sink=sink_to(load("copies").source))
     relay.run(kill=kill)
@@ -363,7 +363,7 @@ def test_stream_that_sends_what_is_no_json_sends_nothing_of_its_epoch(client: Cl
     send = sink_to(load().source)
     with pytest.raises(InvalidBodyError):
         send("query", 0, [[good], [broken]])
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ def test_bad_option_of_a_stream_that_sends_is_named(
     with pytest.raises(SpanmqError) as caught:
         send("query", 0, [[pyarrow.RecordBatch.from_pydict({"body": ["1"]})]])
     assert text in str(caught.value)
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 def test_released_stream_settles_what_its_checkpoint_proves(
@@ -400,7 +400,7 @@ def test_released_stream_settles_what_its_checkpoint_proves(
     # A batch that is done and not settled yet, and one that is claimed only.
     lake.run(kill="committed", maxOffsetsPerTrigger=4)
     lake.run(kill="claimed", maxOffsetsPerTrigger=4)
-    client.create_queue("others")
+    client.queues.create("others")
     client.send_batch("others", range(5))
     others.run(queue="others")
     for folder, text in (
@@ -412,8 +412,8 @@ def test_released_stream_settles_what_its_checkpoint_proves(
         assert text in refused.stderr
     done = release("--checkpoint", str(lake.checkpoint), "--json")
     assert json.loads(done.stdout) == {"queue": "orders", "receiver": "lake", "released": 4}
-    assert client.metrics("orders").length == 16
-    [left] = client.list_receivers("orders")
+    assert client.queues.metrics("orders").length == 16
+    [left] = client.admin.receivers.list("orders")
     assert (left.state, left.held) == ("released", 0)
     # Another checkpoint may have the label now, and gets what is left.
     new.run()
@@ -448,14 +448,14 @@ def test_two_streams_and_a_worker_share_what_late_senders_commit(
                 late.close()
 
     def work() -> None:
-        with Client(database, maintain_interval=None) as worker:
+        with Client(database) as worker:
             while not is_over.is_set():
                 messages = worker.receive("orders", 7, lease=3600, wait=0.1)
                 worker.ack(messages)
                 worked.update(message.body for message in messages)
 
     def drain(driver: Any) -> None:
-        while not is_over.is_set() or client.metrics("orders").length:
+        while not is_over.is_set() or client.queues.metrics("orders").length:
             driver.step()
 
     lakes = [stream(name, maxOffsetsPerTrigger=200) for name in ("one", "two")]

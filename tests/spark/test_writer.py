@@ -34,20 +34,20 @@ def options(client: Client, database: str) -> Options:
 def test_of_two_attempts_of_a_task_one_is_seen(client: Client, options: Options, database: str) -> None:
     first = write_rows(options, "write:1", 0, batches())
     second = write_rows(options, "write:1", 0, batches())
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
     # The driver is told of the one that ended first, whichever that is.
     assert publish(options, "write:1", 0, [second]) == 100
     assert Counter(message.body for message in client.receive("orders", 1000)) == Counter(range(100))
     # A driver that lost the answer asks again, with whatever it has.
     assert publish(options, "write:1", 0, [first]) == 0
     close(options, "write:1", 0)
-    assert client.metrics("orders").length == 100
+    assert client.queues.metrics("orders").length == 100
     with psycopg.connect(database) as connection:
         assert connection.execute("select count(*) from spanmq_core.bulk_block").fetchone() == (0,)
 
 
 def test_write_across_segments_keeps_each_row(client: Client, database: str) -> None:
-    client.create_queue("small", partition_interval=256)
+    client.queues.create("small", partition_interval=256)
     with psycopg.connect(database) as connection:
         connection.execute("select setval('pgmq.q_small_msg_id_seq', 16350)")
     options = read_options({"dsn": database, "queue": "small"})
@@ -76,7 +76,7 @@ def test_tasks_without_rows_hinder_nobody(client: Client, options: Options) -> N
     # A filter may leave a task nothing, also the first.
     assert publish(options, "write:1", 0, [without, None, with_rows, without]) == 100
     assert publish(options, "write:2", 0, [without]) == 0
-    assert client.metrics("orders").length == 100
+    assert client.queues.metrics("orders").length == 100
 
 
 def test_attempt_that_comes_after_all_is_published_writes_nothing(client: Client, options: Options) -> None:
@@ -84,7 +84,7 @@ def test_attempt_that_comes_after_all_is_published_writes_nothing(client: Client
     late = write_rows(options, "query:1", 7, batches())
     assert (late.write_id, late.block_ids) == (None, ())
     assert publish(options, "query:1", 7, [late]) == 0
-    assert client.metrics("orders").length == 100
+    assert client.queues.metrics("orders").length == 100
 
 
 @pytest.mark.parametrize("more", [{}, {"writerId": "load"}])
@@ -104,7 +104,7 @@ def test_role_that_may_only_send_writes(client: Client, database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(f"create role {name} login".encode())
         try:
-            client.grant_queue(name, "orders", "send")
+            client.grants.create(name, "orders", "send")
             asked = read_options({"dsn": make_conninfo(database, user=name), "queue": "ORDERS"})
             assert for_queue(asked).queue == "orders"
         finally:
@@ -154,4 +154,4 @@ def test_write_that_was_given_up_is_never_seen(client: Client, options: Options)
     close(options, "write:2", 0)
     with pytest.raises(WriteClosedError):
         publish(options, "write:2", 0, [written])
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0

@@ -20,8 +20,8 @@ LARGE = 2_500
 
 @pytest.fixture
 def client(database: str) -> Iterator[Client]:
-    with Client(database, maintain_interval=None) as client:
-        client.create_queue("orders")
+    with Client(database) as client:
+        client.queues.create("orders")
         yield client
 
 
@@ -56,7 +56,7 @@ def publish(
 
 def near_the_end_of_the_first_segment(client: Client, observer: Connection) -> None:
     """Make a queue whose segments but the first hold 256 messages, and whose next id is 16,201 of 16,383."""
-    client.create_queue("small", partition_interval=256)
+    client.queues.create("small", partition_interval=256)
     observer.execute("select setval('pgmq.q_small_msg_id_seq', 16200)")
 
 
@@ -118,7 +118,7 @@ def test_second_publish_is_refused(client: Client, observer: Connection) -> None
     for leased in (False, True):
         for run in ((0, 599), (0, 0), (599, 599), (300, 310)):
             refused(observer, lambda run=run, leased=leased: act(*run, leased=leased), "published already")  # type: ignore[misc]
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 def test_missing_rows_are_refused(client: Client, observer: Connection) -> None:
@@ -150,7 +150,7 @@ def test_rows_of_others_are_refused(client: Client, observer: Connection, databa
         publish(observer, first - 1, last)
 
     refused(observer, mixed, "not written by this transaction")
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 def test_rows_that_a_savepoint_took_back_are_refused(client: Client, observer: Connection) -> None:
@@ -189,7 +189,7 @@ def test_segment_outlives_a_sender_that_is_still_copying(
 ) -> None:
     near_the_end_of_the_first_segment(client, observer)
     # Segments ahead: else others would have to wait for the one that this transaction made.
-    while client.maintain():
+    while client.admin.maintain():
         pass
     with psycopg.connect(database) as connection:
         runs = begin(connection, "small", 300)
@@ -198,12 +198,12 @@ def test_segment_outlives_a_sender_that_is_still_copying(
         client.send_batch("small", range(1_000))
         client.pop("small", 1_000)
         for _ in range(30):
-            client.maintain()
+            client.admin.maintain()
         for log_table, first, last, _ in runs:
             write(connection, log_table, first, last)
         publish(connection, [run[1] for run in runs], [run[2] for run in runs], "small")
     for _ in range(30):
-        client.maintain()
+        client.admin.maintain()
     assert [message.message_id for message in client.receive("small", 999)] == list(range(16_201, 16_501))
 
 

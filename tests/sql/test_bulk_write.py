@@ -19,7 +19,7 @@ Connection = psycopg.Connection[Any]
 @pytest.fixture
 def client(connection: Connection) -> Client:
     client = Client(connection=connection)
-    client.create_queue("orders")
+    client.queues.create("orders")
     return client
 
 
@@ -50,7 +50,7 @@ def publish(connection: Connection, write_id: int | None, blocks: list[int], epo
 def test_nothing_is_seen_before_it_is_published(client: Client, connection: Connection) -> None:
     write_id, first = write(connection, 300)
     _, second = write(connection, 20)
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
     assert publish(connection, write_id, first + second) == 320
     assert len(client.receive("orders", 1000)) == 320
 
@@ -59,14 +59,14 @@ def test_sealing_again_changes_nothing(client: Client, connection: Connection) -
     write_id, blocks = write(connection, 10, headers='{"x-pgmq-group": "g"}')
     assert one(connection, "select spanmq.bulk_seal('orders', %s)", blocks) == 10
     assert publish(connection, write_id, blocks) == 10
-    assert client.metrics("orders").length == 10
+    assert client.queues.metrics("orders").length == 10
 
 
 def test_blocks_that_are_not_named_are_never_published(client: Client, connection: Connection) -> None:
     write_id, first = write(connection, 10)
     write(connection, 10)  # a task that failed, or ran twice
     assert publish(connection, write_id, first) == 10
-    assert client.metrics("orders").length == 10
+    assert client.queues.metrics("orders").length == 10
 
 
 def test_epoch_is_published_once_however_it_is_cut(client: Client, connection: Connection) -> None:
@@ -75,7 +75,7 @@ def test_epoch_is_published_once_however_it_is_cut(client: Client, connection: C
     assert publish(connection, write_id, blocks) == -1
     # A replay asks the server before it writes anything, and with any number of tasks.
     assert write(connection, 3) == (None, [])
-    assert client.metrics("orders").length == 10
+    assert client.queues.metrics("orders").length == 10
     write_id, blocks = write(connection, 5, epoch=1)
     assert publish(connection, write_id, blocks, epoch=1) == 5
 
@@ -94,36 +94,36 @@ def test_abort_of_what_is_published_changes_nothing(client: Client, connection: 
     write_id, blocks = write(connection, 10)
     assert publish(connection, write_id, blocks) == 10
     assert one(connection, "select spanmq.bulk_close('orders', 'w', 0)") == 10
-    assert client.metrics("orders").length == 10
+    assert client.queues.metrics("orders").length == 10
 
 
 def test_missing_rows_are_noticed(client: Client, connection: Connection) -> None:
     write_id, blocks = write(connection, 10, skip=1)
     assert sqlstate_of(connection, lambda: publish(connection, write_id, blocks)) == "MQ002"
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 def test_groups_come_with_their_spans(client: Client, connection: Connection) -> None:
     write_id, blocks = write(connection, 300, headers='{"x-pgmq-group": "a"}')
     _, more = write(connection, 3)
     assert publish(connection, write_id, blocks + more) == 303
-    received = client.read_grouped_head("orders", 10, lease=30)
+    received = client.read("orders", 10, lease=30, grouped="head")
     assert [(message.message_id, message.group) for message in received] == [(1, "a"), (301, None)]
 
 
 def test_abandoned_write_is_swept(database: str) -> None:
     with (
-        Client(database, maintain_interval=None) as client,
+        Client(database) as client,
         psycopg.connect(database, autocommit=True) as own,
     ):
-        client.create_queue("orders")
+        client.queues.create("orders")
         write_id, blocks = write(own, 10)
-        while client.maintain():
+        while client.admin.maintain():
             pass
         assert one(own, "select count(*) from spanmq_core.bulk_block") == 1
         own.execute("update spanmq_core.bulk_write set opened_at = now() - interval '2 days'")
         own.execute("update spanmq_core.bulk_block set reserved_at = now() - interval '2 days'")
-        while client.maintain():
+        while client.admin.maintain():
             pass
         assert one(own, "select count(*) from spanmq_core.bulk_block") == 0
         assert sqlstate_of(own, lambda: publish(own, write_id, blocks)) == "MQ050"
@@ -131,12 +131,12 @@ def test_abandoned_write_is_swept(database: str) -> None:
 
 def test_two_who_publish_one_epoch_send_it_once(database: str) -> None:
     with (
-        Client(database, maintain_interval=None) as client,
+        Client(database) as client,
         psycopg.connect(database) as first,
         psycopg.connect(database, autocommit=True) as second,
         psycopg.connect(database, autocommit=True) as observer,
     ):
-        client.create_queue("orders")
+        client.queues.create("orders")
         write_id, blocks = write(second, 10)
         assert publish(first, write_id, blocks) == 10
         results: list[int] = []
@@ -146,19 +146,19 @@ def test_two_who_publish_one_epoch_send_it_once(database: str) -> None:
         first.commit()
         thread.join()
         assert results == [-1]
-        assert client.metrics("orders").length == 10
+        assert client.queues.metrics("orders").length == 10
 
 
 def test_segment_with_a_reserved_block_stays(database: str) -> None:
     with (
-        Client(database, maintain_interval=None) as client,
+        Client(database) as client,
         psycopg.connect(database, autocommit=True) as own,
     ):
-        client.create_queue("orders", partition_interval=256)
+        client.queues.create("orders", partition_interval=256)
         own.execute("select setval('pgmq.q_orders_msg_id_seq', 16100)")
         write_id, blocks = write(own, 50)
         client.delete("orders", client.send_batch("orders", range(2000)))
         for _ in range(40):
-            client.maintain()
+            client.admin.maintain()
         assert publish(own, write_id, blocks) == 50
         assert len(client.receive("orders", 100)) == 50

@@ -65,11 +65,11 @@ def test_limit_is_of_bytes_and_no_less_than_none(connection: Connection[Any]) ->
     assert client.peek("jobs", body_bytes_max=1_000)[0].body == {"small": 1}
     assert all("spanmq.cut" in message.body for message in client.peek("jobs", body_bytes_max=0))
     assert len(client.peek("jobs", body_bytes_max=2**31 - 1)[1].body) == SIZE // 32 * 32
-    for look in (client.peek, client.peek_archive, client.dead_letters):
+    for look in (client.peek, client.inspect.archive, client.dead_letters.list):
         with pytest.raises(InvalidArgumentError, match="body_bytes_max"), connection.transaction():
             look("jobs", body_bytes_max=-1)
     with pytest.raises(InvalidArgumentError, match="body_bytes_max"):
-        client.dead_letters_of("jobs", 1, body_bytes_max=-1)
+        client.dead_letters.show("jobs", 1, body_bytes_max=-1)
 
 
 def test_headers_are_cut_too(connection: Connection[Any]) -> None:

@@ -11,7 +11,7 @@ from tests.sql.cost.counts import pages_touched
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError
-from spanmq.message import Message
+from spanmq.model import Message
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def client(connection: Connection[Any]) -> Client:
 
 
 def test_small_queue_is_counted_as_it_is_now(client: Client) -> None:
-    client.create_queue("jobs")
-    [found] = client.glance()
+    client.queues.create("jobs")
+    [found] = client.queues.count()
     assert (found.is_exact, found.backlog, found.visible) == (True, 0, 0)
     client.send_batch("jobs", list(range(100)))
     client.send_batch("jobs", list(range(7)), delay=3600)
@@ -30,83 +30,83 @@ def test_small_queue_is_counted_as_it_is_now(client: Client) -> None:
     client.nack(held[3:5], "no", retry_in=600)
     # PGMQ's way: these leave their lease one by one.
     client.delete("jobs", [each.message_id for each in held[5:7]])
-    [found] = client.glance(["JOBS", "none"])
+    [found] = client.queues.count(["JOBS", "none"])
     counts = (found.backlog, found.visible, found.in_flight, found.delayed, found.failed)
     assert counts == (102, 80, 13, 7, 2)
-    [truth] = client.health()
+    [truth] = client.health.now()
     assert counts == (truth.backlog, truth.visible, truth.in_flight, truth.delayed, truth.failed)
 
 
 def test_large_queue_is_not_counted(client: Client) -> None:
-    client.create_queue("jobs")
+    client.queues.create("jobs")
     for number in range(5):
         client.send("jobs", number)
-    [found] = client.glance(most=5)
+    [found] = client.queues.count(most=5)
     assert (found.is_exact, found.backlog) == (True, 5)
-    [found] = client.glance(most=4)
+    [found] = client.queues.count(most=4)
     assert not found.is_exact
     assert {found.backlog, found.visible, found.in_flight, found.delayed, found.failed} == {None}
 
 
 def test_paused_queue_is_shown_as_paused(client: Client) -> None:
-    client.create_queue("jobs")
-    client.create_queue("limited")
-    client.set_policy("limited", {"max_in_flight": 1})
-    assert [each.is_paused for each in client.glance()] == [False, False]
-    client.pause("jobs")
-    assert [each.is_paused for each in client.glance()] == [True, False]
+    client.queues.create("jobs")
+    client.queues.create("limited")
+    client.queues.set_policy("limited", max_in_flight=1)
+    assert [each.is_paused for each in client.queues.count()] == [False, False]
+    client.queues.pause("jobs")
+    assert [each.is_paused for each in client.queues.count()] == [True, False]
 
 
 def test_open_breaker_is_shown_until_it_closes_or_its_time_is_over(client: Client) -> None:
-    client.create_queue("jobs")
+    client.queues.create("jobs")
 
     def shown() -> set[bool]:
-        [looked], [healthy], [sampled] = client.glance(), client.health(), client.latest_statistics()
+        [looked], [healthy], [sampled] = client.queues.count(), client.health.now(), client.health.latest()
         return {each.breaker_open_until is not None for each in (looked, healthy, sampled)}
 
-    client.report_breaker("jobs", "one", 600)
-    client.report_breaker("jobs", "two", 600)
-    client.report_breaker("jobs", "one")
+    client.health.report_breaker("jobs", "one", 600)
+    client.health.report_breaker("jobs", "two", 600)
+    client.health.report_breaker("jobs", "one")
     assert shown() == {True}
-    client.report_breaker("jobs", "two")
+    client.health.report_breaker("jobs", "two")
     assert shown() == {False}
-    client.report_breaker("jobs", "killed", 1e-6)
+    client.health.report_breaker("jobs", "killed", 1e-6)
     assert shown() == {False}
     for worker, seconds in (("", 1.0), ("w" * 1001, 1.0), ("w", 0.0), ("w", 86_401.0)):
         with pytest.raises(InvalidArgumentError), client.transaction() as inner:
-            inner.report_breaker("jobs", worker, seconds)
+            inner.health.report_breaker("jobs", worker, seconds)
     with pytest.raises(QueueNotFoundError), client.transaction() as inner:
-        inner.report_breaker("none", "w", 1.0)
+        inner.health.report_breaker("none", "w", 1.0)
 
 
 @pytest.mark.parametrize("most", [0, -1, 100_001])
 def test_number_of_spans_has_bounds(client: Client, most: int) -> None:
     with pytest.raises(InvalidArgumentError):
-        client.glance(most=most)
+        client.queues.count(most=most)
 
 
 def test_leases_are_told_oldest_first(client: Client) -> None:
-    client.create_queue("jobs")
+    client.queues.create("jobs")
     client.send_batch("jobs", list(range(600)))
-    assert client.list_leases("jobs") == []
+    assert client.inspect.leases("jobs") == []
     first = client.receive("jobs", 300, lease=600)
     second = client.receive("jobs", 4, lease=0)
     client.delete("jobs", [first[0].message_id, first[-1].message_id])
-    leases = client.list_leases("jobs")
+    leases = client.inspect.leases("jobs")
     told = [(each.messages, each.attempt, each.is_expired) for each in leases]
     assert told == [(298, 1, False), (4, 1, True)]
     assert (leases[0].first_id, leases[0].last_id) == (1, 300)
     assert leases[0].leased_until == first[0].leased_until
     assert (leases[1].first_id, leases[1].last_id) == (second[0].message_id, second[-1].message_id)
-    assert len(client.list_leases("jobs", 1)) == 1
+    assert len(client.inspect.leases("jobs", 1)) == 1
     again = client.receive("jobs", 2, lease=600)
     assert {each.attempt for each in again} == {2}
-    assert [each.attempt for each in client.list_leases("jobs")] == [1, 1, 2]
+    assert [each.attempt for each in client.inspect.leases("jobs")] == [1, 1, 2]
 
 
 def test_groups_tell_what_they_wait_for(client: Client) -> None:
-    client.create_queue("jobs")
-    client.set_policy("jobs", {"ordered": True, "dead_letter_blocks_group": True})
+    client.queues.create("jobs")
+    client.queues.set_policy("jobs", ordered=True, dead_letter_blocks_group=True)
     for group in ("leased", "retrying", "dead", "free"):
         for number in range(3):
             client.send("jobs", number, group=group)
@@ -119,7 +119,7 @@ def test_groups_tell_what_they_wait_for(client: Client) -> None:
     client.nack(held["retrying"], "no", retry_in=600)
     client.reject(held["dead"], "never")
     client.release(held["free"])
-    found = {each.group: each for each in client.list_groups("jobs")}
+    found = {each.group: each for each in client.inspect.groups("jobs")}
     states = {group: (each.state, each.first_id, each.messages) for group, each in found.items()}
     assert states == {
         "leased": ("leased", 1, 3),
@@ -130,50 +130,55 @@ def test_groups_tell_what_they_wait_for(client: Client) -> None:
     }
     assert found["leased"].until == held["leased"].leased_until
     assert found["free"].until is None
-    assert [each.group for each in client.list_groups("jobs", 4)] == ["leased", "retrying", "dead", "delayed"]
+    assert [each.group for each in client.inspect.groups("jobs", 4)] == [
+        "leased",
+        "retrying",
+        "dead",
+        "delayed",
+    ]
     # What a receive then gives is what is told to be free.
     assert {each.group for each in client.receive("jobs", 10)} == {"free", None}
 
 
 @pytest.mark.parametrize("was", ["delayed", "retrying", "leased"])
 def test_group_that_became_due_is_listed(client: Client, was: str) -> None:
-    client.create_queue("jobs")
+    client.queues.create("jobs")
     client.send("jobs", 1, group="due", delay=0 if was == "delayed" else None)
     if was != "delayed":
         [message] = client.receive("jobs", 1, lease=600 if was == "retrying" else 0)
         if was == "retrying":
             client.nack(message, "no", retry_in=0)
     client.send("jobs", 2, group="due", delay=3600)
-    found = [(each.group, each.state, each.until, each.first_id) for each in client.list_groups("jobs")]
+    found = [(each.group, each.state, each.until, each.first_id) for each in client.inspect.groups("jobs")]
     assert found == [("due", "free", None, 1)]
 
 
 def test_group_of_many_spans_is_counted_to_a_limit(client: Client) -> None:
-    client.create_queue("jobs")
+    client.queues.create("jobs")
     for number in range(201):
         client.send("jobs", number, group="long")
-    [found] = client.list_groups("jobs")
+    [found] = client.inspect.groups("jobs")
     assert (found.messages, found.has_more) == (200, True)
 
 
 def test_segments_tell_what_is_in_them(client: Client, connection: Connection[Any]) -> None:
-    client.create_queue("jobs")
+    client.queues.create("jobs")
     client.send_batch("jobs", list(range(20_000)))
-    client.create_subscription("also", "jobs")
-    found = client.list_segments("jobs")
+    client.subscriptions.create("also", "jobs")
+    found = client.inspect.segments("jobs")
     assert [each.first_id for each in found] == sorted((each.first_id for each in found), reverse=True)
     assert {each.state for each in found} <= {"ahead", "open"}
-    assert sum(each.bytes or 0 for each in found) == client.storage("jobs").log_bytes
+    assert sum(each.bytes or 0 for each in found) == client.queues.storage("jobs").log_bytes
     held = [each for each in found if each.first_id <= 20_000]
     assert all(each.state == "open" and (each.bytes or 0) > 100_000 for each in held)
     # A subscription's messages lie in the log that it follows.
-    assert client.list_segments("also") == found
-    assert client.list_segments("jobs", 1) == found[:1]
+    assert client.inspect.segments("also") == found
+    assert client.inspect.segments("jobs", 1) == found[:1]
 
 
 def test_samples_are_added_up_in_even_steps(client: Client, connection: Connection[Any]) -> None:
-    client.create_queue("jobs")
-    client.create_queue("others")
+    client.queues.create("jobs")
+    client.queues.create("others")
     # Two minutes over three steps, a half of the first and of the last; and a minute of another queue.
     connection.execute(
         """
@@ -186,7 +191,7 @@ def test_samples_are_added_up_in_even_steps(client: Client, connection: Connecti
             on s.name = q.name
         """
     )
-    steps = client.sum_statistics(seconds=600, step=60)
+    steps = client.health.total(seconds=600, step=60)
     assert len(steps) == 10
     lengths = {(after.began_at - before.began_at).total_seconds() for before, after in pairwise(steps)}
     assert lengths == {60.0}
@@ -194,7 +199,7 @@ def test_samples_are_added_up_in_even_steps(client: Client, connection: Connecti
     assert told == [(360.0, 33.0, 9.0), (600.0, 50.0, 7.0), (300.0, 25.0, 7.0)]
 
     def sent(queues: list[str], step: float) -> float:
-        return sum(each.sent or 0 for each in client.sum_statistics(queues, seconds=600, step=step))
+        return sum(each.sent or 0 for each in client.health.total(queues, seconds=600, step=step))
 
     assert sent(["Jobs"], 60) == pytest.approx(1200)
     assert sent(["jobs", "others"], 100) == pytest.approx(1260)
@@ -207,23 +212,23 @@ def test_samples_are_added_up_in_even_steps(client: Client, connection: Connecti
 )
 def test_steps_have_bounds(client: Client, seconds: float, step: float) -> None:
     with pytest.raises(InvalidArgumentError):
-        client.sum_statistics(seconds=seconds, step=step)
+        client.health.total(seconds=seconds, step=step)
 
 
 def test_every_death_of_a_message_is_told(client: Client) -> None:
-    client.create_queue("jobs")
+    client.queues.create("jobs")
     client.send_batch("jobs", list(range(40)))
-    assert client.dead_letters_of("jobs", 1) == []
+    assert client.dead_letters.show("jobs", 1) == []
     client.reject(client.receive("jobs", 40), "together")
-    [death] = client.dead_letters_of("jobs", 7)
+    [death] = client.dead_letters.show("jobs", 7)
     assert (death.message_id, death.error, death.redriven_at, death.body) == (7, "together", None, 6)
-    client.redrive_message("jobs", 7, delay=0)
+    client.dead_letters.edit("jobs", 7, delay=0)
     client.reject(client.receive("jobs", 1), "again")
-    deaths = client.dead_letters_of("jobs", 7)
+    deaths = client.dead_letters.show("jobs", 7)
     assert [each.error for each in deaths] == ["together", "again"]
     assert deaths[0].redriven_at is not None
     assert deaths[1].redriven_at is None
-    assert [each.error for each in client.dead_letters_of("jobs", 8)] == ["together"]
+    assert [each.error for each in client.dead_letters.show("jobs", 8)] == ["together"]
 
 
 @pytest.mark.parametrize(

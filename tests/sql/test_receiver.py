@@ -47,7 +47,7 @@ class Reader:
 @pytest.fixture
 def client(connection: Connection) -> Client:
     client = Client(connection=connection)
-    client.create_queue("orders")
+    client.queues.create("orders")
     return client
 
 
@@ -87,11 +87,11 @@ def test_batch_holds_what_waits_until_it_is_settled(client: Client, connection: 
     reader = Reader(connection)
     assert reader.claim(0, 600) == 1
     assert reader.ranges(0, 1) == [(1, 600, 1)]
-    assert client.metrics("orders").visible_length == 100
+    assert client.queues.metrics("orders").visible_length == 100
     assert reader.claim(1) == 2
-    assert client.metrics("orders").length == 100
+    assert client.queues.metrics("orders").length == 100
     assert reader.claim(2) == 2
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 def test_replay_of_a_batch_reads_the_same(client: Client, connection: Connection) -> None:
@@ -142,7 +142,7 @@ def test_label_is_bound_to_one_checkpoint(client: Client, connection: Connection
     first = Reader(connection, label="lake")
     assert first.claim(0) == 1
     fails(connection, "MQ052", lambda: Reader(connection, label="lake"))
-    client.adopt_receiver("orders", "lake")
+    client.admin.receivers.adopt("orders", "lake")
     fails(connection, "MQ051", lambda: first.claim(1))
     second = Reader(connection, label="lake")
     assert (second.receiver, second.settled) == (first.receiver, 0)
@@ -153,11 +153,11 @@ def test_released_receiver_does_not_get_its_label_back_from_another(
     client: Client, connection: Connection
 ) -> None:
     first = Reader(connection, label="lake")
-    client.release_receiver("orders", "lake")
+    client.admin.receivers.release("orders", "lake")
     second = Reader(connection, label="lake")
     fails(connection, "MQ052", lambda: Reader(connection, first.receiver))
     assert second.claim(0) == 0
-    client.release_receiver("orders", "lake")
+    client.admin.receivers.release("orders", "lake")
     assert Reader(connection, first.receiver).receiver == first.receiver
 
 
@@ -165,21 +165,21 @@ def test_released_messages_come_back_as_they_were(client: Client, connection: Co
     client.send_batch("orders", range(300))
     reader = Reader(connection, label="lake")
     assert reader.claim(0) == 1
-    assert client.release_receiver("orders", "lake") == 300
+    assert client.admin.receivers.release("orders", "lake") == 300
     fails(connection, "MQ051", lambda: reader.claim(1))
     restarted = Reader(connection, reader.receiver)
     fails(connection, "MQ051", lambda: restarted.ranges(0, 1))
     received = client.receive("orders", 300)
     assert [message.attempt for message in received] == [1] * 300
-    assert client.list_receivers("orders")[0].held == 0
+    assert client.admin.receivers.list("orders")[0].held == 0
 
 
 def test_release_settles_what_the_checkpoint_proves(client: Client, connection: Connection) -> None:
     client.send_batch("orders", range(10))
     reader = Reader(connection)
     assert reader.claim(0, 4) == 1
-    assert client.release_receiver("orders", str(reader.receiver), settled=1) == 0
-    assert client.metrics("orders").length == 6
+    assert client.admin.receivers.release("orders", str(reader.receiver), settled=1) == 0
+    assert client.queues.metrics("orders").length == 6
 
 
 def test_role_that_may_not_receive_settles_no_batch(client: Client, connection: Connection) -> None:
@@ -192,9 +192,9 @@ def test_role_that_may_not_receive_settles_no_batch(client: Client, connection: 
     connection.execute(f"set local role {role}".encode())
     fails(connection, "42501", lambda: reader.claim(1))
     with pytest.raises(errors.MissingPrivilegeError), connection.transaction():
-        client.release_receiver("orders", str(reader.receiver), settled=1)
+        client.admin.receivers.release("orders", str(reader.receiver), settled=1)
     connection.execute("reset role")
-    assert client.metrics("orders").length == 10
+    assert client.queues.metrics("orders").length == 10
 
 
 def test_nobody_else_settles_or_moves_what_a_batch_holds(client: Client, connection: Connection) -> None:
@@ -207,16 +207,16 @@ def test_nobody_else_settles_or_moves_what_a_batch_holds(client: Client, connect
     assert client.archive("orders", [1, 2, 3]) == []
     assert client.set_vt("orders", [1, 4], 0) == []
     assert {each.outcome for each in client.cancel("orders", [1, 4])} == {"processing"}
-    assert client.metrics("orders").length == 4
+    assert client.queues.metrics("orders").length == 4
     assert reader.claim(1) == 1
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 def test_purged_batch_is_lost_and_said_to_be(client: Client, connection: Connection) -> None:
     client.send_batch("orders", range(3))
     reader = Reader(connection)
     assert reader.claim(0) == 1
-    assert client.purge("orders") == 3
+    assert client.queues.purge("orders") == 3
     fails(connection, "MQ053", lambda: reader.ranges(0, 1))
     assert reader.ranges(0, 1, fail=False) == []
     client.send("orders", 1)
@@ -235,13 +235,13 @@ def test_claim_takes_nothing_above_the_frozen_id(client: Client, connection: Con
 def test_settled_batches_are_archived_where_the_policy_says_so(
     client: Client, connection: Connection
 ) -> None:
-    client.set_policy("orders", {"archive_on_ack": True})
+    client.queues.set_policy("orders", archive_on_ack=True)
     client.send_batch("orders", range(300))
     reader = Reader(connection)
     assert reader.claim(0) == 1
-    assert client.peek_archive("orders") == []
+    assert client.inspect.archive("orders") == []
     assert reader.claim(1) == 1
-    archived = client.peek_archive("orders", 1000)
+    archived = client.inspect.archive("orders", 1000)
     assert [message.body for message in archived] == list(range(300))
     assert {message.attempt for message in archived} == {1}
 
@@ -256,7 +256,7 @@ def test_gaps_and_attempts_stay_with_their_messages(client: Client, connection: 
 
 
 def test_receiver_of_another_queue_is_refused(client: Client, connection: Connection) -> None:
-    client.create_queue("others")
+    client.queues.create("others")
     row = connection.execute("select receiver_id from spanmq.receiver_open('others')").fetchone()
     assert row is not None
     fails(connection, "MQ051", lambda: Reader(connection, row[0]))
@@ -271,16 +271,16 @@ def test_streams_error_classes() -> None:
 
 def test_unknown_receiver_is_named(client: Client) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="no receiver lake"):
-        client.release_receiver("orders", "lake")
+        client.admin.receivers.release("orders", "lake")
 
 
 def test_segment_stays_until_a_later_batch_is_settled(database: str) -> None:
     with (
-        Client(database, maintain_interval=None) as client,
+        Client(database) as client,
         psycopg.connect(database, autocommit=True) as own,
         Race(database, queue="others") as race,
     ):
-        client.create_queue("orders", partition_interval=256)
+        client.queues.create("orders", partition_interval=256)
         # All segments but the first hold 256 messages, and the first is nearly full.
         own.execute("select setval('pgmq.q_orders_msg_id_seq', 16100)")
         client.send_batch("orders", range(200))
@@ -337,28 +337,28 @@ def test_rejected_messages_leave_the_batch_and_become_dead_letters(
     reader = Reader(connection, label="lake")
     assert reader.claim(0, 6) == 1
     # Of these 99 is nobody's, and 8 waits in the queue.
-    assert client.reject_from_receiver("orders", "lake", [2, 3, 8, 99], "no such customer") == 2
+    assert client.admin.receivers.reject("orders", "lake", [2, 3, 8, 99], "no such customer") == 2
     fails(connection, "MQ051", lambda: reader.ranges(0, 1))
     again = Reader(connection, reader.receiver)
     assert again.claim(0) == 1
     assert again.ranges(0, 1) == [(1, 1, 1), (4, 6, 1)]
-    dead = client.dead_letters("orders")
+    dead = client.dead_letters.list("orders")
     assert [(each.message_id, each.error, each.category) for each in dead] == [
         (2, "no such customer", "PERMANENT"),
         (3, "no such customer", "PERMANENT"),
     ]
-    assert client.metrics("orders").length == 8
+    assert client.queues.metrics("orders").length == 8
     assert again.claim(1) == 2
     assert again.ranges(1, 2) == [(7, 10, 1)]
     assert again.claim(2) == 2
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 def test_batch_of_which_all_is_rejected_keeps_its_number(client: Client, connection: Connection) -> None:
     client.send_batch("orders", range(3))
     reader = Reader(connection)
     assert reader.claim(0, 2) == 1
-    assert client.reject_from_receiver("orders", str(reader.receiver), [1, 2], category="BUSINESS") == 2
+    assert client.admin.receivers.reject("orders", str(reader.receiver), [1, 2], category="BUSINESS") == 2
     again = Reader(connection, reader.receiver)
     assert again.claim(0) == 1
     assert again.ranges(0, 1) == []
@@ -370,7 +370,7 @@ def test_rejecting_nothing_lets_the_stream_run(client: Client, connection: Conne
     client.send("orders", 1)
     reader = Reader(connection)
     assert reader.claim(0) == 1
-    assert client.reject_from_receiver("orders", str(reader.receiver), 99) == 0
+    assert client.admin.receivers.reject("orders", str(reader.receiver), 99) == 0
     assert reader.claim(1) == 1
     with pytest.raises(errors.InvalidArgumentError, match="no receiver lake"):
-        client.reject_from_receiver("orders", "lake", 1)
+        client.admin.receivers.reject("orders", "lake", 1)

@@ -29,25 +29,25 @@ def test_a_whole_life_under_a_publication(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("create publication everything for all tables")
         client = Client(connection=connection)
-        client.create_queue("jobs")
-        client.bind_topic("a.*", "jobs")
-        client.set_category_policy("DEPENDENCY", {"max_attempts": 3}, queue="jobs")
+        client.queues.create("jobs")
+        client.topics.bind("a.*", "jobs")
+        client.categories.set_policy("DEPENDENCY", {"max_attempts": 3}, queue="jobs")
         for _ in range(120):
             client.send("jobs", "x")
             (message,) = client.receive("jobs")
             client.nack([message], error="boom", retry_in=0)
             client.reject(client.receive("jobs"), error="no")
         rows_of(connection, "select spanmq_core.fold_dead_letter_counts(queue_id) from spanmq_core.queue")
-        assert client.purge_dead_letters("jobs", quantity=1000) == 120
+        assert client.dead_letters.discard("jobs", quantity=1000) == 120
         client.send("jobs", "y")
         client.nack(client.receive("jobs"), error="boom")
-        assert client.purge("jobs") == 1
+        assert client.queues.purge("jobs") == 1
         assert rows_of(connection, "select from spanmq_core.failure where outcome = 'retrying'") == []
-        client.unbind_topic("a.*", "jobs")
-        client.set_category_policy("DEPENDENCY", None, queue="jobs")
-        while client.maintain():
+        client.topics.unbind("a.*", "jobs")
+        client.categories.set_policy("DEPENDENCY", None, queue="jobs")
+        while client.admin.maintain():
             pass
-        assert client.drop_queue("jobs")
+        assert client.queues.drop("jobs")
 
 
 def rows_of(connection: psycopg.Connection[Any], query: str) -> list[Any]:

@@ -298,10 +298,10 @@ def test_role_plans_the_schedules_of_the_queues_into_which_it_may_send(jobs: Con
         jobs.execute("select spanmq.grant_queue('spanmq_test_maker', 'jobs', %s)", [verb])
     jobs.execute("set local role spanmq_test_maker")
     client = Client(connection=jobs)
-    client.schedule("tick", "jobs", "* * * * *", 1)
-    assert [each.name for each in client.list_schedules() if each.next_at] == ["another's", "tick"]
+    client.schedules.create("tick", "jobs", "* * * * *", 1)
+    assert [each.name for each in client.schedules.list() if each.next_at] == ["another's", "tick"]
     jobs.execute("reset role")
-    assert [each.name for each in client.list_schedules() if not each.next_at] == ["hidden"]
+    assert [each.name for each in client.schedules.list() if not each.next_at] == ["hidden"]
 
 
 def test_message_that_cannot_be_sent_stops_no_other_schedule(jobs: Connection[Any]) -> None:

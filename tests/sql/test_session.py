@@ -11,8 +11,8 @@ from psycopg import Connection
 from tests.sql.race.sessions import Race
 
 from spanmq.client import Client
+from spanmq.client._async.admin import hash_of
 from spanmq.errors import InvalidArgumentError
-from spanmq.token_calls import hash_of
 
 
 @pytest.fixture
@@ -22,65 +22,65 @@ def client(connection: Connection[Any]) -> Client:
 
 def good(client: Client, key: str | None) -> bool:
     assert key is not None
-    return client.check_session(key) is not None
+    return client.admin.tokens.check_session(key) is not None
 
 
 def test_session_stands_for_its_token(client: Client, connection: Connection[Any]) -> None:
-    secret = client.create_token("shop", queues=["orders-*"], verbs=["look"])
-    key = client.open_session(secret)
+    secret = client.admin.tokens.create("shop", queues=["orders-*"], verbs=["look"])
+    key = client.admin.tokens.open_session(secret)
     assert key is not None
-    assert client.check_session(key) == client.check_token(secret)
+    assert client.admin.tokens.check_session(key) == client.admin.tokens.check(secret)
     row = connection.execute("select s::text, s.key_hash from spanmq_core.session s").fetchone()
     assert row is not None
     assert secret not in row[0]
     assert key not in row[0]
     assert row[1] == hash_of(key)
     # Neither is the other.
-    assert client.check_token(key) is None
+    assert client.admin.tokens.check(key) is None
     assert not good(client, secret)
 
 
 def test_secret_that_is_not_good_opens_nothing(client: Client, connection: Connection[Any]) -> None:
-    secret = client.create_token("shop", queues=["*"], verbs=["look"], expires=60)
+    secret = client.admin.tokens.create("shop", queues=["*"], verbs=["look"], expires=60)
     connection.execute("update spanmq_core.token set expires_at = clock_timestamp() - interval '1 second'")
-    assert client.open_session(secret) is None
-    assert client.open_session("spanmq_unknown") is None
+    assert client.admin.tokens.open_session(secret) is None
+    assert client.admin.tokens.open_session("spanmq_unknown") is None
     assert connection.execute("select count(*) from spanmq_core.session").fetchone() == (0,)
 
 
 def test_session_ends_in_time_and_is_swept_by_the_next(client: Client, connection: Connection[Any]) -> None:
-    secret = client.create_token("shop", queues=["*"], verbs=["look"])
-    key = client.open_session(secret, seconds=60)
+    secret = client.admin.tokens.create("shop", queues=["*"], verbs=["look"])
+    key = client.admin.tokens.open_session(secret, seconds=60)
     assert good(client, key)
     connection.execute("update spanmq_core.session set expires_at = clock_timestamp() - interval '1 second'")
     assert not good(client, key)
-    later = client.open_session(secret)
+    later = client.admin.tokens.open_session(secret)
     assert connection.execute("select count(*) from spanmq_core.session").fetchone() == (1,)
     assert good(client, later)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), 1e30])
 def test_time_that_is_none_is_refused(client: Client, seconds: float) -> None:
-    secret = client.create_token("shop", queues=["*"], verbs=["look"])
+    secret = client.admin.tokens.create("shop", queues=["*"], verbs=["look"])
     with pytest.raises(InvalidArgumentError):
-        client.open_session(secret, seconds=seconds)
+        client.admin.tokens.open_session(secret, seconds=seconds)
 
 
 def test_session_ends_with_its_token(client: Client, connection: Connection[Any]) -> None:
-    secret = client.create_token("shop", queues=["*"], verbs=["look"])
-    key = client.open_session(secret)
+    secret = client.admin.tokens.create("shop", queues=["*"], verbs=["look"])
+    key = client.admin.tokens.open_session(secret)
     connection.execute("update spanmq_core.token set expires_at = clock_timestamp() - interval '1 second'")
     assert not good(client, key)
     connection.execute("update spanmq_core.token set expires_at = null")
     assert good(client, key)
-    client.revoke_token("shop")
+    client.admin.tokens.revoke("shop")
     assert not good(client, key)
     assert connection.execute("select count(*) from spanmq_core.session").fetchone() == (0,)
 
 
 def test_session_ends_with_its_secret_after_the_overlap(client: Client, connection: Connection[Any]) -> None:
-    key = client.open_session(client.create_token("shop", queues=["*"], verbs=["look"]))
-    client.rotate_token("shop", overlap=60)
+    key = client.admin.tokens.open_session(client.admin.tokens.create("shop", queues=["*"], verbs=["look"]))
+    client.admin.tokens.rotate("shop", overlap=60)
     assert good(client, key)
     connection.execute(
         "update spanmq_core.token set previous_until = clock_timestamp() - interval '1 second'"
@@ -89,11 +89,11 @@ def test_session_ends_with_its_secret_after_the_overlap(client: Client, connecti
 
 
 def test_closed_session_is_over(client: Client) -> None:
-    key = client.open_session(client.create_token("shop", queues=["*"], verbs=["look"]))
+    key = client.admin.tokens.open_session(client.admin.tokens.create("shop", queues=["*"], verbs=["look"]))
     assert key is not None
-    assert client.close_session(key)
+    assert client.admin.tokens.close_session(key)
     assert not good(client, key)
-    assert not client.close_session(key)
+    assert not client.admin.tokens.close_session(key)
 
 
 def test_key_in_place_of_its_hash_is_refused_and_not_repeated(connection: Connection[Any]) -> None:
@@ -105,8 +105,8 @@ def test_key_in_place_of_its_hash_is_refused_and_not_repeated(connection: Connec
 
 
 def test_session_of_a_token_that_is_being_revoked_goes_with_it(database: str) -> None:
-    with Client(database, maintain_interval=None) as client:
-        secret = client.create_token("shop", queues=["*"], verbs=["look"])
+    with Client(database) as client:
+        secret = client.admin.tokens.create("shop", queues=["*"], verbs=["look"])
     with closing(Race(database)) as race:
         opener, revoker = race.open(), race.open()
         opener.begin()

@@ -9,8 +9,8 @@ import pytest
 from psycopg import Connection
 
 from spanmq.client import Client
+from spanmq.client._async.admin import hash_of
 from spanmq.errors import InvalidArgumentError, TokenNotFoundError
-from spanmq.token_calls import hash_of
 
 
 @pytest.fixture
@@ -19,52 +19,52 @@ def client(connection: Connection[Any]) -> Client:
 
 
 def good(client: Client, secret: str) -> bool:
-    return client.check_token(secret) is not None
+    return client.admin.tokens.check(secret) is not None
 
 
 def test_secret_is_nowhere_in_the_database(client: Client, connection: Connection[Any]) -> None:
-    secret = client.create_token("shop", queues=["orders-*"], verbs=["send", "send"])
+    secret = client.admin.tokens.create("shop", queues=["orders-*"], verbs=["send", "send"])
     row = connection.execute("select t::text, t.secret_hash from spanmq_core.token t").fetchone()
     assert row is not None
     assert secret not in row[0]
     assert row[1] == hash_of(secret)
-    token = client.check_token(secret)
+    token = client.admin.tokens.check(secret)
     assert token is not None
     assert (token.name, token.queues, token.verbs, token.expires_at) == ("shop", ["orders-*"], ["send"], None)
-    assert client.list_tokens() == [token]
+    assert client.admin.tokens.list() == [token]
     assert not good(client, secret + "x")
 
 
 def test_expired_token_is_not_good(client: Client, connection: Connection[Any]) -> None:
-    secret = client.create_token("shop", queues=["*"], verbs=["send"], expires=60)
+    secret = client.admin.tokens.create("shop", queues=["*"], verbs=["send"], expires=60)
     assert good(client, secret)
     connection.execute("update spanmq_core.token set expires_at = clock_timestamp() - interval '1 second'")
     assert not good(client, secret)
-    assert [token.name for token in client.list_tokens()] == ["shop"]
+    assert [token.name for token in client.admin.tokens.list()] == ["shop"]
 
 
 def test_revoked_token_is_not_good(client: Client) -> None:
-    secret = client.create_token("shop", queues=["*"], verbs=["send"])
-    assert client.revoke_token("shop")
+    secret = client.admin.tokens.create("shop", queues=["*"], verbs=["send"])
+    assert client.admin.tokens.revoke("shop")
     assert not good(client, secret)
-    assert not client.revoke_token("shop")
+    assert not client.admin.tokens.revoke("shop")
 
 
 def test_rotated_token_has_its_secret_before_for_the_overlap_only(
     client: Client, connection: Connection[Any]
 ) -> None:
-    first = client.create_token("shop", queues=["*"], verbs=["send"])
-    second = client.rotate_token("shop", overlap=60)
+    first = client.admin.tokens.create("shop", queues=["*"], verbs=["send"])
+    second = client.admin.tokens.rotate("shop", overlap=60)
     assert good(client, first)
     assert good(client, second)
     connection.execute(
         "update spanmq_core.token set previous_until = clock_timestamp() - interval '1 second'"
     )
     assert not good(client, first)
-    third = client.rotate_token("shop")
+    third = client.admin.tokens.rotate("shop")
     assert [good(client, secret) for secret in (first, second, third)] == [False, False, True]
     with pytest.raises(TokenNotFoundError, match="none"):
-        client.rotate_token("none")
+        client.admin.tokens.rotate("none")
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def test_rotated_token_has_its_secret_before_for_the_overlap_only(
     ],
 )
 def test_bad_token_is_refused(client: Client, options: dict[str, Any], words: str) -> None:
-    client.create_token("taken", queues=["*"], verbs=["send"])
+    client.admin.tokens.create("taken", queues=["*"], verbs=["send"])
     given: dict[str, Any] = {"name": "shop", "queues": ["*"], "verbs": ["send"], **options}
     with pytest.raises(InvalidArgumentError, match=words), client.transaction() as inner:
-        inner.create_token(given.pop("name"), **given)
-    assert [token.name for token in client.list_tokens()] == ["taken"]
+        inner.admin.tokens.create(given.pop("name"), **given)
+    assert [token.name for token in client.admin.tokens.list()] == ["taken"]
 
 
 def test_secret_in_place_of_its_hash_is_refused_and_not_repeated(connection: Connection[Any]) -> None:

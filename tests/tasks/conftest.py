@@ -21,7 +21,7 @@ def client(database: str) -> Iterator[Client]:
     shop.tasks.connect(database)
     shop.tasks.create_queues()
     shop.done.clear()
-    with Client(database, maintain_interval=None) as client:
+    with Client(database) as client:
         with client.transaction() as transaction:
             transaction.connection.execute("create table shipped (number int)")
         yield client

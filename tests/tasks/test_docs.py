@@ -31,9 +31,9 @@ def test_pages_name_everything() -> None:
 
 def test_programs_about_tasks_run(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPANMQ_DSN", database)
-    with Client(database, maintain_interval=None) as client:
+    with Client(database) as client:
         for queue in ("orders", "mail"):
-            client.create_queue(queue)
+            client.queues.create(queue)
         with client.transaction() as transaction:
             transaction.connection.execute("create table placed (number int)")
         scope: dict[str, Any] = {}
@@ -51,5 +51,5 @@ def test_programs_about_testing_run(spanmq_tasks: Callable[[Tasks], Tasks]) -> N
     tests = [run for name, run in scope.items() if name.startswith("test_")]
     for run in tests:
         run()
-        scope["tasks"].clients.client().purge("orders")
+        scope["tasks"].clients.client().queues.purge("orders")
     assert len(tests) == 4

@@ -46,6 +46,6 @@ async def test_application_sends_and_works(client: Client, database: str) -> Non
         assert (await browser.post("/orders/17")).status_code == 200
         await arrived.wait()
     assert shipped == [17]
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
     engine.dispose()
     tasks.close()

@@ -27,14 +27,14 @@ def version(crons: Crons, dsn: str = "") -> Tasks:
 
 
 def schedules(client: Client) -> Crons:
-    return {each.name.removeprefix("orders."): each.cron for each in client.list_schedules()}
+    return {each.name.removeprefix("orders."): each.cron for each in client.schedules.list()}
 
 
 async def test_schedules_follow_the_version_that_came_last(client: Client, database: str) -> None:
     older = version({"report": NIGHTLY, "sweep": HOURLY})
     newer = version({"report": HOURLY, "count": HOURLY})
-    client.schedule("by hand", "orders", NIGHTLY, {})
-    async with AsyncClient(database, maintain_interval=None) as other:
+    client.schedules.create("by hand", "orders", NIGHTLY, {})
+    async with AsyncClient(database) as other:
 
         async def run(tasks: Tasks, *, at_start: bool) -> Crons:
             await synchronise(other, tasks, at_start=at_start)
@@ -59,12 +59,12 @@ async def test_schedules_follow_the_version_that_came_last(client: Client, datab
 
 
 async def test_pause_and_planned_times_outlive_a_start(client: Client, database: str) -> None:
-    async with AsyncClient(database, maintain_interval=None) as other:
+    async with AsyncClient(database) as other:
         await synchronise(other, version({"report": NIGHTLY}), at_start=True)
-        client.pause_schedule("orders.report")
-        [before] = client.list_schedules()
+        client.schedules.pause("orders.report")
+        [before] = client.schedules.list()
         await synchronise(other, version({"report": NIGHTLY, "sweep": HOURLY}), at_start=True)
-    after = client.list_schedules()[0]
+    after = client.schedules.list()[0]
     assert (after.is_paused, after.next_at) == (True, before.next_at)
 
 
@@ -91,4 +91,4 @@ async def test_wrong_period_stops_the_start(
     with pytest.raises(errors.InvalidArgumentError):
         async with tasks.running():
             raise AssertionError("it has a period that means nothing")
-    assert client.list_schedules() == []
+    assert client.schedules.list() == []

@@ -52,7 +52,7 @@ async def test_writes_steps_and_ack_are_one_commit(client: Client) -> None:
         assert (await outcomes.next()).error == "a number below 0"
     assert numbers(client) == [2, 3]
     assert sorted(to for _, to, *_ in done) == ["2@shop", "plain"]
-    assert client.metrics("mail").length == 1
+    assert client.queues.metrics("mail").length == 1
 
 
 FAILURES = {
@@ -71,7 +71,7 @@ async def test_failures_are_settled_by_the_rules_of_the_task(client: Client) -> 
             assert [(await outcomes.next()).outcome for _ in expected] == expected, how
         shop.hang.send()
         assert [(await outcomes.next()).outcome for _ in range(2)] == ["retrying", "dead"]
-    categories = {letter.error: letter.category for letter in client.dead_letters("orders")}
+    categories = {letter.error: letter.category for letter in client.dead_letters.list("orders")}
     assert categories["'mapped'"] == "BUSINESS"
     assert categories["never"] == "PERMANENT"
     assert next(text for text in categories if text and "took longer" in text)
@@ -93,14 +93,14 @@ async def test_body_that_does_not_fit_is_a_dead_letter(client: Client, body: Any
     client.send("orders", body)
     async with working() as outcomes:
         assert (await outcomes.next()).outcome == "dead"
-    [letter] = client.dead_letters("orders")
+    [letter] = client.dead_letters.list("orders")
     assert letter.category == "PERMANENT"
     assert error in (letter.error or "")
     assert done == []
 
 
 async def test_unknown_task_waits_for_a_worker_that_has_it(client: Client, database: str) -> None:
-    client.set_policy("orders", {"backoff_base": 0.01})
+    client.queues.set_policy("orders", backoff_base=0.01)
     # The limit of a task is not that of a message for a task that nobody knows.
     older = Tasks("orders", dsn=database, retry=Retry(max_attempts=1))
     newer = Tasks("orders", dsn=database)

@@ -54,7 +54,7 @@ def test_wrong_arguments_are_errors_of_the_caller(
 ) -> None:
     with pytest.raises(kind):
         send()
-    assert [queue.length for queue in client.metrics_all()] == [0, 0]
+    assert [queue.length for queue in client.queues.metrics_all()] == [0, 0]
 
 
 def test_body_is_readable_json(client: Client) -> None:
@@ -81,7 +81,7 @@ def test_unique_task_is_sent_once(client: Client) -> None:
     by_key = shop.count.using(unique="key").send(3), shop.count.using(unique="key").send(4)
     assert first == again != other
     assert by_key[0] == by_key[1] != first
-    assert client.metrics("orders").length == 3
+    assert client.queues.metrics("orders").length == 3
 
 
 async def test_many_are_sent_in_order_or_not_at_all(client: Client) -> None:
@@ -94,10 +94,10 @@ async def test_many_are_sent_in_order_or_not_at_all(client: Client) -> None:
     for sent in (tasks.send_many(calls), await tasks.send_many_async(calls)):
         assert [each.queue for each in sent] == ["mail", "orders", "mail", "mail"]
     assert [message.body["args"]["to"] for message in client.peek("mail")] == [*"acb", *"acb"]
-    client.drop_queue("orders")
+    client.queues.drop("orders")
     with pytest.raises(errors.QueueNotFoundError):
         tasks.send_many(calls)
-    assert client.metrics("mail").length == 6
+    assert client.queues.metrics("mail").length == 6
     await tasks.close_async()
 
 

@@ -34,7 +34,7 @@ async def test_drain_raises_what_failed(client: Client) -> None:
     shop.store.send(-1)
     with pytest.raises(ValueError, match="below 0"):
         await drain_async(tasks)
-    client.purge("orders")
+    client.queues.purge("orders")
     shop.fail.send("other")  # its retry is due at once
     for _ in range(2):
         with pytest.raises(OSError, match="broken"):
@@ -46,7 +46,7 @@ async def test_drain_raises_what_failed(client: Client) -> None:
     assert {type(each) for each in raised.value.exceptions} == {ZeroDivisionError, KeyError}
     client.send("orders", {"task": "ship", "args": {}})
     assert await drain_async(tasks, raises=False) == 1
-    assert len(client.dead_letters("orders")) == 4
+    assert len(client.dead_letters.list("orders")) == 4
     shop.count.send(1)
     shop.begin.send(1)
     with pytest.raises(AssertionError, match="more than 2"):
@@ -123,4 +123,4 @@ def test_time_moves_for_delays_retries_and_periods(
         assert drain(retried) == 0
         Clock(retried).advance(timedelta(minutes=1))
     assert drain(retried) == 1
-    assert spanmq_client.metrics("orders").length == 0
+    assert spanmq_client.queues.metrics("orders").length == 0

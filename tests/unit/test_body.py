@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from spanmq import batch
-from spanmq.body import BODY_BYTES_MAX, BYTES_KEY, Codec, RawJson, encode_headers
 from spanmq.client import Client
+from spanmq.codec import batch
+from spanmq.codec.body import BODY_BYTES_MAX, BYTES_KEY, Codec, RawJson, encode_headers
 from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError
 
 Connection = psycopg.Connection[Any]
@@ -51,7 +51,7 @@ class Flight(BaseModel):
 def sent_and_received(connection: Connection, body: object, **options: Any) -> Any:
     """Send a body through PostgreSQL and give what comes out."""
     client = Client(connection=connection, **options)
-    client.create_queue("bodies")
+    client.queues.create("bodies")
     message_id = client.send("bodies", body)
     [message] = [message for message in client.pop("bodies", 1_000) if message.message_id == message_id]
     return message.body
@@ -103,7 +103,7 @@ def test_any_buffer_comes_back_as_bytes(connection: Connection) -> None:
 
 def test_envelope_of_bytes_is_readable_with_sql_alone(connection: Connection) -> None:
     client = Client(connection=connection)
-    client.create_queue("envelope")
+    client.queues.create("envelope")
     client.send("envelope", b"\0binary")
     row = connection.execute(
         "select decode(message ->> 'spanmq.bytes', 'base64'), jsonb_typeof(message) from pgmq.q_envelope"
@@ -113,7 +113,7 @@ def test_envelope_of_bytes_is_readable_with_sql_alone(connection: Connection) ->
 
 def test_batch_carries_bodies_of_every_kind(connection: Connection) -> None:
     client = Client(connection=connection)
-    client.create_queue("batch")
+    client.queues.create("batch")
     bodies = [{"a": '"\\'}, 'text, {with} "marks" \\', b"\0", None, 1.5, ["NULL", "", "\\"]]
     client.send_batch("batch", bodies)
     assert [message.body for message in client.pop("batch", 10)] == bodies
@@ -139,7 +139,7 @@ json_values = st.recursive(
 def test_any_batch_comes_back_equal(shared_database: str, bodies: list[Any]) -> None:
     with psycopg.connect(shared_database) as connection, connection.transaction(force_rollback=True):
         client = Client(connection=connection)
-        client.create_queue("any")
+        client.queues.create("any")
         client.send_batch("any", bodies)
         assert [message.body for message in client.pop("any", 100)] == bodies
 
@@ -160,7 +160,7 @@ def test_dataclass_is_sent_by_its_fields_and_parsed_from_them(connection: Connec
 
 def test_message_parses_into_dataclass_and_ignores_what_it_does_not_know(connection: Connection) -> None:
     client = Client(connection=connection)
-    client.create_queue("parse")
+    client.queues.create("parse")
     client.send("parse", {"street": "Main St", "added_in_the_next_release": 1})
     [message] = client.pop("parse")
     assert message.parse(Address) == Address("Main St")
@@ -168,7 +168,7 @@ def test_message_parses_into_dataclass_and_ignores_what_it_does_not_know(connect
 
 def test_message_parses_into_pydantic_model(connection: Connection) -> None:
     client = Client(connection=connection)
-    client.create_queue("parse")
+    client.queues.create("parse")
     client.send("parse", Flight(carrier="UA", number=1545, day=date(2013, 1, 1)))
     client.send("parse", {"carrier": "UA"})
     good, bad = client.pop("parse", 2)
@@ -271,12 +271,12 @@ def test_endless_body_is_refused() -> None:
 @pytest.mark.parametrize("text", ["{", "NaN", "", "'a'", '"\\ud800"', '"\\u0000"', "1e200000"])
 def test_text_that_the_server_finds_to_be_no_json_is_a_typed_error(database: str, text: str) -> None:
     with Client(database, encoder=lambda _: text) as client:
-        client.create_queue("orders")
+        client.queues.create("orders")
         with pytest.raises(InvalidBodyError if "1e2" not in text else InvalidArgumentError):
             client.send("orders", None)
         with pytest.raises(InvalidArgumentError):
             client.send_batch("orders", [None])
-        assert client.metrics("orders").length == 0
+        assert client.queues.metrics("orders").length == 0
 
 
 def test_body_of_more_than_255_megabytes_is_refused_before_it_is_sent() -> None:
@@ -294,7 +294,7 @@ def test_body_of_more_than_255_megabytes_is_refused_before_it_is_sent() -> None:
 
 def test_headers_and_group_come_back(connection: Connection) -> None:
     client = Client(connection=connection)
-    client.create_queue("headers")
+    client.queues.create("headers")
     client.send("headers", 1, headers={"trace": ["é", 1, None]}, group="order-17")
     client.send("headers", 2, group="")
     client.send("headers", 3)

@@ -8,9 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from spanmq.body import RawJson
 from spanmq.client import Client
-from spanmq.encryption import Unopened
+from spanmq.codec.body import RawJson
+from spanmq.codec.encryption import Unopened
 from spanmq.errors import InvalidArgumentError, InvalidBodyError
 
 Connection = psycopg.Connection[Any]
@@ -20,7 +20,7 @@ DEEP = "[" * 3_000 + "]" * 3_000
 @pytest.fixture
 def client(connection: Connection) -> Client:
     made = Client(connection=connection)
-    made.create_queue("odd")
+    made.queues.create("odd")
     return made
 
 
@@ -37,7 +37,7 @@ def test_body_too_deep_for_python_goes_back_and_the_others_come(client: Client) 
     [deep] = [message for message in client.peek("odd") if message.message_id == 2]
     assert isinstance(deep.body, Unopened)
     assert deep.body.text == DEEP
-    [failure] = client.failures("odd", 2)
+    [failure] = client.inspect.failures("odd", 2)
     assert failure.error_class == "InvalidBodyError"
 
 
@@ -68,7 +68,7 @@ def test_popped_body_that_can_t_be_read_is_given_as_it_is(client: Client) -> Non
 
 def test_decoder_that_raises_spoils_one_message_only(connection: Connection) -> None:
     client = Client(connection=connection, decoder=lambda raw: {b"1": "one"}[raw])
-    client.create_queue("odd")
+    client.queues.create("odd")
     client.send_batch("odd", [1, 2])
     assert [message.body for message in client.receive("odd", 2)] == ["one"]
 
@@ -76,7 +76,7 @@ def test_decoder_that_raises_spoils_one_message_only(connection: Connection) -> 
 def test_depth_that_the_server_refuses_is_a_bad_body(client: Client) -> None:
     with pytest.raises(InvalidBodyError, match="stack depth"), client.transaction():
         client.send("odd", RawJson("[" * 50_000 + "]" * 50_000))
-    assert client.metrics("odd").total_messages == 0
+    assert client.queues.metrics("odd").total_messages == 0
 
 
 def test_bytes_with_gaps_come_back(client: Client) -> None:
@@ -93,4 +93,4 @@ def test_bytes_are_no_ids(client: Client) -> None:
     client.send_batch("odd", list(range(60)))
     with pytest.raises(InvalidArgumentError, match="msg_ids must be integers, got bytes"):
         client.delete("odd", b"12")
-    assert client.metrics("odd").length == 60
+    assert client.queues.metrics("odd").length == 60

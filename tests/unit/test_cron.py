@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from spanmq import cron
+from spanmq.client import cron
 from spanmq.errors import InvalidArgumentError
 
 # Berlin: 2026-03-29 02:00 becomes 03:00 (+01 to +02), 2026-10-25 03:00 becomes 02:00.

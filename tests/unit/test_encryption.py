@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spanmq import encryption as sealing
-from spanmq.encryption import (
+from spanmq.codec import encryption as sealing
+from spanmq.codec.encryption import (
     KEYS_VARIABLE,
     ONLY_SEALED_VARIABLE,
     TRUSTED_VARIABLE,

@@ -40,26 +40,39 @@ class Rule:
 # The first line that fits a module's name (within spanmq) is its rule; a package's is its modules' too.
 RULES = {
     "errors": Rule(ours=()),
-    "parse": Rule(ours=()),
-    "message": Rule(ours=("errors", "parse")),
-    "encryption": Rule(packages_lazily=frozenset({"cryptography"}), ours=("errors",)),
+    "request_origin": Rule(ours=()),
+    "model": Rule(ours=("errors", "model")),
+    "codec.encryption": Rule(packages_lazily=frozenset({"cryptography"}), ours=("errors",)),
+    "codec": Rule(ours=("codec", "errors", "model")),
+    "schema": Rule(packages=frozenset({"psycopg"}), ours=("errors", "schema")),
+    # No I/O: what a call is, and how its rows are read.
+    "client.call*": Rule(ours=("client.call", "client.rows", "codec", "errors", "model")),
+    "client.rows": Rule(ours=("client.call", "codec", "model")),
+    "client.concurrency": Rule(ours=()),
+    "client.cron": Rule(packages_lazily=frozenset({"cronsim"}), ours=("errors",)),
+    "client.drivers": Rule(
+        packages_lazily=frozenset({"sqlalchemy", "django", "asyncpg"}), ours=("client", "errors", "model")
+    ),
+    # The DSN of a client that is given none.
+    "client.dsn": Rule(
+        packages=DRIVER, ours=("errors", "embedded", "schema"), not_ours_at_the_top=("embedded", "schema")
+    ),
+    "client": Rule(packages=DRIVER, ours=("client", "codec", "errors", "model", "schema", "tracing")),
     "embedded.keeper": Rule(ours=()),  # also runs as a script, in a bare interpreter
     "embedded": Rule(ours=("errors", "embedded")),
-    "tracing.telemetry": Rule(packages=frozenset({"opentelemetry"}), ours=("batch", "body", "message")),
-    "tracing": Rule(ours=("batch", "body", "message", "tracing")),
+    "tracing.telemetry": Rule(packages=frozenset({"opentelemetry"}), ours=("codec", "model")),
+    "tracing": Rule(ours=("codec", "model", "tracing")),
     "django": Rule(
         packages=DRIVER | {"django"},
         not_ours=("cli", "demo", "testing", "service", "dashboard", "simulate", "spark"),
     ),
     "tasks": Rule(
         packages_lazily=frozenset({"pydantic", "pydantic_core", "typing_extensions"}),
-        not_ours=("schema", "adopt", "release", *(name for name in UPPER if name != "tasks")),
+        not_ours=("schema", *(name for name in UPPER if name != "tasks")),
     ),
     "worker.measures": Rule(packages=frozenset({"prometheus_client"}), ours=("errors", "worker")),
     "worker.loop": Rule(packages=frozenset({"uvloop"}), ours=()),
-    "worker": Rule(not_ours=("schema", "adopt", "release", *UPPER)),
-    "outbox": Rule(packages_lazily=frozenset({"sqlalchemy", "django", "asyncpg"}), not_ours=UPPER),
-    "cron": Rule(packages_lazily=frozenset({"cronsim"}), ours=("errors",)),
+    "worker": Rule(not_ours=("schema", *UPPER)),
     "cli": Rule(
         packages=DRIVER | {"typer", "rich"},
         packages_lazily=frozenset({"pyspark", "watchfiles"}),
@@ -78,6 +91,7 @@ RULES = {
         packages_lazily=frozenset({"pika", "confluent_kafka", "boto3", "botocore", "deltalake"}),
         not_ours=upper_without("spark"),
     ),
+    "service.access_changes": Rule(packages=frozenset({"psycopg"}), ours=()),
     "service": Rule(
         packages=frozenset(
             {
@@ -92,11 +106,12 @@ RULES = {
         not_ours=upper_without("service"),
     ),
     # The patterns by which the job groups errors, without Spark.
-    "dashboard.cause": Rule(ours=("message", "spark.jobs.fingerprint")),
+    "dashboard.cause": Rule(ours=("model", "spark.jobs.fingerprint")),
     "dashboard": Rule(
         packages=frozenset({"starlette", "jinja2", "pygal"}), not_ours=upper_without("dashboard")
     ),
-    "*": Rule(packages=DRIVER, not_ours=UPPER),
+    # The public names.
+    "": Rule(ours=("client", "codec", "errors", "model", "worker")),
 }
 
 # What is left: for its types only.
@@ -110,19 +125,20 @@ CIRCLES = {
 
 # Where SQL other than `select … from schema.function(…)` may stand: a module or one name in it, and why.
 SQL_EXEMPT = {
-    "schema": "the schema manager: the only DDL",
-    "release": "the schema manager reads and splits the SQL files",
-    "adopt": "takes over PGMQ's tables",
-    "bulk*": "COPY into a log and range reads out of it",
+    "schema.manager": "the schema manager: the only DDL",
+    "schema.release": "the schema manager reads and splits the SQL files",
+    "schema.adopt": "takes over PGMQ's tables",
+    "client._*.copy*": "COPY into a log and range reads out of it",
     "spark.adbc.Connection": "asks whether the server still answers",
     "spark.rows": "range reads out of archives, queues and the log",
     "testing.databases": "makes and drops databases",
-    "call.PROBE": "asks what the database holds before it calls any function of it",
-    "listen*": "LISTEN has no function",
-    "link*._LIMIT": "a time limit for one transaction",
-    "outbox._BEGIN": "a batch of several calls on a session in autocommit",
-    "outbox._COMMIT": "the same",
-    "outbox._ROLLBACK": "the same",
+    "client.call.PROBE": "asks what the database holds before it calls any function of it",
+    "client._*.listener*": "LISTEN has no function",
+    "client._*.connection._LIMIT": "a time limit for one transaction",
+    "client._*.session._BEGIN": "a batch of several calls on a session in autocommit",
+    "client._*.session._COMMIT": "the same",
+    "client._*.session._ROLLBACK": "the same",
+    "service.access_changes": "LISTEN has no function",
 }
 
 # Words that start a statement; enough of what follows is asked for to let English sentences pass.
@@ -169,6 +185,9 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+NAMES = frozenset(name_of(path) for path in MODULES)
+
+
 def fits(name: str, patterns: tuple[str, ...]) -> bool:
     """Tell whether a name is one of these, or within one of these packages."""
     return any(fnmatchcase(name, pattern) or name.startswith(f"{pattern}.") for pattern in patterns)
@@ -200,11 +219,10 @@ def imports_of(tree: ast.Module) -> Iterator[Imported]:
                 yield Imported(alias.name, node.lineno, id(node) in lazy)
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
-                # `from spanmq import schema` means the module spanmq.schema, if there is one.
+                # `from spanmq.client import call` means the module spanmq.client.call, if there is one.
                 whole = f"{node.module}.{alias.name}"
-                yield Imported(
-                    whole if node.module == "spanmq" else str(node.module), node.lineno, id(node) in lazy
-                )
+                is_module = node.module == "spanmq" or whole.partition(".")[2] in NAMES
+                yield Imported(whole if is_module else str(node.module), node.lineno, id(node) in lazy)
 
 
 def forbidden_imports(name: str, source: str) -> list[str]:
@@ -287,13 +305,17 @@ def test_modules_import_only_what_their_places_allow() -> None:
     names = [name_of(path) for path in MODULES]
     assert [each for each in RULES if not any(fits(name, (each,)) for name in names)] == []
     for name, source in (
-        ("message", "import psycopg"),
-        ("errors", "from spanmq.message import Message"),
+        ("model", "import psycopg"),
+        ("errors", "from spanmq.model import Message"),
+        ("client.calls", "import psycopg"),
+        ("client.calls", "from spanmq.client.dsn import Timeouts"),
+        ("codec", "from spanmq.client import Client"),
+        ("client", "from spanmq import worker"),
         ("client", "def f():\n    from spanmq.cli import main"),
         ("client", "from tests import conftest"),
         ("service.app", "import spanmq.dashboard"),
         ("cli", "from spanmq import embedded"),
-        ("outbox", "import sqlalchemy"),
+        ("client.drivers", "import sqlalchemy"),
     ):
         assert len(forbidden_imports(name, source)) == 1, source
 

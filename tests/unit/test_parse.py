@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spanmq.body import Codec
+from spanmq.codec.body import Codec
 from spanmq.errors import InvalidBodyError
-from spanmq.message import Message
+from spanmq.model import Message
 
 Key = NewType("Key", uuid.UUID)
 Name = NewType("Name", str)

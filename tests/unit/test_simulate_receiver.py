@@ -146,7 +146,7 @@ def test_messages_of_another_sender_become_dead_letters_and_are_written_down(
             # With no other message beside it, the client raises what it can't read.
             connection.execute(sql, (queue, DEEP, "{}"))
             assert place.worker().take() == []
-        assert {letter.message_id for letter in other.dead_letters(queue)} == {1, 4, 5}
+        assert {letter.message_id for letter in other.dead_letters.list(queue)} == {1, 4, 5}
     assert sorted(place.written("foreign", "message_id"), key=str) == [1, 4, 5, None]
     assert place.stage.new_dead() == []
 

@@ -51,13 +51,13 @@ def test_acks_are_gathered_until_somebody_waits_for_them(client: Client) -> None
     assert settled.finish()
     assert told.calls.get_nowait() == ("acked", [11, 12, 13])
     assert told.calls.empty()
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
     assert not settled.finish()
     # And again: what was urgent is so no more.
     add(settled, received(client, 2), 14)
     assert told.calls.empty()
     settled.close()
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 @pytest.mark.usefixtures("patient")
@@ -87,7 +87,7 @@ def test_ack_that_nobody_waits_for_goes_by_itself(client: Client) -> None:
 
 @pytest.mark.usefixtures("patient")
 def test_messages_of_several_queues_and_leases_are_told_by_their_numbers(client: Client) -> None:
-    client.create_queue("events")
+    client.queues.create("events")
     told = Told()
     settled = Settlement(client, told.note)
     # Each queue numbers its messages from 1.
@@ -107,7 +107,7 @@ def test_who_waits_for_an_ack_hears_that_it_failed(client: Client) -> None:
     settled = Settlement(client, Told().note)
     messages = received(client, 2)
     add(settled, messages[:1], 1)
-    client.drop_queue("orders")
+    client.queues.drop("orders")
     with pytest.raises(SpanmqError):
         settled.finish()
     with pytest.raises(SpanmqError):  # also who doesn't wait, with the next one

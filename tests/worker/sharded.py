@@ -17,10 +17,7 @@ GROUPS = [f"order-{number}" for number in range(20)]
 @contextmanager
 def opened(dsns: dict[str, str]) -> Iterator[ShardedQueue]:
     with ExitStack() as stack:
-        clients = {
-            name: stack.enter_context(Client(dsn, maintain_interval=None, pool_size=3))
-            for name, dsn in dsns.items()
-        }
+        clients = {name: stack.enter_context(Client(dsn, pool_size=3)) for name, dsn in dsns.items()}
         yield ShardedQueue("orders", clients)
 
 

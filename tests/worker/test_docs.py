@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 import spanmq.worker
-from spanmq.timeouts import Timeouts
+from spanmq.client.dsn import Timeouts
 from spanmq.worker.breaker import BreakerPolicy
 from spanmq.worker.event import Event
 from spanmq.worker.setting import Settings

@@ -9,7 +9,7 @@ import pytest
 from tests.worker.running import working
 
 from spanmq import Client, Message
-from spanmq.encryption import KEYS_VARIABLE, Encryption
+from spanmq.codec.encryption import KEYS_VARIABLE, Encryption
 from spanmq.worker.event import CallFailed, MessageSettled
 
 KEY, OTHER = (base64.b64encode(secrets.token_bytes(32)).decode() for _ in range(2))
@@ -24,7 +24,7 @@ def sealing(database: str, monkeypatch: pytest.MonkeyPatch) -> Encryption:
 
 
 def test_handler_gets_opened_bodies(client: Client, database: str, sealing: Encryption) -> None:
-    with Client(database, encryption=sealing, maintain_interval=None) as sender:
+    with Client(database, encryption=sealing) as sender:
         sender.send("orders", {"secret": 1})
     assert "secret" not in str(client.peek("orders"))
     bodies = []
@@ -41,9 +41,9 @@ def test_what_does_not_open_stands_in_nobodys_way_and_is_not_asked_for_without_a
     client: Client, database: str, sealing: Encryption, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Without any backoff the message comes back at once, again and again.
-    client.set_policy("orders", {"backoff_base": 0, "jitter": False, "max_attempts": 4})
+    client.queues.set_policy("orders", backoff_base=0, jitter=False, max_attempts=4)
     monkeypatch.setenv(KEYS_VARIABLE, f"theirs {OTHER}")
-    with Client(database, encryption=Encryption.from_environment(), maintain_interval=None) as stranger:
+    with Client(database, encryption=Encryption.from_environment()) as stranger:
         closed = stranger.send("orders", 1)
     monkeypatch.setenv(KEYS_VARIABLE, f"ours {KEY}")
     handled = []
@@ -53,11 +53,11 @@ def test_what_does_not_open_stands_in_nobodys_way_and_is_not_asked_for_without_a
 
     with working(database, handle) as record:
         failed = record.wait(CallFailed, 4)
-        with Client(database, encryption=sealing, maintain_interval=None) as sender:
+        with Client(database, encryption=sealing) as sender:
             good = sender.send("orders", 2)
         [settled] = record.wait(MessageSettled)
     assert all("theirs" in each.error and each.retry_in for each in failed)
     assert (settled.message_id, settled.outcome) == (good, "acked")
     assert handled == [2]
-    [letter] = client.dead_letters("orders")
+    [letter] = client.dead_letters.list("orders")
     assert (letter.message_id, letter.attempts, letter.error_class) == (closed, 4, "DecryptionError")

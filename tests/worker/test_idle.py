@@ -77,9 +77,9 @@ def test_new_session_makes_its_first_calls_before_a_message_waits_for_it(
 
 
 def test_session_that_can_not_be_made_ready_serves_all_the_same(client: Client, database: str) -> None:
-    client.create_queue("events")
+    client.queues.create("events")
     with working(database, lambda message: None, queues=["orders", "events"], poll_interval=0.05) as record:
-        client.drop_queue("orders")
+        client.queues.drop("orders")
         with psycopg.connect(database, autocommit=True) as other:
             other.execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity"

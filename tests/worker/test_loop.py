@@ -28,4 +28,4 @@ def test_run_works_in_uvloop_where_it_is_installed(
     client.send("orders", 1)
     worker.run()
     assert found == ["uvloop" if is_installed else "asyncio"]
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0

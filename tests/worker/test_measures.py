@@ -14,7 +14,7 @@ from tests.worker.running import working
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError
-from spanmq.message import Message
+from spanmq.model import Message
 from spanmq.worker import Reject
 from spanmq.worker.breaker import BreakerPolicy
 from spanmq.worker.condition import Condition

@@ -36,7 +36,7 @@ def test_breaker_stops_receiving_and_closes_after_a_good_trial(client: Client, d
 
 def test_breaker_is_the_worker_s_own_and_the_other_goes_on(client: Client, database: str) -> None:
     """One machine of two has lost its way to the service: what it gives back, the other handles."""
-    client.set_policy("orders", {"backoff_base": 0.01})
+    client.queues.set_policy("orders", backoff_base=0.01)
 
     async def cut_off(message: Message) -> None:
         raise ConnectionRefusedError("no route")
@@ -50,11 +50,16 @@ def test_breaker_is_the_worker_s_own_and_the_other_goes_on(client: Client, datab
     )
     sent = client.send_batch("orders", range(40))
     [opened] = record.wait(BreakerOpened)
-    assert (opened.queue, opened.failures, opened.messages, opened.error) == ("orders", 4, 4, "no route")
+    assert (opened.queue, opened.failures, opened.messages, opened.error) == (
+        "orders",
+        4,
+        4,
+        "no route",
+    )
     assert broken.worker.breakers() == {"orders": "open"}
     with psycopg.connect(database, autocommit=True) as observer:
         until(observer, "select breaker_open_until is not null from spanmq.glance()")
-    for [shown] in (client.health(), client.glance(["orders"]), client.latest_statistics()):
+    for [shown] in (client.health.now(), client.queues.count(["orders"]), client.health.latest()):
         assert shown.breaker_open_until is not None
         assert 0 < (shown.breaker_open_until - datetime.now(UTC)).total_seconds() <= 60 + 5
     with working(database, well, breaker=policy, poll_interval=0.05) as other:
@@ -64,11 +69,11 @@ def test_breaker_is_the_worker_s_own_and_the_other_goes_on(client: Client, datab
     assert len(record.of(MessageHandled)) <= 4 + 2
     broken.stop()
     assert broken.worker.breakers() == {}
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 def test_breakers_are_told_for_each_queue(client: Client, database: str) -> None:
-    client.create_queue("events")
+    client.queues.create("events")
     client.send_batch("orders", range(5))
     record = Record()
 

@@ -9,8 +9,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from spanmq import Worker
+from spanmq.client.dsn import Timeouts, with_timeouts
 from spanmq.errors import InvalidArgumentError, InvalidHandlerError
-from spanmq.timeouts import Timeouts, with_timeouts
 from spanmq.worker.appetite import Appetite
 from spanmq.worker.event import BreakerClosed, Event, MessageSettled, Seam, WorkerStarted, name_of
 from spanmq.worker.intake import LATE_SECONDS, LATE_SECONDS_MAX, pause_of_late

@@ -11,6 +11,7 @@ from tests.patience import WAIT_SECONDS
 from tests.worker.sharded import GROUPS, acked, at_work
 
 from spanmq import AsyncClient, AsyncShardedQueue, Message, ShardedQueue, Worker
+from spanmq.client._sync.shard_maps import ShardMaps
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError
 from spanmq.worker.event import (
     ShardJoined,
@@ -91,8 +92,8 @@ def test_removed_shard_is_received_from_until_nothing_is_in_it(orders: ShardedQu
         # As after a change that somebody ended without asking: the map says nothing of it any more.
         there = orders.shards()
         for client in orders.servers.values():
-            client.forget_shards("orders")
-            client.set_shards(
+            ShardMaps(client).forget("orders")
+            ShardMaps(client).set(
                 type(there)(queue="orders", epoch=5, routing="group", shards={"orders_1": "there"})
             )
         end.set()
@@ -105,7 +106,7 @@ def test_shard_that_is_dropped_is_left(orders: ShardedQueue) -> None:
     with at_work(orders, lambda message: None) as record:
         orders.change({"orders_1": "there"})
         assert orders.finish()
-        orders.servers["here"].drop_queue("orders_0")
+        orders.servers["here"].queues.drop("orders_0")
         record.wait(ShardLeft)
         orders.send(1, group="a")
         acked(record, 1)

@@ -16,7 +16,7 @@ from tests.recorded import FOREIGN, FOREIGN_TRACE, Recorded, context_of, linked,
 from tests.worker.running import working
 
 from spanmq.client import Client
-from spanmq.message import Message
+from spanmq.model import Message
 from spanmq.worker import Reject, RetryIn
 from spanmq.worker.event import HandlerOverran, MessageSettled
 from spanmq.worker.handler import Handler
@@ -78,7 +78,7 @@ def test_handler_runs_in_the_trace_of_the_send(
 
 
 def test_what_a_handler_sends_goes_on_in_the_trace(client: Client, database: str, recorded: Recorded) -> None:
-    client.create_queue("invoices")
+    client.queues.create("invoices")
 
     def handle(message: Message, connection: Any) -> None:
         Client(connection=connection).send("invoices", 1)
@@ -168,7 +168,7 @@ def test_handler_that_overruns_ends_when_it_is_settled(
     client: Client, database: str, recorded: Recorded
 ) -> None:
     may_end = threading.Event()
-    client.set_policy("orders", {"max_attempts": 1})
+    client.queues.set_policy("orders", max_attempts=1)
     with working(
         database, lambda message: may_end.wait(WAIT_SECONDS), handler_timeout=0.05, concurrency=1
     ) as record:

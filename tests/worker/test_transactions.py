@@ -49,12 +49,12 @@ async def asynchronous(message: Message, connection: psycopg.AsyncConnection[Any
 def test_writes_and_ack_commit_together_and_a_failure_undoes_the_writes(
     client: Client, database: str, shipped: Callable[[], list[Any]], handler: Any
 ) -> None:
-    client.set_policy("orders", {"backoff_base": 0.01})
+    client.queues.set_policy("orders", backoff_base=0.01)
     client.send_batch("orders", range(20))
     with working(database, handler, concurrency=4) as record:
         record.wait(MessageSettled, 20, where=lambda event: event.outcome == "acked")
     assert shipped() == [(number, 2 if number == 3 else 1) for number in range(20)]
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 def test_batch_handler_takes_a_connection_too(

@@ -15,6 +15,7 @@ from tests.worker.running import Record, Running, working
 
 from spanmq import Client, Message, Reject, RetryIn, Worker
 from spanmq.errors import ConnectionFailedError, HandlerStuckError, QueueNotFoundError
+from spanmq.model import PolicyChange
 from spanmq.worker.event import (
     Event,
     HandlerOverran,
@@ -28,7 +29,7 @@ from spanmq.worker.event import (
 )
 
 # What failed does not come again within the test.
-LATER = {"backoff_base": 600, "jitter": False}
+LATER: PolicyChange = {"backoff_base": 600, "jitter": False}
 
 
 def settled(record: Record, outcome: str) -> list[int]:
@@ -50,7 +51,7 @@ def test_every_message_is_handled_once_and_acked(client: Client, database: str, 
         assert record.outcomes(500) == ["acked"] * 500
     assert sorted(seen) == list(range(500))
     assert sorted(settled(record, "acked")) == sent
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
     assert record.of(WorkerStopped)[0].settled == 500
 
 
@@ -61,7 +62,7 @@ def test_message_sent_to_an_idle_worker_is_handled_at_once(client: Client, datab
 
 
 def test_several_queues_share_the_slots(client: Client, database: str) -> None:
-    client.create_queue("events")
+    client.queues.create("events")
     client.send_batch("orders", range(50))
     client.send_batch("events", range(50))
     with working(database, lambda message: None, queues=["orders", "events"], concurrency=4) as record:
@@ -141,9 +142,9 @@ def test_lease_is_extended_as_long_as_the_handler_works(client: Client, database
 
 @pytest.mark.usefixtures("early_extensions")
 def test_lease_is_the_policy_of_the_queue_and_is_extended_by_it(client: Client, database: str) -> None:
-    client.create_queue("events")
-    client.set_policy("orders", {"lease": 30})
-    client.set_policy("events", {"lease": 80_000})
+    client.queues.create("events")
+    client.queues.set_policy("orders", lease=30)
+    client.queues.set_policy("events", lease=80_000)
     done, begun = threading.Event(), threading.Barrier(2, timeout=WAIT_SECONDS)
     seconds: dict[str, float] = {}
 
@@ -177,7 +178,7 @@ def test_policy_that_changes_holds_from_the_next_lease_on(client: Client, databa
     with working(database, handle) as record:
         client.send("orders", 1)
         record.outcomes(1)
-        client.set_policy("orders", {"lease": 7})
+        client.queues.set_policy("orders", lease=7)
         client.send("orders", 2)
         record.outcomes(2)
     assert seconds == [30.0, 7.0]
@@ -185,7 +186,7 @@ def test_policy_that_changes_holds_from_the_next_lease_on(client: Client, databa
 
 def test_failure_is_recorded_with_its_circumstances(client: Client, database: str) -> None:
     (message_id,) = client.send_batch("orders", [1])
-    client.set_policy("orders", LATER)
+    client.queues.set_policy("orders", **LATER)
 
     def fail(message: Message) -> None:
         raise ConnectionRefusedError("nobody there")
@@ -194,7 +195,7 @@ def test_failure_is_recorded_with_its_circumstances(client: Client, database: st
         (event,) = record.wait(MessageSettled)
     assert (event.outcome, event.category, event.error) == ("retrying", "DEPENDENCY", "nobody there")
     assert (event.error_class, "in fail" in str(event.traceback)) == ("ConnectionRefusedError", True)
-    (failure,) = client.failures("orders", message_id)
+    (failure,) = client.inspect.failures("orders", message_id)
     assert (failure.attempt, failure.category, failure.error) == (1, "DEPENDENCY", "nobody there")
     assert (failure.error_class, failure.worker) == ("ConnectionRefusedError", "worker-7")
     assert "in fail" in str(failure.traceback)
@@ -225,13 +226,13 @@ def test_reject_and_permanent_failures_are_dead_at_once(client: Client, database
     with working(database, handle, categories={ArithmeticError: "PERMANENT"}) as record:
         assert record.outcomes(2) == ["dead", "dead"]
     assert {event.category for event in record.of(MessageSettled)} == {"BUSINESS", "PERMANENT"}
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 @pytest.mark.parametrize("is_async", [True, False])
 def test_handler_that_ends_the_program_only_fails(client: Client, database: str, is_async: bool) -> None:
     client.send("orders", 1)
-    client.set_policy("orders", LATER)
+    client.queues.set_policy("orders", **LATER)
 
     def plain(message: Message) -> None:
         raise SystemExit(3)
@@ -245,7 +246,7 @@ def test_handler_that_ends_the_program_only_fails(client: Client, database: str,
 
 def test_plain_handler_that_gives_a_coroutine_fails(client: Client, database: str) -> None:
     client.send("orders", 1)
-    client.set_policy("orders", LATER)
+    client.queues.set_policy("orders", **LATER)
 
     async def late() -> None: ...
 
@@ -274,7 +275,7 @@ def test_handler_that_takes_too_long_is_nacked_and_its_slot_works_on(
     client: Client, database: str, is_async: bool
 ) -> None:
     client.send_batch("orders", ["slow", "quick"])
-    client.set_policy("orders", LATER)
+    client.queues.set_policy("orders", **LATER)
     end = threading.Event()
     cancelled = threading.Event()
 
@@ -304,7 +305,7 @@ def test_handler_beyond_the_longest_lease_is_nacked_while_the_lease_holds(
     client: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.send("orders", 1)
-    client.set_policy("orders", LATER)
+    client.queues.set_policy("orders", **LATER)
     end = threading.Event()
     ahead = 0.0
     # What looks at handlers is told that nearly all of the time is over; the lease itself has most of it.
@@ -338,7 +339,7 @@ def test_worker_whose_handlers_are_all_stuck_gives_up(client: Client, database: 
     with pytest.raises(HandlerStuckError, match="overran"):
         running.join()
     end.set()
-    assert client.metrics("orders").length == 10
+    assert client.queues.metrics("orders").length == 10
 
 
 def test_lost_lease_is_noticed_and_its_ack_is_stale(client: Client, database: str) -> None:
@@ -354,7 +355,7 @@ def test_lost_lease_is_noticed_and_its_ack_is_stale(client: Client, database: st
 
 
 def test_ordered_queue_is_handled_in_order_through_a_failure(client: Client, database: str) -> None:
-    client.set_policy("orders", {"ordered": True, "backoff_base": 0.01, "jitter": False})
+    client.queues.set_policy("orders", ordered=True, backoff_base=0.01, jitter=False)
     client.send_batch("orders", [[group, n] for n in range(8) for group in "abc"], group=list("abc") * 8)
     handled: dict[str, list[int]] = {"a": [], "b": [], "c": []}
 

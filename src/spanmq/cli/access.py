@@ -35,7 +35,7 @@ def create(client: "Client", role: RoleName, queue: QueueName, verb: Verb) -> Do
 
     $ spanmq grant create shop orders send
     """
-    client.grant_queue(role, queue, verb)
+    client.grants.create(role, queue, verb)
     return Done(f"{role} may {verb}: {queue}", {"role": role, "queue": queue, "verb": verb})
 
 
@@ -45,7 +45,7 @@ def revoke(client: "Client", role: RoleName, queue: QueueName, verb: Verb) -> Do
 
     $ spanmq grant revoke shop orders send
     """
-    is_gone = client.revoke_queue(role, queue, verb)
+    is_gone = client.grants.revoke(role, queue, verb)
     no_longer = f"{role} may no longer {verb}: {queue}"
     sentence = no_longer if is_gone else f"{role} still has part of this right through another grant"
     return Done(sentence, {"role": role, "queue": queue, "verb": verb, "is_gone": is_gone})
@@ -57,7 +57,7 @@ def grant_all(client: "Client", role: RoleName, verb: VerbOnAll) -> Done:
 
     $ spanmq grant all worker receive
     """
-    client.grant_all(role, verb)
+    client.grants.all(role, verb)
     return Done(f"{role} may {verb}: all queues", {"role": role, "queue": None, "verb": verb})
 
 
@@ -67,7 +67,7 @@ def revoke_all(client: "Client", role: RoleName, verb: VerbOnAll) -> Done:
 
     $ spanmq grant revoke-all worker receive
     """
-    client.revoke_all(role, verb)
+    client.grants.revoke_all(role, verb)
     return Done(f"{role} may no longer {verb}: all queues", {"role": role, "queue": None, "verb": verb})
 
 
@@ -77,7 +77,7 @@ def list_grants(client: "Client", queue: SomeQueue = None) -> Any:
 
     $ spanmq grant list orders
     """
-    return client.list_grants(queue)
+    return client.grants.list(queue)
 
 
 @token.verb("create")
@@ -92,7 +92,7 @@ def create_token(
 
     $ spanmq token create shop --queue 'orders-*' --verb send --expires 2592000
     """
-    secret = client.create_token(name, queues=queue, verbs=verb, expires=expires)
+    secret = client.admin.tokens.create(name, queues=queue, verbs=verb, expires=expires)
     return Done(secret, {"name": name, "token": secret})
 
 
@@ -102,7 +102,7 @@ def list_tokens(client: "Client") -> Any:
 
     $ spanmq token list
     """
-    return client.list_tokens()
+    return client.admin.tokens.list()
 
 
 @token.verb("rotate")
@@ -115,7 +115,7 @@ def rotate_token(
 
     $ spanmq token rotate shop --overlap 3600
     """
-    secret = client.rotate_token(name, overlap=overlap)
+    secret = client.admin.tokens.rotate(name, overlap=overlap)
     return Done(secret, {"name": name, "token": secret})
 
 
@@ -125,7 +125,7 @@ def revoke_token(client: "Client", name: TokenName) -> Done:
 
     $ spanmq token revoke shop
     """
-    existed = client.revoke_token(name)
+    existed = client.admin.tokens.revoke(name)
     sentence = f"revoked token {name}" if existed else f"token {name} did not exist"
     return Done(sentence, {"name": name, "existed": existed})
 
@@ -145,7 +145,7 @@ def create_key(
 
     $ spanmq key create --queue 'orders-*' --verb send --json
     """
-    made = client.create_access_key(
+    made = client.admin.keys.create(
         queues=queue or ["*"], verbs=verb or ["send", "receive", "look", "manage"], expires=expires
     )
     record = {"access_key_id": made.access_key_id, "secret_access_key": made.secret}
@@ -158,7 +158,7 @@ def list_keys(client: "Client") -> Any:
 
     $ spanmq key list
     """
-    return client.list_access_keys()
+    return client.admin.keys.list()
 
 
 @key.verb("revoke")
@@ -169,6 +169,6 @@ def revoke_key(
 
     $ spanmq key revoke AKIAEXAMPLE
     """
-    existed = client.revoke_access_key(access_key_id)
+    existed = client.admin.keys.revoke(access_key_id)
     sentence = f"revoked key {access_key_id}" if existed else f"key {access_key_id} did not exist"
     return Done(sentence, {"access_key_id": access_key_id, "existed": existed})

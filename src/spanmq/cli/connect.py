@@ -36,17 +36,16 @@ def address(dsn: str | None) -> Iterator[str]:
 @contextmanager
 def client(dsn: str | None, *, sealed: bool = False) -> Iterator[Client]:
     """Give a client whose bodies are JSON as the server wrote it; `sealed` ones stay so."""
-    from spanmq.body import RawJson
     from spanmq.client import Client
-    from spanmq.encryption import Encryption
-    from spanmq.timeouts import Timeouts
+    from spanmq.client.dsn import Timeouts
+    from spanmq.codec.body import RawJson
+    from spanmq.codec.encryption import Encryption
 
     with (
         address(dsn) as found,
         Client(
             found,
             pool_size=2,
-            maintain_interval=None,
             decoder=RawJson,
             # A command may run for long, and its output may be read slowly: Ctrl-C ends it. Its waits for
             # locks delay other sessions, so they are limited.
@@ -65,14 +64,14 @@ def prepared_address() -> Iterator[str]:
     from spanmq.client import Client
 
     with address(None) as found:
-        with Client(found, pool_size=2, maintain_interval=None) as opened:
+        with Client(found, pool_size=2) as opened:
             _make_ready(opened)
         yield found
 
 
 def _make_ready(opened: Client) -> None:
     """Install where nothing is: the embedded server is there for queues."""
-    if opened.flavour() == "none":
+    if opened.admin.flavour() == "none":
         say(f"spanmq: installed the schema {opened.install().version} in it")
 
 
@@ -81,7 +80,7 @@ def connection(dsn: str | None) -> Iterator[psycopg.Connection[Any]]:
     """Give a connection in autocommit, for what is not the client's."""
     import psycopg
 
-    from spanmq.unreadable_dsn import unreadable
+    from spanmq.client.dsn import unreadable
 
     with address(dsn) as found:
         try:

@@ -60,7 +60,7 @@ def list_dead_letters(
 
     $ spanmq dead-letter list orders --error timeout --since 2030-01-31T12:00
     """
-    return client.dead_letters(
+    return client.dead_letters.list(
         queue, redriven=redriven, after=after, quantity=quantity, body_bytes_max=body_bytes_max, **filters
     )
 
@@ -73,7 +73,7 @@ def show(
 
     $ spanmq dead-letter show orders 17
     """
-    return client.dead_letters_of(queue, message_id, body_bytes_max=body_bytes_max)
+    return client.dead_letters.show(queue, message_id, body_bytes_max=body_bytes_max)
 
 
 @dead_letter.verb(empty="no dead letters")
@@ -82,7 +82,7 @@ def count(client: "Client", queue: SomeQueue = None) -> Any:
 
     $ spanmq dead-letter count
     """
-    return client.count_dead_letters(queue)
+    return client.dead_letters.count(queue)
 
 
 @dead_letter.verb(empty="no dead letters")
@@ -99,7 +99,9 @@ def redrive(
 
     $ spanmq dead-letter redrive orders --category DEPENDENCY --rate 50
     """
-    return client.redrive(queue, quantity=quantity, rate=rate, delay=delay, dry_run=dry_run, **filters)
+    return client.dead_letters.redrive(
+        queue, quantity=quantity, rate=rate, delay=delay, dry_run=dry_run, **filters
+    )
 
 
 @dead_letter.verb()
@@ -117,10 +119,10 @@ def edit(
 
     $ spanmq dead-letter edit orders 17 --body '{"customer": 17}'
     """
-    from spanmq.dead_letter_calls import UNCHANGED
+    from spanmq.client.calls import UNCHANGED
 
     new_body = UNCHANGED if body is None else body
-    redriven = client.redrive_message(queue, message_id, body=new_body, headers=headers, delay=delay)
+    redriven = client.dead_letters.edit(queue, message_id, body=new_body, headers=headers, delay=delay)
     return Done(f"{redriven} is in {queue} again", {"queue": queue, "message_id": redriven})
 
 
@@ -140,7 +142,7 @@ def discard(
     """
     if not dry_run:
         confirm(f"Delete up to {quantity} dead letters of {queue}?", yes=yes)
-    purged = client.purge_dead_letters(
+    purged = client.dead_letters.discard(
         queue, redriven=redriven, quantity=quantity, dry_run=dry_run, **filters
     )
     return Done(

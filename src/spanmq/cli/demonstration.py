@@ -82,7 +82,7 @@ def _check_report(folder: Path, queue: str) -> None:
 
 def _report(folder: Path, dsn: str, queue: str) -> None:
     """Export the archive to Parquet and write the page; where Spark or Java is missing, say so and go on."""
-    from spanmq.errors import PipelineNotAvailableError
+    from spanmq.errors import ExtraNotInstalledError
     from spanmq.spark.cause import clear_errors
     from spanmq.spark.session import opened
 
@@ -92,7 +92,7 @@ def _report(folder: Path, dsn: str, queue: str) -> None:
     with contextlib.ExitStack() as stack, clear_errors():
         try:
             spark = stack.enter_context(opened(name="spanmq demo"))
-        except PipelineNotAvailableError as error:
+        except ExtraNotInstalledError as error:
             say(f"no report: {error}")
             return
         from spanmq.spark.jobs.export import export

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from spanmq.body import RawJson
 from spanmq.cli.connect import client
 from spanmq.cli.option import AsJson, Dsn, QueueName
 from spanmq.cli.output import Output
 from spanmq.cli.verbs import Commands
-from spanmq.encryption import key_ids_of, new_line, read_keys
+from spanmq.codec.body import RawJson
+from spanmq.codec.encryption import key_ids_of, new_line, read_keys
 from spanmq.errors import EncryptionError
 
 encryption = Commands()
@@ -63,8 +63,8 @@ def in_use(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
     with client(dsn, sealed=True) as opened:
         looks: dict[str, Callable[[int], list[Any]]] = {
             "messages": lambda after: opened.peek(queue, PAGE, after=after),
-            "archive": lambda after: opened.peek_archive(queue, PAGE, after=after),
-            "dead letters": lambda after: opened.dead_letters(queue, after=after, quantity=PAGE),
+            "archive": lambda after: opened.inspect.archive(queue, PAGE, after=after),
+            "dead letters": lambda after: opened.dead_letters.list(queue, after=after, quantity=PAGE),
         }
         for where, look in looks.items():
             for key_id, count in sorted(_count(look).items()):

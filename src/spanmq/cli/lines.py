@@ -6,7 +6,7 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import Final
 
-from spanmq.batch import BYTES_PER_CALL
+from spanmq.codec.batch import BYTES_PER_CALL
 
 # A batch that isn't full goes when nothing came for so long: `tail -f log | spanmq send` should not lag.
 IDLE_SECONDS: Final = 0.2

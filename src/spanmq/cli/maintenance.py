@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from spanmq.client import Client
-    from spanmq.message import QueueHealth
+    from spanmq.model import QueueHealth
 
 commands = Commands()
 
@@ -78,7 +78,7 @@ def maintain(
         is_first = True
         while not stop.is_set():
             try:
-                steps = opened.maintain(budget)
+                steps = opened.admin.maintain(budget)
             except PASSING as error:
                 if every is None or is_first:
                     raise
@@ -113,7 +113,7 @@ def doctor(
     """
     output = Output(as_json=as_json)
     with client(dsn) as opened:
-        findings = opened.doctor(connections=connections)
+        findings = opened.health.doctor(connections=connections)
     if as_json:
         output.records(findings)
     else:
@@ -144,7 +144,7 @@ def top(
         else:
             queries = 0
             while not stop.is_set():
-                output.records(opened.health(), columns=HEALTH_COLUMNS, empty="no queues")
+                output.records(opened.health.now(), columns=HEALTH_COLUMNS, empty="no queues")
                 queries += 1
                 if queries == times or stop.wait(every):
                     break
@@ -196,7 +196,7 @@ def _watch(opened: "Client", stop: Stop, every: float, times: int | None) -> Non
     with Live(console=Console(), auto_refresh=False, screen=times is None) as live:
         while not stop.is_set():
             try:
-                now = opened.health()
+                now = opened.health.now()
             except PASSING as error:
                 if not queries:
                     raise

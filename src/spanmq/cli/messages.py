@@ -24,6 +24,7 @@ from spanmq.cli.option import (
 from spanmq.cli.output import MESSAGE_COLUMNS, Output
 from spanmq.cli.settling import taken
 from spanmq.cli.verbs import Commands
+from spanmq.model import Leased
 
 if TYPE_CHECKING:
     from spanmq.client import Client
@@ -62,7 +63,7 @@ def peek_archive(
 
     $ spanmq message peek-archive orders --after 4711
     """
-    return client.peek_archive(queue, quantity, after=after, body_bytes_max=body_bytes_max)
+    return client.inspect.archive(queue, quantity, after=after, body_bytes_max=body_bytes_max)
 
 
 @message.verb()
@@ -71,7 +72,7 @@ def status(client: "Client", queue: QueueName, message_id: MessageId) -> Any:
 
     $ spanmq message status orders 17
     """
-    return {"message_id": message_id, "status": client.status(queue, message_id)}
+    return {"message_id": message_id, "status": client.inspect.status(queue, message_id)}
 
 
 @message.verb(empty="it never failed")
@@ -80,7 +81,7 @@ def failures(client: "Client", queue: QueueName, message_id: MessageId) -> Any:
 
     $ spanmq message failures orders 17
     """
-    return client.failures(queue, message_id)
+    return client.inspect.failures(queue, message_id)
 
 
 @message.verb(empty="no messages")
@@ -136,7 +137,7 @@ def hold(
 
     $ spanmq message hold orders 3 17 18 --seconds 60
     """
-    return client.hold(queue, lease_id, message_ids, seconds)
+    return client.admin.hold(Leased(queue, lease_id, message_ids), seconds)
 
 
 @message.verb(columns=MESSAGE_COLUMNS, empty="no such messages")
@@ -172,7 +173,7 @@ def read_grouped(
 
     $ spanmq message read-grouped orders --quantity 10
     """
-    return taken(client, queue, client.read_grouped(queue, quantity, lease=lease, wait=wait))
+    return taken(client, queue, client.read(queue, quantity, lease=lease, wait=wait, grouped="fill"))
 
 
 @message.verb(columns=MESSAGE_COLUMNS)
@@ -183,7 +184,7 @@ def read_grouped_rr(
 
     $ spanmq message read-grouped-rr orders --quantity 10
     """
-    return taken(client, queue, client.read_grouped_rr(queue, quantity, lease=lease, wait=wait))
+    return taken(client, queue, client.read(queue, quantity, lease=lease, wait=wait, grouped="round_robin"))
 
 
 @message.verb(columns=MESSAGE_COLUMNS)
@@ -194,7 +195,7 @@ def read_grouped_head(
 
     $ spanmq message read-grouped-head orders --quantity 10
     """
-    return taken(client, queue, client.read_grouped_head(queue, quantity, lease=lease, wait=wait))
+    return taken(client, queue, client.read(queue, quantity, lease=lease, wait=wait, grouped="head"))
 
 
 @message.command()

@@ -12,7 +12,7 @@ from spanmq.cli.failure import FAILED, say
 from spanmq.cli.json_text import json_of
 
 if TYPE_CHECKING:
-    from spanmq.body import RawJson
+    from spanmq.codec.body import RawJson
 
 
 def stdin_lines() -> Iterator[str]:
@@ -35,8 +35,8 @@ def _complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:
     if not dsn:
         return []
     try:
-        with Client(dsn, pool_size=2, maintain_interval=None) as client:
-            return [each.name for each in client.list_queues() if each.name.startswith(incomplete)]
+        with Client(dsn, pool_size=2) as client:
+            return [each.name for each in client.queues.list() if each.name.startswith(incomplete)]
     except SpanmqError:
         return []
 
@@ -79,7 +79,7 @@ def _object(text: str) -> dict[str, Any]:
 
 def raw_json(text: str) -> "RawJson":
     """Check JSON that is sent as it is written."""
-    from spanmq.body import RawJson
+    from spanmq.codec.body import RawJson
 
     _parsed(text)
     return RawJson(text)

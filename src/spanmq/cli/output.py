@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from spanmq.body import RawJson
 from spanmq.cli.table import print_table, raw
+from spanmq.codec.body import RawJson
 
 Record = dict[str, Any]
 

@@ -15,7 +15,7 @@ from spanmq.cli.option import AsJson, DryRun, Dsn, Limit, QueueName, SomeQueue, 
 from spanmq.cli.output import Done, Output, fields
 from spanmq.cli.progress import awaited, is_shown
 from spanmq.cli.verbs import Commands
-from spanmq.encryption import KEYS_VARIABLE
+from spanmq.codec.encryption import KEYS_VARIABLE
 from spanmq.errors import EncryptionError
 
 if TYPE_CHECKING:
@@ -360,7 +360,7 @@ def list_runs(
 
     $ spanmq pipeline runs orders
     """
-    return client.list_pipeline_runs(queue, before=before, quantity=quantity)
+    return client.admin.pipeline_runs.list(queue, before=before, quantity=quantity)
 
 
 @pipeline.verb()
@@ -375,7 +375,7 @@ def forget_export(
 
     $ spanmq pipeline forget-export orders /data/lake
     """
-    forgotten = client.forget_export(queue, lake)
+    forgotten = client.admin.receivers.forget_export(queue, lake)
     sentence = f"retention no longer waits for {lake}" if forgotten else f"no export into {lake} is recorded"
     return Done(sentence, {"queue": queue, "lake": lake, "forgotten": forgotten})
 

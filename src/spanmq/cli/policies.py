@@ -29,7 +29,7 @@ def get(client: "Client", queue: QueueName) -> Any:
 
     $ spanmq policy get orders
     """
-    return client.get_policy(queue)
+    return client.queues.policy(queue)
 
 
 @policy.verb("set")
@@ -38,7 +38,7 @@ def set_policy(client: "Client", queue: QueueName, settings: Settings) -> Any:
 
     $ spanmq policy set orders max_attempts=5 ordered=true
     """
-    return client.set_policy(queue, dict(settings))
+    return client.queues.set_policy(queue, **dict(settings))
 
 
 @category.verb()
@@ -52,7 +52,7 @@ def classify(
 
     $ spanmq category classify "connection refused" --error-class OSError
     """
-    found = client.classify(error, error_class=error_class, queue=queue)
+    found = client.categories.classify(error, error_class=error_class, queue=queue)
     return Done(found, {"category": found})
 
 
@@ -64,7 +64,7 @@ def list_rules(client: "Client", queue: SomeQueue = None) -> Any:
 
     $ spanmq category list-rules orders
     """
-    return client.list_category_rules(queue)
+    return client.categories.list_rules(queue)
 
 
 @category.verb()
@@ -85,7 +85,7 @@ def set_rule(
 
     $ spanmq category set-rule "out of stock" BUSINESS --error "out of stock" --queue orders
     """
-    client.set_category_rule(name, category, error=error, error_class=error_class, place=place, queue=queue)
+    client.categories.set_rule(name, category, error=error, error_class=error_class, place=place, queue=queue)
     return Done(f"{name}: {category}", {"name": name, "category": category})
 
 
@@ -95,7 +95,7 @@ def drop_rule(client: "Client", name: RuleName, queue: ForQueue = None) -> Done:
 
     $ spanmq category drop-rule "out of stock" --queue orders
     """
-    dropped = client.drop_category_rule(name, queue=queue)
+    dropped = client.categories.drop_rule(name, queue=queue)
     sentence = f"dropped {name}" if dropped else f"rule {name} did not exist"
     return Done(sentence, {"name": name, "dropped": dropped})
 
@@ -106,7 +106,7 @@ def list_policies(client: "Client", queue: SomeQueue = None) -> Any:
 
     $ spanmq category list-policies orders
     """
-    return client.list_category_policies(queue)
+    return client.categories.list_policies(queue)
 
 
 @category.verb("set-policy")
@@ -122,4 +122,4 @@ def set_category_policy(
     """
     if not settings and queue is None:
         raise typer.BadParameter("name settings, or the queue that is to have none of its own")
-    return client.set_category_policy(category, dict(settings) if settings else None, queue=queue)
+    return client.categories.set_policy(category, dict(settings) if settings else None, queue=queue)

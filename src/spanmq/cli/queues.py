@@ -55,7 +55,7 @@ def create(
     $ spanmq queue create orders
     $ spanmq queue create events --unlogged
     """
-    client.create_queue(
+    client.queues.create(
         name, unlogged=unlogged, partition_interval=partition_interval, retention_interval=retention_interval
     )
     return Done(f"queue {name} exists", {"queue": name})
@@ -69,7 +69,7 @@ def list_queues(client: "Client") -> Any:
 
     $ spanmq queue list --json
     """
-    return _with_states(client, client.list_queues(), "name")
+    return _with_states(client, client.queues.list(), "name")
 
 
 @queue.verb(columns=METRICS_COLUMNS, empty="no queues")
@@ -78,7 +78,7 @@ def metrics(client: "Client", queue: SomeQueue = None) -> Any:
 
     $ spanmq queue metrics orders
     """
-    counted = client.metrics_all() if queue is None else [client.metrics(queue)]
+    counted = client.queues.metrics_all() if queue is None else [client.queues.metrics(queue)]
     return _with_states(client, counted, "queue")
 
 
@@ -92,7 +92,7 @@ def count(
 
     $ spanmq queue count
     """
-    return client.glance(queues or None, most=most)
+    return client.queues.count(queues or None, most=most)
 
 
 @queue.verb(columns=HEALTH_COLUMNS, empty="no queues")
@@ -101,7 +101,7 @@ def health(client: "Client") -> Any:
 
     $ spanmq queue health
     """
-    return client.health()
+    return client.health.now()
 
 
 @queue.verb(columns=SAMPLE_COLUMNS, empty="no samples: nothing happened, or nothing calls maintain()")
@@ -110,7 +110,7 @@ def statistics(client: "Client", queue: QueueName, seconds: Seconds = 3600.0) ->
 
     $ spanmq queue statistics orders --seconds 7200
     """
-    return client.statistics(queue, seconds=seconds)
+    return client.health.statistics(queue, seconds=seconds)
 
 
 @queue.verb(columns=("queue", "state", *SAMPLE_COLUMNS), empty="no queues")
@@ -119,7 +119,7 @@ def latest_statistics(client: "Client") -> Any:
 
     $ spanmq queue latest-statistics
     """
-    return client.latest_statistics()
+    return client.health.latest()
 
 
 @queue.verb()
@@ -133,7 +133,7 @@ def sum_statistics(
 
     $ spanmq queue sum-statistics orders invoices --step 600
     """
-    return client.sum_statistics(queues or None, seconds=seconds, step=step)
+    return client.health.total(queues or None, seconds=seconds, step=step)
 
 
 @queue.verb(empty="no groups")
@@ -142,7 +142,7 @@ def groups(client: "Client", queue: QueueName, quantity: Limit = 100) -> Any:
 
     $ spanmq queue groups orders
     """
-    return client.list_groups(queue, quantity)
+    return client.inspect.groups(queue, quantity)
 
 
 @queue.verb(empty="no leases")
@@ -151,7 +151,7 @@ def leases(client: "Client", queue: QueueName, quantity: Limit = 100) -> Any:
 
     $ spanmq queue leases orders
     """
-    return client.list_leases(queue, quantity)
+    return client.inspect.leases(queue, quantity)
 
 
 @queue.verb(empty="no segments")
@@ -160,7 +160,7 @@ def segments(client: "Client", queue: QueueName, quantity: Limit = 100) -> Any:
 
     $ spanmq queue segments orders
     """
-    return client.list_segments(queue, quantity)
+    return client.inspect.segments(queue, quantity)
 
 
 @queue.verb()
@@ -169,7 +169,7 @@ def storage(client: "Client", queue: QueueName) -> Any:
 
     $ spanmq queue storage orders
     """
-    return client.storage(queue)
+    return client.queues.storage(queue)
 
 
 @queue.verb()
@@ -178,7 +178,7 @@ def pause(client: "Client", queue: QueueName) -> Done:
 
     $ spanmq queue pause orders
     """
-    client.pause(queue)
+    client.queues.pause(queue)
     return Done(
         f"receivers get no messages of {queue} until it is resumed", {"queue": queue, "is_paused": True}
     )
@@ -190,7 +190,7 @@ def resume(client: "Client", queue: QueueName) -> Done:
 
     $ spanmq queue resume orders
     """
-    client.resume(queue)
+    client.queues.resume(queue)
     return Done(f"receivers get messages of {queue} again", {"queue": queue, "is_paused": False})
 
 
@@ -200,10 +200,10 @@ def purge(client: "Client", queue: QueueName, yes: Yes = False) -> Done:
 
     $ spanmq queue purge orders --yes
     """
-    waiting = client.metrics(queue).length
+    waiting = client.queues.metrics(queue).length
     confirm(f"Remove all messages of queue {queue}, now {waiting:,}?", yes=yes)
     with awaited("purging"):
-        purged = client.purge(queue)
+        purged = client.queues.purge(queue)
     return Done(f"removed {purged:,} messages from {queue}", {"queue": queue, "purged": purged})
 
 
@@ -215,7 +215,7 @@ def drop(client: "Client", queue: QueueName, yes: Yes = False) -> Done:
     """
     confirm(f"Drop queue {queue} with all its messages and its archive?", yes=yes)
     with awaited("dropping"):
-        existed = client.drop_queue(queue)
+        existed = client.queues.drop(queue)
     sentence = f"dropped queue {queue}" if existed else f"queue {queue} did not exist"
     return Done(sentence, {"queue": queue, "dropped": existed})
 
@@ -224,7 +224,7 @@ def _with_states(client: "Client", records: Sequence[Any], key: str) -> list[dic
     """Add what PGMQ's functions do not return: whether a queue is paused, and its open circuit breakers."""
     states: dict[str, dict[str, Any]] = {}
     with suppress(NotSupportedByUpstreamError):
-        for each in client.glance([getattr(each, key) for each in records], most=1):
+        for each in client.queues.count([getattr(each, key) for each in records], most=1):
             state = {"is_paused": each.is_paused, "breaker_open_until": each.breaker_open_until}
             states[each.queue] = state
     return [fields(each) | states.get(getattr(each, key), {}) for each in records]

@@ -13,7 +13,7 @@ from spanmq.errors import PipelineError
 
 if TYPE_CHECKING:
     from spanmq.client import Client
-    from spanmq.message import Receiver
+    from spanmq.model import Receiver
 
 receiver = Commands()
 
@@ -26,7 +26,7 @@ def list_receivers(client: "Client", queue: SomeQueue = None) -> Any:
 
     $ spanmq receiver list orders
     """
-    return client.list_receivers(queue)
+    return client.admin.receivers.list(queue)
 
 
 @receiver.verb()
@@ -35,7 +35,7 @@ def adopt(client: "Client", queue: QueueName, receiver: ReceiverName) -> Done:
 
     $ spanmq receiver adopt orders lake
     """
-    client.adopt_receiver(queue, receiver)
+    client.admin.receivers.adopt(queue, receiver)
     sentence = f"the next checkpoint with the label of {receiver} goes on in its place"
     return Done(sentence, {"queue": queue, "receiver": receiver})
 
@@ -59,8 +59,8 @@ def release(
     if checkpoint is not None and settled is not None:
         raise typer.BadParameter("choose one of --settled and --checkpoint")
     if checkpoint is not None:
-        settled = _committed(checkpoint, client.list_receivers(queue), receiver)
-    released = client.release_receiver(queue, receiver, settled)
+        settled = _committed(checkpoint, client.admin.receivers.list(queue), receiver)
+    released = client.admin.receivers.release(queue, receiver, settled)
     sentence = f"returned {released} messages to queue {queue}"
     return Done(sentence, {"queue": queue, "receiver": receiver, "released": released})
 
@@ -78,7 +78,7 @@ def reject(
 
     $ spanmq receiver reject orders lake 4711 --error "no such customer"
     """
-    rejected = client.reject_from_receiver(queue, receiver, message_ids, error, category=category)
+    rejected = client.admin.receivers.reject(queue, receiver, message_ids, error, category=category)
     sentence = f"rejected {rejected} messages of queue {queue}"
     return Done(sentence, {"queue": queue, "receiver": receiver, "rejected": rejected})
 

@@ -34,7 +34,7 @@ def create(
 
     $ spanmq schedule create nightly reports '30 2 * * *' '{"kind": "daily"}' --time-zone Europe/Berlin
     """
-    client.schedule(
+    client.schedules.create(
         name, queue, cron, body, time_zone=time_zone, headers=headers, group=group, catch_up=catch_up
     )
     return Done(f"scheduled {name}", {"name": name})
@@ -46,7 +46,7 @@ def list_schedules(client: "Client") -> Any:
 
     $ spanmq schedule list
     """
-    return client.list_schedules()
+    return client.schedules.list()
 
 
 @schedule.verb()
@@ -55,7 +55,7 @@ def pause(client: "Client", name: ScheduleName) -> Done:
 
     $ spanmq schedule pause nightly
     """
-    client.pause_schedule(name)
+    client.schedules.pause(name)
     return Done(f"paused {name}", {"name": name})
 
 
@@ -65,7 +65,7 @@ def resume(client: "Client", name: ScheduleName) -> Done:
 
     $ spanmq schedule resume nightly
     """
-    client.resume_schedule(name)
+    client.schedules.resume(name)
     return Done(f"resumed {name}", {"name": name})
 
 
@@ -75,6 +75,6 @@ def delete(client: "Client", name: ScheduleName) -> Done:
 
     $ spanmq schedule delete nightly
     """
-    existed = client.unschedule(name)
+    existed = client.schedules.delete(name)
     sentence = f"deleted {name}" if existed else f"schedule {name} did not exist"
     return Done(sentence, {"name": name, "existed": existed})

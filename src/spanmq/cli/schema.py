@@ -115,7 +115,7 @@ def adopt(
 
     $ spanmq schema adopt --dry-run
     """
-    from spanmq import adopt as take_over
+    from spanmq.schema import adopt as take_over
 
     output = Output(as_json=as_json)
     with connection(dsn) as opened, awaited("looking" if dry_run else "taking over"):
@@ -145,8 +145,8 @@ def version(dsn: Dsn = None, as_json: AsJson = False) -> None:
         output.done(f"spanmq {__version__}", version=__version__)
         return
     with client(dsn) as opened:
-        flavour = opened.flavour()
-        installed = opened.version() if flavour == "spanmq" else None
+        flavour = opened.admin.flavour()
+        installed = opened.admin.version() if flavour == "spanmq" else None
     holds = {"spanmq": f"schema {installed}", "upstream": "upstream PGMQ", "none": "no schema"}[flavour]
     output.done(f"spanmq {__version__}, {holds}", version=__version__, flavour=flavour, schema=installed)
     if installed not in (None, __version__):

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spanmq.body import RawJson
 from spanmq.cli.connect import client
 from spanmq.cli.failure import say
 from spanmq.cli.interrupt import held_back
@@ -17,6 +16,7 @@ from spanmq.cli.option import AsJson, DelayTime, Dsn, GroupName, Headers, QueueN
 from spanmq.cli.output import Done, Output, fields
 from spanmq.cli.progress import counted, size_of
 from spanmq.cli.verbs import Commands
+from spanmq.codec.body import RawJson
 from spanmq.errors import InvalidBodyError
 
 if TYPE_CHECKING:
@@ -140,12 +140,12 @@ def send_topic(
     options: dict[str, Any] = {"group": group, "delay": delay}
 
     def send_one(opened: "Client", each: Outgoing) -> Done:
-        queues = opened.send_topic(routing_key, each.body, headers=each.headers, **options)
+        queues = opened.topics.send(routing_key, each.body, headers=each.headers, **options)
         return Done(f"sent to {queues} queues", {"routing_key": routing_key, "queues": queues})
 
     def send_many(opened: "Client", messages: Sequence[Outgoing]) -> list[dict[str, Any]]:
         bodies, own = [each.body for each in messages], [each.headers for each in messages]
-        routed = opened.send_batch_topic(routing_key, bodies, headers=own, **options)
+        routed = opened.topics.send_batch(routing_key, bodies, headers=own, **options)
         return [fields(each) for each in routed]
 
     reader = Reader(is_text=is_text, is_message=is_message, headers=headers)

@@ -70,8 +70,8 @@ def serve(
         from spanmq.service import Settings
         from spanmq.service.server import serve as run
     except ModuleNotFoundError as error:
-        raise errors.ServiceNotAvailableError(
-            f"the service needs {error.name}, which is not installed", hint="pip install 'spanmq[service]'"
+        raise errors.ExtraNotInstalledError(
+            f"the service needs {error.name}, which is not installed", extra="service"
         ) from error
 
     def announce(found: str) -> None:

@@ -23,14 +23,14 @@ from spanmq.cli.option import (
 from spanmq.cli.output import MESSAGE_COLUMNS, Nothing, Output
 from spanmq.cli.verbs import Commands
 from spanmq.errors import NotSupportedByUpstreamError
+from spanmq.model import Leased
 
 if TYPE_CHECKING:
     from spanmq.client import Client
-    from spanmq.message import Message, Settled
+    from spanmq.model import Message, Settled
 
 commands = Commands()
 
-Leases = dict[tuple[str, int], list[int]]
 SettledQueue = Annotated[
     str | None, typer.Argument(metavar="QUEUE", help="With a lease and ids; default: messages of stdin.")
 ]
@@ -76,7 +76,7 @@ def taken(client: "Client", queue: str, messages: "list[Message]") -> "list[Mess
     def sentence() -> str:
         is_paused = False
         with suppress(NotSupportedByUpstreamError):
-            is_paused = any(each.is_paused for each in client.glance([queue], most=1))
+            is_paused = any(each.is_paused for each in client.queues.count([queue], most=1))
         return "no messages: the queue is paused" if is_paused else "no messages"
 
     return messages or Nothing(sentence)
@@ -99,7 +99,7 @@ def ack(
     $ spanmq ack orders 17 1 2 3
     """
     leases = _leases(queue, lease_id, message_ids)
-    settle(dsn, as_json, leases, lambda opened, *held: opened.ack_lease(*held))
+    settle(dsn, as_json, leases, lambda opened, held: opened.ack(held))
 
 
 @commands.command()
@@ -119,7 +119,7 @@ def nack(
     $ spanmq receive orders --json | spanmq nack --error "connection refused" --retry-in 60
     """
     leases = _leases(queue, lease_id, message_ids)
-    settle(dsn, as_json, leases, lambda opened, *held: opened.nack_lease(*held, retry_in=retry_in, **failure))
+    settle(dsn, as_json, leases, lambda opened, held: opened.nack(held, retry_in=retry_in, **failure))
 
 
 def reject(
@@ -137,7 +137,7 @@ def reject(
     $ spanmq receive orders --json | spanmq message reject --error "no such customer"
     """
     leases = _leases(queue, lease_id, message_ids)
-    settle(dsn, as_json, leases, lambda opened, *held: opened.reject_lease(*held, **failure))
+    settle(dsn, as_json, leases, lambda opened, held: opened.reject(held, **failure))
 
 
 def release(
@@ -154,29 +154,30 @@ def release(
     $ spanmq receive orders --json | spanmq message release
     """
     leases = _leases(queue, lease_id, message_ids)
-    settle(dsn, as_json, leases, lambda opened, *held: opened.release_lease(*held))
+    settle(dsn, as_json, leases, lambda opened, held: opened.release(held))
 
 
 def settle(
-    dsn: str | None, as_json: bool, leases: Leases, settle_one: "Callable[..., list[Settled]]"
+    dsn: str | None,
+    as_json: bool,
+    leases: list[Leased],
+    settle_all: "Callable[[Client, list[Leased]], list[Settled]]",
 ) -> None:
     """Settle messages in one transaction, and print what became of them."""
     output = Output(as_json=as_json)
-    settled: list[Settled] = []
     with client(dsn) as opened, opened.transaction() as transaction:
-        for (queue, lease_id), message_ids in leases.items():
-            settled += settle_one(transaction, queue, lease_id, message_ids)
+        settled = settle_all(transaction, leases)
     output.records(settled, empty="no messages")
 
 
-def _leases(queue: str | None, lease_id: int | None, message_ids: list[int] | None) -> Leases:
+def _leases(queue: str | None, lease_id: int | None, message_ids: list[int] | None) -> list[Leased]:
     """Return the named messages, or those of stdin, by queue and lease."""
     if queue is not None:
         if lease_id is None or not message_ids:
             raise typer.BadParameter("name a lease and the ids of messages, too")
-        return {(queue, lease_id): message_ids}
+        return [Leased(queue, lease_id, message_ids)]
     refuse_terminal("pipe messages into it, as receive --json prints them, or name QUEUE LEASE_ID ID...")
-    leases: Leases = {}
+    leases: dict[tuple[str, int], list[int]] = {}
     for line in stdin_lines():
         try:
             message = json_of(line)
@@ -184,4 +185,4 @@ def _leases(queue: str | None, lease_id: int | None, message_ids: list[int] | No
         except (ValueError, RecursionError, LookupError, TypeError) as error:
             raise typer.BadParameter(f"{line[:80]!r} is not a message that receive --json printed") from error
         leases.setdefault((name, lease), []).append(message_id)
-    return leases
+    return [Leased(*lease, message_ids) for lease, message_ids in leases.items()]

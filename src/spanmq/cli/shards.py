@@ -7,11 +7,10 @@ import typer
 from spanmq.cli.option import QueueName, Yes, confirm
 from spanmq.cli.output import Done
 from spanmq.cli.verbs import Commands
-from spanmq.shard_map import ROUTINGS, Routing, ShardMap
+from spanmq.model.shard_map import ROUTINGS, Routing, ShardMap
 
 if TYPE_CHECKING:
-    from spanmq.client import Client
-    from spanmq.shards import ShardedQueue
+    from spanmq.client import Client, ShardedQueue
 
 shard = Commands()
 
@@ -76,7 +75,7 @@ def drop(client: "Client", queue: QueueName, yes: Yes = False) -> Done:
 
 
 def _sharded(queue: str, client: "Client") -> "ShardedQueue":
-    from spanmq.shards import ShardedQueue
+    from spanmq.client import ShardedQueue
 
     return ShardedQueue(queue, client)
 

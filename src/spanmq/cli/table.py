@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from spanmq.body import RawJson
+from spanmq.codec.body import RawJson
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -29,7 +29,7 @@ def bind(client: "Client", pattern: Pattern, queue: QueueName) -> Done:
 
     $ spanmq topic bind 'orders.*' orders
     """
-    client.bind_topic(pattern, queue)
+    client.topics.bind(pattern, queue)
     return Done(f"{pattern} goes to {queue}", {"pattern": pattern, "queue": queue})
 
 
@@ -39,7 +39,7 @@ def unbind(client: "Client", pattern: Pattern, queue: QueueName) -> Done:
 
     $ spanmq topic unbind 'orders.*' orders
     """
-    unbound = client.unbind_topic(pattern, queue)
+    unbound = client.topics.unbind(pattern, queue)
     sentence = f"{pattern} no longer goes to {queue}" if unbound else f"{pattern} did not go to {queue}"
     return Done(sentence, {"pattern": pattern, "queue": queue, "unbound": unbound})
 
@@ -50,7 +50,7 @@ def list_bindings(client: "Client", queue: SomeQueue = None) -> Any:
 
     $ spanmq topic list orders
     """
-    return client.list_topic_bindings(queue)
+    return client.topics.list(queue)
 
 
 @topic.verb(columns=BINDING_COLUMNS, empty="no bindings")
@@ -61,7 +61,7 @@ def match(
 
     $ spanmq topic match orders.created
     """
-    return client.test_routing(routing_key)
+    return client.topics.match(routing_key)
 
 
 topic.command("send")(send_topic)
@@ -80,7 +80,7 @@ def create(
 
     $ spanmq subscription create audit orders
     """
-    client.create_subscription(name, queue, waiting=waiting)
+    client.subscriptions.create(name, queue, waiting=waiting)
     return Done(f"queue {name} gets every message of queue {queue}", {"subscription": name, "queue": queue})
 
 
@@ -90,7 +90,7 @@ def list_subscriptions(client: "Client", queue: SomeQueue = None) -> Any:
 
     $ spanmq subscription list orders
     """
-    return client.list_subscriptions(queue)
+    return client.subscriptions.list(queue)
 
 
 @notification.verb()
@@ -99,7 +99,7 @@ def enable(client: "Client", queue: QueueName, throttle: Annotated[float, THROTT
 
     $ spanmq notification enable orders --throttle 1
     """
-    client.enable_notify_insert(queue, throttle=throttle)
+    client.admin.notifications.enable(queue, throttle=throttle)
     return _notifies(queue, throttle)
 
 
@@ -109,7 +109,7 @@ def update(client: "Client", queue: QueueName, throttle: Annotated[float, THROTT
 
     $ spanmq notification update orders --throttle 0.5
     """
-    client.update_notify_insert(queue, throttle=throttle)
+    client.admin.notifications.update(queue, throttle=throttle)
     return _notifies(queue, throttle)
 
 
@@ -119,7 +119,7 @@ def disable(client: "Client", queue: QueueName) -> Done:
 
     $ spanmq notification disable orders
     """
-    client.disable_notify_insert(queue)
+    client.admin.notifications.disable(queue)
     return Done(f"{queue} notifies no listener", {"queue": queue})
 
 
@@ -129,7 +129,7 @@ def list_notifications(client: "Client") -> Any:
 
     $ spanmq notification list
     """
-    return client.list_notify_insert_throttles()
+    return client.admin.notifications.list()
 
 
 def _notifies(queue: str, throttle: float) -> Done:

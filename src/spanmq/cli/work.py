@@ -19,7 +19,7 @@ from spanmq.cli.option import AsJson, Dsn
 from spanmq.cli.verbs import Commands
 
 if TYPE_CHECKING:
-    from spanmq.shards import ShardedQueue
+    from spanmq.client import ShardedQueue
     from spanmq.tasks import Tasks
     from spanmq.worker.event import Event, Observer
 
@@ -198,8 +198,7 @@ def _source(
         with address(dsn) if dsn is not None else prepared_address() as found:
             yield queues, {"dsn": found}
         return
-    from spanmq.client import Client
-    from spanmq.shards import ShardedQueue
+    from spanmq.client import Client, ShardedQueue
 
     if len(queues) != 1:
         raise errors.InvalidArgumentError(f"--shards is for one --queue, got {', '.join(queues)}")
@@ -208,7 +207,7 @@ def _source(
         if not servers:
             addresses[""] = stack.enter_context(address(dsn))
         # They only carry the addresses: the worker connects by itself.
-        clients = {name: Client(each, maintain_interval=None) for name, each in addresses.items()}
+        clients = {name: Client(each) for name, each in addresses.items()}
         for client in clients.values():
             stack.callback(client.close)
         yield ShardedQueue(queues[0], clients), {"shards": None if shards == "all" else shards.split(",")}

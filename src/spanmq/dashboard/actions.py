@@ -16,20 +16,20 @@ from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyEr
 async def pause(visit: Visit) -> Response:
     """Let receivers get nothing."""
     await visit.form()
-    await visit.behind.client.pause(visit.queue)
+    await visit.behind.client.queues.pause(visit.queue)
     return go(address("/queue", queue=visit.queue, done="paused"))
 
 
 async def resume(visit: Visit) -> Response:
     """Let receivers get messages again."""
     await visit.form()
-    await visit.behind.client.resume(visit.queue)
+    await visit.behind.client.queues.resume(visit.queue)
     return go(address("/queue", queue=visit.queue, done="resumed"))
 
 
 async def ask_purge(visit: Visit) -> Response:
     """Ask for the name of the queue: a purge can't be undone."""
-    await visit.behind.client.get_policy(visit.queue)  # it is there
+    await visit.behind.client.queues.policy(visit.queue)  # it is there
     return show(visit, "purge.html", queue=visit.queue, is_wrong=False)
 
 
@@ -38,7 +38,7 @@ async def purge(visit: Visit) -> Response:
     fields = await visit.form()
     if fields.get("confirmation", "").strip() != visit.queue:
         return show(visit, "purge.html", 422, queue=visit.queue, is_wrong=True)
-    removed = await visit.behind.client.purge(visit.queue)
+    removed = await visit.behind.client.queues.purge(visit.queue)
     return go(address("/queue", queue=visit.queue, done="purged", n=removed))
 
 

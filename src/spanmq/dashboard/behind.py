@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Scope
 
-    from spanmq.client_async import AsyncClient
+    from spanmq.client import AsyncClient
     from spanmq.errors import SpanmqError
 
 Verb = Literal["send", "receive", "look", "manage"]

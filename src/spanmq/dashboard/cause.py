@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from spanmq.message import DeadLetter
+from spanmq.model import DeadLetter
 from spanmq.spark.jobs.fingerprint import DIFFERENT, LENGTH, regex_of
 
 _FIRST_LINE = re.compile(r"\s*([^\r\n]*)")

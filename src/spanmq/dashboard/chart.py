@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pygal
 from pygal.style import Style
 
-from spanmq.queue_part import StatisticsStep
+from spanmq.model import StatisticsStep
 
 # For maps, of which we draw none, pygal puts itself into all imports; Python 3.11 warns of it each time.
 sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, pygal.PluginImportFixer)]

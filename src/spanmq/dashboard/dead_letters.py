@@ -16,7 +16,7 @@ from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import ROW_BYTES_MAX, address
 from spanmq.errors import InvalidArgumentError
-from spanmq.message import DeadLetter
+from spanmq.model import DeadLetter
 
 SHOWN: Final = 25
 # Of so many the causes are looked for: all of them may be millions.
@@ -47,7 +47,7 @@ class Choice:
 async def overview(visit: Visit) -> Response:
     """Show how many there are in each queue."""
     counts: dict[str, dict[str, int]] = {}
-    for each in await visit.behind.client.count_dead_letters():
+    for each in await visit.behind.client.dead_letters.count():
         if visit.may("look", each.queue):
             counts.setdefault(each.queue, {})[each.category] = each.count
     rows = sorted(counts.items(), key=lambda each: (-sum(each[1].values()), each[0]))
@@ -62,12 +62,12 @@ async def answer(visit: Visit) -> Response:
     problem: str | None = None
     letters: list[DeadLetter] = []
     sample: list[DeadLetter] = []
-    counts = await visit.behind.client.count_dead_letters(queue)
+    counts = await visit.behind.client.dead_letters.count(queue)
     try:
         choice = _choice(given)
         redriven = _which(which)
         async with visit.behind.patterns.searching(visit.caller, choice.error) as client:
-            letters = sample = await client.dead_letters(
+            letters = sample = await client.dead_letters.list(
                 queue,
                 **asdict(choice),
                 redriven=redriven,
@@ -77,7 +77,7 @@ async def answer(visit: Visit) -> Response:
             )
             if after or len(letters) > SHOWN:
                 # Causes are told from errors: no body is loaded.
-                sample = await client.dead_letters(
+                sample = await client.dead_letters.list(
                     queue, **asdict(choice), redriven=redriven, quantity=SAMPLE, body_bytes_max=0
                 )
     except InvalidArgumentError as error:
@@ -115,7 +115,7 @@ async def redrive(visit: Visit) -> Response:
         quantity, rate, delay = _pace(fields)
         choice = _choice(_given(visit))
         async with visit.behind.patterns.acting(visit.caller, choice.error) as client:
-            found = await client.redrive(
+            found = await client.dead_letters.redrive(
                 visit.queue, **asdict(choice), quantity=quantity, rate=rate, delay=delay
             )
     except InvalidArgumentError as error:
@@ -136,7 +136,7 @@ async def discard(visit: Visit) -> Response:
     try:
         choice = _choice(_given(visit))
         async with visit.behind.patterns.acting(visit.caller, choice.error) as client:
-            removed = await client.purge_dead_letters(
+            removed = await client.dead_letters.discard(
                 visit.queue,
                 **asdict(choice),
                 redriven=_which(visit.text("which") or "waiting"),
@@ -156,7 +156,7 @@ async def _preview_redrive(visit: Visit, fields: Mapping[str, str], problem: str
             quantity, rate, delay = _pace(pace)
             choice = _choice(given)
             async with visit.behind.patterns.searching(visit.caller, choice.error) as client:
-                found = await client.redrive(
+                found = await client.dead_letters.redrive(
                     visit.queue,
                     **asdict(choice),
                     quantity=quantity,
@@ -184,7 +184,7 @@ async def _preview_discard(visit: Visit, problem: str | None) -> Response:
     try:
         choice = _choice(given)
         async with visit.behind.patterns.searching(visit.caller, choice.error) as client:
-            count = await client.purge_dead_letters(
+            count = await client.dead_letters.discard(
                 visit.queue,
                 **asdict(choice),
                 redriven=_which(which),

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from spanmq.dashboard.chart import CHARTS, Shape, draw
 from spanmq.dashboard.page import Page, show
 from spanmq.dashboard.visit import RefusedError, Visit, forbidden
-from spanmq.queue_part import StatisticsStep
+from spanmq.model import StatisticsStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +76,14 @@ async def _figures(visit: Visit, span: Span) -> Figures:
     client = visit.behind.client
     queues = [
         each
-        for each in await client.list_queues()
+        for each in await client.queues.list()
         if (each.name.lower() == queue.lower() if queue is not None else visit.may("look", each.name))
     ]
     names = [each.name for each in queues]
     spans = spans_for(len(names))
     if span not in spans:
         raise RefusedError(400, "Too much at once", "Over so long a time look at one queue, or at fewer.")
-    steps = await client.sum_statistics(names, seconds=span.seconds, step=span.step)
+    steps = await client.health.total(names, seconds=span.seconds, step=span.step)
     return Figures(queue, spans, steps, min((each.created_at for each in queues), default=None))
 
 

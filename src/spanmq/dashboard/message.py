@@ -9,7 +9,7 @@ from starlette.responses import Response
 from spanmq.dashboard.page import Page, show
 from spanmq.dashboard.visit import RefusedError, Visit
 from spanmq.dashboard.wording import PAGE_BYTES_MAX
-from spanmq.message import Message
+from spanmq.model import Message
 
 MEANINGS: Final = {
     "pending": "A receiver may get it.",
@@ -28,10 +28,10 @@ async def answer(visit: Visit) -> Response:
     if message_id < 0:
         raise RefusedError(400, "Which message?", "The address names no message.")
     client = visit.behind.client
-    state = await client.status(queue, message_id)
+    state = await client.inspect.status(queue, message_id)
     before = max(message_id - 1, 0)
     waiting = await client.peek(queue, 1, after=before, body_bytes_max=PAGE_BYTES_MAX)
-    archived = await client.peek_archive(queue, 1, after=before, body_bytes_max=PAGE_BYTES_MAX)
+    archived = await client.inspect.archive(queue, 1, after=before, body_bytes_max=PAGE_BYTES_MAX)
     return show(
         visit,
         "message.html",
@@ -40,8 +40,8 @@ async def answer(visit: Visit) -> Response:
         state=state,
         meaning=MEANINGS[state],
         message=_of(message_id, [*waiting, *archived]),
-        failures=await client.failures(queue, message_id),
-        deaths=await client.dead_letters_of(queue, message_id, body_bytes_max=PAGE_BYTES_MAX),
+        failures=await client.inspect.failures(queue, message_id),
+        deaths=await client.dead_letters.show(queue, message_id, body_bytes_max=PAGE_BYTES_MAX),
     )
 
 

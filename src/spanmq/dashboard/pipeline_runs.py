@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from spanmq.dashboard.page import Page, show
 from spanmq.dashboard.visit import Visit
-from spanmq.message import PipelineRun
+from spanmq.model import PipelineRun
 
 SHOWN: Final = 50
 # Pages are filtered by what the visitor may see: so many are looked through for one of them.
@@ -27,7 +27,7 @@ async def of_queue(visit: Visit) -> Response:
 
 async def _show(visit: Visit, queue: str | None) -> Response:
     before = visit.number("before", 0) or None
-    found = await visit.behind.client.list_pipeline_runs(queue, before=before, quantity=LOOKED_AT)
+    found = await visit.behind.client.admin.pipeline_runs.list(queue, before=before, quantity=LOOKED_AT)
     runs = [each for each in found if visit.may("look", each.queue)]
     last = _last(found, runs)
     return show(visit, "pipeline_runs.html", queue=queue, before=before, runs=runs[:SHOWN], last=last)

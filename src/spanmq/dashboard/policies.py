@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -43,7 +44,7 @@ async def answer(visit: Visit) -> Response:
     sought = visit.text("find").strip()
     names = [
         each.queue
-        for each in await visit.behind.client.latest_statistics()
+        for each in await visit.behind.client.health.latest()
         if visit.may("look", each.queue) and sought.lower() in each.queue.lower()
     ]
     return show(
@@ -58,7 +59,7 @@ async def answer(visit: Visit) -> Response:
 
 async def look(visit: Visit) -> Response:
     """Show the policy of a queue."""
-    policy = await visit.behind.client.get_policy(visit.queue)
+    policy = asdict(await visit.behind.client.queues.policy(visit.queue))
     return _form(visit, policy, {name: _text(value) for name, value in policy.items()})
 
 
@@ -66,11 +67,11 @@ async def change(visit: Visit) -> Response:
     """Change the settings that differ; nothing changes if one of them is wrong."""
     fields = await visit.form()
     client = visit.behind.client
-    policy = await client.get_policy(visit.queue)
+    policy = asdict(await client.queues.policy(visit.queue))
     try:
         changed = _changes(policy, fields)
         if changed:
-            await client.set_policy(visit.queue, changed)
+            await client.queues.set_policy(visit.queue, **changed)
     except InvalidArgumentError as error:
         typed = {name: fields.get(f"setting-{name}", _text(value)) for name, value in policy.items()}
         return _form(visit, policy, typed, error)

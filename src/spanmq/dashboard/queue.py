@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Final
 
 from starlette.responses import Response
@@ -39,15 +40,15 @@ async def answer(visit: Visit) -> Response:
         after=after,
         messages=messages[:MESSAGES],
         has_more=len(messages) > MESSAGES,
-        leases=await client.list_leases(queue, SHOWN),
-        groups=await client.list_groups(queue, SHOWN),
-        receivers=(await client.list_receivers(queue))[:SHOWN],
+        leases=await client.inspect.leases(queue, SHOWN),
+        groups=await client.inspect.groups(queue, SHOWN),
+        receivers=(await client.admin.receivers.list(queue))[:SHOWN],
         subscriptions=[
-            each for each in await client.list_subscriptions(queue) if visit.may("look", each.subscription)
+            each for each in await client.subscriptions.list(queue) if visit.may("look", each.subscription)
         ],
-        dead=await client.count_dead_letters(queue),
-        segments=await client.list_segments(queue, SHOWN),
-        policy=await client.get_policy(queue),
+        dead=await client.dead_letters.count(queue),
+        segments=await client.inspect.segments(queue, SHOWN),
+        policy=asdict(await client.queues.policy(queue)),
         notice=visit.notice(NOTICES),
         span=span_of(visit),
         spans=SPANS,

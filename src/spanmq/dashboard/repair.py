@@ -7,13 +7,13 @@ from typing import Final
 
 from starlette.responses import Response
 
+from spanmq.client.calls import UNCHANGED
 from spanmq.dashboard import typed
 from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.visit import RefusedError, Visit
 from spanmq.dashboard.wording import LONG, PAGE_BYTES_MAX, address, bytes_cut, pretty, text
-from spanmq.dead_letter_calls import UNCHANGED
 from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError, SubscriptionError
-from spanmq.message import DeadLetter
+from spanmq.model import DeadLetter
 
 
 async def ask(visit: Visit) -> Response:
@@ -30,7 +30,7 @@ async def repair(visit: Visit) -> Response:
     try:
         # What was not touched is left as it is stored, also where it is sealed.
         is_touched = not given or given != _shown(visit, letter)
-        message_id = await visit.behind.client.redrive_message(
+        message_id = await visit.behind.client.dead_letters.edit(
             visit.queue,
             letter.message_id,
             body=typed.body(given) if is_touched else UNCHANGED,
@@ -46,7 +46,7 @@ async def repair(visit: Visit) -> Response:
 async def _waiting(visit: Visit) -> DeadLetter:
     """Give the letter that the address names; raises 404 if none of that message waits."""
     message_id = visit.number("id", -1)
-    found = await visit.behind.client.dead_letters_of(
+    found = await visit.behind.client.dead_letters.show(
         visit.queue, max(message_id, 0), body_bytes_max=PAGE_BYTES_MAX
     )
     for each in found:

@@ -8,13 +8,13 @@ from typing import Final
 
 from starlette.responses import Response
 
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient
 from spanmq.dashboard import typed
 from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.visit import Visit, forbidden
 from spanmq.dashboard.wording import address
 from spanmq.errors import InvalidArgumentError, ScheduleNotFoundError
-from spanmq.message import Schedule
+from spanmq.model import Schedule
 
 SHOWN_MAX: Final = 500
 NOTICES: Final = {
@@ -27,7 +27,7 @@ NOTICES: Final = {
 
 async def answer(visit: Visit) -> Response:
     """Show the recurring messages of queues that the visitor may look at."""
-    found = [each for each in await visit.behind.client.list_schedules() if visit.may("look", each.queue)]
+    found = [each for each in await visit.behind.client.schedules.list() if visit.may("look", each.queue)]
     return show(
         visit,
         "schedules.html",
@@ -51,7 +51,7 @@ async def make(visit: Visit) -> Response:
         raise forbidden("manage", queue)
     try:
         async with _held(visit, name) as (client, _):
-            await client.schedule(
+            await client.schedules.create(
                 name,
                 queue,
                 fields.get("cron", "").strip(),
@@ -69,7 +69,7 @@ async def pause(visit: Visit) -> Response:
     """Let its times pass."""
     fields = await visit.form()
     async with _held(visit, fields.get("name", ""), is_needed=True) as (client, schedule):
-        await client.pause_schedule(schedule)
+        await client.schedules.pause(schedule)
     return go(address("/schedules", done="paused"))
 
 
@@ -77,7 +77,7 @@ async def resume(visit: Visit) -> Response:
     """Fire again from now on."""
     fields = await visit.form()
     async with _held(visit, fields.get("name", ""), is_needed=True) as (client, schedule):
-        await client.resume_schedule(schedule)
+        await client.schedules.resume(schedule)
     return go(address("/schedules", done="resumed"))
 
 
@@ -91,7 +91,7 @@ async def end(visit: Visit) -> Response:
     """End it."""
     fields = await visit.form()
     async with _held(visit, fields.get("name", ""), is_needed=True) as (client, name):
-        await client.unschedule(name)
+        await client.schedules.delete(name)
     return go(address("/schedules", done="ended"))
 
 
@@ -105,7 +105,7 @@ async def _held(
     none of that name, only if it `is_needed`.
     """
     async with visit.behind.client.transaction() as client:
-        found = _named(await client.list_schedules(), name)
+        found = _named(await client.schedules.list(), name)
         if found is None and is_needed:
             raise ScheduleNotFoundError(f"there is no schedule {name!r}")
         if found is not None and not visit.may("manage", found.queue):

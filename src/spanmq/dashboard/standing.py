@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from spanmq.dashboard.behind import Behind
-from spanmq.message import LatestStatistics
-from spanmq.queue_part import Glance
+from spanmq.model import LatestStatistics, QueueCount
 
 # A queue that had more when it was sampled is not looked at: it would be in vain.
 GLANCED_MAX: Final = 20_000
@@ -39,20 +38,20 @@ class Standing:
 
 async def standing_of(behind: Behind, names: Sequence[str] | None = None) -> list[Standing]:
     """Tell how these queues stand (None: all); those that are not there are left out."""
-    latest = await behind.client.latest_statistics()
+    latest = await behind.client.health.latest()
     if names is not None:
         wanted = {name.lower() for name in names}
         latest = [each for each in latest if each.queue.lower() in wanted]
     small = [each.queue for each in latest if each.backlog <= GLANCED_MAX]
-    glances = {each.queue: each for each in await behind.client.glance(small)} if small else {}
+    glances = {each.queue: each for each in await behind.client.queues.count(small)} if small else {}
     return [_standing(each, glances.get(each.queue)) for each in latest]
 
 
-def _standing(latest: LatestStatistics, glance: Glance | None) -> Standing:
+def _standing(latest: LatestStatistics, glance: QueueCount | None) -> Standing:
     seconds = latest.duration_seconds or 1.0
     is_exact = glance is not None and glance.is_exact
     is_known = is_exact or latest.sampled_at is not None
-    counts: Glance | LatestStatistics = glance if glance is not None and is_exact else latest
+    counts: QueueCount | LatestStatistics = glance if glance is not None and is_exact else latest
     backlog, visible, in_flight = (counts.backlog, counts.visible, counts.in_flight)
     hidden = None
     if backlog is not None and visible is not None and in_flight is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from spanmq.body import RawJson
+from spanmq.codec.body import RawJson
 from spanmq.errors import InvalidArgumentError
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from spanmq.body import RawJson
+from spanmq.codec.body import RawJson
 
 NOTHING: Final = "\N{EN DASH}"
 SHORT: Final = 160

@@ -39,15 +39,15 @@ def run(
     path = find_file()
     rows = min(rows, ROWS)
     began = time.monotonic()
-    with _server(dsn) as address, Client(address, pool_size=consumers + 2) as client:
+    with _server(dsn) as address, Client(address, pool_size=consumers + 2, maintain_interval=1.0) as client:
         if dsn is None:
             client.install()
         with _queue(client, queue, keep=keep):
-            before = client.storage(queue)
+            before = client.queues.storage(queue)
             load = Load(client, queue)
             with display(rows) as tick:
                 load.run(read_flights(path, rows), consumers=consumers, tick=tick)
-                after = client.storage(queue)
+                after = client.queues.storage(queue)
                 file, archive = tally_file(path, rows, tick), tally_archive(client, queue, tick)
             if then is not None:
                 then(address, queue)
@@ -67,7 +67,7 @@ def run(
                 state_bytes=after.state_bytes,
                 peak_memory_bytes=peak_memory_bytes(),
                 checksum=archive.checksum,
-                checks=compare(file, archive, left=client.metrics(queue).length),
+                checks=compare(file, archive, left=client.queues.metrics(queue).length),
             )
 
 
@@ -87,17 +87,17 @@ def _server(dsn: str | None) -> Iterator[str]:
 @contextlib.contextmanager
 def _queue(client: Client, queue: str, *, keep: bool) -> Iterator[None]:
     """Make the queue, and drop it at the end; somebody else's is never touched."""
-    client.version()  # before anything is made: upstream PGMQ has no leases
-    if queue.lower() in (each.name.lower() for each in client.list_queues()):
+    client.admin.version()  # before anything is made: upstream PGMQ has no leases
+    if queue.lower() in (each.name.lower() for each in client.queues.list()):
         raise SpanmqError(
             f"there is a queue {queue} already",
             hint=f"spanmq queue drop {queue}, or give another one: --queue",
         )
-    client.create_queue(queue)
+    client.queues.create(queue)
     done = False
     try:
         yield
         done = True
     finally:
         if not (keep and done):
-            client.drop_queue(queue)
+            client.queues.drop(queue)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from spanmq.client import Client
 from spanmq.demo.display import Tick
 from spanmq.demo.flights import group_of, read_flights
-from spanmq.message import GROUP_HEADER
+from spanmq.model import GROUP_HEADER
 
 STEP: Final = 1_000
 CHECKSUM_BITS: Final = 128
@@ -69,7 +69,7 @@ def tally_archive(client: Client, queue: str, tick: Tick) -> Tally:
     tally = Tally()
     tick("archive read", 0)
     after = 0
-    while messages := client.peek_archive(queue, STEP, after=after):
+    while messages := client.inspect.archive(queue, STEP, after=after):
         for message in messages:
             tally.add(message.body, message.headers)
         after = messages[-1].message_id

@@ -9,7 +9,7 @@ from typing import Final
 from spanmq.client import Client
 from spanmq.demo.display import Tick
 from spanmq.demo.flights import Flight, group_of
-from spanmq.message import Message
+from spanmq.model import Message
 
 BATCH: Final = 1_000
 LEASE_SECONDS: Final = 60.0

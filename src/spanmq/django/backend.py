@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.utils.module_loading import import_string
 
 from spanmq.errors import InvalidSettingError
-from spanmq.message import Message
+from spanmq.model import Message
 from spanmq.tasks import GIVEN, Task, Tasks
 
 

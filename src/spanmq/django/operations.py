@@ -45,7 +45,7 @@ class CreateQueues(InstallSchema):
         if schema_editor.connection.vendor == "postgresql":
             client = Client(connection=schema_editor.connection)
             for queue in self.queues:
-                client.create_queue(queue)
+                client.queues.create(queue)
 
     def describe(self) -> str:
         """Describe the operation."""

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
 from typing import Final
 
+from spanmq.client._async.listener import Due
 from spanmq.errors import SpanmqError
-from spanmq.listen_async import Due
 
 # By one statement, so that none takes long: who asks looks for messages only after the answer.
 QUEUES_MAX: Final = 200

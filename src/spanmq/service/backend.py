@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
-from spanmq.body import RawJson
-from spanmq.client_async import AsyncClient
-from spanmq.encryption import Encryption
+from spanmq.client import AsyncClient
+from spanmq.client.dsn import Timeouts, with_timeouts
+from spanmq.codec.body import RawJson
+from spanmq.codec.encryption import Encryption
 from spanmq.errors import ConnectionFailedError, SpanmqError
-from spanmq.listen_access import heed_access
+from spanmq.service.access_changes import heed_access
 from spanmq.service.caller import Keys, Tokens
 from spanmq.service.failure import describe
 from spanmq.service.gate import Gate
@@ -22,7 +23,6 @@ from spanmq.service.measures import Measures
 from spanmq.service.patterns import Patterns
 from spanmq.service.sessions import Sessions
 from spanmq.service.waiting import Waiting
-from spanmq.timeouts import Timeouts, with_timeouts
 
 if TYPE_CHECKING:
     from spanmq.service.settings import Settings
@@ -42,6 +42,7 @@ class Backend:
         self.client = AsyncClient(
             self._dsn,
             pool_size=settings.pool_size,
+            maintain_interval=1.0,
             timeout=settings.pool_timeout,
             decoder=RawJson,
             encryption=self.encryption,
@@ -58,7 +59,6 @@ class Backend:
             self._dsn,
             pool_size=1,
             timeout=settings.pool_timeout,
-            maintain_interval=None,
             listen=False,
             timeouts=None,
         )
@@ -87,7 +87,7 @@ class Backend:
     async def check_database(self) -> None:
         """Raise a SpanmqError unless the database answers; those that ask at once share an answer."""
         if self._probing is None or self._probing.done():
-            self._probing = asyncio.create_task(self._probe.version(), context=Context())
+            self._probing = asyncio.create_task(self._probe.admin.version(), context=Context())
         await asyncio.shield(self._probing)
 
     def stop(self) -> None:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from starlette.types import Scope as AsgiScope
 
-from spanmq.message import AccessKey, Token
+from spanmq.client._async.admin import PREFIX, hash_of
+from spanmq.model import AccessKey, Token
 from spanmq.service.refusal import forbidden
 from spanmq.service.remembered import Remembered
-from spanmq.token_calls import PREFIX, hash_of
 
 if TYPE_CHECKING:
-    from spanmq.client_async import AsyncClient
+    from spanmq.client import AsyncClient
     from spanmq.service.guesses import Guesses
 
 Verb = Literal["send", "receive", "look", "manage"]
@@ -80,7 +80,7 @@ class Tokens:
         key = hash_of(secret)
 
         async def ask() -> Caller | None:
-            token = await self._client.check_token(secret)
+            token = await self._client.admin.tokens.check(secret)
             return None if token is None else caller_of(token)
 
         return await self._known.get(key, lambda: self._guesses.look_up(scope, key, ask))
@@ -102,7 +102,7 @@ class Keys:
         """Return the key of that id, None if it is not valid now; 429 after many wrong ones."""
 
         async def ask() -> AccessKey | None:
-            return await self._client.find_access_key(access_key_id)
+            return await self._client.admin.keys.find(access_key_id)
 
         return await self._known.get(
             access_key_id, lambda: self._guesses.look_up(scope, f"key {access_key_id}", ask)
@@ -110,7 +110,7 @@ class Keys:
 
     async def get(self, access_key_id: str) -> AccessKey | None:
         """Return the key of an id that the service has stored itself, None if it is not valid now."""
-        return await self._known.get(access_key_id, lambda: self._client.find_access_key(access_key_id))
+        return await self._known.get(access_key_id, lambda: self._client.admin.keys.find(access_key_id))
 
 
 def expiry_of(known: Caller | AccessKey | None) -> datetime | None:

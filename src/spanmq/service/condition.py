@@ -49,7 +49,7 @@ async def latest_statistics(
     backend: Behind, caller: Annotated[Caller, Depends(Scope("look", "filtered"))]
 ) -> Response:
     """Give Prometheus the service's counts, and those of the queues that the token may look at."""
-    found = await backend.client.latest_statistics()
+    found = await backend.client.health.latest()
     seen = [each for each in found if caller.may("look", each.queue)]
     text, media_type = exposition(backend.measures, seen)
     return Response(text, media_type=media_type)

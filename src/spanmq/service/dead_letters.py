@@ -8,8 +8,8 @@ from fastapi import APIRouter, Path
 from pydantic import Field
 from starlette.responses import Response
 
-from spanmq.dead_letter_calls import UNCHANGED
-from spanmq.message import DeadLetter, DeadLetterCount, Redriven
+from spanmq.client.calls import UNCHANGED
+from spanmq.model import DeadLetter, DeadLetterCount, Redriven
 from spanmq.service.access import Guarded
 from spanmq.service.failure import described
 from spanmq.service.json_text import reply
@@ -84,14 +84,14 @@ DeadLetters = answer("DeadLetters", dead_letters=list[DeadLetter])
 @routes.get("/dead-letters", response_model=Counts)
 async def count_all_dead_letters(backend: Behind, caller: SeesSome) -> Response:
     """Count those that wait, by queue and category."""
-    found = await backend.client.count_dead_letters()
+    found = await backend.client.dead_letters.count()
     return reply(counts=[each for each in found if caller.may("look", each.queue)])
 
 
 @routes.get("/queues/{queue}/dead-letters", response_model=Counts)
 async def count_dead_letters(queue: QueueName, backend: Behind, _: MayLook) -> Response:
     """Count those of a queue that wait, by category."""
-    return reply(counts=await backend.client.count_dead_letters(queue))
+    return reply(counts=await backend.client.dead_letters.count(queue))
 
 
 @routes.get("/queues/{queue}/messages/{message_id}/dead-letters", response_model=DeadLetters)
@@ -103,7 +103,7 @@ async def dead_letters_of(
     body_bytes_max: BodyBytesMax = None,
 ) -> Response:
     """Give the dead letters that a message became, the first one first."""
-    found = await backend.client.dead_letters_of(queue, message_id, body_bytes_max=body_bytes_max)
+    found = await backend.client.dead_letters.show(queue, message_id, body_bytes_max=body_bytes_max)
     return reply(dead_letters=found)
 
 
@@ -114,7 +114,7 @@ async def dead_letters(
     """Look at dead letters, in the order of their deaths; the next page begins after the last id."""
     sought = sought or Sought()
     async with backend.patterns.searching(caller, sought.error) as client:
-        found = await client.dead_letters(queue, **sought.model_dump())
+        found = await client.dead_letters.list(queue, **sought.model_dump())
     return reply(dead_letters=found)
 
 
@@ -127,7 +127,7 @@ async def redrive(
     """Put dead letters back into their queue, none twice."""
     which = which or Redrive()
     async with backend.patterns.acting(caller, which.error) as client:
-        return reply(results=await client.redrive(queue, **which.model_dump()))
+        return reply(results=await client.dead_letters.redrive(queue, **which.model_dump()))
 
 
 @routes.post(
@@ -147,7 +147,7 @@ async def redrive_message(
     # A body that is null is another thing than none.
     body = repaired.body if "body" in repaired.model_fields_set else UNCHANGED
     return reply(
-        message_id=await backend.client.redrive_message(
+        message_id=await backend.client.dead_letters.edit(
             queue, message_id, body=body, headers=repaired.headers, delay=repaired.delay
         )
     )
@@ -160,4 +160,4 @@ async def purge_dead_letters(
     """Delete dead letters for good; with `dry_run` only count them."""
     which = which or Discard()
     async with backend.patterns.acting(caller, which.error) as client:
-        return reply(removed=await client.purge_dead_letters(queue, **which.model_dump()))
+        return reply(removed=await client.dead_letters.discard(queue, **which.model_dump()))

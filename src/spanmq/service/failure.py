@@ -47,7 +47,7 @@ STATUS_OF: Final[dict[type[errors.SpanmqError], int]] = {
     errors.SchemaMissingError: 503,
     errors.SchemaVersionError: 503,
     errors.EncryptionError: 500,
-    errors.CronNotAvailableError: 501,
+    errors.ExtraNotInstalledError: 501,
     errors.NotSupportedByUpstreamError: 501,
     errors.SpanmqError: 500,
 }

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from spanmq.queue_part import Glance, Group, HeldLease, Segment, StatisticsStep
+from spanmq.model import Group, HeldLease, QueueCount, Segment, StatisticsStep
 from spanmq.service.access import Guarded
 from spanmq.service.json_text import reply
 from spanmq.service.parts import Behind, MayLook, Quantity, QueueName, SeesSome, answer
@@ -18,12 +18,12 @@ Lookback = Annotated[float, Query(gt=0, le=3e9, allow_inf_nan=False)]
 Step = Annotated[float, Query(ge=1, le=3e9, allow_inf_nan=False)]
 
 
-@routes.get("/glance", response_model=answer("Glances", queues=list[Glance]))
+@routes.get("/glance", response_model=answer("QueueCounts", queues=list[QueueCount]))
 async def glance(
     backend: Behind, caller: SeesSome, most: Annotated[int, Query(ge=1, le=10_000)] = 200
 ) -> Response:
     """Count what waits now in each queue that the token may look at, if that is little."""
-    found = await backend.client.glance(most=most)
+    found = await backend.client.queues.count(most=most)
     return reply(queues=[each for each in found if caller.may("look", each.queue)])
 
 
@@ -32,23 +32,23 @@ async def sum_statistics(
     backend: Behind, caller: SeesSome, seconds: Lookback = 3600.0, step: Step = 60.0
 ) -> Response:
     """Tell what all queues that the token may look at did together, in steps."""
-    queues = [each.name for each in await backend.client.list_queues() if caller.may("look", each.name)]
-    return reply(steps=await backend.client.sum_statistics(queues, seconds=seconds, step=step))
+    queues = [each.name for each in await backend.client.queues.list() if caller.may("look", each.name)]
+    return reply(steps=await backend.client.health.total(queues, seconds=seconds, step=step))
 
 
 @routes.get("/queues/{queue}/leases", response_model=answer("Leases", leases=list[HeldLease]))
 async def list_leases(queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 100) -> Response:
     """List what receivers hold, the oldest lease first."""
-    return reply(leases=await backend.client.list_leases(queue, quantity))
+    return reply(leases=await backend.client.inspect.leases(queue, quantity))
 
 
 @routes.get("/queues/{queue}/groups", response_model=answer("Groups", groups=list[Group]))
 async def list_groups(queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 100) -> Response:
     """List groups, those first that give nothing now, and what they wait for."""
-    return reply(groups=await backend.client.list_groups(queue, quantity))
+    return reply(groups=await backend.client.inspect.groups(queue, quantity))
 
 
 @routes.get("/queues/{queue}/segments", response_model=answer("Segments", segments=list[Segment]))
 async def list_segments(queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 100) -> Response:
     """List the tables of a queue's log, the newest first."""
-    return reply(segments=await backend.client.list_segments(queue, quantity))
+    return reply(segments=await backend.client.inspect.segments(queue, quantity))

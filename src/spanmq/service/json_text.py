@@ -11,9 +11,9 @@ from typing import Any
 
 from starlette.responses import Response
 
-from spanmq.body import RawJson
-from spanmq.encryption import Unopened
-from spanmq.message import Message
+from spanmq.codec.body import RawJson
+from spanmq.codec.encryption import Unopened
+from spanmq.model import Message
 from spanmq.service import receipt
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

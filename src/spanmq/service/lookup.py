@@ -8,9 +8,9 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from spanmq.encryption import Unopened
+from spanmq.codec.encryption import Unopened
 from spanmq.errors import InvalidBodyError
-from spanmq.message import Failure, Settled
+from spanmq.model import Failure, Settled
 from spanmq.service.access import Guarded
 from spanmq.service.json_text import messages_of, reply
 from spanmq.service.parts import (
@@ -72,7 +72,7 @@ async def peek_archive(
     body_bytes_max: BodyBytesMax = None,
 ) -> Response:
     """Look at archived messages with ids above `after`, in order."""
-    found = await backend.client.peek_archive(queue, quantity, after=after, body_bytes_max=body_bytes_max)
+    found = await backend.client.inspect.archive(queue, quantity, after=after, body_bytes_max=body_bytes_max)
     return messages_of(found)
 
 
@@ -82,7 +82,7 @@ async def peek_archive(
 )
 async def status(queue: QueueName, message_id: MessageId, backend: Behind, _: MayLook) -> Response:
     """Give the state of a message: pending, processing, delayed, failed, dead, completed or unknown."""
-    return reply(message_id=message_id, state=await backend.client.status(queue, message_id))
+    return reply(message_id=message_id, state=await backend.client.inspect.status(queue, message_id))
 
 
 @routes.get(
@@ -91,7 +91,7 @@ async def status(queue: QueueName, message_id: MessageId, backend: Behind, _: Ma
 )
 async def failures(queue: QueueName, message_id: MessageId, backend: Behind, _: MayLook) -> Response:
     """Give what went wrong with a message, the first failure first."""
-    return reply(message_id=message_id, failures=await backend.client.failures(queue, message_id))
+    return reply(message_id=message_id, failures=await backend.client.inspect.failures(queue, message_id))
 
 
 @routes.post("/queues/{queue}/pop", response_model=ReceivedMessages)

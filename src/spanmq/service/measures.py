@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from spanmq.message import LatestStatistics
+from spanmq.model import LatestStatistics
 
 if TYPE_CHECKING:
     from spanmq.service.gate import Gate

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakValueDictionary
 
+from spanmq.client._async.connection import limit_statements
 from spanmq.errors import InvalidPatternError, StatementCancelledError
-from spanmq.link_async import limit_statements
 
 if TYPE_CHECKING:
-    from spanmq.client_async import AsyncClient
+    from spanmq.client import AsyncClient
 
 SECONDS: Final = 1.0
 
@@ -59,7 +59,7 @@ class Patterns:
         async with self._turn(caller):
             for pattern in tried:
                 async with self._limited("the pattern") as client:
-                    await client.dead_letters(error=pattern, quantity=0)
+                    await client.dead_letters.list(error=pattern, quantity=0)
             yield self._client
 
     @asynccontextmanager

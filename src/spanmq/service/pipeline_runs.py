@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from spanmq.message import PipelineRun
+from spanmq.model import PipelineRun
 from spanmq.service.access import Guarded
 from spanmq.service.json_text import reply
 from spanmq.service.parts import Behind, MayLook, Quantity, QueueName, SeesSome, answer
@@ -24,7 +24,7 @@ async def list_all_pipeline_runs(
     backend: Behind, caller: SeesSome, quantity: Quantity = 100, before: Before = None
 ) -> Response:
     """List the runs of jobs, the newest first: those of queues that the token may look at."""
-    found = await backend.client.list_pipeline_runs(before=before, quantity=quantity)
+    found = await backend.client.admin.pipeline_runs.list(before=before, quantity=quantity)
     return reply(pipeline_runs=[each for each in found if caller.may("look", each.queue)])
 
 
@@ -33,5 +33,5 @@ async def list_pipeline_runs(
     queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 100, before: Before = None
 ) -> Response:
     """List the runs of a queue's jobs, the newest first."""
-    found = await backend.client.list_pipeline_runs(queue, before=before, quantity=quantity)
+    found = await backend.client.admin.pipeline_runs.list(queue, before=before, quantity=quantity)
     return reply(pipeline_runs=found)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from spanmq.message import (
+from spanmq.model import (
     Finding,
     MaintenanceStep,
     Queue,
@@ -79,7 +79,7 @@ Paused = answer("Paused", queue=str, is_paused=bool)
 @routes.get("/queues", response_model=answer("Queues", queues=list[Queue]))
 async def list_queues(backend: Behind, caller: SeesSome) -> Response:
     """List the queues that the token may look at."""
-    found = await backend.client.list_queues()
+    found = await backend.client.queues.list()
     return reply(queues=[queue for queue in found if caller.may("look", queue.name)])
 
 
@@ -88,40 +88,40 @@ async def create_queue(
     queue: QueueName, backend: Behind, _: MayManage, new: NewQueue | None = None
 ) -> Response:
     """Create a queue; does nothing if it exists."""
-    await backend.client.create_queue(queue, **(new or NewQueue()).model_dump())
+    await backend.client.queues.create(queue, **(new or NewQueue()).model_dump())
     return reply(queue=queue)
 
 
 @routes.delete("/queues/{queue}", response_model=Existed, responses=described(409))
 async def drop_queue(queue: QueueName, backend: Behind, _: MayManage) -> Response:
     """Drop a queue with its messages and its archive."""
-    return reply(existed=await backend.client.drop_queue(queue))
+    return reply(existed=await backend.client.queues.drop(queue))
 
 
 @routes.post("/queues/{queue}/purge", response_model=Removed)
 async def purge(queue: QueueName, backend: Behind, _: MayManage) -> Response:
     """Remove all messages of a queue."""
-    return reply(removed=await backend.client.purge(queue))
+    return reply(removed=await backend.client.queues.purge(queue))
 
 
 @routes.post("/queues/{queue}/pause", response_model=Paused)
 async def pause(queue: QueueName, backend: Behind, _: MayManage) -> Response:
     """Let receivers get nothing; senders go on."""
-    await backend.client.pause(queue)
+    await backend.client.queues.pause(queue)
     return reply(queue=queue, is_paused=True)
 
 
 @routes.post("/queues/{queue}/resume", response_model=Paused)
 async def resume(queue: QueueName, backend: Behind, _: MayManage) -> Response:
     """Let receivers get messages again."""
-    await backend.client.resume(queue)
+    await backend.client.queues.resume(queue)
     return reply(queue=queue, is_paused=False)
 
 
 @routes.get("/queues/{queue}/policy", response_model=PolicyAnswer)
 async def get_policy(queue: QueueName, backend: Behind, _: MayLook) -> Response:
     """Give the settings of a queue's policy."""
-    return reply(policy=await backend.client.get_policy(queue))
+    return reply(policy=await backend.client.queues.policy(queue))
 
 
 @routes.patch("/queues/{queue}/policy", response_model=PolicyAnswer, responses=described(409))
@@ -132,26 +132,26 @@ async def set_policy(
     _: MayManage,
 ) -> Response:
     """Change the settings that are named; null gives one its default back."""
-    return reply(policy=await backend.client.set_policy(queue, settings))
+    return reply(policy=await backend.client.queues.set_policy(queue, **settings))
 
 
 @routes.get("/queues/{queue}/metrics", response_model=answer("QueueCounts", metrics=QueueMetrics))
 async def metrics(queue: QueueName, backend: Behind, _: MayLook) -> Response:
     """Count one queue."""
-    return reply(metrics=await backend.client.metrics(queue))
+    return reply(metrics=await backend.client.queues.metrics(queue))
 
 
 @routes.get("/metrics", response_model=answer("AllQueueCounts", metrics=list[QueueMetrics]))
 async def metrics_all(backend: Behind, caller: SeesSome) -> Response:
     """Count every queue that the token may look at."""
-    found = await backend.client.metrics_all()
+    found = await backend.client.queues.metrics_all()
     return reply(metrics=[each for each in found if caller.may("look", each.queue)])
 
 
 @routes.get("/queues/{queue}/storage", response_model=answer("Storage", storage=QueueStorage))
 async def storage(queue: QueueName, backend: Behind, _: MayLook) -> Response:
     """Measure what a queue takes on disk."""
-    return reply(storage=await backend.client.storage(queue))
+    return reply(storage=await backend.client.queues.storage(queue))
 
 
 @routes.get("/queues/{queue}/statistics", response_model=answer("Statistics", samples=list[Sample]))
@@ -162,13 +162,15 @@ async def statistics(
     seconds: Annotated[float, Query(gt=0, le=3e9, allow_inf_nan=False)] = 3600.0,
 ) -> Response:
     """Give what a queue did within the last so many seconds, a sample a minute."""
-    return reply(samples=await backend.client.statistics(queue, seconds=seconds))
+    return reply(samples=await backend.client.health.statistics(queue, seconds=seconds))
 
 
 @routes.get("/health", response_model=answer("Health", queues=list[QueueHealth]))
 async def health(backend: Behind, caller: SeesSome) -> Response:
     """Tell how each queue is that the token may look at."""
-    return reply(queues=[each for each in await backend.client.health() if caller.may("look", each.queue)])
+    return reply(
+        queues=[each for each in await backend.client.health.now() if caller.may("look", each.queue)]
+    )
 
 
 @routes.get("/doctor", response_model=answer("Findings", findings=list[Finding]))
@@ -176,13 +178,13 @@ async def doctor(
     backend: Behind, _: MayLookAtAll, connections: Annotated[int | None, Query(ge=1, lt=2**31)] = None
 ) -> Response:
     """Look whether the database is fit for its job."""
-    return reply(findings=await backend.client.doctor(connections=connections))
+    return reply(findings=await backend.client.health.doctor(connections=connections))
 
 
 @routes.get("/version", response_model=answer("Version", version=str))
 async def version(backend: Behind, _: SeesSome) -> Response:
     """Give the version of the schema."""
-    return reply(version=await backend.client.version())
+    return reply(version=await backend.client.admin.version())
 
 
 @routes.post("/maintain", response_model=answer("Maintenance", steps=list[MaintenanceStep]))
@@ -190,4 +192,4 @@ async def maintain(
     backend: Behind, _: MayManageAll, budget: Annotated[int, Query(ge=1, le=1_000)] = 10
 ) -> Response:
     """Do one bounded step of housekeeping; the service does so by itself, too."""
-    return reply(steps=await backend.client.maintain(budget))
+    return reply(steps=await backend.client.admin.maintain(budget))

@@ -11,8 +11,8 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from spanmq.client_async import AsyncClient
-from spanmq.message import Message, Settled
+from spanmq.client import AsyncClient
+from spanmq.model import Leased, Message, Settled
 from spanmq.service import receipt
 from spanmq.service.access import Scope, still_may
 from spanmq.service.backend import Backend
@@ -117,7 +117,7 @@ async def receive(
 @routes.post("/ack", response_model=Outcomes, responses=described(404))
 async def ack(held: Held, backend: Behind, caller: MaySettle) -> Response:
     """Settle messages as done (AckMessage)."""
-    return await _settle(backend.client, caller, held.receipts, lambda client: client.ack_lease)
+    return await _settle(backend.client, caller, held.receipts, lambda client: client.ack)
 
 
 @routes.post("/nack", response_model=Outcomes, responses=described(404))
@@ -131,7 +131,7 @@ async def nack(held: GivenBack, backend: Behind, caller: MaySettle) -> Response:
         backend.client,
         caller,
         held.receipts,
-        lambda client: partial(client.nack_lease, retry_in=held.retry_in, **held.reason),
+        lambda client: partial(client.nack, retry_in=held.retry_in, **held.reason),
     )
 
 
@@ -144,7 +144,7 @@ async def reject(held: GivenUp, backend: Behind, caller: MaySettle) -> Response:
 @routes.post("/release", response_model=Outcomes, responses=described(404))
 async def release(held: Held, backend: Behind, caller: MaySettle) -> Response:
     """Give messages back unhandled: visible at once, and this delivery is no attempt."""
-    return await _settle(backend.client, caller, held.receipts, lambda client: client.release_lease)
+    return await _settle(backend.client, caller, held.receipts, lambda client: client.release)
 
 
 @routes.post("/extend", response_model=Outcomes, responses=described(404))
@@ -163,17 +163,15 @@ async def extend(held: Extended, backend: Behind, caller: MaySettle) -> Response
 async def hold(held: Extended, backend: Behind, caller: MaySettle) -> Response:
     """Hold messages for so long from now on, longer or shorter, each by itself."""
     return await _settle(
-        backend.client, caller, held.receipts, lambda client: partial(client.hold, seconds=held.seconds)
+        backend.client, caller, held.receipts, lambda client: partial(client.admin.hold, seconds=held.seconds)
     )
 
 
 async def _reject(held: GivenUp, client: AsyncClient, caller: Caller) -> Response:
-    return await _settle(
-        client, caller, held.receipts, lambda client: partial(client.reject_lease, **held.reason)
-    )
+    return await _settle(client, caller, held.receipts, lambda client: partial(client.reject, **held.reason))
 
 
-Settle = Callable[[str, int, list[int]], Awaitable[list[Settled]]]
+Settle = Callable[[Leased], Awaitable[list[Settled]]]
 
 
 async def _settle(
@@ -189,7 +187,7 @@ async def _settle(
     async def settle(settle_lease: Settle) -> None:
         # In one order, whoever settles: two that hold the same leases don't wait for each other.
         for (queue, lease_id), message_ids in sorted(leases.items()):
-            for settled in await settle_lease(queue, lease_id, message_ids):
+            for settled in await settle_lease(Leased(queue, lease_id, message_ids)):
                 outcomes[queue, lease_id, settled.message_id] = settled.outcome
 
     if len(leases) == 1:

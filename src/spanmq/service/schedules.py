@@ -8,9 +8,9 @@ from fastapi import APIRouter, Depends
 from pydantic import Field
 from starlette.responses import Response
 
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient
 from spanmq.errors import ScheduleNotFoundError
-from spanmq.message import Schedule
+from spanmq.model import Schedule
 from spanmq.service.access import Guarded, Scope
 from spanmq.service.caller import VERBS, Caller
 from spanmq.service.failure import described
@@ -41,7 +41,7 @@ SchedulePaused = answer("SchedulePaused", name=str, is_paused=bool)
 @routes.get("/schedules", response_model=answer("Schedules", schedules=list[Schedule]))
 async def list_schedules(backend: Behind, caller: SeesSome) -> Response:
     """List the recurring messages of queues that the token may look at."""
-    found = await backend.client.list_schedules()
+    found = await backend.client.schedules.list()
     return reply(schedules=[each for each in found if caller.may("look", each.queue)])
 
 
@@ -55,7 +55,7 @@ async def schedule(name: Name, recurring: Recurring, backend: Behind, caller: Ma
         if queue is not None and not caller.may("manage", queue):
             # Names are of all queues: that this one is taken can't be hidden, whose it is can.
             raise Refusal(403, "forbidden", f"this token may not change schedule {name!r}")
-        await client.schedule(name, **recurring.model_dump())
+        await client.schedules.create(name, **recurring.model_dump())
     return reply(name=name)
 
 
@@ -64,7 +64,7 @@ async def unschedule(name: Name, backend: Behind, caller: ManagesSome) -> Respon
     """End one; what it has sent stays."""
     async with backend.client.transaction() as client:
         exists = await _may_change(client, caller, name)
-        return reply(existed=exists and await client.unschedule(name))
+        return reply(existed=exists and await client.schedules.delete(name))
 
 
 @routes.post("/schedules/{name}/pause", response_model=SchedulePaused, responses=described(404))
@@ -72,7 +72,7 @@ async def pause_schedule(name: Name, backend: Behind, caller: ManagesSome) -> Re
     """Let its times pass."""
     async with backend.client.transaction() as client:
         await _check(client, caller, name)
-        await client.pause_schedule(name)
+        await client.schedules.pause(name)
     return reply(name=name, is_paused=True)
 
 
@@ -81,12 +81,12 @@ async def resume_schedule(name: Name, backend: Behind, caller: ManagesSome) -> R
     """Fire again from now on."""
     async with backend.client.transaction() as client:
         await _check(client, caller, name)
-        await client.resume_schedule(name)
+        await client.schedules.resume(name)
     return reply(name=name, is_paused=False)
 
 
 async def _queue_of(client: AsyncClient, name: str) -> str | None:
-    return next((each.queue for each in await client.list_schedules() if each.name == name), None)
+    return next((each.queue for each in await client.schedules.list() if each.name == name), None)
 
 
 async def _may_change(client: AsyncClient, caller: Caller, name: str) -> bool:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from starlette.types import Scope
 
+from spanmq.client._async.admin import PREFIX, hash_of
 from spanmq.service.caller import EVERYBODY, Caller, caller_of, expiry_of
 from spanmq.service.remembered import Remembered
-from spanmq.token_calls import PREFIX, hash_of
 
 if TYPE_CHECKING:
-    from spanmq.client_async import AsyncClient
+    from spanmq.client import AsyncClient
     from spanmq.service.gate import Gate
     from spanmq.service.guesses import Guesses
     from spanmq.service.settings import Settings
@@ -33,7 +33,7 @@ class Sessions:
             return None
 
         async def ask() -> str | None:
-            return await self._client.open_session(secret, seconds=seconds)
+            return await self._client.admin.tokens.open_session(secret, seconds=seconds)
 
         return await self._guesses.look_up(scope, hash_of(secret), ask)
 
@@ -47,7 +47,7 @@ class Sessions:
         hashed = hash_of(key)
 
         async def ask() -> Caller | None:
-            token = await self._client.check_session(key)
+            token = await self._client.admin.tokens.check_session(key)
             return None if token is None else caller_of(token)
 
         caller = await self._known.get(hashed, lambda: self._guesses.look_up(scope, hashed, ask))
@@ -57,7 +57,7 @@ class Sessions:
 
     async def close(self, key: str) -> None:
         """End a session, here at once."""
-        await self._client.close_session(key)
+        await self._client.admin.tokens.close_session(key)
         self.forget()
 
     def forget(self) -> None:

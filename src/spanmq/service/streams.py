@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
-from spanmq import message
+from spanmq import model as message
 from spanmq.service.access import Guarded
 from spanmq.service.json_text import reply
 from spanmq.service.parts import Behind, Existed, MayLook, MayManage, QueueName, SeesSome, answer
@@ -22,20 +22,20 @@ Receivers = answer("Receivers", receivers=list[message.Receiver])
 @routes.get("/receivers", response_model=Receivers)
 async def list_all_receivers(backend: Behind, caller: SeesSome) -> Response:
     """List the streams of queues that the token may look at."""
-    found = await backend.client.list_receivers()
+    found = await backend.client.admin.receivers.list()
     return reply(receivers=[each for each in found if caller.may("look", each.queue)])
 
 
 @routes.get("/queues/{queue}/receivers", response_model=Receivers)
 async def list_receivers(queue: QueueName, backend: Behind, _: MayLook) -> Response:
     """List the streams that consume a queue."""
-    return reply(receivers=await backend.client.list_receivers(queue))
+    return reply(receivers=await backend.client.admin.receivers.list(queue))
 
 
 @routes.post("/queues/{queue}/receivers/{receiver}/adopt", response_model=answer("Adopted", receiver=str))
 async def adopt_receiver(queue: QueueName, receiver: Receiver, backend: Behind, _: MayManage) -> Response:
     """Let the next new checkpoint with this label go on in its place."""
-    await backend.client.adopt_receiver(queue, receiver)
+    await backend.client.admin.receivers.adopt(queue, receiver)
     return reply(receiver=receiver)
 
 
@@ -48,7 +48,7 @@ async def release_receiver(
     settled: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
 ) -> Response:
     """Give what a stream holds back to the queue."""
-    return reply(released=await backend.client.release_receiver(queue, receiver, settled))
+    return reply(released=await backend.client.admin.receivers.release(queue, receiver, settled))
 
 
 @routes.post("/queues/{queue}/forget-export", response_model=Existed)
@@ -56,4 +56,4 @@ async def forget_export(
     queue: QueueName, backend: Behind, _: MayManage, lake: Annotated[str, Query(max_length=4_000)]
 ) -> Response:
     """Let the archive's retention no longer wait for a lake."""
-    return reply(existed=await backend.client.forget_export(queue, lake))
+    return reply(existed=await backend.client.admin.receivers.forget_export(queue, lake))

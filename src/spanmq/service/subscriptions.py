@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from starlette.responses import Response
 
-from spanmq.message import Subscription
+from spanmq.model import Subscription
 from spanmq.service.access import Guarded
 from spanmq.service.failure import described
 from spanmq.service.json_text import reply
@@ -30,7 +30,7 @@ Subscriptions = answer("Subscriptions", subscriptions=list[Subscription])
 @routes.get("/subscriptions", response_model=Subscriptions)
 async def list_all_subscriptions(backend: Behind, caller: SeesSome) -> Response:
     """List the subscriptions of queues that the token may look at."""
-    found = await backend.client.list_subscriptions()
+    found = await backend.client.subscriptions.list()
     seen = [each for each in found if caller.may("look", each.queue)]
     return reply(subscriptions=[each for each in seen if caller.may("look", each.subscription)])
 
@@ -38,7 +38,7 @@ async def list_all_subscriptions(backend: Behind, caller: SeesSome) -> Response:
 @routes.get("/queues/{queue}/subscriptions", response_model=Subscriptions)
 async def list_subscriptions(queue: QueueName, backend: Behind, caller: MayLook) -> Response:
     """List the subscriptions of a queue that the token may look at."""
-    found = await backend.client.list_subscriptions(queue)
+    found = await backend.client.subscriptions.list(queue)
     return reply(subscriptions=[each for each in found if caller.may("look", each.subscription)])
 
 
@@ -57,5 +57,5 @@ async def create_subscription(
     """Make a queue that gets every message of this one from now on; takes `manage` on both."""
     caller.check("manage", name)
     waiting = given is not None and given.waiting
-    await backend.client.create_subscription(name, queue, waiting=waiting)
+    await backend.client.subscriptions.create(name, queue, waiting=waiting)
     return reply(queue=queue, subscription=name)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Path
 from pydantic import Field
 from starlette.responses import Response
 
-from spanmq.message import Routed, TopicBinding
+from spanmq.model import Routed, TopicBinding
 from spanmq.service.access import Guarded, Scope
 from spanmq.service.caller import Caller
 from spanmq.service.failure import described
@@ -65,7 +65,7 @@ Bindings = answer("TopicBindings", bindings=list[TopicBinding])
 )
 async def send_topic(topic: Topic, message: SingleTopicMessage, backend: Behind, _: MaySendToAll) -> Response:
     """Send a message to every queue with a pattern that matches."""
-    return reply(201, queues=await backend.client.send_topic(topic, **message.model_dump()))
+    return reply(201, queues=await backend.client.topics.send(topic, **message.model_dump()))
 
 
 @routes.post(
@@ -76,7 +76,7 @@ async def send_topic(topic: Topic, message: SingleTopicMessage, backend: Behind,
 )
 async def send_batch_topic(topic: Topic, batch: TopicMessages, backend: Behind, _: MaySendToAll) -> Response:
     """Send messages to every queue with a pattern that matches, all or none."""
-    sent = await backend.client.send_batch_topic(
+    sent = await backend.client.topics.send_batch(
         topic,
         [message.body for message in batch.messages],
         headers=[message.headers for message in batch.messages],
@@ -89,19 +89,19 @@ async def send_batch_topic(topic: Topic, batch: TopicMessages, backend: Behind, 
 @routes.get("/topics/{topic}/routing", response_model=Bindings)
 async def try_routing(topic: Topic, backend: Behind, _: MayLookAtAll) -> Response:
     """List the bindings that a topic would meet; sends nothing."""
-    return reply(bindings=await backend.client.test_routing(topic))
+    return reply(bindings=await backend.client.topics.match(topic))
 
 
 @routes.get("/bindings", response_model=Bindings)
 async def list_all_topic_bindings(backend: Behind, _: MayLookAtAll) -> Response:
     """List all bindings."""
-    return reply(bindings=await backend.client.list_topic_bindings())
+    return reply(bindings=await backend.client.topics.list())
 
 
 @routes.get("/queues/{queue}/bindings", response_model=Bindings)
 async def list_topic_bindings(queue: QueueName, backend: Behind, _: MayLook) -> Response:
     """List the bindings of a queue."""
-    return reply(bindings=await backend.client.list_topic_bindings(queue))
+    return reply(bindings=await backend.client.topics.list(queue))
 
 
 @routes.put(
@@ -111,11 +111,11 @@ async def list_topic_bindings(queue: QueueName, backend: Behind, _: MayLook) -> 
 )
 async def bind_topic(queue: QueueName, pattern: Pattern, backend: Behind, _: MayManageAll) -> Response:
     """Let a queue get what is sent to the topics that match."""
-    await backend.client.bind_topic(pattern, queue)
+    await backend.client.topics.bind(pattern, queue)
     return reply(queue=queue, pattern=pattern)
 
 
 @routes.delete("/queues/{queue}/bindings/{pattern}", response_model=Existed)
 async def unbind_topic(queue: QueueName, pattern: Pattern, backend: Behind, _: MayManageAll) -> Response:
     """Undo it."""
-    return reply(existed=await backend.client.unbind_topic(pattern, queue))
+    return reply(existed=await backend.client.topics.unbind(pattern, queue))

@@ -14,18 +14,16 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from spanmq.client_async import announcements, look_ahead_all
+from spanmq.client._async.listener import AHEAD_SECONDS, FIRST_POLL_SECONDS, AsyncAnnouncement, Due
 from spanmq.errors import SpanmqError
-from spanmq.listen_async import AHEAD_SECONDS, FIRST_POLL_SECONDS, AsyncAnnouncement, Due
 from spanmq.service.ahead import Ahead
 
 if TYPE_CHECKING:
-    from spanmq.client_async import AsyncClient
-    from spanmq.message import Message
+    from spanmq.client import AsyncClient
+    from spanmq.model import Message
 
 logger = logging.getLogger("spanmq.service")
 
@@ -58,7 +56,7 @@ class Waiting:
         self._client = client
         self._first = first
         self._longest = longest
-        self._ahead = Ahead(partial(look_ahead_all, client))
+        self._ahead = Ahead(client.admin.look_ahead)
         self._lines: dict[str, deque[_Waiter]] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._is_stopped = False
@@ -142,7 +140,7 @@ class Waiting:
 
     async def _serve(self, key: str, line: deque[_Waiter]) -> None:
         try:
-            async with announcements(self._client, key) as announced:
+            async with self._client.admin.announcements(key) as announced:
                 interval = self._first
                 is_announced = False
                 due = Due()

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import psycopg
 
+from spanmq.client._sync.listener import Channels, Due
 from spanmq.errors import ConnectionFailedError
-from spanmq.listen import Channels, Due
 from spanmq.simulate.engine import Site
 
 

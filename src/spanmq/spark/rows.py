@@ -12,10 +12,10 @@ import psycopg
 import pyarrow
 
 from spanmq import errors
+from spanmq.client.dsn import unreadable
 from spanmq.spark.column import Column
 from spanmq.spark.options import Options
 from spanmq.spark.sealed import opened
-from spanmq.unreadable_dsn import unreadable
 
 # Rows that a partition should have. They stream, so memory does not matter; a task costs a tenth of a second.
 ROWS_PER_PARTITION: Final = 250_000

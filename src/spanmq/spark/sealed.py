@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import pyarrow
 
-from spanmq.encryption import SEALED_KEY, Encryption, Unopened
+from spanmq.codec.encryption import SEALED_KEY, Encryption, Unopened
 from spanmq.errors import DecryptionError, InvalidBodyError
 from spanmq.spark.options import Options
 

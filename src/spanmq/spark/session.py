@@ -10,7 +10,7 @@ from importlib import resources
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from spanmq.errors import PipelineNotAvailableError
+from spanmq.errors import ExtraNotInstalledError
 from spanmq.spark.interpreter import python
 from spanmq.spark.java import java_home
 
@@ -55,7 +55,7 @@ def session(
 ) -> SparkSession:
     """Give the session that runs, or start one: `master` is `local[*]` unless spark-submit named another.
 
-    Raises PipelineNotAvailableError where PySpark or Java is missing.
+    Raises ExtraNotInstalledError where PySpark or Java is missing.
     """
     require()
     from pyspark.sql import SparkSession
@@ -82,12 +82,10 @@ def session(
 
 
 def require() -> None:
-    """Raise PipelineNotAvailableError where a package is missing that every job needs."""
+    """Raise ExtraNotInstalledError where a package is missing that every job needs."""
     for name, package in PACKAGES.items():
         if find_spec(name) is None:
-            raise PipelineNotAvailableError(
-                f"{package} is not installed", hint="pip install 'spanmq[spark]' brings it."
-            )
+            raise ExtraNotInstalledError(f"{package} is not installed", extra="spark")
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StringType, StructType
 
 from spanmq import errors
-from spanmq.message import GROUP_HEADER
+from spanmq.model import GROUP_HEADER
 from spanmq.spark import rows
 from spanmq.spark.exact_json import loads
 from spanmq.spark.options import Options

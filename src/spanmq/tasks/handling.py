@@ -7,10 +7,9 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from spanmq.client import Client
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient, Client
 from spanmq.errors import InvalidHandlerError, TaskArgumentsError, UnknownTaskError
-from spanmq.message import Message
+from spanmq.model import Message
 from spanmq.tasks.task import Call, Task
 from spanmq.tasks.threads import Threads
 from spanmq.worker.failure import Failure, judge

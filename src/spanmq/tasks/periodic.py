@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient
 from spanmq.errors import MissingPrivilegeError, SpanmqError
-from spanmq.message import Schedule
+from spanmq.model import Schedule
 from spanmq.tasks.task import Task, body_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ async def synchronise(client: AsyncClient, tasks: Tasks, *, at_start: bool) -> N
     wanted = named(tasks)
     mine = version_of(wanted)
     try:
-        schedules = await client.list_schedules()
+        schedules = await client.schedules.list()
     except MissingPrivilegeError:
         if wanted:
             raise
@@ -88,7 +88,7 @@ async def synchronise(client: AsyncClient, tasks: Tasks, *, at_start: bool) -> N
     state = {"tasks": tasks.name, "version": mine, "versions": versions}
     async with client.transaction() as transaction:
         for name, each in sorted(wanted.items()):
-            await transaction.schedule(
+            await transaction.schedules.create(
                 name,
                 each.task.queue,
                 each.cron,
@@ -98,7 +98,7 @@ async def synchronise(client: AsyncClient, tasks: Tasks, *, at_start: bool) -> N
                 headers={HEADER: state},
             )
         for name in sorted(present.keys() - wanted.keys()):
-            await transaction.unschedule(name)
+            await transaction.schedules.delete(name)
     logger.info(
         "periodic_synchronised tasks=%s added=%s kept=%s removed=%s",
         tasks.name,

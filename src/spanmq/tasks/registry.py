@@ -10,9 +10,8 @@ from dataclasses import replace
 from functools import partial, reduce
 from typing import Any, TypeVar, overload
 
-from spanmq.call import Seconds
-from spanmq.client import Client
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient, Client
+from spanmq.client.call import Seconds
 from spanmq.errors import (
     ExtraNotInstalledError,
     InvalidArgumentError,
@@ -20,7 +19,7 @@ from spanmq.errors import (
     TaskArgumentsError,
     UnknownTaskError,
 )
-from spanmq.message import Message
+from spanmq.model import Message
 from spanmq.tasks import running
 from spanmq.tasks.handling import Handling, Middleware
 from spanmq.tasks.periodic import Periodic
@@ -251,7 +250,7 @@ class Tasks:
     def create_queues(self) -> None:
         """Create the queues that are missing."""
         for queue in self.queues:
-            self.clients.client().create_queue(queue)
+            self.clients.client().queues.create(queue)
 
     def close(self) -> None:
         """Close the connections that `send` opened in this process."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient
 from spanmq.tasks import periodic
 from spanmq.tasks.handling import Handling
 from spanmq.worker import Worker, log
@@ -70,7 +70,6 @@ async def _work(
         encryption=tasks.clients.encryption(),
         pool_size=1,
         pooler=settings.get("pooler", False),
-        maintain_interval=None,
         listen=False,
     )
     checks: asyncio.Task[None] | None = None

@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 from weakref import WeakKeyDictionary
 
-from spanmq.call import Delay, Seconds
-from spanmq.client import Client
-from spanmq.client_async import AsyncClient
-from spanmq.encryption import Encryption
+from spanmq.client import AsyncClient, Client
+from spanmq.client.call import Delay, Seconds
+from spanmq.codec.encryption import Encryption
 from spanmq.errors import InvalidArgumentError
 from spanmq.tasks.task import Call, Sent
 
@@ -110,7 +109,7 @@ class Clients:
     ) -> None:
         self.dsn = dsn
         self._place = place
-        self._options = {"maintain_interval": None, "listen": False, **options}
+        self._options = {"listen": False, **options}
         self._encryption: Encryption | None = None
         self._is_read = False
         self._lock = threading.Lock()

@@ -11,8 +11,8 @@ from datetime import datetime
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack
 
-from spanmq.body import RawJson
-from spanmq.call import Delay, Seconds
+from spanmq.client.call import Delay, Seconds
+from spanmq.codec.body import RawJson
 from spanmq.errors import InvalidArgumentError, InvalidHandlerError
 from spanmq.tasks.arguments import Arguments
 from spanmq.tasks.retry import Retry

@@ -115,7 +115,7 @@ def spanmq_client(spanmq_database: str) -> Iterator[Client]:
     """Yield a client of the test's database."""
     from spanmq.client import Client
 
-    with Client(spanmq_database, maintain_interval=None) as client:
+    with Client(spanmq_database) as client:
         yield client
 
 

@@ -16,10 +16,8 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
-from spanmq import cron
-from spanmq.client import Client
-from spanmq.client_async import AsyncClient
-from spanmq.message import Message
+from spanmq.client import AsyncClient, Client, cron
+from spanmq.model import Message
 from spanmq.tasks import Sent, Task, Tasks
 from spanmq.tasks.handling import Handling
 from spanmq.tasks.periodic import named
@@ -159,12 +157,10 @@ async def _settle(client: AsyncClient, performer: Performer, message: Message) -
         await client.release(message)
         raise AssertionError(f"the transaction of {message} was lost") from failed
     elif isinstance(verdict, Failure):
-        settle = client.reject_lease if verdict.verb == "reject" else client.nack_lease
+        settle = client.reject if verdict.verb == "reject" else client.nack
         more = {} if verdict.verb == "reject" else {"retry_in": verdict.retry_in}
         await settle(
-            message.queue,
-            lease_id,
-            [message.message_id],
+            message,
             verdict.error,
             category=verdict.category,
             error_class=verdict.error_class,
@@ -176,7 +172,7 @@ async def _settle(client: AsyncClient, performer: Performer, message: Message) -
 
 async def _put_off(client: AsyncClient, message: Message) -> list[tuple[Message, datetime]]:
     """Hide the retry of a message, if there is one, and return when it is due."""
-    failure = (await client.failures(message.queue, message.message_id))[-1]
+    failure = (await client.inspect.failures(message.queue, message.message_id))[-1]
     if failure.outcome != "retrying" or failure.retry_at is None:
         return []
     await client.set_vt(message.queue, message.message_id, PUT_OFF)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
-    from spanmq.batch import EachHeaders
-    from spanmq.body import Headers
-    from spanmq.message import Message, Settled
+    from spanmq.codec.batch import EachHeaders
+    from spanmq.codec.body import Headers
+    from spanmq.model import Message, Settled
     from spanmq.tracing.telemetry import Telemetry
 
 

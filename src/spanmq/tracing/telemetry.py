@@ -15,9 +15,9 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, Statu
 from spanmq import __version__
 
 if TYPE_CHECKING:
-    from spanmq.batch import EachHeaders
-    from spanmq.body import Headers
-    from spanmq.message import Message, Settled
+    from spanmq.codec.batch import EachHeaders
+    from spanmq.codec.body import Headers
+    from spanmq.model import Message, Settled
 
 SYSTEM: Final = "spanmq"
 MESSAGE_ID: Final = "messaging.message.id"

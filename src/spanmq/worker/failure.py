@@ -10,7 +10,7 @@ from socket import gaierror
 from typing import Final, Literal
 
 from spanmq import errors
-from spanmq.call import duration
+from spanmq.client.call import duration
 from spanmq.errors import InvalidArgumentError
 
 Category = Literal["TRANSIENT", "DEPENDENCY", "PERMANENT", "BUSINESS", "UNKNOWN"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from spanmq.message import Message
+from spanmq.model import Message
 from spanmq.worker.job import Job
 
 # A kind of messages, and how many of it may run.

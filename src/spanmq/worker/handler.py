@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from spanmq.errors import InvalidHandlerError
-from spanmq.message import Message
+from spanmq.model import Message
 from spanmq.worker.failure import Failure
 from spanmq.worker.gate import Limit
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-from spanmq.concurrency import AsyncEvent
+from spanmq.client.concurrency import AsyncEvent
 from spanmq.errors import SpanmqError
 from spanmq.worker.event import LeaseExtended, LeaseLost, Seam
 from spanmq.worker.job import Holding

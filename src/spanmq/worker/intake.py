@@ -9,8 +9,9 @@ from contextlib import suppress
 from time import monotonic
 from typing import Final
 
-from spanmq.client_async import AsyncClient, announcements, look_ahead
-from spanmq.concurrency import AsyncEvent
+from spanmq.client import AsyncClient
+from spanmq.client._async.listener import AHEAD_SECONDS, AsyncAnnouncement, Due
+from spanmq.client.concurrency import AsyncEvent
 from spanmq.errors import (
     ConnectionFailedError,
     ConnectionLostError,
@@ -19,8 +20,7 @@ from spanmq.errors import (
     MissingPrivilegeError,
     SpanmqError,
 )
-from spanmq.listen_async import AHEAD_SECONDS, AsyncAnnouncement, Due
-from spanmq.message import Message
+from spanmq.model import Message
 from spanmq.worker.appetite import Appetite
 from spanmq.worker.breaker import Breaker, Change
 from spanmq.worker.event import (
@@ -149,7 +149,7 @@ class Intake:
     async def _run(self) -> None:
         while not self._is_stopping:
             client = await self._session.client()
-            async with announcements(client, self.queue) as self._announced:
+            async with client.admin.announcements(self.queue) as self._announced:
                 await self._receive_with(client)
 
     async def _receive_with(self, client: AsyncClient) -> None:
@@ -214,7 +214,8 @@ class Intake:
         """Ask when something falls due, before the look that would find what does so meanwhile."""
         if not is_asked:
             return Due()
-        return Due(await self._session.run(lambda client: look_ahead(client, self.queue)))
+        [seconds] = await self._session.run(lambda client: client.admin.look_ahead([self.queue]))
+        return Due(seconds)
 
     async def _receive(self, quantity: int) -> int:
         self._is_receiving = True
@@ -270,7 +271,9 @@ class Intake:
         seconds = max(breaker.remaining(monotonic()), 0.001) + BREAKER_SLACK_SECONDS if is_open else None
         # Shown only: no error of it matters to what is received.
         with suppress(SpanmqError):
-            await self._session.run(lambda client: client.report_breaker(self.queue, self._worker, seconds))
+            await self._session.run(
+                lambda client: client.health.report_breaker(self.queue, self._worker, seconds)
+            )
 
     def _longest_wait(self) -> float:
         if self._poll_interval is not None:
@@ -284,7 +287,7 @@ class Intake:
 
     async def _look_at_policy(self, client: AsyncClient) -> None:
         try:
-            self._is_ordered = bool((await client.get_policy(self.queue)).get("ordered"))
+            self._is_ordered = (await client.queues.policy(self.queue)).ordered
         except MissingPrivilegeError:
             self._is_ordered = True  # nobody may say that it is not
         self._policy_is_due_at = monotonic() + POLICY_SECONDS

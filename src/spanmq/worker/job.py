@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spanmq.message import Message
+from spanmq.model import Message
 from spanmq.worker.failure import Failure
 
 

@@ -12,9 +12,8 @@ from contextlib import (
 )
 from typing import Any
 
-from spanmq.client import Client
-from spanmq.client_async import AsyncClient
-from spanmq.message import Settled
+from spanmq.client import AsyncClient, Client
+from spanmq.model import Leased, Settled
 from spanmq.worker.failure import judge
 from spanmq.worker.handler import Handler
 from spanmq.worker.job import Gone, Job, Release, Verdict
@@ -56,7 +55,7 @@ class Delivery:
                 connection = transaction.connection
                 yield transaction
                 handled = True
-                check(await transaction.ack_lease(*self._settling()))
+                check(await transaction.ack(Leased(*self._settling())))
         except Exception as error:
             if (release := release_for(error, connection, handled=handled)) is None:
                 raise
@@ -73,7 +72,7 @@ class Delivery:
                 connection = transaction.connection
                 yield transaction
                 handled = True
-                check(transaction.ack_lease(*self._settling()))
+                check(transaction.ack(Leased(*self._settling())))
         except Exception as error:
             if (release := release_for(error, connection, handled=handled)) is None:
                 raise
@@ -86,7 +85,7 @@ class Delivery:
         try:
             async with begin() as session:
                 yield session
-                check(await AsyncClient(connection=session).ack_lease(*self._settling()))
+                check(await AsyncClient(connection=session).ack(Leased(*self._settling())))
         except _NotOursError as error:
             raise UndoneError(Release()) from error
         self.is_acked = True
@@ -97,7 +96,7 @@ class Delivery:
         try:
             with begin() as session:
                 yield session
-                check(Client(connection=session).ack_lease(*self._settling()))
+                check(Client(connection=session).ack(Leased(*self._settling())))
         except _NotOursError as error:
             raise UndoneError(Release()) from error
         self.is_acked = True

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final, Literal
 
+from spanmq.client._async.shard_maps import AsyncShardMaps
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError, SpanmqError
-from spanmq.shard_map import ShardMap
+from spanmq.model.shard_map import ShardMap
 from spanmq.worker.session import Session
 
 # How soon a shard that was added is received from; its groups wait for that.
@@ -38,7 +39,7 @@ class Roster:
     async def begin(self) -> dict[str, str]:
         """Give the shards for the start; every server must answer, and every chosen shard be there."""
         found = [
-            await session.run(lambda client: client.get_shards(self._queue))
+            await session.run(lambda client: AsyncShardMaps(client).get(self._queue))
             for session in self._sessions.values()
         ]
         there = newest(each for each in found if each is not None)
@@ -98,7 +99,7 @@ class Roster:
         try:
             # Not for as long as it is away: shards of the others are added meanwhile.
             async with asyncio.timeout(LOOK_SECONDS):
-                return await session.run(lambda client: client.get_shards(self._queue))
+                return await session.run(lambda client: AsyncShardMaps(client).get(self._queue))
         except (TimeoutError, SpanmqError):
             return "away"
 
@@ -109,7 +110,7 @@ class Roster:
 
     async def _is_drained(self, shard: str, server: str) -> bool:
         try:
-            return (await self._sessions[server].run(lambda client: client.metrics(shard))).length == 0
+            return (await self._sessions[server].run(lambda client: client.queues.metrics(shard))).length == 0
         except QueueNotFoundError:
             return True
 

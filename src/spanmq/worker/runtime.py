@@ -13,11 +13,10 @@ from typing import Any
 from uuid import uuid4
 
 from spanmq import tracing
+from spanmq.client import AsyncShardedQueue, ShardedQueue
+from spanmq.client.dsn import with_timeouts
+from spanmq.client.options import check_dsn
 from spanmq.errors import InvalidArgumentError
-from spanmq.footing import check_dsn
-from spanmq.shards import ShardedQueue
-from spanmq.shards_async import AsyncShardedQueue
-from spanmq.timeouts import with_timeouts
 from spanmq.worker import log
 from spanmq.worker.breaker import BreakerState
 from spanmq.worker.engine import Engine, Sharding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from spanmq.body import Decoder
+from spanmq.codec.body import Decoder
 from spanmq.worker.event import Seam
 from spanmq.worker.handler import Handler
 from spanmq.worker.heartbeat import Heartbeat

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from spanmq.body import Decoder
-from spanmq.client import Client
-from spanmq.client_async import AsyncClient
-from spanmq.encryption import Encryption
+from spanmq.client import AsyncClient, Client
+from spanmq.codec.body import Decoder
+from spanmq.codec.encryption import Encryption
 from spanmq.errors import ConnectionFailedError, ConnectionLostError, ServerExhaustedError, SpanmqError
+from spanmq.model import Leased
 from spanmq.worker.event import ConnectionBroken, ConnectionRestored, Seam
 
 logger = logging.getLogger("spanmq.worker")
@@ -146,6 +146,7 @@ class Session:
             decoder=self._decoder,
             encryption=self._encryption,
             pool_size=self._pool_size,
+            maintain_interval=1.0,
             timeout=POOL_SECONDS,
             pooler=self._pooler,
             timeouts=None,  # the DSN has the worker's
@@ -155,7 +156,7 @@ class Session:
             # Its first call too: a pooler answers before its server does.
             async with asyncio.timeout(self._patience):
                 await client.open()
-                await client.version()
+                await client.admin.version()
         except BaseException:
             self._keep(asyncio.ensure_future(client.close()))
             raise
@@ -170,7 +171,7 @@ class Session:
             with suppress(SpanmqError):  # the queue is gone, say: not for a connection to find out
                 if self.queue is not None:
                     await client.receive(self.queue, 0)
-                    await client.ack_lease(self.queue, 1, [])
+                    await client.ack(Leased(self.queue, 1, []))
 
     async def _install(self, client: AsyncClient) -> None:
         before = self._thread_client
@@ -181,7 +182,6 @@ class Session:
                 encryption=self._encryption,
                 pool_size=self._threads,
                 timeout=POOL_SECONDS,
-                maintain_interval=None,
                 listen=False,
                 pooler=self._pooler,
                 timeouts=None,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from spanmq.body import Decoder, read_json
+from spanmq.client.dsn import Timeouts
+from spanmq.codec.body import Decoder, read_json
 from spanmq.errors import InvalidArgumentError
-from spanmq.timeouts import Timeouts
 from spanmq.worker.breaker import BreakerPolicy
 from spanmq.worker.failure import checked_category
 from spanmq.worker.job import Undecodable

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient
 from spanmq.errors import (
     ConnectionFailedError,
     ConnectionLostError,
@@ -14,7 +14,7 @@ from spanmq.errors import (
     StatementCancelledError,
     TransactionConflictError,
 )
-from spanmq.message import Message, Settled
+from spanmq.model import Leased, Message, Settled
 from spanmq.worker.event import ROUTINE_OUTCOMES, CallFailed, MessageSettled, Seam, SettlingStarted
 from spanmq.worker.failure import Failure
 from spanmq.worker.job import Gone, Holding, Job, Release, Verdict
@@ -163,25 +163,21 @@ class Settler:
     ) -> Callable[[AsyncClient], Awaitable[list[Settled]]]:
         queue, lease_id = holding.queue, holding.lease_id
         if verdict is None:
-            return lambda client: client.ack_lease(queue, lease_id, ids)
+            return lambda client: client.ack(Leased(queue, lease_id, ids))
         if isinstance(verdict, Release):
-            return lambda client: client.release_lease(queue, lease_id, ids)
+            return lambda client: client.release(Leased(queue, lease_id, ids))
         failure = verdict
         if failure.verb == "reject":
-            return lambda client: client.reject_lease(
-                queue,
-                lease_id,
-                ids,
+            return lambda client: client.reject(
+                Leased(queue, lease_id, ids),
                 failure.error,
                 category=failure.category,
                 error_class=failure.error_class,
                 traceback=failure.traceback,
                 worker=self._worker,
             )
-        return lambda client: client.nack_lease(
-            queue,
-            lease_id,
-            ids,
+        return lambda client: client.nack(
+            Leased(queue, lease_id, ids),
             failure.error,
             category=failure.category,
             retry_in=failure.retry_in,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from spanmq import tracing
-from spanmq.message import Message
+from spanmq.model import Message
 from spanmq.tracing import Handling
 from spanmq.worker.event import Event, HandlerOverran, MessageSettled, WorkerStopped
 from spanmq.worker.handler import Handler

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
-from spanmq.message import Message
+from spanmq.model import Message
 from spanmq.worker.job import Job
 from spanmq.worker.slots import Slot, TaskSlots, ThreadSlots
 

@@ -6,22 +6,22 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient
 
 
 @pytest.fixture
 async def client(database: str) -> AsyncIterator[AsyncClient]:
     """A client of a new database with spanmq."""
-    async with AsyncClient(database, maintain_interval=None, timeouts=None) as client:
-        await client.create_queue("orders")
+    async with AsyncClient(database, timeouts=None) as client:
+        await client.queues.create("orders")
         yield client
 
 
 @pytest.fixture
 async def upstream(upstream_database: str) -> AsyncIterator[AsyncClient]:
     """A client of a new database with upstream PGMQ."""
-    async with AsyncClient(upstream_database, maintain_interval=None) as client:
-        await client.create_queue("orders")
+    async with AsyncClient(upstream_database) as client:
+        await client.queues.create("orders")
         yield client
 
 

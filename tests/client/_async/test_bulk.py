@@ -14,8 +14,8 @@ from psycopg.errors import InsufficientPrivilege
 from tests.client.concurrency import AsyncTasks, until_async
 from tests.patience import WAIT_SECONDS
 
-from spanmq.body import RawJson
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient
+from spanmq.codec.body import RawJson
 from spanmq.errors import (
     ConnectionLostError,
     InvalidArgumentError,
@@ -51,7 +51,7 @@ BODIES: list[object] = [
 async def test_content_headers_and_groups_come_back(
     client: AsyncClient, copied: Counts, unlogged: bool
 ) -> None:
-    await client.create_queue("mixed", unlogged=unlogged)
+    await client.queues.create("mixed", unlogged=unlogged)
     bodies = [BODIES[number % len(BODIES)] for number in range(LARGE)]
     headers = [None if number % 3 else {"number": number, "text": '"\\\n'} for number in range(LARGE)]
     groups = [None if number % 5 else f"customer-{number % 7}" for number in range(LARGE)]
@@ -74,17 +74,17 @@ async def test_groups_are_delivered_in_order(client: AsyncClient, copied: Counts
     message_ids = await client.send_batch(
         "orders", range(LARGE), group=["a" if n % 2 else "b" for n in range(LARGE)]
     )
-    heads = await client.read_grouped_head("orders", 9)
+    heads = await client.read("orders", 9, grouped="head")
     assert sorted(message.message_id for message in heads) == message_ids[:2]
-    assert await client.read_grouped_head("orders", 9) == []
+    assert await client.read("orders", 9, grouped="head") == []
     assert copied() == (1, LARGE)
 
 
 async def test_copy_and_calls_send_the_same(
     client: AsyncClient, observer: Connection, copied: Counts
 ) -> None:
-    await client.create_queue("calls")
-    await client.create_queue("copies")
+    await client.queues.create("calls")
+    await client.queues.create("copies")
     headers = [{"n": n} if n % 2 else None for n in range(LARGE)]
     groups = [f"g{n % 3}" if n % 4 else None for n in range(LARGE)]
     for start in range(0, LARGE, 500):
@@ -116,7 +116,7 @@ async def test_delayed_batch_is_hidden(client: AsyncClient, copied: Counts, dela
     await client.send_batch("orders", range(LARGE), delay=delay)
     assert copied() == (1, LARGE)
     assert await client.receive("orders", 5) == []
-    assert (await client.metrics("orders")).length == LARGE
+    assert (await client.queues.metrics("orders")).length == LARGE
     [message] = await client.peek("orders", 1)
     assert message.leased_until > datetime.now(UTC) + timedelta(seconds=30)
 
@@ -162,7 +162,7 @@ async def test_chunks_and_a_small_rest_keep_their_order(client: AsyncClient, cop
 
 async def test_batch_crosses_segments(client: AsyncClient, observer: Connection, copied: Counts) -> None:
     # The segments but the first hold 256 messages; the next id is 16,201 of 16,383.
-    await client.create_queue("small", partition_interval=256)
+    await client.queues.create("small", partition_interval=256)
     observer.execute("select setval('pgmq.q_small_msg_id_seq', 16200)")
     message_ids = await client.send_batch("small", range(LARGE))
     assert copied() == (1, LARGE)
@@ -184,7 +184,7 @@ async def test_ids_with_gaps_are_runs(client: AsyncClient, observer: Connection,
 
 
 async def test_copy_notifies(client: AsyncClient, observer: Connection, copied: Counts) -> None:
-    await client.enable_notify_insert("orders", throttle=0)
+    await client.admin.notifications.enable("orders", throttle=0)
     observer.execute('listen "pgmq.q_orders.INSERT"')
     await client.send_batch("orders", range(LARGE))
     assert copied() == (1, LARGE)
@@ -197,13 +197,13 @@ async def test_copy_notifies(client: AsyncClient, observer: Connection, copied: 
 async def test_rollback_leaves_nothing_visible(client: AsyncClient, database: str, copied: Counts) -> None:
     async with await psycopg.AsyncConnection.connect(database) as connection:
         await AsyncClient(connection=connection).send_batch("orders", range(LARGE))
-        assert (await client.metrics("orders")).length == 0
+        assert (await client.queues.metrics("orders")).length == 0
         await connection.rollback()
-    assert (await client.metrics("orders")).length == 0
+    assert (await client.queues.metrics("orders")).length == 0
     assert copied() == (1, LARGE)
     async with await psycopg.AsyncConnection.connect(database) as connection:
         await AsyncClient(connection=connection).send_batch("orders", range(LARGE))
-    assert (await client.metrics("orders")).length == LARGE
+    assert (await client.queues.metrics("orders")).length == LARGE
 
 
 async def test_savepoint_is_rolled_back_alone(client: AsyncClient, copied: Counts) -> None:
@@ -222,7 +222,7 @@ async def test_savepoint_is_rolled_back_alone(client: AsyncClient, copied: Count
 async def test_connection_is_left_as_it_was(client: AsyncClient, database: str, autocommit: bool) -> None:
     async with await psycopg.AsyncConnection.connect(database, autocommit=autocommit) as connection:
         await AsyncClient(connection=connection).send_batch("orders", range(LARGE))
-        assert (await client.metrics("orders")).length == (LARGE if autocommit else 0)
+        assert (await client.queues.metrics("orders")).length == (LARGE if autocommit else 0)
         assert connection.info.transaction_status == (
             psycopg.pq.TransactionStatus.IDLE if autocommit else psycopg.pq.TransactionStatus.INTRANS
         )
@@ -238,7 +238,7 @@ async def test_body_that_the_server_refuses_sends_nothing(
         await client.send_batch("orders", bodies)
     assert (caught.value.function, caught.value.queue) == ("send_batch", "orders")
     assert copied() > (0, 0)
-    assert (await client.metrics("orders")).length == 0
+    assert (await client.queues.metrics("orders")).length == 0
 
 
 @pytest.mark.parametrize("position", [5, 12_000])
@@ -254,7 +254,7 @@ async def test_body_that_can_not_be_encoded_sends_nothing(
             await AsyncClient(connection=connection).send_batch("orders", iter(bodies))
         # Refused before the transaction knew of it.
         assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-    assert (await client.metrics("orders")).length == 0
+    assert (await client.queues.metrics("orders")).length == 0
 
 
 async def test_unknown_queue_is_named(client: AsyncClient) -> None:
@@ -296,7 +296,7 @@ async def test_connection_killed_in_mid_copy_leaves_nothing(
         with pytest.raises(ConnectionLostError):
             await sending()
     observer.execute("select pg_advisory_unlock(1)")
-    assert (await client.metrics("orders")).length == 1
+    assert (await client.queues.metrics("orders")).length == 1
     assert one(observer, "select count(*) from spanmq_core.log_1") == 1
     assert len(await client.send_batch("orders", range(LARGE))) == LARGE
 
@@ -327,7 +327,7 @@ async def test_role_that_may_not_write_into_the_log_sends_in_calls(
 ) -> None:
     for verb in ("send", "receive"):
         grant(observer, producer, verb)
-    async with AsyncClient(producer, maintain_interval=None) as other:
+    async with AsyncClient(producer) as other:
         message_ids = await other.send_batch("orders", range(LARGE))
         assert [message.message_id for message in await other.receive("orders", LARGE)] == message_ids
     assert copied() == (0, 0)
@@ -360,7 +360,7 @@ async def test_role_needs_schema_and_segment(
         assert caught.value.function == "send_batch"
         with pytest.raises(InsufficientPrivilege):
             await connection.execute("select spanmq.copy_publish('orders', array[1], array[1])")
-    assert (await client.metrics("orders")).length == 1 + 2 * LARGE
+    assert (await client.queues.metrics("orders")).length == 1 + 2 * LARGE
 
 
 async def test_rest_goes_in_calls_where_a_segment_is_closed_to_the_role(
@@ -377,7 +377,7 @@ async def test_rest_goes_in_calls_where_a_segment_is_closed_to_the_role(
     size = one(observer, "select segment_size from spanmq_core.queue")
     await client.send_batch("orders", range(first + size - 12_000 - 2))
     before = copied()
-    async with AsyncClient(producer, maintain_interval=None) as other:
+    async with AsyncClient(producer) as other:
         message_ids = await other.send_batch("orders", range(22_000))
     assert copied() == (before[0] + 1, before[1] + 10_000)
     assert len(message_ids) == 22_000
@@ -392,7 +392,7 @@ async def test_schema_without_copy_gets_calls(
     async with await psycopg.AsyncConnection.connect(database) as connection:
         assert len(await AsyncClient(connection=connection).send_batch("orders", range(LARGE))) == LARGE
     assert copied() == (0, 0)
-    assert (await client.metrics("orders")).length == 2 * LARGE
+    assert (await client.queues.metrics("orders")).length == 2 * LARGE
 
 
 async def test_upstream_gets_calls(upstream: AsyncClient) -> None:

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from tests.client.concurrency import AsyncTasks
 
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient
 from spanmq.errors import InvalidArgumentError
-from spanmq.message import Message, Routed, Settled
+from spanmq.model import Leased, Message, Routed, Settled
 
 
 @pytest.fixture
@@ -32,44 +32,44 @@ def ids(messages: list[Message]) -> list[int]:
 
 
 async def test_created_queue_is_listed_until_it_is_dropped(common: AsyncClient) -> None:
-    await common.create_queue("orders")
-    await common.create_queue("events", unlogged=True)
-    listed = {queue.name: queue for queue in await common.list_queues()}
+    await common.queues.create("orders")
+    await common.queues.create("events", unlogged=True)
+    listed = {queue.name: queue for queue in await common.queues.list()}
     assert listed.keys() == {"orders", "events"}
     assert not listed["orders"].is_unlogged
     assert listed["events"].is_unlogged
     assert listed["orders"].created_at.tzinfo is not None
-    assert await common.drop_queue("orders")
-    assert not await common.drop_queue("orders")
-    assert [queue.name for queue in await common.list_queues()] == ["events"]
+    assert await common.queues.drop("orders")
+    assert not await common.queues.drop("orders")
+    assert [queue.name for queue in await common.queues.list()] == ["events"]
 
 
 async def test_partitioned_queue_is_one_with_intervals(client: AsyncClient) -> None:
-    await client.create_queue("by_count", partition_interval=1000)
-    await client.create_queue("by_time", partition_interval="1 day", retention_interval="7 days")
-    assert {queue.name for queue in await client.list_queues() if queue.is_partitioned} == {
+    await client.queues.create("by_count", partition_interval=1000)
+    await client.queues.create("by_time", partition_interval="1 day", retention_interval="7 days")
+    assert {queue.name for queue in await client.queues.list() if queue.is_partitioned} == {
         "by_count",
         "by_time",
     }
     with pytest.raises(InvalidArgumentError, match="unlogged and partitioned"):
-        await client.create_queue("both", unlogged=True, partition_interval=1000)
+        await client.queues.create("both", unlogged=True, partition_interval=1000)
 
 
 async def test_purge_removes_all_and_counts_them(common: AsyncClient) -> None:
     await common.send_batch("orders", range(7))
-    assert await common.purge("orders") == 7
-    assert (await common.metrics("orders")).length == 0
+    assert await common.queues.purge("orders") == 7
+    assert (await common.queues.metrics("orders")).length == 0
 
 
 async def test_metrics_count_what_is_there(common: AsyncClient) -> None:
-    empty = await common.metrics("orders")
+    empty = await common.queues.metrics("orders")
     assert (empty.queue, empty.length, empty.oldest_age_seconds) == ("orders", 0, None)
     await common.send_batch("orders", range(3))
     await common.read("orders")
-    full = await common.metrics("orders")
+    full = await common.queues.metrics("orders")
     assert (full.length, full.visible_length, full.total_messages) == (3, 2, 3)
     assert full.oldest_age_seconds is not None
-    assert [metrics.queue for metrics in await common.metrics_all()] == ["orders"]
+    assert [metrics.queue for metrics in await common.queues.metrics_all()] == ["orders"]
 
 
 # Sending.
@@ -92,7 +92,7 @@ async def test_delayed_message_is_hidden(common: AsyncClient, delay: Any) -> Non
     await common.send("orders", 1, delay=delay)
     await common.send_batch("orders", [2], delay=delay)
     assert await common.read("orders", 5) == []
-    assert (await common.metrics("orders")).length == 2
+    assert (await common.queues.metrics("orders")).length == 2
 
 
 async def test_delay_counts_from_the_clock_of_the_server(client: AsyncClient) -> None:
@@ -153,7 +153,7 @@ async def test_batch_takes_headers_and_groups_for_all_or_one_each(common: AsyncC
 async def test_batch_of_unlike_lengths_sends_nothing(common: AsyncClient, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError, match=r"batch|list"):
         await common.send_batch("orders", [1, 2], **options)
-    assert (await common.metrics("orders")).length == 0
+    assert (await common.queues.metrics("orders")).length == 0
 
 
 @pytest.mark.parametrize("bodies", [[], iter(()), None, "text", b"bytes", {"a": 1}, 5])
@@ -161,13 +161,13 @@ async def test_batch_that_is_none_is_refused(common: AsyncClient, bodies: Any) -
     with pytest.raises(InvalidArgumentError):
         await common.send_batch("orders", bodies)
     with pytest.raises(InvalidArgumentError):
-        await common.send_batch_topic("orders", bodies)
+        await common.topics.send_batch("orders", bodies)
 
 
 async def test_bad_body_late_in_a_batch_sends_nothing(common: AsyncClient) -> None:
     with pytest.raises(InvalidArgumentError):
         await common.send_batch("orders", (number if number < 2_500 else object() for number in range(3_000)))
-    assert (await common.metrics("orders")).length == 0
+    assert (await common.queues.metrics("orders")).length == 0
 
 
 # Taking and settling.
@@ -205,16 +205,16 @@ async def test_delete_archive_and_pop_take_messages_out(common: AsyncClient) -> 
     assert await common.archive("orders", 3) == []
     assert await common.delete("orders", []) == []
     assert ids(await common.pop("orders", 2)) == [4, 5]
-    assert (await common.metrics("orders")).length == 1
+    assert (await common.queues.metrics("orders")).length == 1
 
 
 async def test_grouped_reads_keep_the_order_of_a_group(common: AsyncClient) -> None:
     await common.send_batch("orders", range(6), group=["a", "a", "b", "b", "c", "c"])
-    assert ids(await common.read_grouped_head("orders", 2)) == [1, 3]
-    assert ids(await common.read_grouped_rr("orders", 5)) == [5, 6]
-    assert await common.read_grouped("orders", 5) == []
+    assert ids(await common.read("orders", 2, grouped="head")) == [1, 3]
+    assert ids(await common.read("orders", 5, grouped="round_robin")) == [5, 6]
+    assert await common.read("orders", 5, grouped="fill") == []
     await common.delete("orders", [1, 3])
-    assert ids(await common.read_grouped("orders", 5)) == [2, 4]
+    assert ids(await common.read("orders", 5, grouped="fill")) == [2, 4]
 
 
 async def test_received_messages_name_their_lease(client: AsyncClient) -> None:
@@ -230,7 +230,7 @@ async def test_received_messages_name_their_lease(client: AsyncClient) -> None:
 
 
 async def test_ack_settles_each_message_once(client: AsyncClient) -> None:
-    await client.create_queue("events")
+    await client.queues.create("events")
     await client.send_batch("orders", range(4))
     await client.send("events", 1)
     messages = (
@@ -240,7 +240,9 @@ async def test_ack_settles_each_message_once(client: AsyncClient) -> None:
     assert await client.ack(messages[0]) == [Settled(1, "acked")]
     assert await client.ack(messages[:2]) == [Settled(1, "stale"), Settled(2, "stale")]
     assert await client.ack([]) == []
-    assert (await client.metrics("orders")).length == (await client.metrics("events")).length == 0
+    assert (
+        (await client.queues.metrics("orders")).length == (await client.queues.metrics("events")).length == 0
+    )
 
 
 async def test_ack_of_a_lease_that_is_over_is_stale(client: AsyncClient) -> None:
@@ -251,7 +253,7 @@ async def test_ack_of_a_lease_that_is_over_is_stale(client: AsyncClient) -> None
     assert await client.ack(slow) == [Settled(1, "stale")]
     lease_id = quick.lease_id
     assert lease_id is not None
-    assert await client.ack_lease("orders", lease_id, [1]) == [Settled(1, "acked")]
+    assert await client.ack(Leased("orders", lease_id, [1])) == [Settled(1, "acked")]
 
 
 async def test_ack_of_what_read_gave_is_refused(client: AsyncClient) -> None:
@@ -281,39 +283,39 @@ async def test_cancel_takes_back_what_nobody_holds(client: AsyncClient) -> None:
 
 
 async def test_topic_reaches_the_queues_whose_patterns_match(common: AsyncClient) -> None:
-    await common.create_queue("all")
-    await common.create_queue("errors")
-    await common.bind_topic("logs.#", "all")
-    await common.bind_topic("logs.*.error", "errors")
-    assert {binding.queue for binding in await common.test_routing("logs.api.error")} == {"all", "errors"}
-    assert await common.send_topic("logs.api.error", {"a": 1}, headers={"h": 1}, group="g") == 2
-    assert await common.send_topic("logs.api.info", 2, delay=timedelta(seconds=0.5)) == 1
-    assert await common.send_topic("nothing", 3) == 0
-    routed = await common.send_batch_topic("logs.api.error", [4, 5], headers=[{"n": 4}, {"n": 5}], delay=60)
+    await common.queues.create("all")
+    await common.queues.create("errors")
+    await common.topics.bind("logs.#", "all")
+    await common.topics.bind("logs.*.error", "errors")
+    assert {binding.queue for binding in await common.topics.match("logs.api.error")} == {"all", "errors"}
+    assert await common.topics.send("logs.api.error", {"a": 1}, headers={"h": 1}, group="g") == 2
+    assert await common.topics.send("logs.api.info", 2, delay=timedelta(seconds=0.5)) == 1
+    assert await common.topics.send("nothing", 3) == 0
+    routed = await common.topics.send_batch("logs.api.error", [4, 5], headers=[{"n": 4}, {"n": 5}], delay=60)
     assert {entry.queue for entry in routed} == {"all", "errors"}
     assert len(routed) == 4
     assert all(isinstance(entry, Routed) for entry in routed)
     [message] = await common.read("errors", 5)
     assert (message.body, message.headers) == ({"a": 1}, {"h": 1, "x-pgmq-group": "g"})
-    [binding] = await common.list_topic_bindings("errors")
+    [binding] = await common.topics.list("errors")
     assert (binding.pattern, binding.queue, binding.expression) == (
         "logs.*.error",
         "errors",
         r"^logs\.[^.]+\.error$",
     )
-    assert len(await common.list_topic_bindings()) == 2
-    assert await common.unbind_topic("logs.#", "all")
-    assert not await common.unbind_topic("logs.#", "all")
+    assert len(await common.topics.list()) == 2
+    assert await common.topics.unbind("logs.#", "all")
+    assert not await common.topics.unbind("logs.#", "all")
 
 
 async def test_announcements_are_enabled_changed_and_disabled(common: AsyncClient) -> None:
-    await common.enable_notify_insert("orders")
-    [throttle] = await common.list_notify_insert_throttles()
+    await common.admin.notifications.enable("orders")
+    [throttle] = await common.admin.notifications.list()
     assert (throttle.queue, throttle.throttle_ms) == ("orders", 250)
-    await common.update_notify_insert("orders", throttle=timedelta(seconds=1.5))
-    assert (await common.list_notify_insert_throttles())[0].throttle_ms == 1500
-    await common.disable_notify_insert("orders")
-    assert await common.list_notify_insert_throttles() == []
+    await common.admin.notifications.update("orders", throttle=timedelta(seconds=1.5))
+    assert (await common.admin.notifications.list())[0].throttle_ms == 1500
+    await common.admin.notifications.disable("orders")
+    assert await common.admin.notifications.list() == []
 
 
 async def test_concurrent_receivers_share_the_messages(database: str, client: AsyncClient) -> None:
@@ -333,19 +335,19 @@ async def test_concurrent_receivers_share_the_messages(database: str, client: As
 
 async def test_install_fills_an_empty_database_and_may_be_repeated(empty_database: str) -> None:
     async with AsyncClient(empty_database) as client:
-        assert await client.flavour() == "none"
+        assert await client.admin.flavour() == "none"
         installed = await client.install()
         assert installed.functions_applied
         assert not (await client.install()).functions_applied
-        assert await client.flavour() == "spanmq"
-        assert await client.version() == installed.version
-        await client.create_queue("orders")
+        assert await client.admin.flavour() == "spanmq"
+        assert await client.admin.version() == installed.version
+        await client.queues.create("orders")
         assert await client.send("orders", 1) == 1
     async with await psycopg.AsyncConnection.connect(empty_database) as connection:
         assert not (await AsyncClient(connection=connection).install()).functions_applied
 
 
 async def test_maintain_works_until_nothing_is_left(client: AsyncClient) -> None:
-    steps = [step for _ in range(50) for step in await client.maintain()]
+    steps = [step for _ in range(50) for step in await client.admin.maintain()]
     assert {step.queue for step in steps} == {"orders"}
-    assert await client.maintain() == []
+    assert await client.admin.maintain() == []

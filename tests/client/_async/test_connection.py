@@ -16,8 +16,9 @@ from psycopg_pool import AsyncConnectionPool
 from tests.client.concurrency import SOMEBODY_WAITS, AsyncTasks, until_async
 from tests.patience import WAIT_SECONDS
 
-from spanmq.body import RawJson
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient
+from spanmq.client.dsn import Timeouts
+from spanmq.codec.body import RawJson
 from spanmq.errors import (
     ConnectionFailedError,
     ConnectionLostError,
@@ -27,7 +28,6 @@ from spanmq.errors import (
     QueueNotFoundError,
     TransactionAbortedError,
 )
-from spanmq.timeouts import Timeouts
 
 Connection = psycopg.Connection[Any]
 
@@ -42,7 +42,7 @@ async def connected(client: AsyncClient) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         try:
-            await client.list_queues()
+            await client.queues.list()
             return
         except ConnectionFailedError:
             assert time.monotonic() < deadline
@@ -56,9 +56,7 @@ TERMINATE = f"select pg_terminate_backend(pid, 20000) {OTHERS}"
 # What a client is given.
 
 
-def test_client_needs_exactly_one_of_dsn_pool_and_connection(observer: Connection) -> None:
-    with pytest.raises(InvalidArgumentError, match="either a dsn, a pool or a connection"):
-        AsyncClient()
+def test_client_takes_one_of_dsn_pool_and_connection(observer: Connection) -> None:
     with pytest.raises(InvalidArgumentError, match="either a dsn, a pool or a connection"):
         AsyncClient("", connection=observer)
     with pytest.raises(InvalidArgumentError, match="pool_size"):
@@ -67,9 +65,17 @@ def test_client_needs_exactly_one_of_dsn_pool_and_connection(observer: Connectio
         AsyncClient("", timeouts=5)  # type: ignore[arg-type]
 
 
+async def test_client_without_arguments_uses_the_dsn_of_the_environment(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPANMQ_DSN", database)
+    async with AsyncClient() as client:
+        assert await client.admin.flavour() == "spanmq"
+
+
 async def test_dsn_that_nobody_can_read_is_a_typed_error() -> None:
     with pytest.raises(InvalidArgumentError, match="DSN"):
-        await AsyncClient("no dsn at all").list_queues()
+        await AsyncClient("no dsn at all").queues.list()
 
 
 @pytest.mark.parametrize("change", [{"dbname": "no_such_database"}, {"host": "/no/such/folder"}], ids=repr)
@@ -91,11 +97,11 @@ async def test_closed_client_says_so(client: AsyncClient) -> None:
     await client.close()
     await client.close()
     with pytest.raises(ConnectionFailedError, match="closed"):
-        await client.list_queues()
+        await client.queues.list()
     never_opened = AsyncClient("")
     await never_opened.close()
     with pytest.raises(ConnectionFailedError, match="closed"):
-        await never_opened.list_queues()
+        await never_opened.queues.list()
 
 
 async def test_first_calls_at_the_same_time_open_one_pool(database: str, client: AsyncClient) -> None:
@@ -104,15 +110,15 @@ async def test_first_calls_at_the_same_time_open_one_pool(database: str, client:
         calls = [tasks.start(fresh.send, "orders", number) for number in range(64)]
         assert len({await call() for call in calls}) == 64
         await fresh.close()
-    assert (await client.metrics("orders")).length == 64
+    assert (await client.queues.metrics("orders")).length == 64
 
 
 async def test_exhausted_pool_is_reported_after_the_timeout(database: str) -> None:
-    async with AsyncClient(database, pool_size=1, timeout=0.05, maintain_interval=None) as client:
+    async with AsyncClient(database, pool_size=1, timeout=0.05) as client:
         await connected(client)
         async with client.transaction():
             with pytest.raises(ConnectionFailedError, match="pool"):
-                await client.list_queues()
+                await client.queues.list()
 
 
 async def test_client_only_borrows_from_a_pool(database: str, client: AsyncClient) -> None:
@@ -144,9 +150,9 @@ async def test_transaction_takes_effect_at_its_end(client: AsyncClient) -> None:
     async with client.transaction() as transaction:
         await transaction.send("orders", 1)
         await transaction.send_batch("orders", range(2_500))
-        assert (await client.metrics("orders")).length == 0
-        assert (await transaction.metrics("orders")).length == 2_501
-    assert (await client.metrics("orders")).length == 2_501
+        assert (await client.queues.metrics("orders")).length == 0
+        assert (await transaction.queues.metrics("orders")).length == 2_501
+    assert (await client.queues.metrics("orders")).length == 2_501
 
 
 async def test_transaction_that_raises_changes_nothing(client: AsyncClient) -> None:
@@ -197,7 +203,7 @@ async def test_failed_transaction_says_so_also_at_its_end(client: AsyncClient) -
 
     with pytest.raises(TransactionAbortedError, match="nothing of it took effect"):
         await swallow()
-    assert (await client.metrics("orders")).length == 0
+    assert (await client.queues.metrics("orders")).length == 0
 
 
 async def test_transaction_within_a_transaction_is_a_savepoint(client: AsyncClient) -> None:
@@ -232,18 +238,18 @@ async def test_nothing_is_committed_on_your_own_connection(database: str, client
         async with own.transaction() as nested:
             await nested.send("orders", 2)
         await own.receive("orders")
-        assert (await client.metrics("orders")).length == 0
+        assert (await client.queues.metrics("orders")).length == 0
         await connection.rollback()
         async with own.transaction() as nested:
             await nested.send("orders", 3)
         await connection.rollback()
-    assert (await client.metrics("orders")).length == 0
+    assert (await client.queues.metrics("orders")).length == 0
 
 
 async def test_your_commit_sends(database: str, client: AsyncClient) -> None:
     async with await psycopg.AsyncConnection.connect(database) as connection:
         await AsyncClient(connection=connection).send("orders", 1)
-    assert (await client.metrics("orders")).length == 1
+    assert (await client.queues.metrics("orders")).length == 1
 
 
 async def test_bad_batch_leaves_your_transaction_usable(database: str, client: AsyncClient) -> None:
@@ -252,7 +258,7 @@ async def test_bad_batch_leaves_your_transaction_usable(database: str, client: A
         await own.send("orders", 1)
         with pytest.raises(InvalidArgumentError):
             await own.send_batch("orders", [*range(2_500), object()])
-    assert (await client.metrics("orders")).length == 1
+    assert (await client.queues.metrics("orders")).length == 1
 
 
 async def test_batch_on_a_connection_in_autocommit_is_sent_whole_or_not_at_all(
@@ -262,12 +268,12 @@ async def test_batch_on_a_connection_in_autocommit_is_sent_whole_or_not_at_all(
         own = AsyncClient(connection=connection)
         with pytest.raises(InvalidArgumentError):
             await own.send_batch("orders", [*range(1_500), object()])
-        assert (await client.metrics("orders")).length == 0
+        assert (await client.queues.metrics("orders")).length == 0
         with pytest.raises(InvalidBodyError):  # half of a character, which only the server notices
             await own.send_batch("orders", [*range(1_500), RawJson('"\\ud800"')])
-        assert (await client.metrics("orders")).length == 0
+        assert (await client.queues.metrics("orders")).length == 0
         await own.send_batch("orders", range(1_500))
-        assert (await client.metrics("orders")).length == 1_500
+        assert (await client.queues.metrics("orders")).length == 1_500
 
 
 async def test_strange_factories_of_your_connection_do_not_matter(database: str, client: AsyncClient) -> None:
@@ -374,7 +380,7 @@ async def test_server_that_went_away_is_reported_and_found_again(
 ) -> None:
     name = sql.Identifier(str(conninfo_to_dict(database)["dbname"]))
     with psycopg.connect(spanmq_server, autocommit=True) as observer:
-        async with AsyncClient(database, pool_size=1, timeout=0.2, maintain_interval=None) as impatient:
+        async with AsyncClient(database, pool_size=1, timeout=0.2) as impatient:
             await connected(impatient)
             await impatient.send("orders", 1)
             await client.close()
@@ -384,10 +390,10 @@ async def test_server_that_went_away_is_reported_and_found_again(
             observer.execute("select pg_terminate_backend(%s, 20000)", [pid])
             # That the session is dead may be found before the call is sent, or after.
             with pytest.raises((ConnectionFailedError, ConnectionLostError)):
-                await impatient.metrics("orders")
+                await impatient.queues.metrics("orders")
             observer.execute(sql.SQL("alter database {} with allow_connections true").format(name))
             await connected(impatient)
-            assert (await impatient.metrics("orders")).length == 1
+            assert (await impatient.queues.metrics("orders")).length == 1
 
 
 LIMITS = (
@@ -410,5 +416,5 @@ async def test_sessions_have_time_limits_unless_the_client_is_told_not_to(
     database: str, dsn_options: str, options: dict[str, Any], limits: list[str]
 ) -> None:
     dsn = make_conninfo(database, options=dsn_options)
-    async with AsyncClient(dsn, maintain_interval=None, **options) as client, client.transaction() as inner:
+    async with AsyncClient(dsn, **options) as client, client.transaction() as inner:
         assert (await (await inner.connection.execute(LIMITS)).fetchone()) == (limits,)

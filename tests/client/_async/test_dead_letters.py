@@ -8,9 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient
 from spanmq.errors import DeadLetterNotFoundError, InvalidArgumentError, InvalidPatternError
-from spanmq.message import CategoryPolicy, CategoryRule, DeadLetterCount
+from spanmq.model import CategoryPolicy, CategoryRule, DeadLetterCount
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ async def test_dead_letter_comes_back_with_all_that_it_keeps(client: AsyncClient
         traceback="at line 1",
         worker="w1",
     )
-    [letter] = await client.dead_letters("orders")
+    [letter] = await client.dead_letters.list("orders")
     assert (letter.queue, letter.message_id, letter.body) == ("orders", id_, {"n": 0})
     assert (letter.headers, letter.group) == ({"k": "v", "x-pgmq-group": "g"}, "g")
     assert (letter.attempts, letter.category, letter.error) == (2, "BUSINESS", "second")
@@ -53,7 +53,7 @@ async def test_filters_arrive(client: AsyncClient) -> None:
     now = datetime.now(UTC)
 
     async def found(**filters: Any) -> list[int]:
-        return [letter.message_id for letter in await client.dead_letters("orders", **filters)]
+        return [letter.message_id for letter in await client.dead_letters.list("orders", **filters)]
 
     assert await found(category="TRANSIENT", error="time.out", error_class="Slow") == [one, two]
     assert (
@@ -63,83 +63,87 @@ async def test_filters_arrive(client: AsyncClient) -> None:
     assert await found(since=now + timedelta(hours=1)) == await found(until=now - timedelta(hours=1)) == []
     assert await found(payload={"n": 1}) == [two]
     assert await found(quantity=1) == [one]
-    assert await found(after=(await client.dead_letters())[0].dead_letter_id) == [two]
-    assert await client.count_dead_letters() == [DeadLetterCount("orders", "TRANSIENT", 2)]
-    planned = await client.redrive("orders", payload={"n": 1}, delay=5, dry_run=True)
+    assert await found(after=(await client.dead_letters.list())[0].dead_letter_id) == [two]
+    assert await client.dead_letters.count() == [DeadLetterCount("orders", "TRANSIENT", 2)]
+    planned = await client.dead_letters.redrive("orders", payload={"n": 1}, delay=5, dry_run=True)
     assert [each.message_id for each in planned] == [two]
     assert await found() == [one, two]
-    done = await client.redrive("orders", rate=0.5, delay=timedelta(seconds=5))
+    done = await client.dead_letters.redrive("orders", rate=0.5, delay=timedelta(seconds=5))
     assert [each.message_id for each in done] == [one, two]
     assert done[1].visible_at - done[0].visible_at == timedelta(seconds=2)
     assert await found() == []
-    assert [letter.redriven_as for letter in await client.dead_letters("orders", redriven=True)] == [one, two]
-    assert len(await client.dead_letters("orders", redriven=None)) == 2
-    assert await client.purge_dead_letters("orders", redriven=None, quantity=1, dry_run=True) == 1
-    assert await client.purge_dead_letters("orders") == 0
-    assert await client.purge_dead_letters("orders", redriven=True) == 2
+    assert [letter.redriven_as for letter in await client.dead_letters.list("orders", redriven=True)] == [
+        one,
+        two,
+    ]
+    assert len(await client.dead_letters.list("orders", redriven=None)) == 2
+    assert await client.dead_letters.discard("orders", redriven=None, quantity=1, dry_run=True) == 1
+    assert await client.dead_letters.discard("orders") == 0
+    assert await client.dead_letters.discard("orders", redriven=True) == 2
 
 
 async def test_one_is_put_back_repaired(client: AsyncClient) -> None:
     one, two, three = await kill(client, 3)
-    assert await client.redrive_message("orders", one, body={"repaired": True}, delay=0) == one
+    assert await client.dead_letters.edit("orders", one, body={"repaired": True}, delay=0) == one
     assert (
-        await client.redrive_message("orders", two, headers={"x-pgmq-group": "g", "by": "me"}, delay=0) == two
+        await client.dead_letters.edit("orders", two, headers={"x-pgmq-group": "g", "by": "me"}, delay=0)
+        == two
     )
-    assert await client.redrive_message("orders", three, body=None, delay=0) == three
+    assert await client.dead_letters.edit("orders", three, body=None, delay=0) == three
     first, second, third = await client.receive("orders", 3)
     assert (first.body, first.headers) == ({"repaired": True}, {"x-pgmq-group": "g"})
     assert (second.body, second.headers) == ({"n": 1}, {"x-pgmq-group": "g", "by": "me"})
     assert third.body is None
     with pytest.raises(DeadLetterNotFoundError):
-        await client.redrive_message("orders", one)
+        await client.dead_letters.edit("orders", one)
 
 
 async def test_what_no_server_could_understand_is_refused_here(client: AsyncClient) -> None:
     naive: Any = datetime(2030, 1, 1)
     for call in (
-        lambda: client.dead_letters("orders", since=naive),
-        lambda: client.dead_letters("orders", until="yesterday"),  # type: ignore[arg-type]
-        lambda: client.dead_letters("orders", redriven=1),  # type: ignore[arg-type]
-        lambda: client.redrive("orders", rate="fast"),  # type: ignore[arg-type]
-        lambda: client.redrive("orders", delay=-1),
-        lambda: client.redrive("orders", rate=0),
+        lambda: client.dead_letters.list("orders", since=naive),
+        lambda: client.dead_letters.list("orders", until="yesterday"),  # type: ignore[arg-type]
+        lambda: client.dead_letters.list("orders", redriven=1),  # type: ignore[arg-type]
+        lambda: client.dead_letters.redrive("orders", rate="fast"),  # type: ignore[arg-type]
+        lambda: client.dead_letters.redrive("orders", delay=-1),
+        lambda: client.dead_letters.redrive("orders", rate=0),
     ):
         with pytest.raises(InvalidArgumentError):
             await call()
     with pytest.raises(InvalidPatternError):
-        await client.dead_letters("orders", error="(")
+        await client.dead_letters.list("orders", error="(")
 
 
 async def test_categories_and_their_rules(client: AsyncClient) -> None:
-    assert await client.classify("Connection refused") == "DEPENDENCY"
-    await client.set_category_rule(
+    assert await client.categories.classify("Connection refused") == "DEPENDENCY"
+    await client.categories.set_rule(
         "mine", "BUSINESS", error="boom", error_class="^shop", place=7, queue="orders"
     )
     rule = CategoryRule("mine", "BUSINESS", "boom", "^shop", 7, "orders")
-    assert (await client.list_category_rules("orders"))[0] == rule
-    assert rule not in await client.list_category_rules()
-    assert await client.classify("boom", error_class="shop.Error", queue="orders") == "BUSINESS"
-    assert await client.drop_category_rule("mine", queue="orders")
-    assert not await client.drop_category_rule("mine", queue="orders")
-    changed = await client.set_category_policy(
+    assert (await client.categories.list_rules("orders"))[0] == rule
+    assert rule not in await client.categories.list_rules()
+    assert await client.categories.classify("boom", error_class="shop.Error", queue="orders") == "BUSINESS"
+    assert await client.categories.drop_rule("mine", queue="orders")
+    assert not await client.categories.drop_rule("mine", queue="orders")
+    changed = await client.categories.set_policy(
         "BUSINESS", {"retries": True, "backoff_base": 2.5}, queue="orders"
     )
     assert (changed["retries"], changed["backoff_base"]) == (True, 2.5)
-    of_queue = {each.category: each for each in await client.list_category_policies("orders")}
+    of_queue = {each.category: each for each in await client.categories.list_policies("orders")}
     assert of_queue["BUSINESS"] == CategoryPolicy("BUSINESS", True, None, 2.5, None, None, "orders")
-    assert not (await client.set_category_policy("BUSINESS", None, queue="orders"))["retries"]
+    assert not (await client.categories.set_policy("BUSINESS", None, queue="orders"))["retries"]
     with pytest.raises(InvalidArgumentError):
-        await client.set_category_policy("BUSINESS", {"retries": object()})
+        await client.categories.set_policy("BUSINESS", {"retries": object()})
     with pytest.raises(InvalidPatternError):
-        await client.set_category_rule("bad", "BUSINESS", error="[")
+        await client.categories.set_rule("bad", "BUSINESS", error="[")
 
 
 async def test_dead_letters_come_back_over_a_session_of_ones_own(client: AsyncClient, database: str) -> None:
     await kill(client)
     async with await psycopg.AsyncConnection.connect(database) as connection:
         inside = AsyncClient(connection=connection)
-        [letter] = await inside.dead_letters()
+        [letter] = await inside.dead_letters.list()
         assert letter.history == []
-        await inside.redrive("orders")
+        await inside.dead_letters.redrive("orders")
         await connection.rollback()
-    assert len(await client.dead_letters()) == 1
+    assert len(await client.dead_letters.list()) == 1

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient
 from spanmq.errors import InvalidArgumentError, NotSupportedByUpstreamError, QueueNotFoundError
-from spanmq.message import Settled
+from spanmq.model import Leased, Settled
 
 
 @pytest.fixture
@@ -25,13 +25,18 @@ async def test_messages_are_given_back_given_up_and_released(client: AsyncClient
     ]
     assert await client.reject([second], "bad", **reason) == [Settled(ids[1], "dead")]
     assert await client.release([third, fourth]) == [Settled(each, "released") for each in ids[2:]]
-    assert [await client.status("orders", each) for each in ids] == ["failed", "dead", "pending", "pending"]
-    (failure,) = await client.failures("orders", ids[0])
+    assert [await client.inspect.status("orders", each) for each in ids] == [
+        "failed",
+        "dead",
+        "pending",
+        "pending",
+    ]
+    (failure,) = await client.inspect.failures("orders", ids[0])
     assert (failure.outcome, failure.category, failure.error) == ("retrying", "TRANSIENT", "no")
     assert (failure.error_class, failure.traceback, failure.worker) == ("ValueError", "line 1", "w1")
     assert failure.retry_at is not None
     assert failure.retry_at - failure.failed_at >= timedelta(minutes=5)
-    assert (await client.failures("orders", ids[1]))[0].outcome == "dead"
+    assert (await client.inspect.failures("orders", ids[1]))[0].outcome == "dead"
     await client.set_vt("orders", ids[0], 0)
     assert [message.last_error for message in await client.receive("orders", 9)] == ["no", None, None]
 
@@ -47,13 +52,13 @@ async def test_messages_of_two_leases_are_settled_as_one(client: AsyncClient) ->
 
 async def test_lease_is_that_of_the_policy_unless_named(client: AsyncClient) -> None:
     await client.send_batch("orders", range(2))
-    await client.set_policy("orders", {"lease": 7200})
+    await client.queues.set_policy("orders", lease=7200)
     (message,) = await client.receive("orders")
     assert message.last_read_at is not None
     assert message.leased_until - message.last_read_at == timedelta(hours=2)
     assert message.lease_id is not None
     assert await client.extend("orders", message.lease_id, 60) == 1
-    assert (await client.ack_lease("orders", message.lease_id, message.message_id))[0].outcome == "acked"
+    assert (await client.ack(Leased("orders", message.lease_id, message.message_id)))[0].outcome == "acked"
     assert await client.extend("orders", message.lease_id, 60) == 0
 
 
@@ -61,16 +66,16 @@ async def test_by_ids_and_lease(client: AsyncClient) -> None:
     ids = await client.send_batch("orders", range(3))
     lease_id = (await client.receive("orders", 3))[0].lease_id
     assert lease_id is not None
-    assert (await client.nack_lease("orders", lease_id, ids[0], "x"))[0].outcome == "retrying"
-    assert (await client.reject_lease("orders", lease_id, ids[1:2], "x"))[0].outcome == "dead"
-    assert (await client.release_lease("orders", lease_id, ids))[2].outcome == "released"
+    assert (await client.nack(Leased("orders", lease_id, ids[0]), "x"))[0].outcome == "retrying"
+    assert (await client.reject(Leased("orders", lease_id, ids[1:2]), "x"))[0].outcome == "dead"
+    assert (await client.release(Leased("orders", lease_id, ids)))[2].outcome == "released"
 
 
 async def test_paused_queue_gives_nothing(client: AsyncClient) -> None:
     await client.send("orders", 1)
-    await client.pause("orders")
+    await client.queues.pause("orders")
     assert await client.receive("orders") == []
-    await client.resume("orders")
+    await client.queues.resume("orders")
     assert len(await client.receive("orders")) == 1
 
 
@@ -81,13 +86,13 @@ async def test_bad_arguments(client: AsyncClient) -> None:
         await client.nack(message)
     for bad in ({"category": "nothing"}, {"error": "\0"}, {"retry_in": -1}, {"worker": 7}):
         with pytest.raises(InvalidArgumentError):
-            await client.nack_lease("orders", 5, 1, **bad)
+            await client.nack(Leased("orders", 5, 1), **bad)
     with pytest.raises(InvalidArgumentError):
         await client.extend("orders", 5, 0)
     with pytest.raises(QueueNotFoundError):
-        await client.status("nothing", 1)
+        await client.inspect.status("nothing", 1)
 
 
 async def test_upstream_has_none_of_it(upstream: AsyncClient) -> None:
     with pytest.raises(NotSupportedByUpstreamError):
-        await upstream.nack_lease("orders", 5, 1)
+        await upstream.nack(Leased("orders", 5, 1))

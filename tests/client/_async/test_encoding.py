@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient
 from spanmq.errors import InvalidBodyError
 from spanmq.testing import with_database
 
@@ -28,16 +28,16 @@ def foreign(request: pytest.FixtureRequest, spanmq_server: str) -> Iterator[str]
 
 
 async def test_database_of_another_encoding_is_served(foreign: str) -> None:
-    async with AsyncClient(foreign, maintain_interval=None) as client:
+    async with AsyncClient(foreign) as client:
         await client.install()
         await client.install()
-        await client.create_queue("orders")
+        await client.queues.create("orders")
         await client.send("orders", "é", headers={"é": "ü"}, group="ö")
         await client.send_batch("orders", ["é"] * 2_500)
         first, *others = await client.receive("orders", 2_501)
         assert (first.body, first.headers, first.group) == ("é", {"é": "ü", "x-pgmq-group": "ö"}, "ö")
         assert [message.body for message in others] == ["é"] * 2_500
-        assert [queue.name for queue in await client.list_queues()] == ["orders"]
+        assert [queue.name for queue in await client.queues.list()] == ["orders"]
 
 
 @pytest.mark.parametrize(
@@ -48,21 +48,21 @@ async def test_connection_of_another_encoding_gets_what_it_can_say(
 ) -> None:
     async with await psycopg.AsyncConnection.connect(database, client_encoding=encoding) as connection:
         client = AsyncClient(connection=connection)
-        await client.create_queue("orders")
+        await client.queues.create("orders")
         await client.send("orders", {"é": "ü"}, group="ö")
         [message] = await client.receive("orders")
         assert (message.body, message.group) == ({"é": "ü"}, "ö")
-        assert [queue.name for queue in await client.list_queues()] == ["orders"]
+        assert [queue.name for queue in await client.queues.list()] == ["orders"]
         if lacking:
             with pytest.raises(InvalidBodyError, match="lacks the character"):
                 await client.send("orders", lacking)
-        assert (await client.metrics("orders")).total_messages == 1
+        assert (await client.queues.metrics("orders")).total_messages == 1
 
 
 async def test_variable_of_libpq_changes_nothing(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
-    async with AsyncClient(database, maintain_interval=None) as client:
-        await client.create_queue("orders")
+    async with AsyncClient(database) as client:
+        await client.queues.create("orders")
         await client.send("orders", "☃")
         bodies: list[Any] = [message.body for message in await client.receive("orders", wait=1)]
     assert bodies == ["☃"]

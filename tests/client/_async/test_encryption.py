@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.cli.program import ask
 
-from spanmq.client_async import AsyncClient
-from spanmq.encryption import Encryption, Unopened
+from spanmq.client import AsyncClient
+from spanmq.codec.encryption import Encryption, Unopened
 from spanmq.errors import DecryptionError, DedupIdReusedError
 
 OLD, NEW = b"o" * 32, b"n" * 32
@@ -24,13 +24,13 @@ def database(reused_database: str) -> str:
 
 
 def with_keys(dsn: str, **keys: bytes) -> AsyncClient:
-    return AsyncClient(dsn, maintain_interval=None, encryption=Encryption(keys))
+    return AsyncClient(dsn, encryption=Encryption(keys))
 
 
 @pytest.fixture
 async def orders(database: str) -> AsyncIterator[AsyncClient]:
     async with with_keys(database, old=OLD) as opened:
-        await opened.create_queue("orders")
+        await opened.queues.create("orders")
         yield opened
 
 
@@ -56,12 +56,12 @@ async def test_large_batch_and_schedule_and_redriven_body_are_sealed(
     orders: AsyncClient, database: str
 ) -> None:
     await orders.send_batch("orders", [SECRET] * 3000)
-    await orders.schedule("tick", "orders", "* * * * *", SECRET)
-    assert [each.body for each in await orders.list_schedules()] == [SECRET]
+    await orders.schedules.create("tick", "orders", "* * * * *", SECRET)
+    assert [each.body for each in await orders.schedules.list()] == [SECRET]
     [message] = await orders.receive("orders")
     await orders.reject(message)
-    assert [each.body for each in await orders.dead_letters("orders")] == [SECRET]
-    await orders.redrive_message("orders", message.message_id, body=SECRET * 2)
+    assert [each.body for each in await orders.dead_letters.list("orders")] == [SECRET]
+    await orders.dead_letters.edit("orders", message.message_id, body=SECRET * 2)
     texts = [*stored(database), ask(database, "select message::text from spanmq_core.schedule")]
     assert len(texts) == 3001
     assert not any("nobody" in each for each in texts)
@@ -77,13 +77,13 @@ async def test_each_body_is_sealed_anew(orders: AsyncClient, database: str) -> N
 
 async def test_body_of_another_queue_is_given_back_and_not_lost(orders: AsyncClient, database: str) -> None:
     await orders.send("orders", SECRET)
-    await orders.create_queue("others")
+    await orders.queues.create("others")
     ask(database, f"select pgmq.send('others', '{stored(database)[0]}'::jsonb)")
     with pytest.raises(DecryptionError, match="sealed for 'orders'"):
         await orders.receive("others")
-    assert (await orders.metrics("others")).length == 1
-    async with AsyncClient(database, maintain_interval=None) as plain:
-        story = await plain.failures("others", 1)
+    assert (await orders.queues.metrics("others")).length == 1
+    async with AsyncClient(database) as plain:
+        story = await plain.inspect.failures("others", 1)
     assert [(each.outcome, each.error_class) for each in story] == [("retrying", "DecryptionError")]
 
 
@@ -129,13 +129,13 @@ async def test_looks_and_pops_give_what_does_not_open_as_it_is(orders: AsyncClie
 
 
 async def test_subscription_opens_what_it_trusts(orders: AsyncClient, database: str) -> None:
-    await orders.create_subscription("audit", "orders")
+    await orders.subscriptions.create("audit", "orders")
     await orders.send("orders", SECRET)
-    await orders.create_queue("events")
-    await orders.bind_topic("order.*", "events")
-    await orders.send_topic("order.new", SECRET)
+    await orders.queues.create("events")
+    await orders.topics.bind("order.*", "events")
+    await orders.topics.send("order.new", SECRET)
     keys = Encryption({"old": OLD}, trusted=("orders", "topic order.*"))
-    async with AsyncClient(database, maintain_interval=None, encryption=keys) as trusting:
+    async with AsyncClient(database, encryption=keys) as trusting:
         assert [each.body for each in await trusting.receive("audit")] == [SECRET]
         assert [each.body for each in await trusting.receive("events")] == [SECRET]
 
@@ -152,7 +152,7 @@ async def test_plain_bodies_are_taken_unless_only_sealed_are(orders: AsyncClient
     assert [each.body for each in await orders.receive("orders")] == [{"plain": True}]
     await orders.set_vt("orders", 1, 0)
     strict = Encryption({"old": OLD}, only_sealed=True)
-    async with AsyncClient(database, maintain_interval=None, encryption=strict) as careful:
+    async with AsyncClient(database, encryption=strict) as careful:
         with pytest.raises(DecryptionError, match="not sealed"):
             await careful.receive("orders")
 

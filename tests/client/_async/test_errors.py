@@ -16,8 +16,9 @@ from tests.client.concurrency import AsyncTasks
 from tests.patience import WAIT_SECONDS
 
 from spanmq import errors
-from spanmq.client_async import AsyncClient
-from spanmq.concurrency import AsyncEvent, in_thread
+from spanmq.client import AsyncClient
+from spanmq.client.concurrency import AsyncEvent, in_thread
+from spanmq.model import Leased
 from spanmq.testing import wait_until_waiting
 
 Call = Callable[[Any], Awaitable[object]]
@@ -26,16 +27,16 @@ Call = Callable[[Any], Awaitable[object]]
 @pytest.fixture(scope="module")
 async def native(module_database: str) -> AsyncIterator[AsyncClient]:
     """A client for calls that are refused and change nothing."""
-    async with AsyncClient(module_database, maintain_interval=None, timeouts=None) as client:
-        await client.create_queue("orders")
+    async with AsyncClient(module_database, timeouts=None) as client:
+        await client.queues.create("orders")
         yield client
 
 
 @pytest.fixture(scope="module")
 async def foreign(module_upstream_database: str) -> AsyncIterator[AsyncClient]:
     """The same on upstream PGMQ."""
-    async with AsyncClient(module_upstream_database, maintain_interval=None) as client:
-        await client.create_queue("orders")
+    async with AsyncClient(module_upstream_database) as client:
+        await client.queues.create("orders")
         yield client
 
 
@@ -56,21 +57,21 @@ def with_settings(dsn: str, **settings: str) -> str:
 @pytest.mark.parametrize("name", ["a" * 48, "a;drop", "it's", "a--b", "$a"], ids=repr)
 async def test_bad_name_is_refused(both: AsyncClient, name: str) -> None:
     with pytest.raises(errors.InvalidQueueNameError) as caught:
-        await both.create_queue(name)
+        await both.queues.create(name)
     assert caught.value.queue == name
-    assert len(await both.list_queues()) == 1
+    assert len(await both.queues.list()) == 1
 
 
 @pytest.mark.parametrize("name", ["", "é" * 40], ids=repr)
 async def test_empty_and_over_long_names_are_refused(native: AsyncClient, name: str) -> None:
     with pytest.raises(errors.InvalidQueueNameError):
-        await native.create_queue(name)
+        await native.queues.create(name)
 
 
 @pytest.mark.parametrize("name", ["a\0b", None, 5, b"orders"], ids=repr)
 async def test_name_that_is_no_text_is_refused(both: AsyncClient, name: Any) -> None:
     with pytest.raises(errors.InvalidQueueNameError):
-        await both.create_queue(name)
+        await both.queues.create(name)
     with pytest.raises(errors.InvalidQueueNameError):
         await both.send(name, 1)
 
@@ -78,10 +79,10 @@ async def test_name_that_is_no_text_is_refused(both: AsyncClient, name: Any) -> 
 async def test_sql_in_a_name_is_only_a_name(both: AsyncClient) -> None:
     name = 'x"); drop table pgmq.q_orders; --'
     with pytest.raises(errors.InvalidQueueNameError):
-        await both.create_queue(name)
+        await both.queues.create(name)
     with pytest.raises(errors.SpanmqError):
         await both.send(name, 1)
-    assert len(await both.list_queues()) == 1
+    assert len(await both.queues.list()) == 1
 
 
 @pytest.mark.parametrize(
@@ -90,15 +91,15 @@ async def test_sql_in_a_name_is_only_a_name(both: AsyncClient) -> None:
         lambda client: client.send("nothing", 1),
         lambda client: client.send_batch("nothing", [1]),
         lambda client: client.read("nothing"),
-        lambda client: client.read_grouped("nothing"),
+        lambda client: client.read("nothing", grouped="fill"),
         lambda client: client.pop("nothing"),
         lambda client: client.delete("nothing", 1),
         lambda client: client.archive("nothing", [1]),
         lambda client: client.set_vt("nothing", 1, 1),
-        lambda client: client.purge("nothing"),
-        lambda client: client.metrics("nothing"),
-        lambda client: client.bind_topic("a.b", "nothing"),
-        lambda client: client.enable_notify_insert("nothing"),
+        lambda client: client.queues.purge("nothing"),
+        lambda client: client.queues.metrics("nothing"),
+        lambda client: client.topics.bind("a.b", "nothing"),
+        lambda client: client.admin.notifications.enable("nothing"),
     ],
 )
 async def test_unknown_queue_is_named(both: AsyncClient, call: Call) -> None:
@@ -113,7 +114,7 @@ async def test_unknown_queue_is_named(both: AsyncClient, call: Call) -> None:
     [
         lambda client: client.receive("nothing"),
         lambda client: client.peek("nothing"),
-        lambda client: client.ack_lease("nothing", 1, [1]),
+        lambda client: client.ack(Leased("nothing", 1, [1])),
         lambda client: client.cancel("nothing", [1]),
     ],
 )
@@ -153,21 +154,21 @@ def test_unknown_queue_is_named_in_any_language_of_the_server() -> None:
         lambda client: client.send("orders", 1, delay=datetime(2063, 4, 5)),
         lambda client: client.send("orders", 1, delay=True),
         lambda client: client.send_batch("orders", [1], delay=-1),
-        lambda client: client.send_topic("orders", 1, delay=-1),
+        lambda client: client.topics.send("orders", 1, delay=-1),
         lambda client: client.delete("orders", 2**63),
         lambda client: client.delete("orders", None),
         lambda client: client.delete("orders", "12"),
         lambda client: client.delete("orders", ["1"]),
         lambda client: client.delete("orders", [None]),
         lambda client: client.set_vt("orders", 1, -5),
-        lambda client: client.enable_notify_insert("orders", throttle=-1),
-        lambda client: client.bind_topic(5, "orders"),
+        lambda client: client.admin.notifications.enable("orders", throttle=-1),
+        lambda client: client.topics.bind(5, "orders"),
     ],
 )
 async def test_argument_that_means_nothing_is_refused(both: AsyncClient, call: Call) -> None:
     with pytest.raises(errors.InvalidArgumentError):
         await call(both)
-    assert (await both.metrics("orders")).total_messages == 0
+    assert (await both.queues.metrics("orders")).total_messages == 0
 
 
 @pytest.mark.parametrize(
@@ -177,10 +178,10 @@ async def test_argument_that_means_nothing_is_refused(both: AsyncClient, call: C
         lambda client: client.receive("orders", slots=0),
         lambda client: client.receive("orders", lease=1e12),
         lambda client: client.peek("orders", -1),
-        lambda client: client.ack_lease("orders", 2**63, [1]),
-        lambda client: client.ack_lease("orders", "1", [1]),
-        lambda client: client.create_queue("parts", partition_interval="every day"),
-        lambda client: client.create_queue("parts", retention_interval=-1),
+        lambda client: client.ack(Leased("orders", 2**63, [1])),
+        lambda client: client.ack(Leased("orders", "1", [1])),  # type: ignore[arg-type]
+        lambda client: client.queues.create("parts", partition_interval="every day"),
+        lambda client: client.queues.create("parts", retention_interval=-1),
     ],
 )
 async def test_argument_of_our_own_calls_that_means_nothing_is_refused(
@@ -188,21 +189,21 @@ async def test_argument_of_our_own_calls_that_means_nothing_is_refused(
 ) -> None:
     with pytest.raises(errors.InvalidArgumentError):
         await call(native)
-    assert (await native.metrics("orders")).total_messages == 0
+    assert (await native.queues.metrics("orders")).total_messages == 0
 
 
 @pytest.mark.parametrize("pattern", ["", "a..b", ".a", "a.", "a**", "a b", "x" * 256], ids=repr)
 async def test_bad_topic_is_refused(both: AsyncClient, pattern: str) -> None:
     with pytest.raises(errors.InvalidTopicError):
-        await both.bind_topic(pattern, "orders")
+        await both.topics.bind(pattern, "orders")
     with pytest.raises(errors.InvalidTopicError):
-        await both.send_topic(pattern, 1)
+        await both.topics.send(pattern, 1)
 
 
 async def test_group_of_any_length_is_accepted(common: AsyncClient) -> None:
     long = "é" * 100_000
     await common.send("orders", 1, group=long)
-    assert (await common.read_grouped("orders"))[0].group == long
+    assert (await common.read("orders", grouped="fill"))[0].group == long
 
 
 # The role and the server.
@@ -213,18 +214,18 @@ async def test_role_without_rights_is_told_which(client: AsyncClient, database: 
     with psycopg.connect(database, autocommit=True) as owner:
         owner.execute(sql.SQL("create role {}").format(sql.Identifier(role)))
         try:
-            async with AsyncClient(with_settings(database, role=role), maintain_interval=None) as stranger:
+            async with AsyncClient(with_settings(database, role=role)) as stranger:
                 for call in (lambda: stranger.send("orders", 1), lambda: stranger.receive("orders")):
                     with pytest.raises(errors.QueueNotFoundError, match="no right on it"):
                         await call()
-                await client.grant_queue(role, "orders", "send")
+                await client.grants.create(role, "orders", "send")
                 with pytest.raises(errors.MissingPrivilegeError, match="receive"):
                     await stranger.receive("orders")
                 with pytest.raises(errors.MissingPrivilegeError, match="create_queue"):
-                    await stranger.create_queue("mine")
+                    await stranger.queues.create("mine")
         finally:
             owner.execute(sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(role)))
-    assert (await client.metrics("orders")).length == 0
+    assert (await client.queues.metrics("orders")).length == 0
 
 
 async def test_read_only_server_is_named(client: AsyncClient, database: str) -> None:
@@ -236,7 +237,7 @@ async def test_read_only_server_is_named(client: AsyncClient, database: str) -> 
             await reader.send("orders", 2)
         with pytest.raises(errors.ServerReadOnlyError):
             await reader.receive("orders")
-        assert (await reader.metrics("orders")).length == 1
+        assert (await reader.queues.metrics("orders")).length == 1
         assert len(await reader.peek("orders")) == 1
 
 
@@ -251,7 +252,7 @@ async def test_timeout_of_the_server_is_a_cancelled_statement(
             blocker.execute("lock table spanmq_core.queue in access exclusive mode")
             with pytest.raises(errors.StatementCancelledError):
                 await hurried.send("orders", 1)
-    assert (await client.metrics("orders")).length == 0
+    assert (await client.queues.metrics("orders")).length == 0
 
 
 async def test_deadlock_is_a_conflict(client: AsyncClient, observer: psycopg.Connection[Any]) -> None:
@@ -307,7 +308,7 @@ async def test_every_sqlstate_of_ours_has_its_error(client: AsyncClient, databas
             with_settings(database, **{"test.errcode": sqlstate}), maintain_interval=None
         ) as client:
             with pytest.raises(kind) as caught:
-                await client.version()
+                await client.admin.version()
             assert type(caught.value) is kind
             assert caught.value.sqlstate == sqlstate
             assert str(caught.value) == "something is wrong\ndetail: because of that\nhint: do this"

@@ -3,9 +3,9 @@
 import psycopg
 import pytest
 
-from spanmq.client_async import AsyncClient
-from spanmq.message import Message
-from spanmq.message_rows import EARLIEST, LATEST, read_time
+from spanmq.client import AsyncClient
+from spanmq.client.rows import EARLIEST, LATEST, read_time
+from spanmq.model import Message
 
 FAR = [EARLIEST, LATEST]
 
@@ -33,9 +33,9 @@ def times(messages: list[Message]) -> list[object]:
 
 
 async def test_far_times_are_read_nearest(far: str) -> None:
-    async with AsyncClient(far, maintain_interval=None) as client:
+    async with AsyncClient(far) as client:
         assert times(await client.peek("orders", 9)) == [LATEST]
-        assert times(await client.peek_archive("orders", 9)) == FAR
+        assert times(await client.inspect.archive("orders", 9)) == FAR
 
 
 @pytest.mark.parametrize("text", ["2013-01-01T00:00:00+00:00", "2013-01-01T05:30:00.5+05:30"])

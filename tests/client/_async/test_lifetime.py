@@ -13,8 +13,8 @@ from psycopg.conninfo import conninfo_to_dict
 from tests.client.concurrency import AsyncTasks
 from tests.patience import WAIT_SECONDS
 
-from spanmq.client_async import AsyncClient
-from spanmq.concurrency import AsyncEvent
+from spanmq.client import AsyncClient
+from spanmq.client.concurrency import AsyncEvent
 from spanmq.errors import NotPermittedError
 
 
@@ -26,7 +26,7 @@ async def test_client_of_a_transaction_ends_with_it(client: AsyncClient) -> None
             lambda: transaction.send("orders", 2),
             lambda: transaction.send_batch("orders", range(2_500)),
             lambda: transaction.receive("orders"),
-            transaction.flavour,
+            transaction.admin.flavour,
             lambda: transaction.transaction().__aenter__(),
         ]
         for call in calls:
@@ -34,7 +34,7 @@ async def test_client_of_a_transaction_ends_with_it(client: AsyncClient) -> None
                 await call()
         with pytest.raises(NotPermittedError, match="the transaction of this client is over"):
             _ = transaction.connection
-    assert (await client.metrics("orders")).length == 1
+    assert (await client.queues.metrics("orders")).length == 1
 
 
 async def test_server_that_was_away_for_long_is_found_by_a_waiting_call(
@@ -44,19 +44,19 @@ async def test_server_that_was_away_for_long_is_found_by_a_waiting_call(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("spanmq.link_async.RECONNECT_SECONDS", 0.1)
+    monkeypatch.setattr("spanmq.client._async.connection.RECONNECT_SECONDS", 0.1)
     name = sql.Identifier(str(conninfo_to_dict(database)["dbname"]))
     await client.close()
     with psycopg.connect(spanmq_server, autocommit=True) as observer:
         async with (
-            AsyncClient(database, pool_size=1, timeout=WAIT_SECONDS, maintain_interval=None) as patient,
+            AsyncClient(database, pool_size=1, timeout=WAIT_SECONDS) as patient,
             AsyncTasks() as tasks,
         ):
             async with patient.transaction() as transaction:
                 pid = transaction.connection.info.backend_pid
             observer.execute(sql.SQL("alter database {} with allow_connections false").format(name))
             observer.execute("select pg_terminate_backend(%s, 20000)", [pid])
-            waiting = tasks.start(patient.metrics, "orders")
+            waiting = tasks.start(patient.queues.metrics, "orders")
             deadline = time.monotonic() + WAIT_SECONDS
             # Its pool gives up, and more than once.
             while caplog.text.count("reconnection attempt in pool 'spanmq' failed") < 2:
@@ -78,7 +78,7 @@ async def test_claim_does_not_wait_for_the_disk_unless_told_to(
     )
     observer.execute("create table settings (value text)")
     observer.execute("create trigger seen after update or insert on spanmq_core.held execute function seen()")
-    async with AsyncClient(database, durable_claims=durable, pool_size=1, maintain_interval=None) as claimer:
+    async with AsyncClient(database, durable_claims=durable, pool_size=1) as claimer:
         await claimer.send("orders", 1)
         observer.execute("truncate settings")
         [message] = await claimer.receive("orders")

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from spanmq import errors
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient
 
 
 @pytest.fixture
@@ -25,8 +25,10 @@ async def let_pass(client: AsyncClient, hours: int) -> None:
 
 
 async def test_schedule_plans_its_times(client: AsyncClient) -> None:
-    await client.schedule("nightly", "orders", "30 2 * * *", {"a": 1}, time_zone="Europe/Berlin", group="g")
-    [schedule] = await client.list_schedules()
+    await client.schedules.create(
+        "nightly", "orders", "30 2 * * *", {"a": 1}, time_zone="Europe/Berlin", group="g"
+    )
+    [schedule] = await client.schedules.list()
     assert (schedule.name, schedule.queue, schedule.cron) == ("nightly", "orders", "30 2 * * *")
     assert schedule.body == {"a": 1}
     assert schedule.headers == {"x-pgmq-group": "g"}
@@ -42,27 +44,27 @@ async def test_schedule_plans_its_times(client: AsyncClient) -> None:
 async def test_house_keeper_sends_what_was_missed_and_plans_on(client: AsyncClient, catch_up: bool) -> None:
     # Half an hour from now: none falls due while the test runs.
     minute = (datetime.now(UTC).minute + 30) % 60
-    await client.schedule("hourly", "orders", f"{minute} * * * *", 1, catch_up=catch_up)
+    await client.schedules.create("hourly", "orders", f"{minute} * * * *", 1, catch_up=catch_up)
     # All that was planned is over, and 200 hours more.
     await let_pass(client, 1_200)
     for _ in range(30):
-        if not await client.maintain(100) and (await client.list_schedules())[0].planned_until > datetime.now(
-            UTC
-        ):
+        if not await client.admin.maintain(100) and (await client.schedules.list())[
+            0
+        ].planned_until > datetime.now(UTC):
             break
-    while await client.maintain(100):
+    while await client.admin.maintain(100):
         pass
-    sent = (await client.metrics("orders")).length
+    sent = (await client.queues.metrics("orders")).length
     # Without catching up: one for what was planned; what was not even planned is no time.
     assert sent == (1_200 if catch_up else 1)
-    [schedule] = await client.list_schedules()
+    [schedule] = await client.schedules.list()
     assert schedule.next_at is not None
     assert schedule.next_at > datetime.now(UTC) - timedelta(minutes=1)
 
 
 async def test_background_sends_at_the_time(database: str, client: AsyncClient) -> None:
     async with AsyncClient(database, maintain_interval=0.05) as keeper:
-        await keeper.schedule("often", "orders", "* * * * * *", 1)
+        await keeper.schedules.create("often", "orders", "* * * * * *", 1)
         [message] = await keeper.receive("orders", wait=30)
     assert message.headers is not None
     late = message.enqueued_at - datetime.fromisoformat(message.headers["x-spanmq-scheduled-at"])
@@ -75,34 +77,34 @@ async def test_background_sends_at_the_time(database: str, client: AsyncClient) 
 async def test_what_means_nothing_is_refused(client: AsyncClient, options: dict[str, object]) -> None:
     given: dict[str, object] = {"name": "a", "cron": "* * * * *"} | options
     with pytest.raises(errors.InvalidArgumentError):
-        await client.schedule(given.pop("name"), "orders", given.pop("cron"), 1, **given)  # type: ignore[arg-type]
-    assert await client.list_schedules() == []
+        await client.schedules.create(given.pop("name"), "orders", given.pop("cron"), 1, **given)  # type: ignore[arg-type]
+    assert await client.schedules.list() == []
 
 
 async def test_unknown_schedule_is_said(client: AsyncClient) -> None:
     with pytest.raises(errors.ScheduleNotFoundError):
-        await client.pause_schedule("nothing")
-    assert await client.unschedule("nothing") is False
+        await client.schedules.pause("nothing")
+    assert await client.schedules.delete("nothing") is False
 
 
 async def test_schedule_belongs_to_the_transaction(database: str, client: AsyncClient) -> None:
     async with await psycopg.AsyncConnection.connect(database) as connection:
-        await AsyncClient(connection=connection).schedule("a", "orders", "* * * * *", 1)
+        await AsyncClient(connection=connection).schedules.create("a", "orders", "* * * * *", 1)
         await connection.rollback()
-    assert await client.list_schedules() == []
+    assert await client.schedules.list() == []
 
 
 async def test_without_the_package_it_is_said_and_house_is_kept(
     client: AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await client.schedule("hourly", "orders", "0 * * * *", 1)
+    await client.schedules.create("hourly", "orders", "0 * * * *", 1)
     await let_pass(client, 1_200)
     monkeypatch.setitem(sys.modules, "cronsim", None)
-    with pytest.raises(errors.CronNotAvailableError):
-        await client.schedule("other", "orders", "0 * * * *", 1)
+    with pytest.raises(errors.ExtraNotInstalledError):
+        await client.schedules.create("other", "orders", "0 * * * *", 1)
     with caplog.at_level(logging.WARNING, logger="spanmq"):
-        while await client.maintain():
+        while await client.admin.maintain():
             pass
-        await client.maintain()
-    assert (await client.metrics("orders")).length == 1
+        await client.admin.maintain()
+    assert (await client.queues.metrics("orders")).length == 1
     assert [record.message.split()[0] for record in caplog.records] == ["schedule_not_planned"]

@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from spanmq import errors
-from spanmq.body import RawJson
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient
+from spanmq.codec.body import RawJson
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ async def test_batch_of_many_calls_is_deduplicated_as_one(client: AsyncClient) -
     assert len(ids) == 2_500
     assert len(set(ids)) == 1_200
     assert ids[:1_200] == ids[1_200:2_400]
-    assert (await client.metrics("orders")).length == 1_200
+    assert (await client.queues.metrics("orders")).length == 1_200
 
 
 @pytest.mark.parametrize("count", [1, 3, 1_001])
@@ -109,7 +109,7 @@ async def test_batch_of_several_calls_of_which_the_last_is_refused_sends_nothing
         with pytest.raises(errors.InvalidBodyError):
             await AsyncClient(connection=connection).send_batch("orders", bodies)
 
-    assert (await client.metrics("orders")).length == 0
+    assert (await client.queues.metrics("orders")).length == 0
 
 
 async def test_upstream_pgmq_goes_on_with_plain_sends(upstream: AsyncClient) -> None:

@@ -12,11 +12,11 @@ from tests.client.concurrency import SOMEBODY_WAITS, AsyncTasks, until_async
 from tests.patience import WAIT_SECONDS
 
 from spanmq import errors
-from spanmq.client_async import AsyncClient
-from spanmq.concurrency import AsyncEvent
-from spanmq.message import Message
-from spanmq.shard_map import Routing, ShardMap
-from spanmq.shards_async import AsyncShardedQueue
+from spanmq.client import AsyncClient, AsyncShardedQueue
+from spanmq.client._async.shard_maps import AsyncShardMaps
+from spanmq.client.concurrency import AsyncEvent
+from spanmq.model import Message
+from spanmq.model.shard_map import Routing, ShardMap
 from spanmq.testing import new_database, with_database
 
 GROUPS = [f"order-{number}" for number in range(40)]
@@ -41,8 +41,8 @@ async def both(dsns: list[str]) -> AsyncIterator[dict[str, AsyncClient]]:
     """Open a client of each database."""
     here, there = dsns
     async with (
-        AsyncClient(here, maintain_interval=None, timeouts=None) as one,
-        AsyncClient(there, maintain_interval=None, timeouts=None) as other,
+        AsyncClient(here, timeouts=None) as one,
+        AsyncClient(there, timeouts=None) as other,
     ):
         yield {"here": one, "there": other}
 
@@ -63,7 +63,7 @@ async def drain(sharded: AsyncShardedQueue) -> list[Message]:
 
 
 async def test_receive_leases_for_as_long_as_the_policy_says(orders: AsyncShardedQueue) -> None:
-    await orders.set_policy({"lease": 90})
+    await orders.set_policy(lease=90)
     await orders.send(1, group="a")
     [message] = await orders.receive()
     assert message.last_read_at is not None
@@ -110,10 +110,10 @@ async def test_by_turn_the_shards_get_the_same(clients: dict[str, AsyncClient]) 
 async def test_shards_are_one_to_policies_and_creation(
     orders: AsyncShardedQueue, clients: dict[str, AsyncClient]
 ) -> None:
-    assert (await clients["there"].get_policy("orders_1"))["ordered"] is True
-    await orders.set_policy({"max_attempts": 7})
-    assert (await clients["here"].get_policy("orders_0"))["max_attempts"] == 7
-    assert (await clients["there"].get_policy("orders_1"))["max_attempts"] == 7
+    assert (await clients["there"].queues.policy("orders_1")).ordered is True
+    await orders.set_policy(max_attempts=7)
+    assert (await clients["here"].queues.policy("orders_0")).max_attempts == 7
+    assert (await clients["there"].queues.policy("orders_1")).max_attempts == 7
     again = await AsyncShardedQueue("orders", clients).create(
         ["ignored"] if len(clients) == 1 else {"ignored": "here"}
     )
@@ -129,7 +129,7 @@ async def test_bad_shards_are_refused(clients: dict[str, AsyncClient]) -> None:
             await sharded.create(shards)
     with pytest.raises(errors.InvalidArgumentError):
         await sharded.create({"a": "here"}, routing="random")  # type: ignore[arg-type]
-    assert await clients["here"].list_queues() == []
+    assert await clients["here"].queues.list() == []
 
 
 async def test_group_stays_where_it_has_messages_and_then_moves(orders: AsyncShardedQueue) -> None:
@@ -181,10 +181,10 @@ async def test_change_that_stopped_half_way_is_completed_by_the_next_sender(
     half = ShardMap(
         queue="orders", epoch=2, routing="group", shards={"orders_1": "there"}, former=dict(before.shards)
     )
-    await clients["there"].set_shards(half)
+    await AsyncShardMaps(clients["there"]).set(half)
     for group in GROUPS:
         await orders.send(1, group=group)
-    known = await clients["here"].get_shards("orders")
+    known = await AsyncShardMaps(clients["here"]).get("orders")
     assert known is not None
     assert known.epoch == 2
 
@@ -195,7 +195,7 @@ async def test_change_waits_for_a_sender(
     with psycopg.connect(dsns[0], autocommit=True) as observer:
         async with AsyncTasks() as tasks:
             async with clients["here"].transaction() as sender:
-                await sender.enter_shards("orders", 1)
+                await AsyncShardMaps(sender).enter("orders", 1)
                 changing = tasks.start(AsyncShardedQueue("orders", clients).change, {"orders_1": "there"})
                 await until_async(observer, SOMEBODY_WAITS)
                 await sender.send("orders_0", 1, group="a")

@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from spanmq.client_async import AsyncClient
+from spanmq.client import AsyncClient
 from spanmq.errors import QueueBusyError, SubscriptionError
 
 
@@ -14,23 +14,23 @@ def database(reused_database: str) -> str:
 
 async def test_subscription_gets_what_the_queue_gets(client: AsyncClient) -> None:
     await client.send("orders", 1)
-    await client.create_subscription("later", "orders")
-    await client.create_subscription("all", "orders", waiting=True)
-    await client.create_subscription("all", "orders")
+    await client.subscriptions.create("later", "orders")
+    await client.subscriptions.create("all", "orders", waiting=True)
+    await client.subscriptions.create("all", "orders")
     await client.send_batch("orders", [2, 3])
     assert [each.body for each in await client.receive("later", 9)] == [2, 3]
     assert [each.body for each in await client.receive("all", 9)] == [1, 2, 3]
-    assert [each.subscription for each in await client.list_subscriptions("orders")] == ["all", "later"]
-    assert {each.queue for each in await client.list_subscriptions()} == {"orders"}
+    assert [each.subscription for each in await client.subscriptions.list("orders")] == ["all", "later"]
+    assert {each.queue for each in await client.subscriptions.list()} == {"orders"}
     for refused in (
         lambda: client.send("all", 4),
-        lambda: client.create_subscription("more", "all"),
-        lambda: client.drop_queue("orders"),
+        lambda: client.subscriptions.create("more", "all"),
+        lambda: client.queues.drop("orders"),
     ):
         with pytest.raises(SubscriptionError):
             await refused()
-    assert await client.drop_queue("all")
-    assert [each.subscription for each in await client.list_subscriptions()] == ["later"]
+    assert await client.queues.drop("all")
+    assert [each.subscription for each in await client.subscriptions.list()] == ["later"]
 
 
 async def test_transaction_that_stays_open_is_not_waited_for_indefinitely(
@@ -41,5 +41,5 @@ async def test_transaction_that_stays_open_is_not_waited_for_indefinitely(
         sender.execute("select pgmq.send('orders', '1')")
         async with await psycopg.AsyncConnection.connect(database, options=hurry) as connection:
             with pytest.raises(QueueBusyError, match="does not end"):
-                await AsyncClient(connection=connection).create_subscription("late", "orders")
-    assert await client.list_subscriptions() == []
+                await AsyncClient(connection=connection).subscriptions.create("late", "orders")
+    assert await client.subscriptions.list() == []

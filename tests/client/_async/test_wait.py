@@ -14,11 +14,11 @@ import pytest
 from tests.client.concurrency import AsyncTasks, until_async
 from tests.patience import WAIT_SECONDS
 
-from spanmq.client_async import AsyncClient
-from spanmq.concurrency import AsyncEvent
+from spanmq.client import AsyncClient
+from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener, receive_until
+from spanmq.client.concurrency import AsyncEvent
 from spanmq.errors import ConnectionFailedError
-from spanmq.listen_async import AsyncAnnouncement, AsyncListener, receive_until
-from spanmq.message import Message
+from spanmq.model import Message
 
 Connection = psycopg.Connection[Any]
 
@@ -58,8 +58,8 @@ async def test_message_that_is_there_is_taken_without_waiting(client: AsyncClien
 @pytest.mark.parametrize("listen", [True, False])
 async def test_delayed_message_ends_a_wait(database: str, client: AsyncClient, listen: bool) -> None:
     await client.send("orders", 1, delay=0.3)
-    async with AsyncClient(database, listen=listen, maintain_interval=None) as waiter:
-        assert len(await waiter.read_grouped("orders", wait=60)) == 1
+    async with AsyncClient(database, listen=listen) as waiter:
+        assert len(await waiter.read("orders", wait=60, grouped="fill")) == 1
 
 
 class Waits(AsyncAnnouncement):
@@ -116,7 +116,7 @@ async def test_wait_holds_neither_snapshot_nor_transaction(client: AsyncClient, 
 
 
 async def test_many_waiters_share_one_listening_connection(client: AsyncClient, observer: Connection) -> None:
-    await client.create_queue("events")
+    await client.queues.create("events")
     queues = ["orders"] * 12 + ["events"] * 12
     async with AsyncTasks() as tasks:
         waiting = [tasks.start(client.receive, queue, wait=60) for queue in queues]
@@ -130,7 +130,7 @@ async def test_many_waiters_share_one_listening_connection(client: AsyncClient, 
 
 
 async def test_announced_message_wakes_a_waiting_receiver(database: str, client: AsyncClient) -> None:
-    await client.create_queue("Mixed")
+    await client.queues.create("Mixed")
     listener = AsyncListener(lambda: connection_to(database))
     try:
         async with listener.announcements("Mixed") as mixed, listener.announcements("orders") as orders:
@@ -158,7 +158,7 @@ async def connection_to(dsn: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]
 @pytest.fixture
 def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing but an announcement end a wait."""
-    monkeypatch.setattr("spanmq.listen_async.FIRST_POLL_SECONDS", 1000.0)
+    monkeypatch.setattr("spanmq.client._async.listener.FIRST_POLL_SECONDS", 1000.0)
 
 
 @pytest.mark.usefixtures("no_polls")
@@ -166,9 +166,9 @@ async def test_message_ends_a_wait_without_anything_switched_on(
     database: str, client: AsyncClient, observer: Connection
 ) -> None:
     for queue in ("orders", "Mixed"):
-        await client.create_queue(queue)
+        await client.queues.create(queue)
         async with (
-            AsyncClient(database, maintain_interval=None, poll_interval=1000) as waiter,
+            AsyncClient(database, poll_interval=1000) as waiter,
             AsyncTasks() as tasks,
         ):
             waiting = tasks.start(waiter.receive, queue, wait=60)
@@ -196,10 +196,10 @@ async def test_message_that_came_before_listening_began_is_found(client: AsyncCl
 async def test_upstream_announces_where_it_is_switched_on(
     upstream: AsyncClient, upstream_database: str
 ) -> None:
-    await upstream.enable_notify_insert("orders", throttle=0)
+    await upstream.admin.notifications.enable("orders", throttle=0)
     with psycopg.connect(upstream_database, autocommit=True) as observer:
         async with (
-            AsyncClient(upstream_database, poll_interval=1000, maintain_interval=None) as waiter,
+            AsyncClient(upstream_database, poll_interval=1000) as waiter,
             AsyncTasks() as tasks,
         ):
             waiting = tasks.start(waiter.read, "orders", wait=60)
@@ -216,7 +216,7 @@ async def test_broken_listener_leaves_polls_and_is_logged_once(
     database: str, client: AsyncClient, observer: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
-        AsyncClient(database, poll_interval=0.02, maintain_interval=None) as waiter,
+        AsyncClient(database, poll_interval=0.02) as waiter,
         AsyncTasks() as tasks,
     ):
         waiting = tasks.start(waiter.receive, "orders", wait=60)
@@ -243,7 +243,7 @@ async def test_listener_that_never_connects_is_logged_once(
             enough.set()
         return connection_to("host=/no/such/folder")
 
-    monkeypatch.setattr("spanmq.listen_async.RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("spanmq.client._async.listener.RETRY_SECONDS", 0.001)
     listener = AsyncListener(connect)
     async with listener.announcements("orders"):
         assert await enough.wait(WAIT_SECONDS)
@@ -285,7 +285,7 @@ async def test_failing_maintenance_is_logged_with_its_number_and_disturbs_nobody
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("spanmq.maintenance_async.LOG_EVERY", 3)
+    monkeypatch.setattr("spanmq.client._async.maintenance.LOG_EVERY", 3)
     observer.execute("create sequence failures")
     observer.execute(
         "create or replace function spanmq.maintain(budget int default 10)"

@@ -14,16 +14,16 @@ from spanmq.client import Client
 @pytest.fixture
 def client(database: str) -> Iterator[Client]:
     """A client of a new database with spanmq."""
-    with Client(database, maintain_interval=None, timeouts=None) as client:
-        client.create_queue("orders")
+    with Client(database, timeouts=None) as client:
+        client.queues.create("orders")
         yield client
 
 
 @pytest.fixture
 def upstream(upstream_database: str) -> Iterator[Client]:
     """A client of a new database with upstream PGMQ."""
-    with Client(upstream_database, maintain_interval=None) as client:
-        client.create_queue("orders")
+    with Client(upstream_database) as client:
+        client.queues.create("orders")
         yield client
 
 

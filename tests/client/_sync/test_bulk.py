@@ -16,8 +16,8 @@ from psycopg.errors import InsufficientPrivilege
 from tests.client.concurrency import Tasks, until
 from tests.patience import WAIT_SECONDS
 
-from spanmq.body import RawJson
 from spanmq.client import Client
+from spanmq.codec.body import RawJson
 from spanmq.errors import (
     ConnectionLostError,
     InvalidArgumentError,
@@ -51,7 +51,7 @@ BODIES: list[object] = [
 
 @pytest.mark.parametrize("unlogged", [False, True])
 def test_content_headers_and_groups_come_back(client: Client, copied: Counts, unlogged: bool) -> None:
-    client.create_queue("mixed", unlogged=unlogged)
+    client.queues.create("mixed", unlogged=unlogged)
     bodies = [BODIES[number % len(BODIES)] for number in range(LARGE)]
     headers = [None if number % 3 else {"number": number, "text": '"\\\n'} for number in range(LARGE)]
     groups = [None if number % 5 else f"customer-{number % 7}" for number in range(LARGE)]
@@ -74,15 +74,15 @@ def test_groups_are_delivered_in_order(client: Client, copied: Counts) -> None:
     message_ids = client.send_batch(
         "orders", range(LARGE), group=["a" if n % 2 else "b" for n in range(LARGE)]
     )
-    heads = client.read_grouped_head("orders", 9)
+    heads = client.read("orders", 9, grouped="head")
     assert sorted(message.message_id for message in heads) == message_ids[:2]
-    assert client.read_grouped_head("orders", 9) == []
+    assert client.read("orders", 9, grouped="head") == []
     assert copied() == (1, LARGE)
 
 
 def test_copy_and_calls_send_the_same(client: Client, observer: Connection, copied: Counts) -> None:
-    client.create_queue("calls")
-    client.create_queue("copies")
+    client.queues.create("calls")
+    client.queues.create("copies")
     headers = [{"n": n} if n % 2 else None for n in range(LARGE)]
     groups = [f"g{n % 3}" if n % 4 else None for n in range(LARGE)]
     for start in range(0, LARGE, 500):
@@ -112,7 +112,7 @@ def test_delayed_batch_is_hidden(client: Client, copied: Counts, delay: Any) -> 
     client.send_batch("orders", range(LARGE), delay=delay)
     assert copied() == (1, LARGE)
     assert client.receive("orders", 5) == []
-    assert (client.metrics("orders")).length == LARGE
+    assert (client.queues.metrics("orders")).length == LARGE
     [message] = client.peek("orders", 1)
     assert message.leased_until > datetime.now(UTC) + timedelta(seconds=30)
 
@@ -158,7 +158,7 @@ def test_chunks_and_a_small_rest_keep_their_order(client: Client, copied: Counts
 
 def test_batch_crosses_segments(client: Client, observer: Connection, copied: Counts) -> None:
     # The segments but the first hold 256 messages; the next id is 16,201 of 16,383.
-    client.create_queue("small", partition_interval=256)
+    client.queues.create("small", partition_interval=256)
     observer.execute("select setval('pgmq.q_small_msg_id_seq', 16200)")
     message_ids = client.send_batch("small", range(LARGE))
     assert copied() == (1, LARGE)
@@ -180,7 +180,7 @@ def test_ids_with_gaps_are_runs(client: Client, observer: Connection, copied: Co
 
 
 def test_copy_notifies(client: Client, observer: Connection, copied: Counts) -> None:
-    client.enable_notify_insert("orders", throttle=0)
+    client.admin.notifications.enable("orders", throttle=0)
     observer.execute('listen "pgmq.q_orders.INSERT"')
     client.send_batch("orders", range(LARGE))
     assert copied() == (1, LARGE)
@@ -193,13 +193,13 @@ def test_copy_notifies(client: Client, observer: Connection, copied: Counts) -> 
 def test_rollback_leaves_nothing_visible(client: Client, database: str, copied: Counts) -> None:
     with psycopg.Connection.connect(database) as connection:
         Client(connection=connection).send_batch("orders", range(LARGE))
-        assert (client.metrics("orders")).length == 0
+        assert (client.queues.metrics("orders")).length == 0
         connection.rollback()
-    assert (client.metrics("orders")).length == 0
+    assert (client.queues.metrics("orders")).length == 0
     assert copied() == (1, LARGE)
     with psycopg.Connection.connect(database) as connection:
         Client(connection=connection).send_batch("orders", range(LARGE))
-    assert (client.metrics("orders")).length == LARGE
+    assert (client.queues.metrics("orders")).length == LARGE
 
 
 def test_savepoint_is_rolled_back_alone(client: Client, copied: Counts) -> None:
@@ -218,7 +218,7 @@ def test_savepoint_is_rolled_back_alone(client: Client, copied: Counts) -> None:
 def test_connection_is_left_as_it_was(client: Client, database: str, autocommit: bool) -> None:
     with psycopg.Connection.connect(database, autocommit=autocommit) as connection:
         Client(connection=connection).send_batch("orders", range(LARGE))
-        assert (client.metrics("orders")).length == (LARGE if autocommit else 0)
+        assert (client.queues.metrics("orders")).length == (LARGE if autocommit else 0)
         assert connection.info.transaction_status == (
             psycopg.pq.TransactionStatus.IDLE if autocommit else psycopg.pq.TransactionStatus.INTRANS
         )
@@ -232,7 +232,7 @@ def test_body_that_the_server_refuses_sends_nothing(client: Client, copied: Coun
         client.send_batch("orders", bodies)
     assert (caught.value.function, caught.value.queue) == ("send_batch", "orders")
     assert copied() > (0, 0)
-    assert (client.metrics("orders")).length == 0
+    assert (client.queues.metrics("orders")).length == 0
 
 
 @pytest.mark.parametrize("position", [5, 12_000])
@@ -246,7 +246,7 @@ def test_body_that_can_not_be_encoded_sends_nothing(client: Client, database: st
             Client(connection=connection).send_batch("orders", iter(bodies))
         # Refused before the transaction knew of it.
         assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-    assert (client.metrics("orders")).length == 0
+    assert (client.queues.metrics("orders")).length == 0
 
 
 def test_unknown_queue_is_named(client: Client) -> None:
@@ -286,7 +286,7 @@ def test_connection_killed_in_mid_copy_leaves_nothing(client: Client, observer: 
         with pytest.raises(ConnectionLostError):
             sending()
     observer.execute("select pg_advisory_unlock(1)")
-    assert (client.metrics("orders")).length == 1
+    assert (client.queues.metrics("orders")).length == 1
     assert one(observer, "select count(*) from spanmq_core.log_1") == 1
     assert len(client.send_batch("orders", range(LARGE))) == LARGE
 
@@ -317,7 +317,7 @@ def test_role_that_may_not_write_into_the_log_sends_in_calls(
 ) -> None:
     for verb in ("send", "receive"):
         grant(observer, producer, verb)
-    with Client(producer, maintain_interval=None) as other:
+    with Client(producer) as other:
         message_ids = other.send_batch("orders", range(LARGE))
         assert [message.message_id for message in other.receive("orders", LARGE)] == message_ids
     assert copied() == (0, 0)
@@ -350,7 +350,7 @@ def test_role_needs_schema_and_segment(
         assert caught.value.function == "send_batch"
         with pytest.raises(InsufficientPrivilege):
             connection.execute("select spanmq.copy_publish('orders', array[1], array[1])")
-    assert (client.metrics("orders")).length == 1 + 2 * LARGE
+    assert (client.queues.metrics("orders")).length == 1 + 2 * LARGE
 
 
 def test_rest_goes_in_calls_where_a_segment_is_closed_to_the_role(
@@ -367,7 +367,7 @@ def test_rest_goes_in_calls_where_a_segment_is_closed_to_the_role(
     size = one(observer, "select segment_size from spanmq_core.queue")
     client.send_batch("orders", range(first + size - 12_000 - 2))
     before = copied()
-    with Client(producer, maintain_interval=None) as other:
+    with Client(producer) as other:
         message_ids = other.send_batch("orders", range(22_000))
     assert copied() == (before[0] + 1, before[1] + 10_000)
     assert len(message_ids) == 22_000
@@ -382,7 +382,7 @@ def test_schema_without_copy_gets_calls(
     with psycopg.Connection.connect(database) as connection:
         assert len(Client(connection=connection).send_batch("orders", range(LARGE))) == LARGE
     assert copied() == (0, 0)
-    assert (client.metrics("orders")).length == 2 * LARGE
+    assert (client.queues.metrics("orders")).length == 2 * LARGE
 
 
 def test_upstream_gets_calls(upstream: Client) -> None:

@@ -13,7 +13,7 @@ from tests.client.concurrency import Tasks
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError
-from spanmq.message import Message, Routed, Settled
+from spanmq.model import Leased, Message, Routed, Settled
 
 
 @pytest.fixture
@@ -34,44 +34,44 @@ def ids(messages: list[Message]) -> list[int]:
 
 
 def test_created_queue_is_listed_until_it_is_dropped(common: Client) -> None:
-    common.create_queue("orders")
-    common.create_queue("events", unlogged=True)
-    listed = {queue.name: queue for queue in common.list_queues()}
+    common.queues.create("orders")
+    common.queues.create("events", unlogged=True)
+    listed = {queue.name: queue for queue in common.queues.list()}
     assert listed.keys() == {"orders", "events"}
     assert not listed["orders"].is_unlogged
     assert listed["events"].is_unlogged
     assert listed["orders"].created_at.tzinfo is not None
-    assert common.drop_queue("orders")
-    assert not common.drop_queue("orders")
-    assert [queue.name for queue in common.list_queues()] == ["events"]
+    assert common.queues.drop("orders")
+    assert not common.queues.drop("orders")
+    assert [queue.name for queue in common.queues.list()] == ["events"]
 
 
 def test_partitioned_queue_is_one_with_intervals(client: Client) -> None:
-    client.create_queue("by_count", partition_interval=1000)
-    client.create_queue("by_time", partition_interval="1 day", retention_interval="7 days")
-    assert {queue.name for queue in client.list_queues() if queue.is_partitioned} == {
+    client.queues.create("by_count", partition_interval=1000)
+    client.queues.create("by_time", partition_interval="1 day", retention_interval="7 days")
+    assert {queue.name for queue in client.queues.list() if queue.is_partitioned} == {
         "by_count",
         "by_time",
     }
     with pytest.raises(InvalidArgumentError, match="unlogged and partitioned"):
-        client.create_queue("both", unlogged=True, partition_interval=1000)
+        client.queues.create("both", unlogged=True, partition_interval=1000)
 
 
 def test_purge_removes_all_and_counts_them(common: Client) -> None:
     common.send_batch("orders", range(7))
-    assert common.purge("orders") == 7
-    assert (common.metrics("orders")).length == 0
+    assert common.queues.purge("orders") == 7
+    assert (common.queues.metrics("orders")).length == 0
 
 
 def test_metrics_count_what_is_there(common: Client) -> None:
-    empty = common.metrics("orders")
+    empty = common.queues.metrics("orders")
     assert (empty.queue, empty.length, empty.oldest_age_seconds) == ("orders", 0, None)
     common.send_batch("orders", range(3))
     common.read("orders")
-    full = common.metrics("orders")
+    full = common.queues.metrics("orders")
     assert (full.length, full.visible_length, full.total_messages) == (3, 2, 3)
     assert full.oldest_age_seconds is not None
-    assert [metrics.queue for metrics in common.metrics_all()] == ["orders"]
+    assert [metrics.queue for metrics in common.queues.metrics_all()] == ["orders"]
 
 
 # Sending.
@@ -94,7 +94,7 @@ def test_delayed_message_is_hidden(common: Client, delay: Any) -> None:
     common.send("orders", 1, delay=delay)
     common.send_batch("orders", [2], delay=delay)
     assert common.read("orders", 5) == []
-    assert (common.metrics("orders")).length == 2
+    assert (common.queues.metrics("orders")).length == 2
 
 
 def test_delay_counts_from_the_clock_of_the_server(client: Client) -> None:
@@ -153,7 +153,7 @@ def test_batch_takes_headers_and_groups_for_all_or_one_each(common: Client) -> N
 def test_batch_of_unlike_lengths_sends_nothing(common: Client, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError, match=r"batch|list"):
         common.send_batch("orders", [1, 2], **options)
-    assert (common.metrics("orders")).length == 0
+    assert (common.queues.metrics("orders")).length == 0
 
 
 @pytest.mark.parametrize("bodies", [[], iter(()), None, "text", b"bytes", {"a": 1}, 5])
@@ -161,13 +161,13 @@ def test_batch_that_is_none_is_refused(common: Client, bodies: Any) -> None:
     with pytest.raises(InvalidArgumentError):
         common.send_batch("orders", bodies)
     with pytest.raises(InvalidArgumentError):
-        common.send_batch_topic("orders", bodies)
+        common.topics.send_batch("orders", bodies)
 
 
 def test_bad_body_late_in_a_batch_sends_nothing(common: Client) -> None:
     with pytest.raises(InvalidArgumentError):
         common.send_batch("orders", (number if number < 2_500 else object() for number in range(3_000)))
-    assert (common.metrics("orders")).length == 0
+    assert (common.queues.metrics("orders")).length == 0
 
 
 # Taking and settling.
@@ -203,16 +203,16 @@ def test_delete_archive_and_pop_take_messages_out(common: Client) -> None:
     assert common.archive("orders", 3) == []
     assert common.delete("orders", []) == []
     assert ids(common.pop("orders", 2)) == [4, 5]
-    assert (common.metrics("orders")).length == 1
+    assert (common.queues.metrics("orders")).length == 1
 
 
 def test_grouped_reads_keep_the_order_of_a_group(common: Client) -> None:
     common.send_batch("orders", range(6), group=["a", "a", "b", "b", "c", "c"])
-    assert ids(common.read_grouped_head("orders", 2)) == [1, 3]
-    assert ids(common.read_grouped_rr("orders", 5)) == [5, 6]
-    assert common.read_grouped("orders", 5) == []
+    assert ids(common.read("orders", 2, grouped="head")) == [1, 3]
+    assert ids(common.read("orders", 5, grouped="round_robin")) == [5, 6]
+    assert common.read("orders", 5, grouped="fill") == []
     common.delete("orders", [1, 3])
-    assert ids(common.read_grouped("orders", 5)) == [2, 4]
+    assert ids(common.read("orders", 5, grouped="fill")) == [2, 4]
 
 
 def test_received_messages_name_their_lease(client: Client) -> None:
@@ -228,7 +228,7 @@ def test_received_messages_name_their_lease(client: Client) -> None:
 
 
 def test_ack_settles_each_message_once(client: Client) -> None:
-    client.create_queue("events")
+    client.queues.create("events")
     client.send_batch("orders", range(4))
     client.send("events", 1)
     messages = client.receive("orders", 2) + client.receive("orders", 2) + client.receive("events")
@@ -236,7 +236,7 @@ def test_ack_settles_each_message_once(client: Client) -> None:
     assert client.ack(messages[0]) == [Settled(1, "acked")]
     assert client.ack(messages[:2]) == [Settled(1, "stale"), Settled(2, "stale")]
     assert client.ack([]) == []
-    assert (client.metrics("orders")).length == (client.metrics("events")).length == 0
+    assert (client.queues.metrics("orders")).length == (client.queues.metrics("events")).length == 0
 
 
 def test_ack_of_a_lease_that_is_over_is_stale(client: Client) -> None:
@@ -247,7 +247,7 @@ def test_ack_of_a_lease_that_is_over_is_stale(client: Client) -> None:
     assert client.ack(slow) == [Settled(1, "stale")]
     lease_id = quick.lease_id
     assert lease_id is not None
-    assert client.ack_lease("orders", lease_id, [1]) == [Settled(1, "acked")]
+    assert client.ack(Leased("orders", lease_id, [1])) == [Settled(1, "acked")]
 
 
 def test_ack_of_what_read_gave_is_refused(client: Client) -> None:
@@ -277,39 +277,39 @@ def test_cancel_takes_back_what_nobody_holds(client: Client) -> None:
 
 
 def test_topic_reaches_the_queues_whose_patterns_match(common: Client) -> None:
-    common.create_queue("all")
-    common.create_queue("errors")
-    common.bind_topic("logs.#", "all")
-    common.bind_topic("logs.*.error", "errors")
-    assert {binding.queue for binding in common.test_routing("logs.api.error")} == {"all", "errors"}
-    assert common.send_topic("logs.api.error", {"a": 1}, headers={"h": 1}, group="g") == 2
-    assert common.send_topic("logs.api.info", 2, delay=timedelta(seconds=0.5)) == 1
-    assert common.send_topic("nothing", 3) == 0
-    routed = common.send_batch_topic("logs.api.error", [4, 5], headers=[{"n": 4}, {"n": 5}], delay=60)
+    common.queues.create("all")
+    common.queues.create("errors")
+    common.topics.bind("logs.#", "all")
+    common.topics.bind("logs.*.error", "errors")
+    assert {binding.queue for binding in common.topics.match("logs.api.error")} == {"all", "errors"}
+    assert common.topics.send("logs.api.error", {"a": 1}, headers={"h": 1}, group="g") == 2
+    assert common.topics.send("logs.api.info", 2, delay=timedelta(seconds=0.5)) == 1
+    assert common.topics.send("nothing", 3) == 0
+    routed = common.topics.send_batch("logs.api.error", [4, 5], headers=[{"n": 4}, {"n": 5}], delay=60)
     assert {entry.queue for entry in routed} == {"all", "errors"}
     assert len(routed) == 4
     assert all(isinstance(entry, Routed) for entry in routed)
     [message] = common.read("errors", 5)
     assert (message.body, message.headers) == ({"a": 1}, {"h": 1, "x-pgmq-group": "g"})
-    [binding] = common.list_topic_bindings("errors")
+    [binding] = common.topics.list("errors")
     assert (binding.pattern, binding.queue, binding.expression) == (
         "logs.*.error",
         "errors",
         r"^logs\.[^.]+\.error$",
     )
-    assert len(common.list_topic_bindings()) == 2
-    assert common.unbind_topic("logs.#", "all")
-    assert not common.unbind_topic("logs.#", "all")
+    assert len(common.topics.list()) == 2
+    assert common.topics.unbind("logs.#", "all")
+    assert not common.topics.unbind("logs.#", "all")
 
 
 def test_announcements_are_enabled_changed_and_disabled(common: Client) -> None:
-    common.enable_notify_insert("orders")
-    [throttle] = common.list_notify_insert_throttles()
+    common.admin.notifications.enable("orders")
+    [throttle] = common.admin.notifications.list()
     assert (throttle.queue, throttle.throttle_ms) == ("orders", 250)
-    common.update_notify_insert("orders", throttle=timedelta(seconds=1.5))
-    assert (common.list_notify_insert_throttles())[0].throttle_ms == 1500
-    common.disable_notify_insert("orders")
-    assert common.list_notify_insert_throttles() == []
+    common.admin.notifications.update("orders", throttle=timedelta(seconds=1.5))
+    assert (common.admin.notifications.list())[0].throttle_ms == 1500
+    common.admin.notifications.disable("orders")
+    assert common.admin.notifications.list() == []
 
 
 def test_concurrent_receivers_share_the_messages(database: str, client: Client) -> None:
@@ -329,19 +329,19 @@ def test_concurrent_receivers_share_the_messages(database: str, client: Client) 
 
 def test_install_fills_an_empty_database_and_may_be_repeated(empty_database: str) -> None:
     with Client(empty_database) as client:
-        assert client.flavour() == "none"
+        assert client.admin.flavour() == "none"
         installed = client.install()
         assert installed.functions_applied
         assert not (client.install()).functions_applied
-        assert client.flavour() == "spanmq"
-        assert client.version() == installed.version
-        client.create_queue("orders")
+        assert client.admin.flavour() == "spanmq"
+        assert client.admin.version() == installed.version
+        client.queues.create("orders")
         assert client.send("orders", 1) == 1
     with psycopg.Connection.connect(empty_database) as connection:
         assert not (Client(connection=connection).install()).functions_applied
 
 
 def test_maintain_works_until_nothing_is_left(client: Client) -> None:
-    steps = [step for _ in range(50) for step in client.maintain()]
+    steps = [step for _ in range(50) for step in client.admin.maintain()]
     assert {step.queue for step in steps} == {"orders"}
-    assert client.maintain() == []
+    assert client.admin.maintain() == []

@@ -18,8 +18,9 @@ from psycopg_pool import ConnectionPool
 from tests.client.concurrency import SOMEBODY_WAITS, Tasks, until
 from tests.patience import WAIT_SECONDS
 
-from spanmq.body import RawJson
 from spanmq.client import Client
+from spanmq.client.dsn import Timeouts
+from spanmq.codec.body import RawJson
 from spanmq.errors import (
     ConnectionFailedError,
     ConnectionLostError,
@@ -29,7 +30,6 @@ from spanmq.errors import (
     QueueNotFoundError,
     TransactionAbortedError,
 )
-from spanmq.timeouts import Timeouts
 
 Connection = psycopg.Connection[Any]
 
@@ -44,7 +44,7 @@ def connected(client: Client) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         try:
-            client.list_queues()
+            client.queues.list()
             return
         except ConnectionFailedError:
             assert time.monotonic() < deadline
@@ -58,9 +58,7 @@ TERMINATE = f"select pg_terminate_backend(pid, 20000) {OTHERS}"
 # What a client is given.
 
 
-def test_client_needs_exactly_one_of_dsn_pool_and_connection(observer: Connection) -> None:
-    with pytest.raises(InvalidArgumentError, match="either a dsn, a pool or a connection"):
-        Client()
+def test_client_takes_one_of_dsn_pool_and_connection(observer: Connection) -> None:
     with pytest.raises(InvalidArgumentError, match="either a dsn, a pool or a connection"):
         Client("", connection=observer)
     with pytest.raises(InvalidArgumentError, match="pool_size"):
@@ -69,9 +67,17 @@ def test_client_needs_exactly_one_of_dsn_pool_and_connection(observer: Connectio
         Client("", timeouts=5)  # type: ignore[arg-type]
 
 
+def test_client_without_arguments_uses_the_dsn_of_the_environment(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPANMQ_DSN", database)
+    with Client() as client:
+        assert client.admin.flavour() == "spanmq"
+
+
 def test_dsn_that_nobody_can_read_is_a_typed_error() -> None:
     with pytest.raises(InvalidArgumentError, match="DSN"):
-        Client("no dsn at all").list_queues()
+        Client("no dsn at all").queues.list()
 
 
 @pytest.mark.parametrize("change", [{"dbname": "no_such_database"}, {"host": "/no/such/folder"}], ids=repr)
@@ -93,11 +99,11 @@ def test_closed_client_says_so(client: Client) -> None:
     client.close()
     client.close()
     with pytest.raises(ConnectionFailedError, match="closed"):
-        client.list_queues()
+        client.queues.list()
     never_opened = Client("")
     never_opened.close()
     with pytest.raises(ConnectionFailedError, match="closed"):
-        never_opened.list_queues()
+        never_opened.queues.list()
 
 
 def test_first_calls_at_the_same_time_open_one_pool(database: str, client: Client) -> None:
@@ -106,15 +112,15 @@ def test_first_calls_at_the_same_time_open_one_pool(database: str, client: Clien
         calls = [tasks.start(fresh.send, "orders", number) for number in range(64)]
         assert len({call() for call in calls}) == 64
         fresh.close()
-    assert (client.metrics("orders")).length == 64
+    assert (client.queues.metrics("orders")).length == 64
 
 
 def test_exhausted_pool_is_reported_after_the_timeout(database: str) -> None:
-    with Client(database, pool_size=1, timeout=0.05, maintain_interval=None) as client:
+    with Client(database, pool_size=1, timeout=0.05) as client:
         connected(client)
         with client.transaction():
             with pytest.raises(ConnectionFailedError, match="pool"):
-                client.list_queues()
+                client.queues.list()
 
 
 def test_client_only_borrows_from_a_pool(database: str, client: Client) -> None:
@@ -146,9 +152,9 @@ def test_transaction_takes_effect_at_its_end(client: Client) -> None:
     with client.transaction() as transaction:
         transaction.send("orders", 1)
         transaction.send_batch("orders", range(2_500))
-        assert (client.metrics("orders")).length == 0
-        assert (transaction.metrics("orders")).length == 2_501
-    assert (client.metrics("orders")).length == 2_501
+        assert (client.queues.metrics("orders")).length == 0
+        assert (transaction.queues.metrics("orders")).length == 2_501
+    assert (client.queues.metrics("orders")).length == 2_501
 
 
 def test_transaction_that_raises_changes_nothing(client: Client) -> None:
@@ -199,7 +205,7 @@ def test_failed_transaction_says_so_also_at_its_end(client: Client) -> None:
 
     with pytest.raises(TransactionAbortedError, match="nothing of it took effect"):
         swallow()
-    assert (client.metrics("orders")).length == 0
+    assert (client.queues.metrics("orders")).length == 0
 
 
 def test_transaction_within_a_transaction_is_a_savepoint(client: Client) -> None:
@@ -234,18 +240,18 @@ def test_nothing_is_committed_on_your_own_connection(database: str, client: Clie
         with own.transaction() as nested:
             nested.send("orders", 2)
         own.receive("orders")
-        assert (client.metrics("orders")).length == 0
+        assert (client.queues.metrics("orders")).length == 0
         connection.rollback()
         with own.transaction() as nested:
             nested.send("orders", 3)
         connection.rollback()
-    assert (client.metrics("orders")).length == 0
+    assert (client.queues.metrics("orders")).length == 0
 
 
 def test_your_commit_sends(database: str, client: Client) -> None:
     with psycopg.Connection.connect(database) as connection:
         Client(connection=connection).send("orders", 1)
-    assert (client.metrics("orders")).length == 1
+    assert (client.queues.metrics("orders")).length == 1
 
 
 def test_bad_batch_leaves_your_transaction_usable(database: str, client: Client) -> None:
@@ -254,7 +260,7 @@ def test_bad_batch_leaves_your_transaction_usable(database: str, client: Client)
         own.send("orders", 1)
         with pytest.raises(InvalidArgumentError):
             own.send_batch("orders", [*range(2_500), object()])
-    assert (client.metrics("orders")).length == 1
+    assert (client.queues.metrics("orders")).length == 1
 
 
 def test_batch_on_a_connection_in_autocommit_is_sent_whole_or_not_at_all(
@@ -264,12 +270,12 @@ def test_batch_on_a_connection_in_autocommit_is_sent_whole_or_not_at_all(
         own = Client(connection=connection)
         with pytest.raises(InvalidArgumentError):
             own.send_batch("orders", [*range(1_500), object()])
-        assert (client.metrics("orders")).length == 0
+        assert (client.queues.metrics("orders")).length == 0
         with pytest.raises(InvalidBodyError):  # half of a character, which only the server notices
             own.send_batch("orders", [*range(1_500), RawJson('"\\ud800"')])
-        assert (client.metrics("orders")).length == 0
+        assert (client.queues.metrics("orders")).length == 0
         own.send_batch("orders", range(1_500))
-        assert (client.metrics("orders")).length == 1_500
+        assert (client.queues.metrics("orders")).length == 1_500
 
 
 def test_strange_factories_of_your_connection_do_not_matter(database: str, client: Client) -> None:
@@ -374,7 +380,7 @@ def test_server_that_went_away_is_reported_and_found_again(
 ) -> None:
     name = sql.Identifier(str(conninfo_to_dict(database)["dbname"]))
     with psycopg.connect(spanmq_server, autocommit=True) as observer:
-        with Client(database, pool_size=1, timeout=0.2, maintain_interval=None) as impatient:
+        with Client(database, pool_size=1, timeout=0.2) as impatient:
             connected(impatient)
             impatient.send("orders", 1)
             client.close()
@@ -384,10 +390,10 @@ def test_server_that_went_away_is_reported_and_found_again(
             observer.execute("select pg_terminate_backend(%s, 20000)", [pid])
             # That the session is dead may be found before the call is sent, or after.
             with pytest.raises((ConnectionFailedError, ConnectionLostError)):
-                impatient.metrics("orders")
+                impatient.queues.metrics("orders")
             observer.execute(sql.SQL("alter database {} with allow_connections true").format(name))
             connected(impatient)
-            assert (impatient.metrics("orders")).length == 1
+            assert (impatient.queues.metrics("orders")).length == 1
 
 
 LIMITS = (
@@ -410,5 +416,5 @@ def test_sessions_have_time_limits_unless_the_client_is_told_not_to(
     database: str, dsn_options: str, options: dict[str, Any], limits: list[str]
 ) -> None:
     dsn = make_conninfo(database, options=dsn_options)
-    with Client(dsn, maintain_interval=None, **options) as client, client.transaction() as inner:
+    with Client(dsn, **options) as client, client.transaction() as inner:
         assert ((inner.connection.execute(LIMITS)).fetchone()) == (limits,)

@@ -12,7 +12,7 @@ import pytest
 
 from spanmq.client import Client
 from spanmq.errors import DeadLetterNotFoundError, InvalidArgumentError, InvalidPatternError
-from spanmq.message import CategoryPolicy, CategoryRule, DeadLetterCount
+from spanmq.model import CategoryPolicy, CategoryRule, DeadLetterCount
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_dead_letter_comes_back_with_all_that_it_keeps(client: Client) -> None:
         traceback="at line 1",
         worker="w1",
     )
-    [letter] = client.dead_letters("orders")
+    [letter] = client.dead_letters.list("orders")
     assert (letter.queue, letter.message_id, letter.body) == ("orders", id_, {"n": 0})
     assert (letter.headers, letter.group) == ({"k": "v", "x-pgmq-group": "g"}, "g")
     assert (letter.attempts, letter.category, letter.error) == (2, "BUSINESS", "second")
@@ -55,7 +55,7 @@ def test_filters_arrive(client: Client) -> None:
     now = datetime.now(UTC)
 
     def found(**filters: Any) -> list[int]:
-        return [letter.message_id for letter in client.dead_letters("orders", **filters)]
+        return [letter.message_id for letter in client.dead_letters.list("orders", **filters)]
 
     assert found(category="TRANSIENT", error="time.out", error_class="Slow") == [one, two]
     assert found(category="BUSINESS") + found(error="none") + found(error_class="Fast") == []
@@ -63,77 +63,80 @@ def test_filters_arrive(client: Client) -> None:
     assert found(since=now + timedelta(hours=1)) == found(until=now - timedelta(hours=1)) == []
     assert found(payload={"n": 1}) == [two]
     assert found(quantity=1) == [one]
-    assert found(after=(client.dead_letters())[0].dead_letter_id) == [two]
-    assert client.count_dead_letters() == [DeadLetterCount("orders", "TRANSIENT", 2)]
-    planned = client.redrive("orders", payload={"n": 1}, delay=5, dry_run=True)
+    assert found(after=(client.dead_letters.list())[0].dead_letter_id) == [two]
+    assert client.dead_letters.count() == [DeadLetterCount("orders", "TRANSIENT", 2)]
+    planned = client.dead_letters.redrive("orders", payload={"n": 1}, delay=5, dry_run=True)
     assert [each.message_id for each in planned] == [two]
     assert found() == [one, two]
-    done = client.redrive("orders", rate=0.5, delay=timedelta(seconds=5))
+    done = client.dead_letters.redrive("orders", rate=0.5, delay=timedelta(seconds=5))
     assert [each.message_id for each in done] == [one, two]
     assert done[1].visible_at - done[0].visible_at == timedelta(seconds=2)
     assert found() == []
-    assert [letter.redriven_as for letter in client.dead_letters("orders", redriven=True)] == [one, two]
-    assert len(client.dead_letters("orders", redriven=None)) == 2
-    assert client.purge_dead_letters("orders", redriven=None, quantity=1, dry_run=True) == 1
-    assert client.purge_dead_letters("orders") == 0
-    assert client.purge_dead_letters("orders", redriven=True) == 2
+    assert [letter.redriven_as for letter in client.dead_letters.list("orders", redriven=True)] == [
+        one,
+        two,
+    ]
+    assert len(client.dead_letters.list("orders", redriven=None)) == 2
+    assert client.dead_letters.discard("orders", redriven=None, quantity=1, dry_run=True) == 1
+    assert client.dead_letters.discard("orders") == 0
+    assert client.dead_letters.discard("orders", redriven=True) == 2
 
 
 def test_one_is_put_back_repaired(client: Client) -> None:
     one, two, three = kill(client, 3)
-    assert client.redrive_message("orders", one, body={"repaired": True}, delay=0) == one
-    assert client.redrive_message("orders", two, headers={"x-pgmq-group": "g", "by": "me"}, delay=0) == two
-    assert client.redrive_message("orders", three, body=None, delay=0) == three
+    assert client.dead_letters.edit("orders", one, body={"repaired": True}, delay=0) == one
+    assert client.dead_letters.edit("orders", two, headers={"x-pgmq-group": "g", "by": "me"}, delay=0) == two
+    assert client.dead_letters.edit("orders", three, body=None, delay=0) == three
     first, second, third = client.receive("orders", 3)
     assert (first.body, first.headers) == ({"repaired": True}, {"x-pgmq-group": "g"})
     assert (second.body, second.headers) == ({"n": 1}, {"x-pgmq-group": "g", "by": "me"})
     assert third.body is None
     with pytest.raises(DeadLetterNotFoundError):
-        client.redrive_message("orders", one)
+        client.dead_letters.edit("orders", one)
 
 
 def test_what_no_server_could_understand_is_refused_here(client: Client) -> None:
     naive: Any = datetime(2030, 1, 1)
     for call in (
-        lambda: client.dead_letters("orders", since=naive),
-        lambda: client.dead_letters("orders", until="yesterday"),  # type: ignore[arg-type]
-        lambda: client.dead_letters("orders", redriven=1),  # type: ignore[arg-type]
-        lambda: client.redrive("orders", rate="fast"),  # type: ignore[arg-type]
-        lambda: client.redrive("orders", delay=-1),
-        lambda: client.redrive("orders", rate=0),
+        lambda: client.dead_letters.list("orders", since=naive),
+        lambda: client.dead_letters.list("orders", until="yesterday"),  # type: ignore[arg-type]
+        lambda: client.dead_letters.list("orders", redriven=1),  # type: ignore[arg-type]
+        lambda: client.dead_letters.redrive("orders", rate="fast"),  # type: ignore[arg-type]
+        lambda: client.dead_letters.redrive("orders", delay=-1),
+        lambda: client.dead_letters.redrive("orders", rate=0),
     ):
         with pytest.raises(InvalidArgumentError):
             call()
     with pytest.raises(InvalidPatternError):
-        client.dead_letters("orders", error="(")
+        client.dead_letters.list("orders", error="(")
 
 
 def test_categories_and_their_rules(client: Client) -> None:
-    assert client.classify("Connection refused") == "DEPENDENCY"
-    client.set_category_rule("mine", "BUSINESS", error="boom", error_class="^shop", place=7, queue="orders")
+    assert client.categories.classify("Connection refused") == "DEPENDENCY"
+    client.categories.set_rule("mine", "BUSINESS", error="boom", error_class="^shop", place=7, queue="orders")
     rule = CategoryRule("mine", "BUSINESS", "boom", "^shop", 7, "orders")
-    assert (client.list_category_rules("orders"))[0] == rule
-    assert rule not in client.list_category_rules()
-    assert client.classify("boom", error_class="shop.Error", queue="orders") == "BUSINESS"
-    assert client.drop_category_rule("mine", queue="orders")
-    assert not client.drop_category_rule("mine", queue="orders")
-    changed = client.set_category_policy("BUSINESS", {"retries": True, "backoff_base": 2.5}, queue="orders")
+    assert (client.categories.list_rules("orders"))[0] == rule
+    assert rule not in client.categories.list_rules()
+    assert client.categories.classify("boom", error_class="shop.Error", queue="orders") == "BUSINESS"
+    assert client.categories.drop_rule("mine", queue="orders")
+    assert not client.categories.drop_rule("mine", queue="orders")
+    changed = client.categories.set_policy("BUSINESS", {"retries": True, "backoff_base": 2.5}, queue="orders")
     assert (changed["retries"], changed["backoff_base"]) == (True, 2.5)
-    of_queue = {each.category: each for each in client.list_category_policies("orders")}
+    of_queue = {each.category: each for each in client.categories.list_policies("orders")}
     assert of_queue["BUSINESS"] == CategoryPolicy("BUSINESS", True, None, 2.5, None, None, "orders")
-    assert not (client.set_category_policy("BUSINESS", None, queue="orders"))["retries"]
+    assert not (client.categories.set_policy("BUSINESS", None, queue="orders"))["retries"]
     with pytest.raises(InvalidArgumentError):
-        client.set_category_policy("BUSINESS", {"retries": object()})
+        client.categories.set_policy("BUSINESS", {"retries": object()})
     with pytest.raises(InvalidPatternError):
-        client.set_category_rule("bad", "BUSINESS", error="[")
+        client.categories.set_rule("bad", "BUSINESS", error="[")
 
 
 def test_dead_letters_come_back_over_a_session_of_ones_own(client: Client, database: str) -> None:
     kill(client)
     with psycopg.Connection.connect(database) as connection:
         inside = Client(connection=connection)
-        [letter] = inside.dead_letters()
+        [letter] = inside.dead_letters.list()
         assert letter.history == []
-        inside.redrive("orders")
+        inside.dead_letters.redrive("orders")
         connection.rollback()
-    assert len(client.dead_letters()) == 1
+    assert len(client.dead_letters.list()) == 1

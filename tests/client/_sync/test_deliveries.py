@@ -10,7 +10,7 @@ import pytest
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, NotSupportedByUpstreamError, QueueNotFoundError
-from spanmq.message import Settled
+from spanmq.model import Leased, Settled
 
 
 @pytest.fixture
@@ -27,13 +27,18 @@ def test_messages_are_given_back_given_up_and_released(client: Client) -> None:
     ]
     assert client.reject([second], "bad", **reason) == [Settled(ids[1], "dead")]
     assert client.release([third, fourth]) == [Settled(each, "released") for each in ids[2:]]
-    assert [client.status("orders", each) for each in ids] == ["failed", "dead", "pending", "pending"]
-    (failure,) = client.failures("orders", ids[0])
+    assert [client.inspect.status("orders", each) for each in ids] == [
+        "failed",
+        "dead",
+        "pending",
+        "pending",
+    ]
+    (failure,) = client.inspect.failures("orders", ids[0])
     assert (failure.outcome, failure.category, failure.error) == ("retrying", "TRANSIENT", "no")
     assert (failure.error_class, failure.traceback, failure.worker) == ("ValueError", "line 1", "w1")
     assert failure.retry_at is not None
     assert failure.retry_at - failure.failed_at >= timedelta(minutes=5)
-    assert (client.failures("orders", ids[1]))[0].outcome == "dead"
+    assert (client.inspect.failures("orders", ids[1]))[0].outcome == "dead"
     client.set_vt("orders", ids[0], 0)
     assert [message.last_error for message in client.receive("orders", 9)] == ["no", None, None]
 
@@ -49,13 +54,13 @@ def test_messages_of_two_leases_are_settled_as_one(client: Client) -> None:
 
 def test_lease_is_that_of_the_policy_unless_named(client: Client) -> None:
     client.send_batch("orders", range(2))
-    client.set_policy("orders", {"lease": 7200})
+    client.queues.set_policy("orders", lease=7200)
     (message,) = client.receive("orders")
     assert message.last_read_at is not None
     assert message.leased_until - message.last_read_at == timedelta(hours=2)
     assert message.lease_id is not None
     assert client.extend("orders", message.lease_id, 60) == 1
-    assert (client.ack_lease("orders", message.lease_id, message.message_id))[0].outcome == "acked"
+    assert (client.ack(Leased("orders", message.lease_id, message.message_id)))[0].outcome == "acked"
     assert client.extend("orders", message.lease_id, 60) == 0
 
 
@@ -63,16 +68,16 @@ def test_by_ids_and_lease(client: Client) -> None:
     ids = client.send_batch("orders", range(3))
     lease_id = (client.receive("orders", 3))[0].lease_id
     assert lease_id is not None
-    assert (client.nack_lease("orders", lease_id, ids[0], "x"))[0].outcome == "retrying"
-    assert (client.reject_lease("orders", lease_id, ids[1:2], "x"))[0].outcome == "dead"
-    assert (client.release_lease("orders", lease_id, ids))[2].outcome == "released"
+    assert (client.nack(Leased("orders", lease_id, ids[0]), "x"))[0].outcome == "retrying"
+    assert (client.reject(Leased("orders", lease_id, ids[1:2]), "x"))[0].outcome == "dead"
+    assert (client.release(Leased("orders", lease_id, ids)))[2].outcome == "released"
 
 
 def test_paused_queue_gives_nothing(client: Client) -> None:
     client.send("orders", 1)
-    client.pause("orders")
+    client.queues.pause("orders")
     assert client.receive("orders") == []
-    client.resume("orders")
+    client.queues.resume("orders")
     assert len(client.receive("orders")) == 1
 
 
@@ -83,13 +88,13 @@ def test_bad_arguments(client: Client) -> None:
         client.nack(message)
     for bad in ({"category": "nothing"}, {"error": "\0"}, {"retry_in": -1}, {"worker": 7}):
         with pytest.raises(InvalidArgumentError):
-            client.nack_lease("orders", 5, 1, **bad)
+            client.nack(Leased("orders", 5, 1), **bad)
     with pytest.raises(InvalidArgumentError):
         client.extend("orders", 5, 0)
     with pytest.raises(QueueNotFoundError):
-        client.status("nothing", 1)
+        client.inspect.status("nothing", 1)
 
 
 def test_upstream_has_none_of_it(upstream: Client) -> None:
     with pytest.raises(NotSupportedByUpstreamError):
-        upstream.nack_lease("orders", 5, 1)
+        upstream.nack(Leased("orders", 5, 1))

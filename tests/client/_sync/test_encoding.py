@@ -30,16 +30,16 @@ def foreign(request: pytest.FixtureRequest, spanmq_server: str) -> Iterator[str]
 
 
 def test_database_of_another_encoding_is_served(foreign: str) -> None:
-    with Client(foreign, maintain_interval=None) as client:
+    with Client(foreign) as client:
         client.install()
         client.install()
-        client.create_queue("orders")
+        client.queues.create("orders")
         client.send("orders", "é", headers={"é": "ü"}, group="ö")
         client.send_batch("orders", ["é"] * 2_500)
         first, *others = client.receive("orders", 2_501)
         assert (first.body, first.headers, first.group) == ("é", {"é": "ü", "x-pgmq-group": "ö"}, "ö")
         assert [message.body for message in others] == ["é"] * 2_500
-        assert [queue.name for queue in client.list_queues()] == ["orders"]
+        assert [queue.name for queue in client.queues.list()] == ["orders"]
 
 
 @pytest.mark.parametrize(
@@ -50,21 +50,21 @@ def test_connection_of_another_encoding_gets_what_it_can_say(
 ) -> None:
     with psycopg.Connection.connect(database, client_encoding=encoding) as connection:
         client = Client(connection=connection)
-        client.create_queue("orders")
+        client.queues.create("orders")
         client.send("orders", {"é": "ü"}, group="ö")
         [message] = client.receive("orders")
         assert (message.body, message.group) == ({"é": "ü"}, "ö")
-        assert [queue.name for queue in client.list_queues()] == ["orders"]
+        assert [queue.name for queue in client.queues.list()] == ["orders"]
         if lacking:
             with pytest.raises(InvalidBodyError, match="lacks the character"):
                 client.send("orders", lacking)
-        assert (client.metrics("orders")).total_messages == 1
+        assert (client.queues.metrics("orders")).total_messages == 1
 
 
 def test_variable_of_libpq_changes_nothing(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
-    with Client(database, maintain_interval=None) as client:
-        client.create_queue("orders")
+    with Client(database) as client:
+        client.queues.create("orders")
         client.send("orders", "☃")
         bodies: list[Any] = [message.body for message in client.receive("orders", wait=1)]
     assert bodies == ["☃"]

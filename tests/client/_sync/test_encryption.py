@@ -13,7 +13,7 @@ import pytest
 from tests.cli.program import ask
 
 from spanmq.client import Client
-from spanmq.encryption import Encryption, Unopened
+from spanmq.codec.encryption import Encryption, Unopened
 from spanmq.errors import DecryptionError, DedupIdReusedError
 
 OLD, NEW = b"o" * 32, b"n" * 32
@@ -26,13 +26,13 @@ def database(reused_database: str) -> str:
 
 
 def with_keys(dsn: str, **keys: bytes) -> Client:
-    return Client(dsn, maintain_interval=None, encryption=Encryption(keys))
+    return Client(dsn, encryption=Encryption(keys))
 
 
 @pytest.fixture
 def orders(database: str) -> Iterator[Client]:
     with with_keys(database, old=OLD) as opened:
-        opened.create_queue("orders")
+        opened.queues.create("orders")
         yield opened
 
 
@@ -54,12 +54,12 @@ def test_body_comes_back_and_is_not_in_the_database(orders: Client, database: st
 
 def test_large_batch_and_schedule_and_redriven_body_are_sealed(orders: Client, database: str) -> None:
     orders.send_batch("orders", [SECRET] * 3000)
-    orders.schedule("tick", "orders", "* * * * *", SECRET)
-    assert [each.body for each in orders.list_schedules()] == [SECRET]
+    orders.schedules.create("tick", "orders", "* * * * *", SECRET)
+    assert [each.body for each in orders.schedules.list()] == [SECRET]
     [message] = orders.receive("orders")
     orders.reject(message)
-    assert [each.body for each in orders.dead_letters("orders")] == [SECRET]
-    orders.redrive_message("orders", message.message_id, body=SECRET * 2)
+    assert [each.body for each in orders.dead_letters.list("orders")] == [SECRET]
+    orders.dead_letters.edit("orders", message.message_id, body=SECRET * 2)
     texts = [*stored(database), ask(database, "select message::text from spanmq_core.schedule")]
     assert len(texts) == 3001
     assert not any("nobody" in each for each in texts)
@@ -75,13 +75,13 @@ def test_each_body_is_sealed_anew(orders: Client, database: str) -> None:
 
 def test_body_of_another_queue_is_given_back_and_not_lost(orders: Client, database: str) -> None:
     orders.send("orders", SECRET)
-    orders.create_queue("others")
+    orders.queues.create("others")
     ask(database, f"select pgmq.send('others', '{stored(database)[0]}'::jsonb)")
     with pytest.raises(DecryptionError, match="sealed for 'orders'"):
         orders.receive("others")
-    assert (orders.metrics("others")).length == 1
-    with Client(database, maintain_interval=None) as plain:
-        story = plain.failures("others", 1)
+    assert (orders.queues.metrics("others")).length == 1
+    with Client(database) as plain:
+        story = plain.inspect.failures("others", 1)
     assert [(each.outcome, each.error_class) for each in story] == [("retrying", "DecryptionError")]
 
 
@@ -127,13 +127,13 @@ def test_looks_and_pops_give_what_does_not_open_as_it_is(orders: Client, databas
 
 
 def test_subscription_opens_what_it_trusts(orders: Client, database: str) -> None:
-    orders.create_subscription("audit", "orders")
+    orders.subscriptions.create("audit", "orders")
     orders.send("orders", SECRET)
-    orders.create_queue("events")
-    orders.bind_topic("order.*", "events")
-    orders.send_topic("order.new", SECRET)
+    orders.queues.create("events")
+    orders.topics.bind("order.*", "events")
+    orders.topics.send("order.new", SECRET)
     keys = Encryption({"old": OLD}, trusted=("orders", "topic order.*"))
-    with Client(database, maintain_interval=None, encryption=keys) as trusting:
+    with Client(database, encryption=keys) as trusting:
         assert [each.body for each in trusting.receive("audit")] == [SECRET]
         assert [each.body for each in trusting.receive("events")] == [SECRET]
 
@@ -150,7 +150,7 @@ def test_plain_bodies_are_taken_unless_only_sealed_are(orders: Client, database:
     assert [each.body for each in orders.receive("orders")] == [{"plain": True}]
     orders.set_vt("orders", 1, 0)
     strict = Encryption({"old": OLD}, only_sealed=True)
-    with Client(database, maintain_interval=None, encryption=strict) as careful:
+    with Client(database, encryption=strict) as careful:
         with pytest.raises(DecryptionError, match="not sealed"):
             careful.receive("orders")
 

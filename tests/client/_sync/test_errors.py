@@ -19,7 +19,8 @@ from tests.patience import WAIT_SECONDS
 
 from spanmq import errors
 from spanmq.client import Client
-from spanmq.concurrency import Event, in_place
+from spanmq.client.concurrency import Event, in_place
+from spanmq.model import Leased
 from spanmq.testing import wait_until_waiting
 
 Call = Callable[[Any], object]
@@ -28,16 +29,16 @@ Call = Callable[[Any], object]
 @pytest.fixture(scope="module")
 def native(module_database: str) -> Iterator[Client]:
     """A client for calls that are refused and change nothing."""
-    with Client(module_database, maintain_interval=None, timeouts=None) as client:
-        client.create_queue("orders")
+    with Client(module_database, timeouts=None) as client:
+        client.queues.create("orders")
         yield client
 
 
 @pytest.fixture(scope="module")
 def foreign(module_upstream_database: str) -> Iterator[Client]:
     """The same on upstream PGMQ."""
-    with Client(module_upstream_database, maintain_interval=None) as client:
-        client.create_queue("orders")
+    with Client(module_upstream_database) as client:
+        client.queues.create("orders")
         yield client
 
 
@@ -58,21 +59,21 @@ def with_settings(dsn: str, **settings: str) -> str:
 @pytest.mark.parametrize("name", ["a" * 48, "a;drop", "it's", "a--b", "$a"], ids=repr)
 def test_bad_name_is_refused(both: Client, name: str) -> None:
     with pytest.raises(errors.InvalidQueueNameError) as caught:
-        both.create_queue(name)
+        both.queues.create(name)
     assert caught.value.queue == name
-    assert len(both.list_queues()) == 1
+    assert len(both.queues.list()) == 1
 
 
 @pytest.mark.parametrize("name", ["", "é" * 40], ids=repr)
 def test_empty_and_over_long_names_are_refused(native: Client, name: str) -> None:
     with pytest.raises(errors.InvalidQueueNameError):
-        native.create_queue(name)
+        native.queues.create(name)
 
 
 @pytest.mark.parametrize("name", ["a\0b", None, 5, b"orders"], ids=repr)
 def test_name_that_is_no_text_is_refused(both: Client, name: Any) -> None:
     with pytest.raises(errors.InvalidQueueNameError):
-        both.create_queue(name)
+        both.queues.create(name)
     with pytest.raises(errors.InvalidQueueNameError):
         both.send(name, 1)
 
@@ -80,10 +81,10 @@ def test_name_that_is_no_text_is_refused(both: Client, name: Any) -> None:
 def test_sql_in_a_name_is_only_a_name(both: Client) -> None:
     name = 'x"); drop table pgmq.q_orders; --'
     with pytest.raises(errors.InvalidQueueNameError):
-        both.create_queue(name)
+        both.queues.create(name)
     with pytest.raises(errors.SpanmqError):
         both.send(name, 1)
-    assert len(both.list_queues()) == 1
+    assert len(both.queues.list()) == 1
 
 
 @pytest.mark.parametrize(
@@ -92,15 +93,15 @@ def test_sql_in_a_name_is_only_a_name(both: Client) -> None:
         lambda client: client.send("nothing", 1),
         lambda client: client.send_batch("nothing", [1]),
         lambda client: client.read("nothing"),
-        lambda client: client.read_grouped("nothing"),
+        lambda client: client.read("nothing", grouped="fill"),
         lambda client: client.pop("nothing"),
         lambda client: client.delete("nothing", 1),
         lambda client: client.archive("nothing", [1]),
         lambda client: client.set_vt("nothing", 1, 1),
-        lambda client: client.purge("nothing"),
-        lambda client: client.metrics("nothing"),
-        lambda client: client.bind_topic("a.b", "nothing"),
-        lambda client: client.enable_notify_insert("nothing"),
+        lambda client: client.queues.purge("nothing"),
+        lambda client: client.queues.metrics("nothing"),
+        lambda client: client.topics.bind("a.b", "nothing"),
+        lambda client: client.admin.notifications.enable("nothing"),
     ],
 )
 def test_unknown_queue_is_named(both: Client, call: Call) -> None:
@@ -115,7 +116,7 @@ def test_unknown_queue_is_named(both: Client, call: Call) -> None:
     [
         lambda client: client.receive("nothing"),
         lambda client: client.peek("nothing"),
-        lambda client: client.ack_lease("nothing", 1, [1]),
+        lambda client: client.ack(Leased("nothing", 1, [1])),
         lambda client: client.cancel("nothing", [1]),
     ],
 )
@@ -155,21 +156,21 @@ def test_unknown_queue_is_named_in_any_language_of_the_server() -> None:
         lambda client: client.send("orders", 1, delay=datetime(2063, 4, 5)),
         lambda client: client.send("orders", 1, delay=True),
         lambda client: client.send_batch("orders", [1], delay=-1),
-        lambda client: client.send_topic("orders", 1, delay=-1),
+        lambda client: client.topics.send("orders", 1, delay=-1),
         lambda client: client.delete("orders", 2**63),
         lambda client: client.delete("orders", None),
         lambda client: client.delete("orders", "12"),
         lambda client: client.delete("orders", ["1"]),
         lambda client: client.delete("orders", [None]),
         lambda client: client.set_vt("orders", 1, -5),
-        lambda client: client.enable_notify_insert("orders", throttle=-1),
-        lambda client: client.bind_topic(5, "orders"),
+        lambda client: client.admin.notifications.enable("orders", throttle=-1),
+        lambda client: client.topics.bind(5, "orders"),
     ],
 )
 def test_argument_that_means_nothing_is_refused(both: Client, call: Call) -> None:
     with pytest.raises(errors.InvalidArgumentError):
         call(both)
-    assert (both.metrics("orders")).total_messages == 0
+    assert (both.queues.metrics("orders")).total_messages == 0
 
 
 @pytest.mark.parametrize(
@@ -179,30 +180,30 @@ def test_argument_that_means_nothing_is_refused(both: Client, call: Call) -> Non
         lambda client: client.receive("orders", slots=0),
         lambda client: client.receive("orders", lease=1e12),
         lambda client: client.peek("orders", -1),
-        lambda client: client.ack_lease("orders", 2**63, [1]),
-        lambda client: client.ack_lease("orders", "1", [1]),
-        lambda client: client.create_queue("parts", partition_interval="every day"),
-        lambda client: client.create_queue("parts", retention_interval=-1),
+        lambda client: client.ack(Leased("orders", 2**63, [1])),
+        lambda client: client.ack(Leased("orders", "1", [1])),  # type: ignore[arg-type]
+        lambda client: client.queues.create("parts", partition_interval="every day"),
+        lambda client: client.queues.create("parts", retention_interval=-1),
     ],
 )
 def test_argument_of_our_own_calls_that_means_nothing_is_refused(native: Client, call: Call) -> None:
     with pytest.raises(errors.InvalidArgumentError):
         call(native)
-    assert (native.metrics("orders")).total_messages == 0
+    assert (native.queues.metrics("orders")).total_messages == 0
 
 
 @pytest.mark.parametrize("pattern", ["", "a..b", ".a", "a.", "a**", "a b", "x" * 256], ids=repr)
 def test_bad_topic_is_refused(both: Client, pattern: str) -> None:
     with pytest.raises(errors.InvalidTopicError):
-        both.bind_topic(pattern, "orders")
+        both.topics.bind(pattern, "orders")
     with pytest.raises(errors.InvalidTopicError):
-        both.send_topic(pattern, 1)
+        both.topics.send(pattern, 1)
 
 
 def test_group_of_any_length_is_accepted(common: Client) -> None:
     long = "é" * 100_000
     common.send("orders", 1, group=long)
-    assert (common.read_grouped("orders"))[0].group == long
+    assert (common.read("orders", grouped="fill"))[0].group == long
 
 
 # The role and the server.
@@ -213,18 +214,18 @@ def test_role_without_rights_is_told_which(client: Client, database: str) -> Non
     with psycopg.connect(database, autocommit=True) as owner:
         owner.execute(sql.SQL("create role {}").format(sql.Identifier(role)))
         try:
-            with Client(with_settings(database, role=role), maintain_interval=None) as stranger:
+            with Client(with_settings(database, role=role)) as stranger:
                 for call in (lambda: stranger.send("orders", 1), lambda: stranger.receive("orders")):
                     with pytest.raises(errors.QueueNotFoundError, match="no right on it"):
                         call()
-                client.grant_queue(role, "orders", "send")
+                client.grants.create(role, "orders", "send")
                 with pytest.raises(errors.MissingPrivilegeError, match="receive"):
                     stranger.receive("orders")
                 with pytest.raises(errors.MissingPrivilegeError, match="create_queue"):
-                    stranger.create_queue("mine")
+                    stranger.queues.create("mine")
         finally:
             owner.execute(sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(role)))
-    assert (client.metrics("orders")).length == 0
+    assert (client.queues.metrics("orders")).length == 0
 
 
 def test_read_only_server_is_named(client: Client, database: str) -> None:
@@ -236,7 +237,7 @@ def test_read_only_server_is_named(client: Client, database: str) -> None:
             reader.send("orders", 2)
         with pytest.raises(errors.ServerReadOnlyError):
             reader.receive("orders")
-        assert (reader.metrics("orders")).length == 1
+        assert (reader.queues.metrics("orders")).length == 1
         assert len(reader.peek("orders")) == 1
 
 
@@ -247,7 +248,7 @@ def test_timeout_of_the_server_is_a_cancelled_statement(client: Client, database
             blocker.execute("lock table spanmq_core.queue in access exclusive mode")
             with pytest.raises(errors.StatementCancelledError):
                 hurried.send("orders", 1)
-    assert (client.metrics("orders")).length == 0
+    assert (client.queues.metrics("orders")).length == 0
 
 
 def test_deadlock_is_a_conflict(client: Client, observer: psycopg.Connection[Any]) -> None:
@@ -301,7 +302,7 @@ def test_every_sqlstate_of_ours_has_its_error(client: Client, database: str) -> 
     for sqlstate, kind in expected.items():
         with Client(with_settings(database, **{"test.errcode": sqlstate}), maintain_interval=None) as client:
             with pytest.raises(kind) as caught:
-                client.version()
+                client.admin.version()
             assert type(caught.value) is kind
             assert caught.value.sqlstate == sqlstate
             assert str(caught.value) == "something is wrong\ndetail: because of that\nhint: do this"

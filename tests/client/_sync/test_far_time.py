@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from spanmq.client import Client
-from spanmq.message import Message
-from spanmq.message_rows import EARLIEST, LATEST, read_time
+from spanmq.client.rows import EARLIEST, LATEST, read_time
+from spanmq.model import Message
 
 FAR = [EARLIEST, LATEST]
 
@@ -35,9 +35,9 @@ def times(messages: list[Message]) -> list[object]:
 
 
 def test_far_times_are_read_nearest(far: str) -> None:
-    with Client(far, maintain_interval=None) as client:
+    with Client(far) as client:
         assert times(client.peek("orders", 9)) == [LATEST]
-        assert times(client.peek_archive("orders", 9)) == FAR
+        assert times(client.inspect.archive("orders", 9)) == FAR
 
 
 @pytest.mark.parametrize("text", ["2013-01-01T00:00:00+00:00", "2013-01-01T05:30:00.5+05:30"])

@@ -16,7 +16,7 @@ from tests.client.concurrency import Tasks
 from tests.patience import WAIT_SECONDS
 
 from spanmq.client import Client
-from spanmq.concurrency import Event
+from spanmq.client.concurrency import Event
 from spanmq.errors import NotPermittedError
 
 
@@ -28,7 +28,7 @@ def test_client_of_a_transaction_ends_with_it(client: Client) -> None:
             lambda: transaction.send("orders", 2),
             lambda: transaction.send_batch("orders", range(2_500)),
             lambda: transaction.receive("orders"),
-            transaction.flavour,
+            transaction.admin.flavour,
             lambda: transaction.transaction().__enter__(),
         ]
         for call in calls:
@@ -36,7 +36,7 @@ def test_client_of_a_transaction_ends_with_it(client: Client) -> None:
                 call()
         with pytest.raises(NotPermittedError, match="the transaction of this client is over"):
             _ = transaction.connection
-    assert (client.metrics("orders")).length == 1
+    assert (client.queues.metrics("orders")).length == 1
 
 
 def test_server_that_was_away_for_long_is_found_by_a_waiting_call(
@@ -46,19 +46,19 @@ def test_server_that_was_away_for_long_is_found_by_a_waiting_call(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("spanmq.link.RECONNECT_SECONDS", 0.1)
+    monkeypatch.setattr("spanmq.client._sync.connection.RECONNECT_SECONDS", 0.1)
     name = sql.Identifier(str(conninfo_to_dict(database)["dbname"]))
     client.close()
     with psycopg.connect(spanmq_server, autocommit=True) as observer:
         with (
-            Client(database, pool_size=1, timeout=WAIT_SECONDS, maintain_interval=None) as patient,
+            Client(database, pool_size=1, timeout=WAIT_SECONDS) as patient,
             Tasks() as tasks,
         ):
             with patient.transaction() as transaction:
                 pid = transaction.connection.info.backend_pid
             observer.execute(sql.SQL("alter database {} with allow_connections false").format(name))
             observer.execute("select pg_terminate_backend(%s, 20000)", [pid])
-            waiting = tasks.start(patient.metrics, "orders")
+            waiting = tasks.start(patient.queues.metrics, "orders")
             deadline = time.monotonic() + WAIT_SECONDS
             # Its pool gives up, and more than once.
             while caplog.text.count("reconnection attempt in pool 'spanmq' failed") < 2:
@@ -80,7 +80,7 @@ def test_claim_does_not_wait_for_the_disk_unless_told_to(
     )
     observer.execute("create table settings (value text)")
     observer.execute("create trigger seen after update or insert on spanmq_core.held execute function seen()")
-    with Client(database, durable_claims=durable, pool_size=1, maintain_interval=None) as claimer:
+    with Client(database, durable_claims=durable, pool_size=1) as claimer:
         claimer.send("orders", 1)
         observer.execute("truncate settings")
         [message] = claimer.receive("orders")

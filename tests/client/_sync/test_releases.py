@@ -12,6 +12,7 @@ import pytest
 
 from spanmq import errors
 from spanmq.client import Client
+from spanmq.model import Leased
 
 
 @pytest.fixture
@@ -53,8 +54,8 @@ def test_connections_that_have_prepared_their_statements_go_on_after_an_upgrade(
 ) -> None:
     before = client.peek("orders")
     with (
-        Client(database, pool_size=1, maintain_interval=None) as one,
-        Client(database, pool_size=1, maintain_interval=None) as two,
+        Client(database, pool_size=1) as one,
+        Client(database, pool_size=1) as two,
         psycopg.Connection.connect(database, autocommit=True) as connection,
     ):
         mine = Client(connection=connection)
@@ -147,7 +148,7 @@ def test_function_missing_further_down_is_not_taken_for_the_one_called(
         " $$ begin return spanmq.cancel('nothing'); end $$"
     )
     with pytest.raises(errors.ServerError, match=r"function spanmq\.cancel"):
-        client.version()
+        client.admin.version()
 
 
 # Upstream PGMQ, and nothing at all.
@@ -157,10 +158,10 @@ NATIVE: list[tuple[str, Callable[[Client], object]]] = [
     ("receive", lambda client: client.receive("orders")),
     ("receive", lambda client: client.receive("orders", wait=5)),
     ("peek", lambda client: client.peek("orders")),
-    ("ack", lambda client: client.ack_lease("orders", 1, [1])),
+    ("ack", lambda client: client.ack(Leased("orders", 1, [1]))),
     ("cancel", lambda client: client.cancel("orders", [1])),
-    ("maintain", lambda client: client.maintain()),
-    ("version", lambda client: client.version()),
+    ("maintain", lambda client: client.admin.maintain()),
+    ("version", lambda client: client.admin.version()),
 ]
 
 
@@ -170,7 +171,7 @@ def test_what_upstream_lacks_is_named(upstream: Client) -> None:
         with pytest.raises(errors.NotSupportedByUpstreamError, match=expected) as caught:
             call(upstream)
         assert caught.value.missing == missing
-        assert upstream.flavour() == "upstream"
+        assert upstream.admin.flavour() == "upstream"
 
 
 def test_transaction_survives_a_call_that_upstream_lacks(upstream: Client, upstream_database: str) -> None:
@@ -183,12 +184,12 @@ def test_transaction_survives_a_call_that_upstream_lacks(upstream: Client, upstr
 
 
 NATIVE_WITHOUT_A_RESULT: list[tuple[str, Callable[[Client], object]]] = [
-    ("pause", lambda client: client.pause("orders")),
-    ("resume", lambda client: client.resume("orders")),
-    ("create_subscription", lambda client: client.create_subscription("copy", "orders")),
-    ("adopt_receiver", lambda client: client.adopt_receiver("orders", "reader")),
-    ("set_category_rule", lambda client: client.set_category_rule("rule", "TRANSIENT", error="x")),
-    ("pause_schedule", lambda client: client.pause_schedule("daily")),
+    ("pause", lambda client: client.queues.pause("orders")),
+    ("resume", lambda client: client.queues.resume("orders")),
+    ("create_subscription", lambda client: client.subscriptions.create("copy", "orders")),
+    ("adopt_receiver", lambda client: client.admin.receivers.adopt("orders", "reader")),
+    ("set_category_rule", lambda client: client.categories.set_rule("rule", "TRANSIENT", error="x")),
+    ("pause_schedule", lambda client: client.schedules.pause("daily")),
 ]
 
 
@@ -202,24 +203,24 @@ def test_transaction_survives_a_missing_function_that_returns_nothing(
                 call(client)
             assert caught.value.missing == missing
             client.send("orders", 1)
-    assert (upstream.metrics("orders")).length == len(NATIVE_WITHOUT_A_RESULT)
+    assert (upstream.queues.metrics("orders")).length == len(NATIVE_WITHOUT_A_RESULT)
 
 
 def test_upstream_that_is_adopted_meanwhile_is_noticed(upstream: Client, upstream_database: str) -> None:
     with pytest.raises(errors.NotSupportedByUpstreamError):
-        upstream.version()
+        upstream.admin.version()
     with psycopg.connect(upstream_database) as owner:
         owner.execute(
             "create schema spanmq; create function spanmq.version() returns text language sql as $$ select '9.9' $$"
         )
-    assert upstream.version() == "9.9"
+    assert upstream.admin.version() == "9.9"
 
 
 def test_database_that_holds_nothing_says_how_to_fill_it(empty_database: str) -> None:
     calls: list[Callable[[Client], object]] = [
         lambda client: client.send("orders", 1),
         lambda client: client.receive("orders"),
-        lambda client: client.version(),
+        lambda client: client.admin.version(),
     ]
     for call in calls:
         with Client(empty_database) as client:

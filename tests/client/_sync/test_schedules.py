@@ -27,8 +27,8 @@ def let_pass(client: Client, hours: int) -> None:
 
 
 def test_schedule_plans_its_times(client: Client) -> None:
-    client.schedule("nightly", "orders", "30 2 * * *", {"a": 1}, time_zone="Europe/Berlin", group="g")
-    [schedule] = client.list_schedules()
+    client.schedules.create("nightly", "orders", "30 2 * * *", {"a": 1}, time_zone="Europe/Berlin", group="g")
+    [schedule] = client.schedules.list()
     assert (schedule.name, schedule.queue, schedule.cron) == ("nightly", "orders", "30 2 * * *")
     assert schedule.body == {"a": 1}
     assert schedule.headers == {"x-pgmq-group": "g"}
@@ -44,25 +44,25 @@ def test_schedule_plans_its_times(client: Client) -> None:
 def test_house_keeper_sends_what_was_missed_and_plans_on(client: Client, catch_up: bool) -> None:
     # Half an hour from now: none falls due while the test runs.
     minute = (datetime.now(UTC).minute + 30) % 60
-    client.schedule("hourly", "orders", f"{minute} * * * *", 1, catch_up=catch_up)
+    client.schedules.create("hourly", "orders", f"{minute} * * * *", 1, catch_up=catch_up)
     # All that was planned is over, and 200 hours more.
     let_pass(client, 1_200)
     for _ in range(30):
-        if not client.maintain(100) and (client.list_schedules())[0].planned_until > datetime.now(UTC):
+        if not client.admin.maintain(100) and (client.schedules.list())[0].planned_until > datetime.now(UTC):
             break
-    while client.maintain(100):
+    while client.admin.maintain(100):
         pass
-    sent = (client.metrics("orders")).length
+    sent = (client.queues.metrics("orders")).length
     # Without catching up: one for what was planned; what was not even planned is no time.
     assert sent == (1_200 if catch_up else 1)
-    [schedule] = client.list_schedules()
+    [schedule] = client.schedules.list()
     assert schedule.next_at is not None
     assert schedule.next_at > datetime.now(UTC) - timedelta(minutes=1)
 
 
 def test_background_sends_at_the_time(database: str, client: Client) -> None:
     with Client(database, maintain_interval=0.05) as keeper:
-        keeper.schedule("often", "orders", "* * * * * *", 1)
+        keeper.schedules.create("often", "orders", "* * * * * *", 1)
         [message] = keeper.receive("orders", wait=30)
     assert message.headers is not None
     late = message.enqueued_at - datetime.fromisoformat(message.headers["x-spanmq-scheduled-at"])
@@ -75,34 +75,34 @@ def test_background_sends_at_the_time(database: str, client: Client) -> None:
 def test_what_means_nothing_is_refused(client: Client, options: dict[str, object]) -> None:
     given: dict[str, object] = {"name": "a", "cron": "* * * * *"} | options
     with pytest.raises(errors.InvalidArgumentError):
-        client.schedule(given.pop("name"), "orders", given.pop("cron"), 1, **given)  # type: ignore[arg-type]
-    assert client.list_schedules() == []
+        client.schedules.create(given.pop("name"), "orders", given.pop("cron"), 1, **given)  # type: ignore[arg-type]
+    assert client.schedules.list() == []
 
 
 def test_unknown_schedule_is_said(client: Client) -> None:
     with pytest.raises(errors.ScheduleNotFoundError):
-        client.pause_schedule("nothing")
-    assert client.unschedule("nothing") is False
+        client.schedules.pause("nothing")
+    assert client.schedules.delete("nothing") is False
 
 
 def test_schedule_belongs_to_the_transaction(database: str, client: Client) -> None:
     with psycopg.Connection.connect(database) as connection:
-        Client(connection=connection).schedule("a", "orders", "* * * * *", 1)
+        Client(connection=connection).schedules.create("a", "orders", "* * * * *", 1)
         connection.rollback()
-    assert client.list_schedules() == []
+    assert client.schedules.list() == []
 
 
 def test_without_the_package_it_is_said_and_house_is_kept(
     client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client.schedule("hourly", "orders", "0 * * * *", 1)
+    client.schedules.create("hourly", "orders", "0 * * * *", 1)
     let_pass(client, 1_200)
     monkeypatch.setitem(sys.modules, "cronsim", None)
-    with pytest.raises(errors.CronNotAvailableError):
-        client.schedule("other", "orders", "0 * * * *", 1)
+    with pytest.raises(errors.ExtraNotInstalledError):
+        client.schedules.create("other", "orders", "0 * * * *", 1)
     with caplog.at_level(logging.WARNING, logger="spanmq"):
-        while client.maintain():
+        while client.admin.maintain():
             pass
-        client.maintain()
-    assert (client.metrics("orders")).length == 1
+        client.admin.maintain()
+    assert (client.queues.metrics("orders")).length == 1
     assert [record.message.split()[0] for record in caplog.records] == ["schedule_not_planned"]

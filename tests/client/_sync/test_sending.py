@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from spanmq import errors
-from spanmq.body import RawJson
 from spanmq.client import Client
+from spanmq.codec.body import RawJson
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_batch_of_many_calls_is_deduplicated_as_one(client: Client) -> None:
     assert len(ids) == 2_500
     assert len(set(ids)) == 1_200
     assert ids[:1_200] == ids[1_200:2_400]
-    assert (client.metrics("orders")).length == 1_200
+    assert (client.queues.metrics("orders")).length == 1_200
 
 
 @pytest.mark.parametrize("count", [1, 3, 1_001])
@@ -111,7 +111,7 @@ def test_batch_of_several_calls_of_which_the_last_is_refused_sends_nothing(
         with pytest.raises(errors.InvalidBodyError):
             Client(connection=connection).send_batch("orders", bodies)
 
-    assert (client.metrics("orders")).length == 0
+    assert (client.queues.metrics("orders")).length == 0
 
 
 def test_upstream_pgmq_goes_on_with_plain_sends(upstream: Client) -> None:

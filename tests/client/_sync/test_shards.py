@@ -14,11 +14,11 @@ from tests.client.concurrency import SOMEBODY_WAITS, Tasks, until
 from tests.patience import WAIT_SECONDS
 
 from spanmq import errors
-from spanmq.client import Client
-from spanmq.concurrency import Event
-from spanmq.message import Message
-from spanmq.shard_map import Routing, ShardMap
-from spanmq.shards import ShardedQueue
+from spanmq.client import Client, ShardedQueue
+from spanmq.client._sync.shard_maps import ShardMaps
+from spanmq.client.concurrency import Event
+from spanmq.model import Message
+from spanmq.model.shard_map import Routing, ShardMap
 from spanmq.testing import new_database, with_database
 
 GROUPS = [f"order-{number}" for number in range(40)]
@@ -43,8 +43,8 @@ def both(dsns: list[str]) -> Iterator[dict[str, Client]]:
     """Open a client of each database."""
     here, there = dsns
     with (
-        Client(here, maintain_interval=None, timeouts=None) as one,
-        Client(there, maintain_interval=None, timeouts=None) as other,
+        Client(here, timeouts=None) as one,
+        Client(there, timeouts=None) as other,
     ):
         yield {"here": one, "there": other}
 
@@ -65,7 +65,7 @@ def drain(sharded: ShardedQueue) -> list[Message]:
 
 
 def test_receive_leases_for_as_long_as_the_policy_says(orders: ShardedQueue) -> None:
-    orders.set_policy({"lease": 90})
+    orders.set_policy(lease=90)
     orders.send(1, group="a")
     [message] = orders.receive()
     assert message.last_read_at is not None
@@ -110,10 +110,10 @@ def test_by_turn_the_shards_get_the_same(clients: dict[str, Client]) -> None:
 
 
 def test_shards_are_one_to_policies_and_creation(orders: ShardedQueue, clients: dict[str, Client]) -> None:
-    assert (clients["there"].get_policy("orders_1"))["ordered"] is True
-    orders.set_policy({"max_attempts": 7})
-    assert (clients["here"].get_policy("orders_0"))["max_attempts"] == 7
-    assert (clients["there"].get_policy("orders_1"))["max_attempts"] == 7
+    assert (clients["there"].queues.policy("orders_1")).ordered is True
+    orders.set_policy(max_attempts=7)
+    assert (clients["here"].queues.policy("orders_0")).max_attempts == 7
+    assert (clients["there"].queues.policy("orders_1")).max_attempts == 7
     again = ShardedQueue("orders", clients).create(["ignored"] if len(clients) == 1 else {"ignored": "here"})
     assert again.shards == {"orders_0": "here", "orders_1": "there"}
 
@@ -127,7 +127,7 @@ def test_bad_shards_are_refused(clients: dict[str, Client]) -> None:
             sharded.create(shards)
     with pytest.raises(errors.InvalidArgumentError):
         sharded.create({"a": "here"}, routing="random")  # type: ignore[arg-type]
-    assert clients["here"].list_queues() == []
+    assert clients["here"].queues.list() == []
 
 
 def test_group_stays_where_it_has_messages_and_then_moves(orders: ShardedQueue) -> None:
@@ -177,10 +177,10 @@ def test_change_that_stopped_half_way_is_completed_by_the_next_sender(
     half = ShardMap(
         queue="orders", epoch=2, routing="group", shards={"orders_1": "there"}, former=dict(before.shards)
     )
-    clients["there"].set_shards(half)
+    ShardMaps(clients["there"]).set(half)
     for group in GROUPS:
         orders.send(1, group=group)
-    known = clients["here"].get_shards("orders")
+    known = ShardMaps(clients["here"]).get("orders")
     assert known is not None
     assert known.epoch == 2
 
@@ -189,7 +189,7 @@ def test_change_waits_for_a_sender(orders: ShardedQueue, clients: dict[str, Clie
     with psycopg.connect(dsns[0], autocommit=True) as observer:
         with Tasks() as tasks:
             with clients["here"].transaction() as sender:
-                sender.enter_shards("orders", 1)
+                ShardMaps(sender).enter("orders", 1)
                 changing = tasks.start(ShardedQueue("orders", clients).change, {"orders_1": "there"})
                 until(observer, SOMEBODY_WAITS)
                 sender.send("orders_0", 1, group="a")

@@ -16,23 +16,23 @@ def database(reused_database: str) -> str:
 
 def test_subscription_gets_what_the_queue_gets(client: Client) -> None:
     client.send("orders", 1)
-    client.create_subscription("later", "orders")
-    client.create_subscription("all", "orders", waiting=True)
-    client.create_subscription("all", "orders")
+    client.subscriptions.create("later", "orders")
+    client.subscriptions.create("all", "orders", waiting=True)
+    client.subscriptions.create("all", "orders")
     client.send_batch("orders", [2, 3])
     assert [each.body for each in client.receive("later", 9)] == [2, 3]
     assert [each.body for each in client.receive("all", 9)] == [1, 2, 3]
-    assert [each.subscription for each in client.list_subscriptions("orders")] == ["all", "later"]
-    assert {each.queue for each in client.list_subscriptions()} == {"orders"}
+    assert [each.subscription for each in client.subscriptions.list("orders")] == ["all", "later"]
+    assert {each.queue for each in client.subscriptions.list()} == {"orders"}
     for refused in (
         lambda: client.send("all", 4),
-        lambda: client.create_subscription("more", "all"),
-        lambda: client.drop_queue("orders"),
+        lambda: client.subscriptions.create("more", "all"),
+        lambda: client.queues.drop("orders"),
     ):
         with pytest.raises(SubscriptionError):
             refused()
-    assert client.drop_queue("all")
-    assert [each.subscription for each in client.list_subscriptions()] == ["later"]
+    assert client.queues.drop("all")
+    assert [each.subscription for each in client.subscriptions.list()] == ["later"]
 
 
 def test_transaction_that_stays_open_is_not_waited_for_indefinitely(database: str, client: Client) -> None:
@@ -41,5 +41,5 @@ def test_transaction_that_stays_open_is_not_waited_for_indefinitely(database: st
         sender.execute("select pgmq.send('orders', '1')")
         with psycopg.Connection.connect(database, options=hurry) as connection:
             with pytest.raises(QueueBusyError, match="does not end"):
-                Client(connection=connection).create_subscription("late", "orders")
-    assert client.list_subscriptions() == []
+                Client(connection=connection).subscriptions.create("late", "orders")
+    assert client.subscriptions.list() == []

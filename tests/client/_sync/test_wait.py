@@ -17,10 +17,10 @@ from tests.client.concurrency import Tasks, until
 from tests.patience import WAIT_SECONDS
 
 from spanmq.client import Client
-from spanmq.concurrency import Event
+from spanmq.client._sync.listener import Announcement, Listener, receive_until
+from spanmq.client.concurrency import Event
 from spanmq.errors import ConnectionFailedError
-from spanmq.listen import Announcement, Listener, receive_until
-from spanmq.message import Message
+from spanmq.model import Message
 
 Connection = psycopg.Connection[Any]
 
@@ -60,8 +60,8 @@ def test_message_that_is_there_is_taken_without_waiting(client: Client) -> None:
 @pytest.mark.parametrize("listen", [True, False])
 def test_delayed_message_ends_a_wait(database: str, client: Client, listen: bool) -> None:
     client.send("orders", 1, delay=0.3)
-    with Client(database, listen=listen, maintain_interval=None) as waiter:
-        assert len(waiter.read_grouped("orders", wait=60)) == 1
+    with Client(database, listen=listen) as waiter:
+        assert len(waiter.read("orders", wait=60, grouped="fill")) == 1
 
 
 class Waits(Announcement):
@@ -118,7 +118,7 @@ def test_wait_holds_neither_snapshot_nor_transaction(client: Client, observer: C
 
 
 def test_many_waiters_share_one_listening_connection(client: Client, observer: Connection) -> None:
-    client.create_queue("events")
+    client.queues.create("events")
     queues = ["orders"] * 12 + ["events"] * 12
     with Tasks() as tasks:
         waiting = [tasks.start(client.receive, queue, wait=60) for queue in queues]
@@ -132,7 +132,7 @@ def test_many_waiters_share_one_listening_connection(client: Client, observer: C
 
 
 def test_announced_message_wakes_a_waiting_receiver(database: str, client: Client) -> None:
-    client.create_queue("Mixed")
+    client.queues.create("Mixed")
     listener = Listener(lambda: connection_to(database))
     try:
         with listener.announcements("Mixed") as mixed, listener.announcements("orders") as orders:
@@ -160,7 +160,7 @@ def connection_to(dsn: str) -> Iterator[psycopg.Connection[Any]]:
 @pytest.fixture
 def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing but an announcement end a wait."""
-    monkeypatch.setattr("spanmq.listen.FIRST_POLL_SECONDS", 1000.0)
+    monkeypatch.setattr("spanmq.client._sync.listener.FIRST_POLL_SECONDS", 1000.0)
 
 
 @pytest.mark.usefixtures("no_polls")
@@ -168,9 +168,9 @@ def test_message_ends_a_wait_without_anything_switched_on(
     database: str, client: Client, observer: Connection
 ) -> None:
     for queue in ("orders", "Mixed"):
-        client.create_queue(queue)
+        client.queues.create(queue)
         with (
-            Client(database, maintain_interval=None, poll_interval=1000) as waiter,
+            Client(database, poll_interval=1000) as waiter,
             Tasks() as tasks,
         ):
             waiting = tasks.start(waiter.receive, queue, wait=60)
@@ -194,10 +194,10 @@ def test_message_that_came_before_listening_began_is_found(client: Client) -> No
 
 @pytest.mark.usefixtures("no_polls")
 def test_upstream_announces_where_it_is_switched_on(upstream: Client, upstream_database: str) -> None:
-    upstream.enable_notify_insert("orders", throttle=0)
+    upstream.admin.notifications.enable("orders", throttle=0)
     with psycopg.connect(upstream_database, autocommit=True) as observer:
         with (
-            Client(upstream_database, poll_interval=1000, maintain_interval=None) as waiter,
+            Client(upstream_database, poll_interval=1000) as waiter,
             Tasks() as tasks,
         ):
             waiting = tasks.start(waiter.read, "orders", wait=60)
@@ -214,7 +214,7 @@ def test_broken_listener_leaves_polls_and_is_logged_once(
     database: str, client: Client, observer: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
-        Client(database, poll_interval=0.02, maintain_interval=None) as waiter,
+        Client(database, poll_interval=0.02) as waiter,
         Tasks() as tasks,
     ):
         waiting = tasks.start(waiter.receive, "orders", wait=60)
@@ -241,7 +241,7 @@ def test_listener_that_never_connects_is_logged_once(
             enough.set()
         return connection_to("host=/no/such/folder")
 
-    monkeypatch.setattr("spanmq.listen.RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("spanmq.client._sync.listener.RETRY_SECONDS", 0.001)
     listener = Listener(connect)
     with listener.announcements("orders"):
         assert enough.wait(WAIT_SECONDS)
@@ -281,7 +281,7 @@ def test_failing_maintenance_is_logged_with_its_number_and_disturbs_nobody(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("spanmq.maintenance.LOG_EVERY", 3)
+    monkeypatch.setattr("spanmq.client._sync.maintenance.LOG_EVERY", 3)
     observer.execute("create sequence failures")
     observer.execute(
         "create or replace function spanmq.maintain(budget int default 10)"

@@ -15,7 +15,7 @@ import pytest
 from tests.cli.program import PROGRAM, ask, do, environment, finish, spanmq, started, wait_until
 from tests.patience import WAIT_SECONDS
 
-from spanmq.release import LOCK_KEY
+from spanmq.schema.release import LOCK_KEY
 from spanmq.testing import wait_until_waiting
 
 WAITING = (

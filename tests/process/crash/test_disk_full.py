@@ -74,8 +74,8 @@ def ids_in(connection: psycopg.Connection[Any]) -> list[int]:
 
 
 def test_full_disk_refuses_and_loses_nothing(dsn: str, small_disk: Path) -> None:
-    with Client(dsn, maintain_interval=None) as client, psycopg.connect(dsn, autocommit=True) as connection:
-        client.create_queue("orders")
+    with Client(dsn) as client, psycopg.connect(dsn, autocommit=True) as connection:
+        client.queues.create("orders")
         sent = fill(client)
         assert len(sent) > 100
         assert ids_in(connection) == sent

@@ -150,7 +150,7 @@ def test_lease_that_a_crash_undid_has_a_number_that_does_not_come_again() -> Non
     with embedded.temporary(settings=settings) as server:
         with Client(server.dsn) as client:
             client.install()
-            client.create_queue("jobs")
+            client.queues.create("jobs")
             client.send_batch("jobs", range(10))
         server.restart()
         with psycopg.connect(server.dsn, autocommit=True) as connection:

@@ -5,6 +5,7 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from psycopg.conninfo import conninfo_to_dict
 from tests.patience import WAIT_SECONDS
 from tests.process.embedded.processes import (
@@ -17,7 +18,7 @@ from tests.process.embedded.processes import (
     wait_until_stopped,
 )
 
-from spanmq import embedded
+from spanmq import __version__, embedded
 from spanmq.embedded import keeper
 from spanmq.embedded.folder import ServerFolder
 
@@ -29,6 +30,17 @@ def test_server_stops_with_its_last_user_and_keeps_the_data(folder: Path) -> Non
     with embedded.start(folder) as second:
         assert second.dsn == first.dsn
         assert ask(second.dsn, "select answer from kept") == 42
+
+
+def test_client_without_arguments_installs_the_schema_in_the_embedded_server(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = "from spanmq import Client; print(Client().admin.version())"
+    monkeypatch.delenv("SPANMQ_DSN", raising=False)
+    monkeypatch.setenv("SPANMQ_EMBEDDED_FOLDER", str(folder))
+    process = start_python(program)
+    assert process.communicate(timeout=WAIT_SECONDS)[0].strip() == __version__
+    assert is_stopped(folder)
 
 
 def test_closing_twice_lets_go_once(folder: Path) -> None:
@@ -119,7 +131,7 @@ def test_forked_child_neither_holds_nor_stops_the_server(folder: Path) -> None:
 def test_forked_child_that_lives_on_does_not_keep_the_server(folder: Path) -> None:
     program = """
 import os, sys
-from spanmq import embedded
+from spanmq import __version__, embedded
 server = embedded.start(sys.argv[1])
 if os.fork() == 0:
     sys.stdin.read()

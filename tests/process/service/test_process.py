@@ -127,7 +127,7 @@ def test_kill_with_waiting_clients_loses_nothing(orders: str, tmp_path: Path) ->
             error = future.exception(WAIT_SECONDS)
             assert error is None or isinstance(error, httpx.TransportError)
     with service(orders, tmp_path) as again, again.client() as client, Client(orders) as keeper:
-        while keeper.metrics("orders").length:
+        while keeper.queues.metrics("orders").length:
             taken = client.post("/v1/queues/orders/receive", json={"quantity": 100, "wait": 5}).json()
             receipts = [message["receipt"] for message in taken["messages"]]
             if receipts:

@@ -70,8 +70,8 @@ def prepared(what: str, seam: str, server: str, template: str, folder: Path) -> 
     folder.mkdir()
     with new_database(server, template=template) as name:
         act = Act(what, with_database(server, name), folder, seam)
-        with Client(act.dsn, maintain_interval=None) as client:
-            client.create_queue("orders")
+        with Client(act.dsn) as client:
+            client.queues.create("orders")
             yield PREPARATIONS[what](Scene(act, client, []))
 
 
@@ -109,8 +109,8 @@ def audit_stream(spark: SparkSession, scene: Scene) -> None:
     """Drain the rest: each message must be there once, as it was sent."""
     scene.client.release(scene.held)
     driver.stream(spark, replace(scene.act, seam=NO_SEAM))
-    assert scene.client.metrics("orders").length == 0
-    assert [each.held for each in scene.client.list_receivers("orders")] == [0]
+    assert scene.client.queues.metrics("orders").length == 0
+    assert [each.held for each in scene.client.admin.receivers.list("orders")] == [0]
     found = pyarrow.parquet.read_table(scene.act.folder / "lake", columns=["message_id", "body"])
     assert_once(found, scene, MESSAGES)
 
@@ -139,7 +139,7 @@ def orders() -> list[str]:
 
 def audit_send(spark: SparkSession, scene: Scene) -> None:
     """Send again, and again: all of it must have become visible at once, and once."""
-    assert scene.client.metrics("orders").length == (MESSAGES if scene.act.seam == "published" else 0)
+    assert scene.client.queues.metrics("orders").length == (MESSAGES if scene.act.seam == "published" else 0)
     for _ in range(2):
         driver.send(spark, replace(scene.act, seam=NO_SEAM))
     assert_sent(scene)
@@ -155,7 +155,7 @@ def assert_sent(scene: Scene) -> None:
 def audit_backfill(spark: SparkSession, scene: Scene) -> None:
     """Fill again, and again: a job that was done sends nothing, and groups have their order."""
     is_done = scene.act.seam == "published"
-    assert scene.client.metrics("orders").length == (MESSAGES if is_done else 0)
+    assert scene.client.queues.metrics("orders").length == (MESSAGES if is_done else 0)
     for sent in (0 if is_done else MESSAGES, 0):
         report = driver.backfill(spark, replace(scene.act, seam=NO_SEAM))
         assert (report.found, report.sent) == (MESSAGES, sent)
@@ -177,7 +177,7 @@ def assert_relayed(scene: Scene) -> None:
     """Check that whole epochs are there, and that Spark knows of those before the one that was killed."""
     epochs, act = scene.act.after, scene.act
     there = epochs + 1 if act.seam == "published" else epochs
-    assert scene.client.metrics("orders").length == there * MESSAGES // FILES
+    assert scene.client.queues.metrics("orders").length == there * MESSAGES // FILES
     logged = [sorted(each.name for each in (act.folder / "checkpoint" / log).glob("[0-9]*")) for log in LOGS]
     numbers = [str(epoch) for epoch in range(epochs + 1)]
     assert logged == [numbers, numbers[:-1]]
@@ -239,7 +239,7 @@ def to_broker(scene: Scene, rabbit: Rabbit) -> Scene:
 
 def audit_migrate(spark: SparkSession, scene: Scene) -> None:
     """Migrate the rest: nothing is lost, and what comes twice has the same mark."""
-    assert scene.client.metrics("orders").visible_length == OF_JOBS - scene.done - scene.act.batch
+    assert scene.client.queues.metrics("orders").visible_length == OF_JOBS - scene.done - scene.act.batch
     done = driver.migrate(spark, replace(scene.act, seam=NO_SEAM))
     assert (done.sent, done.left) == (OF_JOBS - scene.done, 0)
     times: Counter[int] = Counter()

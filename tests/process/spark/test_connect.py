@@ -23,7 +23,7 @@ def remote(connect_url: str) -> Iterator[Any]:
 
 
 def test_batches_are_read_and_written_through_connect(client: Client, remote: Any, database: str) -> None:
-    client.create_queue("copies")
+    client.queues.create("copies")
     client.send_batch("orders", range(100), group="a")
     frame = remote.read.format("spanmq").option("dsn", database).option("queue", "orders").load()
     assert frame.filter("message_id <= 40").count() == 40
@@ -42,4 +42,4 @@ def test_stream_runs_through_connect(client: Client, remote: Any, database: str,
     query.awaitTermination()
     found = remote.read.parquet(str(tmp_path / "lake")).select("body").collect()
     assert Counter(int(row.body) for row in found) == Counter(range(100))
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0

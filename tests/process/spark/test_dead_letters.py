@@ -52,7 +52,7 @@ def test_causes_are_what_errors_have_in_common(dead: Client, spark: SparkSession
     assert found[0].groups == 4
     assert found[0].error == ERRORS["db"].format(n=21)
     assert found[0].first_dead_at < found[0].last_dead_at
-    matching = dead.dead_letters(error=found[1].rule)
+    matching = dead.dead_letters.list(error=found[1].rule)
     assert [each.message_id for each in matching] == list(range(13, 18))
 
 
@@ -64,15 +64,15 @@ def test_selection_is_put_back_once_and_the_rest_stays(
     cause = act().causes[0].cause
     dry = act(act="redrive", causes=[cause], dry_run=True)
     assert (dry.chosen, dry.done) == (12, 0)
-    assert len(dead.dead_letters("orders")) == 20
+    assert len(dead.dead_letters.list("orders")) == 20
     counts: list[int] = []
     done = act(act="redrive", causes=[cause], progress=counts.append)
     assert (done.chosen, done.done, counts) == (12, 12, [5, 10, 12])
     assert sorted(message.message_id for message in dead.receive("orders", 12)) == list(range(1, 13))
-    assert len(dead.dead_letters("orders")) == 8
+    assert len(dead.dead_letters.list("orders")) == 8
     gone = act(act="discard", category="BUSINESS")
     assert (gone.chosen, gone.done) == (5, 5)
-    assert [each.category for each in dead.count_dead_letters("orders")] == ["PERMANENT"]
+    assert [each.category for each in dead.dead_letters.count("orders")] == ["PERMANENT"]
     assert act(act="discard", all_causes=True).done == 3
     assert act(act="redrive", all_causes=True).done == 0
 
@@ -94,17 +94,17 @@ def test_what_became_of_those_put_back_proposes_a_category(
     # Of one cause four are put back and handled, of the other all die again.
     [db, customer, _] = dead_letters(spark, database, "orders").causes
     assert (db.proposal, customer.proposal) == (None, None)
-    dead.redrive("orders", error_class="OSError", quantity=4, delay=0)
+    dead.dead_letters.redrive("orders", error_class="OSError", quantity=4, delay=0)
     dead.ack(dead.receive("orders", 4))
-    dead.redrive("orders", error_class="KeyError", delay=0)
+    dead.dead_letters.redrive("orders", error_class="KeyError", delay=0)
     die(dead, ERRORS["customer"], 5, error_class="KeyError", category="BUSINESS")
     # Not decided yet: it is in the queue.
-    dead.redrive("orders", error_class="OSError", quantity=1, delay=3600)
+    dead.dead_letters.redrive("orders", error_class="OSError", quantity=1, delay=3600)
     [db, customer, _] = dead_letters(spark, database, "orders").causes
     assert (db.put_back, db.died_again, db.proposal) == (4, 0, "TRANSIENT")
     assert (customer.put_back, customer.died_again, customer.proposal) == (5, 5, "PERMANENT")
     assert customer.reason == "of 5 that were put back 5 died again"
-    dead.set_category_rule("names", "BUSINESS", error="no customer")
+    dead.categories.set_rule("names", "BUSINESS", error="no customer")
     customer = dead_letters(spark, database, "orders").causes[1]
     assert (customer.proposal, customer.reason) == ("BUSINESS", "a rule says so")
 
@@ -124,7 +124,7 @@ def test_selection_that_means_nothing_is_refused(dead: Client, spark: SparkSessi
         act(causes=[cause[:-1]])
     with pytest.raises(InvalidArgumentError, match="not 'drop'"):
         dead_letters(spark, database, "orders", act="drop")  # type: ignore[arg-type]
-    assert len(dead.dead_letters("orders")) == 20
+    assert len(dead.dead_letters.list("orders")) == 20
 
 
 def test_expression_of_a_pattern_is_short_and_means_itself() -> None:
@@ -151,4 +151,4 @@ def test_command_lists_and_acts(dead: Client, spark: SparkSession, database: str
     chosen = ["--cause", causes[1]["cause"]]
     assert "would have put back 5" in spanmq("--redrive", *chosen, "--dry-run").stdout
     assert "deleted 5 dead letters" in spanmq("--discard", "--yes", *chosen).stdout
-    assert len(dead.dead_letters("orders")) == 15
+    assert len(dead.dead_letters.list("orders")) == 15

@@ -11,7 +11,7 @@ from tests.process.spark.lakes import parquet_rows
 from typer.testing import CliRunner
 
 from spanmq.cli.app import app
-from spanmq.errors import PipelineNotAvailableError
+from spanmq.errors import ExtraNotInstalledError
 from spanmq.spark import session
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def test_demo_goes_on_where_there_is_no_java(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise PipelineNotAvailableError("there is no Java 17 or newer here")
+        raise ExtraNotInstalledError("there is no Java 17 or newer here")
 
     monkeypatch.setattr(session, "opened", refuse)
     done = demo(database, tmp_path, 20)

@@ -80,4 +80,4 @@ def test_declarative_pipeline_runs(
     assert done.returncode == 0, done.stdout + done.stderr
     rows = spark.read.table(f"{tables}.customers").orderBy("customer").collect()
     assert [tuple(row) for row in rows] == [("c0", 20.0, 5), ("c1", 25.0, 5)]
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0

@@ -34,17 +34,17 @@ def test_dead_letters_are_exported_with_their_stories_and_kept_until_then(
     client.reject(client.receive("orders", 4), "bad", error_class="ValueError", category="PERMANENT")
     first = export(spark, database, "orders", tmp_path, table="dead_letters")
     assert (first.exported, first.table) == (4, "dead_letters")
-    client.redrive("orders", quantity=1, delay=0)
+    client.dead_letters.redrive("orders", quantity=1, delay=0)
     client.reject(client.receive("orders", 2), "again", category="PERMANENT")
-    client.set_policy("orders", {"dead_letter_retention": "1 microsecond"})
-    while client.maintain():
+    client.queues.set_policy("orders", dead_letter_retention="1 microsecond")
+    while client.admin.maintain():
         pass
     # One was put back, two more died: these two stay until the lake has them.
-    assert [each.error for each in client.dead_letters("orders")] == ["again", "again"]
+    assert [each.error for each in client.dead_letters.list("orders")] == ["again", "again"]
     assert export(spark, database, "orders", tmp_path, table="dead_letters").exported == 2
-    while client.maintain():
+    while client.admin.maintain():
         pass
-    assert client.dead_letters("orders", redriven=None) == []
+    assert client.dead_letters.list("orders", redriven=None) == []
     found = sorted(parquet_rows(tmp_path, table="dead_letters"), key=lambda row: row["dead_letter_id"])
     assert [row["message_id"] for row in found] == [1, 2, 3, 4, 1, 5]
     assert {row["error"] for row in found} == {"bad", "again"}
@@ -66,7 +66,7 @@ def test_delta_table_has_the_columns_of_the_archive(
     archive(client, 30)
     assert export(spark, database, "orders", tmp_path, format="delta").exported == 30
     [row] = [row for row in delta_rows(tmp_path) if row["body"] == "7"]
-    archived = client.peek_archive("orders")[7]
+    archived = client.inspect.archive("orders")[7]
     assert (row["queue"], row["message_id"], row["group"]) == ("orders", 8, "a")
     assert (row["archived_at"], row["day"]) == (archived.archived_at, f"{archived.archived_at:%Y-%m-%d}")
 

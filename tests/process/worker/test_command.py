@@ -59,7 +59,7 @@ def events(process: subprocess.Popen[bytes], wanted: str, count: int = 1) -> lis
 
 def test_worker_handles_messages_until_it_is_terminated(client: Client, database: str, folder: Path) -> None:
     client.send_batch("orders", ["good", "bad"])
-    client.set_policy("orders", {"backoff_base": 600, "jitter": False})
+    client.queues.set_policy("orders", backoff_base=600, jitter=False)
     with worker(folder, database, "jobs:ship", "-q", "orders", "--json", "--name", "w1") as process:
         settled = events(process, "message_settled", 2)
         process.send_signal(signal.SIGTERM)
@@ -95,7 +95,7 @@ def test_second_signal_ends_it_at_once(
         events(process, "worker_stopping")
         process.send_signal(number)
         assert process.wait(WAIT_SECONDS) == -number
-    assert client.metrics("orders").visible_length == 0  # its lease runs out by itself
+    assert client.queues.metrics("orders").visible_length == 0  # its lease runs out by itself
 
 
 def test_worker_gives_back_after_the_grace(client: Client, database: str, folder: Path) -> None:

@@ -25,7 +25,7 @@ def test_worker_goes_on_though_nobody_reads_its_events(client: Client, database:
     # Two events each: more than a pipe and the worker itself hold together.
     sent = client.send_batch("orders", range(LINES_MAX))
     with worker(folder, database, "jobs:ship", "-q", "orders", "--json") as process:
-        wait_until(lambda: not client.metrics("orders").length, process)
+        wait_until(lambda: not client.queues.metrics("orders").length, process)
         process.send_signal(signal.SIGTERM)
         done = finish(process)
     assert done.code == 0
@@ -47,7 +47,7 @@ def test_worker_goes_on_though_the_reader_of_its_events_is_gone(
         process.stdout.close()
         for number in range(3):
             client.send("orders", number)
-            wait_until(lambda: not client.metrics("orders").length, process)
+            wait_until(lambda: not client.queues.metrics("orders").length, process)
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_SECONDS) == 0
         assert process.stderr is not None
@@ -62,7 +62,7 @@ def test_worker_goes_on_though_nobody_reads_its_log(client: Client, database: st
     # Three lines and more for each lot: a pipe holds 64 kB.
     client.send_batch("orders", range(LINES_MAX))
     with worker(folder, database, "jobs:ship", "-q", "orders", "--log-level", "debug") as process:
-        wait_until(lambda: not client.metrics("orders").length, process)
+        wait_until(lambda: not client.queues.metrics("orders").length, process)
         process.send_signal(signal.SIGTERM)
         done = finish(process)
     assert done.code == 0

@@ -116,7 +116,7 @@ def test_worker_goes_on_when_its_sessions_are_terminated(client: Client, databas
                 if chosen.random() < 0.5:
                     other.execute("select pg_terminate_backend(%s)", [pid])
                     terminated += 1
-        wait_until(lambda: not client.metrics("orders").length)
+        wait_until(lambda: not client.queues.metrics("orders").length)
         wait_until_settled(record, sent)
     assert terminated > 10
     assert record.of(ConnectionRestored)
@@ -140,7 +140,7 @@ def test_writes_with_the_ack_are_there_once_though_sessions_are_terminated(
     with psycopg.connect(database, autocommit=True) as other:
         other.execute("create table shipped (number int)")
         with working(database, handle, lease=1.0) as record:
-            wait_until(lambda: not client.metrics("orders").length)
+            wait_until(lambda: not client.queues.metrics("orders").length)
             record.wait(MessageSettled, 5, where=lambda event: event.outcome in UNDONE)
         found = other.execute("select number from shipped order by number").fetchall()
     assert [number for (number,) in found] == sent
@@ -152,31 +152,31 @@ def terminate_all(dsn: str) -> None:
 
 
 def test_every_session_is_terminated_at_once_again_and_again(client: Client, database: str) -> None:
-    client.set_policy("orders", {"ordered": True})
+    client.queues.set_policy("orders", ordered=True)
     sent = send_in_order(client, 600)
     handled = Handled()
     with working(database, handled, lease=1.0) as record:
         for number in range(1, 6):
             record.wait(MessageHandled, 100 * number)
             terminate_all(database)
-        wait_until(lambda: not client.metrics("orders").length)
+        wait_until(lambda: not client.queues.metrics("orders").length)
         wait_until_settled(record, sent)
     assert faults(record, handled, sent) == []
 
 
 def test_worker_survives_restarts_of_the_database() -> None:
     with embedded.temporary() as server:
-        with Client(server.dsn, maintain_interval=None) as client:
+        with Client(server.dsn) as client:
             client.install()
-            client.create_queue("orders")
-            client.set_policy("orders", {"ordered": True})
+            client.queues.create("orders")
+            client.queues.set_policy("orders", ordered=True)
         sent: list[int] = []
         handled = Handled()
         with working(server.dsn, handled, lease=3.0, concurrency=4) as record:
 
             def send_more() -> None:
                 # So many that it is hardly ever idle when the server goes.
-                with Client(server.dsn, maintain_interval=None) as client:
+                with Client(server.dsn) as client:
                     sent.extend(send_in_order(client, 2_000))
                 record.wait(MessageHandled, len(sent) - 1_800)
 
@@ -192,8 +192,8 @@ def test_worker_survives_restarts_of_the_database() -> None:
                 server.restart()  # one that runs is stopped first, "fast"
                 # Perhaps without ConnectionBroken: between two calls a pool reconnects without a word.
                 send_more()
-            with Client(server.dsn, maintain_interval=None) as client:
-                wait_until(lambda: not client.metrics("orders").length)
+            with Client(server.dsn) as client:
+                wait_until(lambda: not client.queues.metrics("orders").length)
             wait_until_settled(record, sent)
         assert faults(record, handled, sent) == []
 
@@ -214,7 +214,7 @@ def test_worker_survives_a_cut_network(client: Client, database: str, mode: Mode
     socket, parts = socket_of(database)
     if not socket.startswith("/"):
         pytest.skip("the server is not reached through a unix socket")
-    client.set_policy("orders", {"ordered": True})
+    client.queues.set_policy("orders", ordered=True)
     sent: list[int] = []
     handled = Handled()
     with proxying(socket) as proxy:
@@ -231,7 +231,7 @@ def test_worker_survives_a_cut_network(client: Client, database: str, mode: Mode
                 restored = len(record.of(ConnectionRestored))
                 proxy.set("pass")
                 record.wait(ConnectionRestored, restored + 1)
-            wait_until(lambda: not client.metrics("orders").length)
+            wait_until(lambda: not client.queues.metrics("orders").length)
             wait_until_settled(record, sent)
     assert faults(record, handled, sent) == []
 
@@ -248,7 +248,7 @@ def test_held_snapshot_and_idle_transactions_hold_nobody_up(client: Client, data
         for number in range(10):
             client.send_batch("orders", range(50))
             record.wait(MessageSettled, 50 * (number + 1), where=lambda event: event.outcome == "acked")
-        assert client.metrics("orders").length == 0
+        assert client.queues.metrics("orders").length == 0
         sender.commit()
         record.wait(MessageSettled, 501, where=lambda event: event.outcome == "acked")
 
@@ -257,7 +257,7 @@ def test_queue_that_is_dropped_and_made_again_goes_on(client: Client, database: 
     with working(database, Handled(), poll_interval=0.05) as record:
         client.send("orders", 1)
         record.outcomes(1)
-        client.drop_queue("orders")
-        client.create_queue("orders")
+        client.queues.drop("orders")
+        client.queues.create("orders")
         client.send("orders", 2)
         record.outcomes(2)

@@ -40,14 +40,14 @@ def test_worker_that_slept_through_its_lease_settles_nothing(
             worker.send_signal(signal.SIGCONT)
             wait_until(lambda: (attempt, "stale") in audit.read(log).stories[message_id].outcomes, worker)
             # Its ack came while the other one holds the message.
-            assert client.metrics("orders").length == 1
+            assert client.queues.metrics("orders").length == 1
             end.set()
             [settled] = record.wait(MessageSettled)
         assert (settled.message_id, settled.outcome, settled.attempt) == (message_id, "acked", attempt + 1)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(WAIT_SECONDS) == 0
     assert audit.read(log).acked == set()
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
 
 
 @pytest.mark.parametrize("seam", ["lease_extended", "worker_stopping", "worker_stopped"])
@@ -83,7 +83,7 @@ def test_nothing_is_lost_when_a_worker_is_killed_as_it_extends_or_ends(
 
 def test_ten_who_keep_house_at_once_disturb_nobody(client: Client, database: str, tmp_path: Path) -> None:
     """Small segments, so that there is something to keep: they are made, truncated and dropped under load."""
-    client.drop_queue("orders")
+    client.queues.drop("orders")
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("select pgmq.create('orders')")
         connection.execute("update spanmq_core.queue set segment_size = 1024 where name = 'orders'")
@@ -93,9 +93,9 @@ def test_ten_who_keep_house_at_once_disturb_nobody(client: Client, database: str
 
     def keep_house() -> None:
         try:
-            with Client(database, maintain_interval=None, pool_size=1) as keeper:
+            with Client(database, pool_size=1) as keeper:
                 while not stop.is_set():
-                    kept.extend(step.action for step in keeper.maintain())
+                    kept.extend(step.action for step in keeper.admin.maintain())
         except BaseException as error:  # noqa: BLE001, raised in the test's own thread
             problems.append(error)
 

@@ -38,7 +38,7 @@ def process(dsn: str, log: Path, *options: object) -> Iterator[subprocess.Popen[
 
 
 def wait_until_empty(client: Client, worker: subprocess.Popen[bytes]) -> None:
-    wait_until(lambda: not client.metrics("orders").length, worker)
+    wait_until(lambda: not client.queues.metrics("orders").length, worker)
 
 
 def test_nothing_is_lost_when_workers_are_killed(client: Client, database: str, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def pooled(database: str) -> Iterator[str]:
 def test_worker_works_through_a_pooler_in_transaction_mode(
     client: Client, database: str, pooled: str, takes_connection: bool
 ) -> None:
-    client.set_policy("orders", {"backoff_base": 0.01})
+    client.queues.set_policy("orders", backoff_base=0.01)
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("create table shipped (number int)")
 

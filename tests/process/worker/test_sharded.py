@@ -37,10 +37,7 @@ def test_server_that_is_away_holds_up_no_other(orders: ShardedQueue, dsns: dict[
     gate = threading.Event()
     with proxying(f"{parts['host']}/.s.PGSQL.{parts.get('port', 5432)}") as proxy, ExitStack() as stack:
         dsn = make_conninfo(**{**parts, "host": "127.0.0.1", "port": proxy.port})
-        clients = {
-            name: stack.enter_context(Client(each, maintain_interval=None))
-            for name, each in {**dsns, "there": dsn}.items()
-        }
+        clients = {name: stack.enter_context(Client(each)) for name, each in {**dsns, "there": dsn}.items()}
         with at_work(
             ShardedQueue("orders", clients),
             lambda message: gate.wait(WAIT_SECONDS),
@@ -124,7 +121,7 @@ def test_shards_added_under_load_keep_the_order_of_groups_though_workers_are_kil
     orders: ShardedQueue, dsns: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "jobs.py").write_text(JOBS)
-    orders.set_policy({"lease": 1.0})
+    orders.set_policy(lease=1.0)
     each = 60
     # Before the first change, before the second and after it.
     turn, problems = threading.Barrier(3, timeout=WAIT_SECONDS), []
@@ -180,8 +177,8 @@ def test_shards_added_under_load_keep_the_order_of_groups_though_workers_are_kil
     assert len({tuple(line.split()[1:4]) for line in lines if line.startswith("handled")}) == 2 * 15 * each
     # Nothing is left anywhere, in the shards that were removed neither.
     for name, client in orders.servers.items():
-        for queue in client.list_queues():
-            assert client.metrics(queue.name).length == 0, (name, queue)
+        for queue in client.queues.list():
+            assert client.queues.metrics(queue.name).length == 0, (name, queue)
 
 
 def wait_until(is_so: Callable[[], bool], workers: list[subprocess.Popen[bytes]]) -> None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from spanmq.cli.app import app
 from spanmq.client import Client
-from spanmq.encryption import SEALED_KEY, Encryption, new_line
+from spanmq.codec.encryption import SEALED_KEY, Encryption, new_line
 from spanmq.spark.jobs.backfill import backfill
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def test_archive_goes_by_commands_into_a_lake_a_report_and_another_queue(
     assert done.exit_code == 0
     assert [SEALED_KEY in each.body for each in client.peek("orders", 100)] == 20 * [True]
     encryption = Encryption.from_file(str(keys))
-    with Client(database, maintain_interval=None, encryption=encryption) as opening:
+    with Client(database, encryption=encryption) as opening:
         assert sorted(each.body for each in opening.receive("orders", 100)) == list(range(20))
     done = spanmq("export", "oders", "--to", lake, "--dsn", database)
     assert (done.exit_code, "there is no queue 'oders'" in done.stderr) == (1, True)
@@ -64,13 +64,13 @@ def test_backfill_sends_once_from_any_thread_and_is_noted(
     table.write.parquet(source)
     load = partial(backfill, spark, database, "orders", source, job_id="load", group="customer")
     assert load(dry_run=True).found == 100
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
     with ThreadPoolExecutor(1) as elsewhere:
         assert elsewhere.submit(load).result().sent == 100
     assert load().sent == 0
     received = client.receive("orders", 1000)
     assert sorted(message.body["order"] for message in received) == list(range(100))
     assert {message.group for message in received} == {"0", "1", "2"}
-    runs = client.list_pipeline_runs()
+    runs = client.admin.pipeline_runs.list()
     assert {(run.job, run.target, run.state) for run in runs} == {("backfill", source, "succeeded")}
     assert sorted(run.done or 0 for run in runs) == [0, 100]

@@ -97,7 +97,7 @@ def test_frame_is_sent_as_a_whole_by_tasks_that_fail_and_run_again(
     bad = spark.range(0, 200, numPartitions=2).selectExpr("if(id = 150, '{broken', '1') as body")
     assert "json" in failure(lambda: write(bad))
     assert "can't be overwritten" in failure(lambda: write(bad, "overwrite"))
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
     frame = spark.range(0, 1000, numPartitions=3).selectExpr(
         "to_json(struct(id)) as body",
         "if(id % 2 = 0, concat('g', id % 4), null) as `group`",
@@ -123,7 +123,7 @@ def test_stream_delivers_each_message_once_and_its_checkpoint_proves_what_is_don
     forget_last_commit(tmp_path, of_sink=not sink_has_it)
     run(read_stream(receiver="lake", minPartitions=3), tmp_path)
     assert lake(spark, tmp_path) == Counter(range(1000))
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
     checkpoint = ["--checkpoint", str(tmp_path / "checkpoint"), "--dsn", database, "--json"]
     done = CliRunner().invoke(app, ["receiver", "release", "orders", "lake", *checkpoint])
     assert json.loads(done.stdout) == {"queue": "orders", "receiver": "lake", "released": 0}
@@ -144,7 +144,7 @@ def test_run_with_foreach_batch_ends_with_what_was_there_at_its_start(
     writer = read_stream(maxOffsetsPerTrigger=5).writeStream.foreachBatch(see)
     writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
     assert sorted(seen) == list(range(10))
-    assert client.metrics("orders").visible_length == 20
+    assert client.queues.metrics("orders").visible_length == 20
 
 
 def test_stream_over_an_archive_parses_bodies_and_replays_the_same_rows(
@@ -169,7 +169,7 @@ def test_epoch_is_sent_once_however_a_replay_is_cut(
         frame = read_stream(**options).selectExpr("body", "`group`")
         return run(frame, tmp_path, format="spanmq", dsn=database, queue="copies")
 
-    client.create_queue("copies")
+    client.queues.create("copies")
     client.send_batch("orders", range(100), group="a")
     assert forward() == [100]
     forget_last_commit(tmp_path)
@@ -188,7 +188,7 @@ def test_asynchronous_progress_tracking_is_refused(
     options["asyncProgressTrackingEnabled"] = "true"
     text = failure(lambda: run(read_stream(columns="body"), tmp_path, format=sink, **options))
     assert "async progress tracking" in text.lower()
-    assert client.list_receivers("orders") == []
+    assert client.admin.receivers.list("orders") == []
 
 
 def test_bodies_have_no_least_and_greatest_in_parquet(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from spanmq.release import Release, load_release
+from spanmq.schema.release import Release, load_release
 
 CORE = """-- since 0.1.0
 create table spanmq_core.queue (

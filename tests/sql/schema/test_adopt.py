@@ -5,7 +5,7 @@ from tests.patience import WAIT_SECONDS
 from tests.sql.schema.upstream import Session, fill, make_partitioned, messages, one, rows
 
 from spanmq import schema
-from spanmq.adopt import AdoptedQueue, AdoptReport, adopt
+from spanmq.schema.adopt import AdoptedQueue, AdoptReport, adopt
 
 ODD_NAMES = ["MyQ", "two words", 'quo"ted', "a.b-c", "größe", "q_x", "日本語", "x" * 47, "select"]
 

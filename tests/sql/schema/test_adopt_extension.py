@@ -6,8 +6,8 @@ import pytest
 from tests.sql.schema.upstream import Session, fill, make_partitioned, messages, one, rows
 
 from spanmq import schema
-from spanmq.adopt import adopt
 from spanmq.errors import AdoptionRefusedError, UpstreamPgmqError
+from spanmq.schema.adopt import adopt
 
 # What adoption touches of pg_partman, which is not here: the table of its settings.
 PARTMAN = """

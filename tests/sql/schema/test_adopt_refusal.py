@@ -6,9 +6,9 @@ import pytest
 from tests.sql.schema.upstream import Session, fill, make_partitioned, messages, one, relations, rows
 
 from spanmq import schema
-from spanmq.adopt import Obstacle, adopt
 from spanmq.errors import AdoptionRefusedError, ServerError
-from spanmq.release import Release, Statement, load_release
+from spanmq.schema.adopt import Obstacle, adopt
+from spanmq.schema.release import Release, Statement, load_release
 
 LONG_IN_BYTES = "ü" * 24
 # What is done to a database, which object is named, and a part of the reason.

@@ -11,8 +11,8 @@ from psycopg.conninfo import make_conninfo
 from tests.sql.schema.upstream import Session, fill, messages, one, rows
 
 from spanmq import schema
-from spanmq.adopt import adopt
 from spanmq.errors import AdoptionRefusedError, MissingPrivilegeError
+from spanmq.schema.adopt import adopt
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from psycopg.conninfo import make_conninfo
 from tests.sql.schema.upstream import Session, fill, messages, one, relations
 
 from spanmq import schema
-from spanmq.adopt import AdoptReport, adopt
 from spanmq.errors import (
     AdoptionRefusedError,
     NotPermittedError,
@@ -19,6 +18,7 @@ from spanmq.errors import (
     UpstreamPgmqError,
     from_driver,
 )
+from spanmq.schema.adopt import AdoptReport, adopt
 from spanmq.testing import wait_until_waiting
 
 

@@ -23,7 +23,7 @@ from spanmq.errors import (
     ServerTooOldError,
     UpstreamPgmqError,
 )
-from spanmq.release import Release, load_release, manager
+from spanmq.schema.release import Release, load_release, manager
 
 Session = psycopg.Connection[Any]
 
@@ -40,7 +40,7 @@ def allow_create(session: Session, role: str) -> None:
 
 
 def snapshot(session: Session) -> set[tuple[str, str, str]]:
-    rows = schema.query(session, manager("snapshot"))
+    rows = schema.manager.query(session, manager("snapshot"))
     return {(row["kind"], row["name"], row["checksum"]) for row in rows}
 
 
@@ -294,10 +294,10 @@ def test_server_that_can_not_be_installed_on_is_refused(
     session: Session, older: Release, facts: dict[str, Any], expected: type[Exception]
 ) -> None:
     release = older
-    row = schema.query(session, schema.STATE_QUERY)[0]
-    assert schema.plan(schema.read_state(row, [], [], release), release, reapply=False) != []
+    row = schema.manager.query(session, schema.manager.STATE_QUERY)[0]
+    assert schema.manager.plan(schema.manager.read_state(row, [], [], release), release, reapply=False) != []
     with pytest.raises(expected):
-        schema.plan(schema.read_state(row | facts, [], [], release), release, reapply=False)
+        schema.manager.plan(schema.manager.read_state(row | facts, [], [], release), release, reapply=False)
 
 
 def test_role_without_create_privilege_is_refused(empty_database: str, older: Release, role: str) -> None:

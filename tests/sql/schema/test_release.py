@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spanmq.release import load_release, version_key
+from spanmq.schema.release import load_release, version_key
 
 
 def test_version_token_is_replaced_but_no_cast(folder: Path) -> None:

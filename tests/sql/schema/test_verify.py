@@ -10,7 +10,7 @@ from psycopg import sql as composing
 
 from spanmq import schema
 from spanmq.errors import DataLossError, SchemaMissingError
-from spanmq.release import Release, load_release, manager
+from spanmq.schema.release import Release, load_release, manager
 
 Session = psycopg.Connection[Any]
 
@@ -22,7 +22,7 @@ def one(session: Session, query: str) -> Any:
 
 
 def snapshot(session: Session) -> set[tuple[str, str, str]]:
-    rows = schema.query(session, manager("snapshot"))
+    rows = schema.manager.query(session, manager("snapshot"))
     return {(row["kind"], row["name"], row["checksum"]) for row in rows}
 
 

@@ -56,7 +56,7 @@ def bodies() -> list[Any]:
 
 
 def check_migrations() -> None:
-    assert [queue.name for queue in Client(connection=connection).list_queues()] == ["orders"]
+    assert [queue.name for queue in Client(connection=connection).queues.list()] == ["orders"]
     call_command("migrate", verbosity=0)
     output = StringIO()
     with suppress(CommandError):  # a server for tests is not fit for more
@@ -104,7 +104,7 @@ if FRAMEWORK:
     checks.append(check_backend)
 for check in checks:
     check()
-    Client(connection=connection).purge("orders")
+    Client(connection=connection).queues.purge("orders")
 tasks.close()
 connection.close()
 print("as expected")  # noqa: T201

@@ -9,6 +9,7 @@ from urllib.parse import quote, unquote, urlsplit
 from spanmq.errors import QueueNotFoundError
 from spanmq.service.caller import Caller, Verb, caller_of_key
 from spanmq.service.refusal import Refusal
+from spanmq.service.sqs import store
 from spanmq.service.sqs.queue import ACCOUNT, QueueView, arn_of, queue_of_name
 from spanmq.service.sqs.refusal import SqsError, no_queue
 
@@ -63,7 +64,7 @@ class Call:
         queue = queue_of_name(name)
         self.check(verb, queue)
         try:
-            [known] = await self.backend.client.list_sqs_queues(queue)
+            [known] = await store.list_queues(self.backend.client, queue)
         except QueueNotFoundError as error:
             raise no_queue() from error
         view = QueueView(known)

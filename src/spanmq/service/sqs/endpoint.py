@@ -16,7 +16,7 @@ from starlette.routing import Match, Route
 from starlette.types import Scope
 
 from spanmq import errors
-from spanmq.message import AccessKey
+from spanmq.model import AccessKey
 from spanmq.service.access import check_is_ours
 from spanmq.service.caller import EVERYBODY, Caller, caller_of_key
 from spanmq.service.failure import STATUS_OF, kind_of

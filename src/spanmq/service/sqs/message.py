@@ -15,11 +15,12 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID, uuid5
 
-from spanmq.body import RawJson
-from spanmq.message import Message, SqsOrigin
+from spanmq.codec.body import RawJson
+from spanmq.model import Message
 from spanmq.service import receipt
 from spanmq.service.sqs.queue import ACCOUNT
 from spanmq.service.sqs.refusal import SqsError, bad_value, unsupported
+from spanmq.service.sqs.store import SqsOrigin
 
 ATTRIBUTES: Final = "x-sqs-attributes"
 TRACE: Final = "x-sqs-trace"

@@ -18,10 +18,11 @@ from spanmq.errors import (
     SpanmqError,
     SubscriptionError,
 )
-from spanmq.message import Message, SqsOrigin
+from spanmq.model import Leased, Message
 from spanmq.service import receipt
 from spanmq.service.receipt import Receipt
 from spanmq.service.receiving import disconnected, written
+from spanmq.service.sqs import store
 from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.message import (
     SYSTEM_ATTRIBUTES,
@@ -39,10 +40,12 @@ from spanmq.service.sqs.message import (
 )
 from spanmq.service.sqs.queue import QueueView, Redrive
 from spanmq.service.sqs.refusal import SqsError, bad_value
+from spanmq.service.sqs.store import SqsOrigin
 from spanmq.service.tracing import in_own_trace
 
 if TYPE_CHECKING:
-    from spanmq.client_async import AsyncClient
+    from spanmq.client import AsyncClient
+    from spanmq.codec.encryption import Encryption
 
 logger = logging.getLogger("spanmq.service")
 
@@ -133,7 +136,7 @@ async def delete_message(call: Call) -> Values:
     """Settle a message. One that is held by another meanwhile stays, and that is no error, as in SQS."""
     queue = await call.queue("receive")
     held = _receipt(queue, call.values["ReceiptHandle"])
-    await call.backend.client.ack_lease(queue.name, held.lease_id, held.message_id)
+    await call.backend.client.ack(Leased(queue.name, held.lease_id, held.message_id))
     return {}
 
 
@@ -146,7 +149,7 @@ async def delete_message_batch(call: Call) -> Values:
 
     async def delete(lease_id: int, entries: list[Values]) -> list[Outcome]:
         ids = [_receipt(queue, entry["ReceiptHandle"]).message_id for entry in entries]
-        await call.backend.client.ack_lease(queue.name, lease_id, ids)
+        await call.backend.client.ack(Leased(queue.name, lease_id, ids))
         return [{} for _ in entries]
 
     return await _together(_entries(call), read, delete)
@@ -271,7 +274,7 @@ async def _take(call: Call, queue: QueueView, quantity: int, hidden: float) -> l
         while (wanted := quantity - len(messages)) and moved < MOVED_MAX:
             found = await client.receive(queue.name, wanted, lease=hidden, slots=wanted)
             spent = [message for message in found if message.attempt > redrive.receives_max]
-            gone = await _moved(client, spent, redrive)
+            gone = await _moved(client, call.backend.encryption, spent, redrive)
             moved += len(gone)
             messages += [message for message in found if message.message_id not in gone]
             if not gone:
@@ -279,16 +282,22 @@ async def _take(call: Call, queue: QueueView, quantity: int, hidden: float) -> l
     return messages
 
 
-async def _moved(client: AsyncClient, spent: list[Message], redrive: Redrive) -> set[int]:
+async def _moved(
+    client: AsyncClient, encryption: Encryption | None, spent: list[Message], redrive: Redrive
+) -> set[int]:
     """Move messages to the dead-letter queue, all or none, and return the ids of those that were moved."""
     if not spent:
         return set()
     try:
         async with client.transaction() as savepoint:
-            [known] = await savepoint.list_sqs_queues(redrive.queue)
+            [known] = await store.list_queues(savepoint, redrive.queue)
             return set(
-                await savepoint.move_sqs_messages(
-                    spent, redrive.queue, expires_in=float(QueueView(known).number("MessageRetentionPeriod"))
+                await store.move_messages(
+                    savepoint,
+                    encryption,
+                    spent,
+                    redrive.queue,
+                    expires_in=float(QueueView(known).number("MessageRetentionPeriod")),
                 )
             )
     except UNMOVABLE as error:
@@ -304,7 +313,7 @@ async def _moved(client: AsyncClient, spent: list[Message], redrive: Redrive) ->
 async def _origins(call: Call, queue: QueueView, messages: list[Message]) -> dict[int, SqsOrigin]:
     """Return where messages were moved from, by their ids."""
     moved = [message.message_id for message in messages if is_moved(message)]
-    origins = await call.backend.client.list_sqs_moved(queue.name, moved) if moved else []
+    origins = await store.list_moved(call.backend.client, queue.name, moved) if moved else []
     return {origin.message_id: origin for origin in origins}
 
 
@@ -325,9 +334,9 @@ async def _hide(
     ids = [_receipt(queue, entry["ReceiptHandle"]).message_id for entry in entries]
     client = call.backend.client
     if seconds:
-        settled = await client.hold(queue.name, lease_id, ids, float(seconds))
+        settled = await client.admin.hold(Leased(queue.name, lease_id, ids), float(seconds))
     else:
-        settled = await client.nack_lease(queue.name, lease_id, ids, retry_in=0.0)
+        settled = await client.nack(Leased(queue.name, lease_id, ids), retry_in=0.0)
     stale = {each.message_id for each in settled if each.outcome == "stale"}
     return [_not_in_flight() if each in stale else {} for each in ids]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from spanmq.message import SqsMove
+from spanmq.service.sqs import store
 from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.queue import QueueView, name_of_arn
 from spanmq.service.sqs.refusal import SqsError, bad_value, unsupported
+from spanmq.service.sqs.store import SqsMove
 
 RATE_MAX: Final = 500
 LISTED_MAX: Final = 10
@@ -19,7 +20,7 @@ async def start_message_move_task(call: Call) -> dict[str, Any]:
     rate = call.values.get("MaxNumberOfMessagesPerSecond")
     if rate is not None and not 1 <= rate <= RATE_MAX:
         raise bad_value(f"MaxNumberOfMessagesPerSecond is of 1 to {RATE_MAX}.")
-    queues = [QueueView(known) for known in await call.backend.client.list_sqs_queues()]
+    queues = [QueueView(known) for known in await store.list_queues(call.backend.client)]
     names = [each.name for each in queues if each.redrive is not None and each.redrive.queue == source.name]
     if not names:
         raise bad_value("The source is not the dead-letter queue of any queue.")
@@ -32,12 +33,13 @@ async def start_message_move_task(call: Call) -> dict[str, Any]:
     else:
         for name in names:
             call.check("send", name)
-    handle = await call.backend.client.start_sqs_move(
+    handle = await store.start_move(
+        call.backend.client,
         source.name,
         destination,
         source_arn=call.values["SourceArn"],
         destination_arn=destination_arn,
-        to_move=(await call.backend.client.metrics(source.name)).length,
+        to_move=(await call.backend.client.queues.metrics(source.name)).length,
         rate=rate,
         access_key_id=call.caller.name or None,
     )
@@ -50,10 +52,10 @@ async def start_message_move_task(call: Call) -> dict[str, Any]:
 async def cancel_message_move_task(call: Call) -> dict[str, Any]:
     """Move no more; what was moved stays moved."""
     handle = call.values["TaskHandle"]
-    move = await call.backend.client.find_sqs_move(handle)
+    move = await store.find_move(call.backend.client, handle)
     if move is not None:
         call.check("receive", move.source)
-    moved = None if move is None else await call.backend.client.cancel_sqs_move(handle)
+    moved = None if move is None else await store.cancel_move(call.backend.client, handle)
     if moved is None:
         raise SqsError("ResourceNotFoundException", "There is no such task that runs.", status=404)
     return {"ApproximateNumberOfMessagesMoved": moved}
@@ -65,7 +67,7 @@ async def list_message_move_tasks(call: Call) -> dict[str, Any]:
     most = call.values.get("MaxResults", 1)
     if not 1 <= most <= LISTED_MAX:
         raise bad_value(f"MaxResults is of 1 to {LISTED_MAX}.")
-    moves = await call.backend.client.list_sqs_moves(source.name, most)
+    moves = await store.list_moves(call.backend.client, source.name, most)
     return {"Results": [_shown(each) for each in moves]}
 
 

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Final
 from spanmq import errors
 from spanmq.errors import MissingPrivilegeError, QueueFullError, QueueNotFoundError, SpanmqError
 from spanmq.service.caller import caller_of_key
+from spanmq.service.sqs import store
 from spanmq.service.sqs.queue import QueueView, queue_of_name
 
 if TYPE_CHECKING:
-    from spanmq.client_async import AsyncClient
-    from spanmq.message import Message, SqsMove
+    from spanmq.client import AsyncClient
+    from spanmq.model import Message
     from spanmq.service.backend import Backend
+    from spanmq.service.sqs.store import SqsMove
 
 logger = logging.getLogger("spanmq.service")
 
@@ -83,15 +85,15 @@ class Mover:
         move: SqsMove | None = None
         try:
             async with self._backend.client.transaction() as client:
-                move = await client.take_sqs_move()
+                move = await store.take_move(client)
                 if move is None:
                     return LOOK_SECONDS
-                due_in = await client.note_sqs_move(move.handle, await self._move_some(client, move))
+                due_in = await store.note_move(client, move.handle, await self._move_some(client, move))
         except QueueFullError:
             if move is None:
                 raise
             # Its destination is full; the tasks of others must not wait for that.
-            await self._backend.client.note_sqs_move(move.handle, None)
+            await store.note_move(self._backend.client, move.handle, None)
             return 0.0
         except PASSING:
             raise
@@ -99,7 +101,7 @@ class Mover:
             if move is None:
                 raise
             logger.warning("move_failed source=%s error=%s", move.source, type(error).__name__)
-            await self._backend.client.note_sqs_move(move.handle, 0, type(error).__name__)
+            await store.note_move(self._backend.client, move.handle, 0, type(error).__name__)
             return 0.0
         return min(due_in or 0.0, LOOK_SECONDS)
 
@@ -111,11 +113,14 @@ class Mover:
         moved = 0
         for target in sorted(set(targets.values())):
             await self._check(move, target)
-            [known] = await client.list_sqs_queues(target)
+            [known] = await store.list_queues(client, target)
             chosen = [message for message in messages if targets[message.message_id] == target]
             retention = float(QueueView(known).number("MessageRetentionPeriod"))
+            encryption = self._backend.encryption
             moved += len(
-                await client.move_sqs_messages(chosen, target, expires_in=retention, task=move.handle)
+                await store.move_messages(
+                    client, encryption, chosen, target, expires_in=retention, task=move.handle
+                )
             )
         return moved
 
@@ -138,7 +143,8 @@ async def _targets(client: AsyncClient, move: SqsMove, messages: list[Message]) 
         return dict.fromkeys((message.message_id for message in messages), move.destination)
     ids = [message.message_id for message in messages]
     sources = {
-        each.message_id: queue_of_name(each.source) for each in await client.list_sqs_moved(move.source, ids)
+        each.message_id: queue_of_name(each.source)
+        for each in await store.list_moved(client, move.source, ids)
     }
     if sources.keys() != set(ids):
         raise QueueNotFoundError("a message was sent to the dead-letter queue itself")

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from spanmq.message import SqsQueue
 from spanmq.service.sqs.refusal import SqsError, bad_attribute, bad_value, unsupported
+from spanmq.service.sqs.store import SqsQueue
 
 ACCOUNT: Final = "000000000000"
 FIFO_SUFFIX: Final = ".fifo"

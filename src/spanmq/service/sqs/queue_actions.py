@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from spanmq.errors import QueueNotFoundError
+from spanmq.service.sqs import store
 from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.queue import (
     ACCOUNT,
@@ -44,10 +45,10 @@ async def create_queue(call: Call) -> dict[str, Any]:
             raise
         await _check_redrive(call, name, kept)
         async with call.backend.client.transaction() as client:
-            await client.create_queue(queue)
-            await client.set_policy(queue, _policy(name, kept, is_new=True))
+            await client.queues.create(queue)
+            await client.queues.set_policy(queue, **_policy(name, kept, is_new=True))
             named = {} if queue == name else {LONG_NAME: name}
-            await client.set_sqs_queue(queue, attributes=kept | named, tags=call.values.get("tags", {}))
+            await store.set_queue(client, queue, attributes=kept | named, tags=call.values.get("tags", {}))
     else:
         settable = there.settable()
         if differing := [key for key, value in kept.items() if settable.get(key) != value]:
@@ -69,7 +70,7 @@ async def get_queue_url(call: Call) -> dict[str, Any]:
 async def list_queues(call: Call) -> dict[str, Any]:
     """List the queues that the caller may look at."""
     prefix = call.values.get("QueueNamePrefix", "")
-    queues = [QueueView(known) for known in await call.backend.client.list_sqs_queues()]
+    queues = [QueueView(known) for known in await store.list_queues(call.backend.client)]
     found = sorted(
         queue.sqs_name
         for queue in queues
@@ -81,14 +82,14 @@ async def list_queues(call: Call) -> dict[str, Any]:
 async def delete_queue(call: Call) -> dict[str, Any]:
     """Drop a queue, with its messages."""
     queue = await call.queue("manage")
-    await call.backend.client.drop_queue(queue.name)
+    await call.backend.client.queues.drop(queue.name)
     return {}
 
 
 async def purge_queue(call: Call) -> dict[str, Any]:
     """Remove all messages."""
     queue = await call.queue("manage")
-    await call.backend.client.purge(queue.name)
+    await call.backend.client.queues.purge(queue.name)
     return {}
 
 
@@ -117,8 +118,8 @@ async def set_queue_attributes(call: Call) -> dict[str, Any]:
     await _check_redrive(call, queue.sqs_name, kept)
     async with call.backend.client.transaction() as client:
         if policy := _policy(queue.name, kept, is_new=False):
-            await client.set_policy(queue.name, policy)
-        await client.set_sqs_queue(queue.name, attributes=kept)
+            await client.queues.set_policy(queue.name, **policy)
+        await store.set_queue(client, queue.name, attributes=kept)
     return {}
 
 
@@ -128,14 +129,14 @@ async def tag_queue(call: Call) -> dict[str, Any]:
     tags = call.values["Tags"]
     if len({*queue.known.tags, *tags}) > TAGS_MAX:
         raise bad_value(f"A queue has {TAGS_MAX} tags at most.")
-    await call.backend.client.set_sqs_queue(queue.name, tags=tags)
+    await store.set_queue(call.backend.client, queue.name, tags=tags)
     return {}
 
 
 async def untag_queue(call: Call) -> dict[str, Any]:
     """Remove tags."""
     queue = await call.queue("manage")
-    await call.backend.client.set_sqs_queue(queue.name, tags=dict.fromkeys(call.values["TagKeys"]))
+    await store.set_queue(call.backend.client, queue.name, tags=dict.fromkeys(call.values["TagKeys"]))
     return {}
 
 
@@ -147,7 +148,7 @@ async def list_queue_tags(call: Call) -> dict[str, Any]:
 async def list_dead_letter_source_queues(call: Call) -> dict[str, Any]:
     """List the queues whose dead letters come here."""
     target = await call.queue("look")
-    views = [QueueView(known) for known in await call.backend.client.list_sqs_queues()]
+    views = [QueueView(known) for known in await store.list_queues(call.backend.client)]
     found = [
         each.sqs_name
         for each in views
@@ -191,15 +192,15 @@ async def _check_redrive(call: Call, name: str, kept: dict[str, str | None]) -> 
 async def _counts(call: Call, queue: QueueView) -> dict[str, str]:
     """Count a queue, or give what its last sample counted where that would take long: programs ask often."""
     client = call.backend.client
-    for glance in await client.glance([queue.name], most=GLANCED_MAX):
+    for glance in await client.queues.count([queue.name], most=GLANCED_MAX):
         if glance.is_exact:
             return {name: str(getattr(glance, field)) for name, field in COUNTED.items()}
-    for latest in await client.latest_statistics():
+    for latest in await client.health.latest():
         if latest.queue == queue.name and latest.sampled_at is not None:
             hidden = max(latest.backlog - latest.visible - latest.in_flight, 0)
             found = {"visible": latest.visible, "in_flight": latest.in_flight, "delayed": hidden}
             return {name: str(found[field]) for name, field in COUNTED.items()}
-    for health in await client.health():  # it was never sampled: nobody keeps house yet
+    for health in await client.health.now():  # it was never sampled: nobody keeps house yet
         if health.queue == queue.name:
             return {name: str(getattr(health, field)) for name, field in COUNTED.items()}
     return {}

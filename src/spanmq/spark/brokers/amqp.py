@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from spanmq.errors import InvalidArgumentError, PipelineError, PipelineNotAvailableError
+from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, PipelineError
 from spanmq.spark.brokers.outgoing import ATTEMPT_HEADER, ID_HEADER, QUEUE_HEADER, Outgoing
 from spanmq.spark.exact_json import Number
 
@@ -96,8 +96,8 @@ class AmqpBroker:
         try:
             import pika
         except ImportError as error:
-            raise PipelineNotAvailableError(
-                "pika is not installed", hint="pip install 'spanmq[amqp]' brings it; executors need it too."
+            raise ExtraNotInstalledError(
+                "pika is not installed; executors need it too", extra="amqp"
             ) from error
         if not self.url.startswith(("amqp://", "amqps://")):
             raise InvalidArgumentError("the url of a broker begins with amqp:// or amqps://")

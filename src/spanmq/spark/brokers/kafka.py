@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from spanmq.errors import InvalidArgumentError, PipelineError, PipelineNotAvailableError
+from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, PipelineError
 from spanmq.spark.brokers.outgoing import Outgoing
 
 if TYPE_CHECKING:
@@ -109,9 +109,8 @@ def _kafka() -> ModuleType:
     try:
         import confluent_kafka
     except ImportError as error:
-        raise PipelineNotAvailableError(
-            "confluent-kafka is not installed",
-            hint="pip install 'spanmq[kafka]' brings it; executors need it too.",
+        raise ExtraNotInstalledError(
+            "confluent-kafka is not installed; executors need it too", extra="kafka"
         ) from error
     module: ModuleType = confluent_kafka
     return module

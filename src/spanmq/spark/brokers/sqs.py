@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from spanmq.errors import InvalidArgumentError, PipelineError, PipelineNotAvailableError
+from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, PipelineError
 from spanmq.spark.brokers.outgoing import Outgoing
 
 # SQS takes no more: messages a call, bytes a call, attributes a message.
@@ -78,8 +78,8 @@ class SqsBroker:
         try:
             import boto3
         except ImportError as error:
-            raise PipelineNotAvailableError(
-                "boto3 is not installed", hint="pip install 'spanmq[sqs]' brings it; executors need it too."
+            raise ExtraNotInstalledError(
+                "boto3 is not installed; executors need it too", extra="sqs"
             ) from error
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pyarrow
 import pyarrow.parquet
 
-from spanmq.errors import PipelineError, PipelineNotAvailableError
+from spanmq.errors import ExtraNotInstalledError, PipelineError
 
 PARTITIONS = ["queue", "day"]
 
@@ -67,7 +67,5 @@ def _table(folder: Path) -> Any:
     try:
         from deltalake import DeltaTable
     except ImportError as error:
-        raise PipelineNotAvailableError(
-            "deltalake is not installed", hint="pip install 'spanmq[spark]' brings it."
-        ) from error
+        raise ExtraNotInstalledError("deltalake is not installed", extra="spark") from error
     return DeltaTable(str(folder)) if DeltaTable.is_deltatable(str(folder)) else None

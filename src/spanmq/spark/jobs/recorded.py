@@ -64,11 +64,11 @@ class _Note:
 
     def __init__(self, dsn: str, job: str, queue: object, target: str) -> None:
         self._ended = threading.Event()
-        self._client = Client(dsn, maintain_interval=None, listen=False, pool_size=1)
+        self._client = Client(dsn, listen=False, pool_size=1)
         self._run_id: int | None = None
         # A pattern, or a list, is several.
         of = queue if isinstance(queue, str) and not set(queue) & set("*?[,") else None
-        self._run_id = self._say(lambda: self._client.begin_pipeline_run(job, of, target=target[:500]))
+        self._run_id = self._say(lambda: self._client.admin.pipeline_runs.begin(job, of, target=target[:500]))
         self._thread = threading.Thread(target=self._keep, name="spanmq pipeline run", daemon=True)
         self._thread.start()
 
@@ -81,15 +81,15 @@ class _Note:
             told = None if report is None else json.loads(json.dumps(asdict(report), default=str))
             done = None if told is None else next((told[name] for name in DONE if name in told), None)
             if done is not None:
-                self._say(lambda: self._client.note_pipeline_run(run_id, done=done))
-            self._say(lambda: self._client.end_pipeline_run(run_id, report=told, error=error))
+                self._say(lambda: self._client.admin.pipeline_runs.note(run_id, done=done))
+            self._say(lambda: self._client.admin.pipeline_runs.end(run_id, report=told, error=error))
         with suppress(SpanmqError):
             self._client.close()
 
     def _keep(self) -> None:
         run_id = self._run_id
         while run_id is not None and not self._ended.wait(NOTE_SECONDS):
-            self._say(lambda: self._client.note_pipeline_run(run_id))
+            self._say(lambda: self._client.admin.pipeline_runs.note(run_id))
 
     def _say(self, call: Callable[[], Any]) -> Any:
         try:

@@ -23,7 +23,7 @@ class Command(BaseCommand):  # type: ignore[misc]
         """Print what was found; fail if there is a problem."""
         connection = connections[options["database"]]
         connection.ensure_connection()
-        findings = Client(connection=connection).doctor()
+        findings = Client(connection=connection).health.doctor()
         for finding in findings:
             self.stdout.write(f"{finding.level:8}{finding.check}: {finding.finding}")
         if any(finding.level == "problem" for finding in findings):

@@ -1,0 +1,433 @@
+"""What operators, the service, workers and jobs need: `client.admin`, with a namespace for each noun."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
+from string import ascii_uppercase, digits
+from typing import Any, Final
+
+from spanmq.client import call as argument
+from spanmq.client import calls
+from spanmq.client._async.connection import AsyncLink
+from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener
+from spanmq.client._async.schedules import plan_schedules
+from spanmq.client.call import (
+    Argument,
+    Call,
+    Delay,
+    Result,
+    Rows,
+    Seconds,
+    first,
+    flag,
+    given,
+    listed,
+    nothing,
+    number,
+    string,
+)
+from spanmq.client.calls import Held
+from spanmq.codec.body import Codec
+from spanmq.errors import InvalidArgumentError, TokenNotFoundError
+from spanmq.model import (
+    AccessKey,
+    Flavour,
+    MaintenanceStep,
+    NotifyThrottle,
+    PipelineRun,
+    Receiver,
+    Settled,
+    Token,
+)
+
+# The beginning of each secret, by which scanners of sources find it.
+PREFIX: Final = "spanmq_"
+ALL_VERBS: Final = ("send", "receive", "look", "manage")
+
+
+class AsyncAdmin:
+    """Maintenance, tokens, keys, receivers of streams, runs of jobs, and calls that have no method."""
+
+    def __init__(self, link: AsyncLink, listener: AsyncListener | None) -> None:
+        self._link = link
+        self._listener = listener
+
+    @property
+    def tokens(self) -> AsyncTokens:
+        """What callers of the HTTP service may do."""
+        return AsyncTokens(self._link)
+
+    @property
+    def keys(self) -> AsyncKeys:
+        """What callers of the SQS protocol may do."""
+        return AsyncKeys(self._link)
+
+    @property
+    def receivers(self) -> AsyncReceivers:
+        """Streams that consume queues."""
+        return AsyncReceivers(self._link)
+
+    @property
+    def pipeline_runs(self) -> AsyncPipelineRuns:
+        """Runs of the pipeline's jobs."""
+        return AsyncPipelineRuns(self._link)
+
+    @property
+    def notifications(self) -> AsyncNotifications:
+        """Notifications of new messages."""
+        return AsyncNotifications(self._link)
+
+    async def run(self, call: Call[Result]) -> Result:
+        """Run a call that has no method."""
+        return await self._link.run(call)
+
+    async def flavour(self) -> Flavour:
+        """Return what the database holds: "spanmq", "upstream" (PGMQ) or "none"."""
+        return await self._link.flavour()
+
+    async def version(self) -> str:
+        """Return the version of the schema."""
+        return await self._link.run(Call("version", (), string, native=True))
+
+    async def maintain(self, budget: int = 10) -> list[MaintenanceStep]:
+        """Run one bounded step of maintenance; call it until it returns []."""
+        steps = await self._link.run(calls.maintain(budget))
+        if not steps:
+            await plan_schedules(self._link)
+        return steps
+
+    async def hold(self, messages: Held | Iterable[Held], seconds: Seconds) -> list[Settled]:
+        """Hold received messages for `seconds` from now on: each is "held" or "stale".
+
+        Longer or shorter than before; the others of the lease stay as they were.
+        """
+        return await self._link.run_all(calls.settle("hold", messages, argument.seconds("seconds", seconds)))
+
+    async def look_ahead(self, queues: Sequence[str]) -> list[float | None]:
+        """Return in how many seconds the next message of each queue becomes due, None if none is known.
+
+        For a caller that waits by itself: a delay, a backoff or the end of a lease is not announced.
+        """
+        return await self._link.run(calls.look_ahead_all(queues))
+
+    def announcements(self, queue: str) -> AbstractAsyncContextManager[AsyncAnnouncement]:
+        """Return, for a block, an event that is set when a message of the queue is announced.
+
+        For a caller that waits by itself. The event of a client that doesn't listen is never set.
+        """
+        listener = self._listener
+        return nullcontext(AsyncAnnouncement()) if listener is None else listener.announcements(queue)
+
+
+class AsyncTokens:
+    """What callers of the HTTP service may do. The database has only hashes: a secret is shown once."""
+
+    def __init__(self, link: AsyncLink) -> None:
+        self._link = link
+
+    async def create(
+        self, name: str, *, queues: Iterable[str], verbs: Iterable[str], expires: Delay | None = None
+    ) -> str:
+        """Create a token and return its secret, which is not stored.
+
+        `queues` are patterns of names, in which * stands for any characters; `verbs` are of send, receive,
+        look and manage. `expires` is seconds, a timedelta or the moment itself; None: never.
+        """
+        secret = _new_secret()
+        arguments = (
+            argument.text("name", name),
+            argument.text("secret_hash", hash_of(secret)),
+            *_rights("token", queues, verbs, expires),
+        )
+        await self._link.run(nothing("create_token", None, *arguments))
+        return secret
+
+    async def rotate(self, name: str, *, overlap: Seconds = 0.0) -> str:
+        """Replace the secret of a token; the one before is valid for `overlap` seconds more.
+
+        Raises TokenNotFoundError if there is no token of this name.
+        """
+        secret = _new_secret()
+        arguments = (
+            argument.text("name", name),
+            argument.text("secret_hash", hash_of(secret)),
+            argument.seconds("overlap", overlap),
+        )
+        if not await self._link.run(Call("rotate_token", arguments, flag, native=True)):
+            raise TokenNotFoundError(f"there is no token {name!r}")
+        return secret
+
+    async def revoke(self, name: str) -> bool:
+        """Revoke a token; return whether it existed. Services are notified at once."""
+        return await self._link.run(Call("revoke_token", (argument.text("name", name),), flag, native=True))
+
+    async def check(self, secret: str) -> Token | None:
+        """Return the token of a secret if it is valid now."""
+        arguments = (argument.text("secret_hash", hash_of(secret)),)
+        return await self._link.run(Call("check_token", arguments, first(Token), native=True))
+
+    async def open_session(self, secret: str, *, seconds: Seconds = 43_200.0) -> str | None:
+        """Return the key of a new session for the token of a secret, None if that is not valid now.
+
+        The session ends after `seconds`, or with its token or that secret.
+        """
+        key = _new_secret()
+        arguments = (
+            argument.text("secret_hash", hash_of(secret)),
+            argument.text("key_hash", hash_of(key)),
+            argument.seconds("seconds", seconds),
+        )
+        token = await self._link.run(Call("open_session", arguments, first(Token), native=True))
+        return None if token is None else key
+
+    async def check_session(self, key: str) -> Token | None:
+        """Return the token of a session as it is now, None if the session has ended."""
+        arguments = (argument.text("key_hash", hash_of(key)),)
+        return await self._link.run(Call("check_session", arguments, first(Token), native=True))
+
+    async def close_session(self, key: str) -> bool:
+        """End a session; return whether it existed. Services notice within seconds."""
+        arguments = (argument.text("key_hash", hash_of(key)),)
+        return await self._link.run(Call("close_session", arguments, flag, native=True))
+
+    async def list(self) -> list[Token]:
+        """List the tokens by name, those that have expired too."""
+        return await self._link.run(Call("list_tokens", (), listed(Token), native=True))
+
+
+class AsyncKeys:
+    """Keys that sign requests of the SQS protocol."""
+
+    def __init__(self, link: AsyncLink) -> None:
+        self._link = link
+
+    async def create(
+        self,
+        *,
+        queues: Iterable[str] = ("*",),
+        verbs: Iterable[str] = ALL_VERBS,
+        expires: Delay | None = None,
+    ) -> AccessKey:
+        """Create a key, and return it with its secret, which no list shows.
+
+        `queues` are patterns of names, in which * stands for any characters. `expires` is seconds, a
+        timedelta or the moment itself; None: never.
+        """
+        letters = ascii_uppercase + digits
+        access_key_id = "SPANMQ" + "".join(secrets.choice(letters) for _ in range(14))
+        secret = secrets.token_urlsafe(30)
+        arguments = (
+            argument.text("access_key_id", access_key_id),
+            argument.text("secret", secret),
+            *_rights("key", queues, verbs, expires),
+        )
+        await self._link.run(nothing("create_access_key", None, *arguments))
+        return AccessKey(access_key_id, [*queues], [*verbs], secret=secret)
+
+    async def revoke(self, access_key_id: str) -> bool:
+        """Revoke a key; return whether it existed. Services are notified at once."""
+        arguments = (argument.text("access_key_id", access_key_id),)
+        return await self._link.run(Call("revoke_access_key", arguments, flag, native=True))
+
+    async def find(self, access_key_id: str) -> AccessKey | None:
+        """Return a key with its secret if it is valid now."""
+
+        def read(rows: Rows) -> AccessKey | None:
+            named = Rows(("access_key_id", *rows.columns), [(access_key_id, *row) for row in rows.values])
+            return first(AccessKey)(named)
+
+        arguments = (argument.text("access_key_id", access_key_id),)
+        return await self._link.run(Call("find_access_key", arguments, read, native=True))
+
+    async def list(self) -> list[AccessKey]:
+        """List the keys by their ids, without their secrets, those that have expired too."""
+        return await self._link.run(Call("list_access_keys", (), listed(AccessKey), native=True))
+
+
+class AsyncReceivers:
+    """Streams that consume queues."""
+
+    def __init__(self, link: AsyncLink) -> None:
+        self._link = link
+
+    async def adopt(self, queue: str, receiver: str) -> None:
+        """Allow the next new checkpoint with this receiver's label to continue in its place.
+
+        A stream that still runs under it stops with an error; what it has written and not settled is written
+        again by the next.
+        """
+        await self._link.run(nothing("adopt_receiver", queue, *_receiver(queue, receiver)))
+
+    async def release(self, queue: str, receiver: str, settled: int | None = None) -> int:
+        """Release what a receiver (its label or id) holds; return how many messages.
+
+        First settles the batches up to `settled`, which its checkpoint proves to be done. A stream that still
+        runs under it stops with an error.
+        """
+        arguments = (*_receiver(queue, receiver), *given(argument.bigint, "settled", settled))
+        return await self._link.run(Call("release_receiver", arguments, number, queue, native=True))
+
+    async def reject(
+        self,
+        queue: str,
+        receiver: str,
+        message_ids: int | Iterable[int],
+        error: str | None = None,
+        *,
+        category: str | None = None,
+    ) -> int:
+        """Make dead letters of messages that a receiver holds and cannot handle; return how many.
+
+        A stream that still runs under it stops with an error; started again it continues without them.
+        """
+        arguments = (
+            *_receiver(queue, receiver),
+            argument.bigints("msg_ids", message_ids),
+            *given(argument.text, "error", error),
+            *given(argument.text, "category", category),
+        )
+        return await self._link.run(Call("reject_from_receiver", arguments, number, queue, native=True))
+
+    async def forget_export(self, queue: str, lake: str) -> bool:
+        """End the wait of an archive's retention for a lake that `spanmq pipeline export` wrote into.
+
+        False if none of that name is noted: its folder's whole path, as the export resolved it.
+        """
+        arguments = (argument.queue_name("queue", queue), argument.text("lake", lake))
+        return await self._link.run(Call("forget_export", arguments, flag, queue, native=True))
+
+    async def list(self, queue: str | None = None) -> list[Receiver]:
+        """List the receivers of a queue, or of all, and what each holds."""
+
+        def read(rows: Rows) -> list[Receiver]:
+            named = listed(Receiver, queue="queue_name", receiver_id="receiver")(rows)
+            return [replace(each, receiver_id=str(each.receiver_id)) for each in named]
+
+        arguments = given(argument.queue_name, "queue", queue)
+        return await self._link.run(Call("list_receivers", arguments, read, queue, native=True))
+
+
+class AsyncPipelineRuns:
+    """Runs of jobs: exports, backfills and the like note themselves."""
+
+    def __init__(self, link: AsyncLink) -> None:
+        self._link = link
+
+    async def begin(self, job: str, queue: str | None = None, *, target: str | None = None) -> int:
+        """Note that a job begins, on a queue or on several; return the run's id.
+
+        `target` says where it writes to, or reads from. For a queue the newest thousand are kept.
+        """
+        arguments = (
+            argument.text("job", job),
+            *given(argument.queue_name, "queue", queue),
+            *given(argument.text, "target", target),
+        )
+        return await self._link.run(Call("begin_pipeline_run", arguments, number, queue, native=True))
+
+    async def note(self, run_id: int, *, done: int | None = None) -> bool:
+        """Note that a run goes on, and how many messages it has done; every two minutes, or it is "lost".
+
+        False: this role has no such run, or it has ended.
+        """
+        arguments = (argument.bigint("run_id", run_id), *given(argument.bigint, "done", done))
+        return await self._link.run(Call("note_pipeline_run", arguments, flag, native=True))
+
+    async def end(
+        self, run_id: int, *, report: Mapping[str, Any] | None = None, error: str | None = None
+    ) -> bool:
+        """Note that a run has ended, with its report, or with the error that ended it.
+
+        False: this role has no such run, or it has ended.
+        """
+        arguments = (
+            argument.bigint("run_id", run_id),
+            argument.json("report", None if report is None else Codec().encode(dict(report))),
+            argument.text("error", error),
+        )
+        return await self._link.run(Call("end_pipeline_run", arguments, flag, native=True))
+
+    async def list(
+        self, queue: str | None = None, *, before: int | None = None, quantity: int = 100
+    ) -> list[PipelineRun]:
+        """List the runs of a queue's jobs, or of all, the newest first; `before` is a run's id."""
+
+        def read(rows: Rows) -> list[PipelineRun]:
+            # As bytes by psycopg, as a value where a whole row came as JSON.
+            reports = [row | {"report": _json(row["report"])} for row in rows.records()]
+            return listed(PipelineRun, queue="queue_name")(
+                Rows(rows.columns, [tuple(row.values()) for row in reports])
+            )
+
+        arguments = (
+            argument.integer("qty", quantity),
+            *given(argument.queue_name, "queue", queue),
+            *given(argument.bigint, "before", before),
+        )
+        return await self._link.run(Call("list_pipeline_runs", arguments, read, queue, native=True))
+
+
+class AsyncNotifications:
+    """Notifications of new messages, which end a `wait` early; at most one every `throttle` seconds."""
+
+    def __init__(self, link: AsyncLink) -> None:
+        self._link = link
+
+    async def enable(self, queue: str, *, throttle: Seconds = 0.25) -> None:
+        """Notify listeners of the new messages of a queue."""
+        await self._throttle("enable_notify_insert", queue, throttle)
+
+    async def update(self, queue: str, *, throttle: Seconds) -> None:
+        """Change how often they are notified."""
+        await self._throttle("update_notify_insert", queue, throttle)
+
+    async def disable(self, queue: str) -> None:
+        """Stop it."""
+        name = argument.queue_name("queue_name", queue)
+        await self._link.run(nothing("disable_notify_insert", queue, name, native=False))
+
+    async def _throttle(self, function: str, queue: str, throttle: Seconds) -> None:
+        arguments = (
+            argument.queue_name("queue_name", queue),
+            argument.milliseconds("throttle_interval_ms", throttle),
+        )
+        await self._link.run(nothing(function, queue, *arguments, native=False))
+
+    async def list(self) -> list[NotifyThrottle]:
+        """List the queues that notify."""
+        read = listed(NotifyThrottle, queue="queue_name", throttle_ms="throttle_interval_ms")
+        return await self._link.run(Call("list_notify_insert_throttles", (), read, native=False))
+
+
+def hash_of(secret: str) -> str:
+    """Return what the database stores of a secret."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _new_secret() -> str:
+    return PREFIX + secrets.token_urlsafe(32)
+
+
+def _rights(
+    kind: str, queues: Iterable[str], verbs: Iterable[str], expires: Delay | None
+) -> tuple[Argument, ...]:
+    if isinstance(queues, str) or isinstance(verbs, str):
+        raise InvalidArgumentError(f"queues and verbs of a {kind} are lists")
+    return (
+        argument.texts("queues", queues),
+        argument.texts("verbs", verbs),
+        *given(argument.moment, "expires_at", expires),
+    )
+
+
+def _receiver(queue: str, receiver: str) -> tuple[Argument, ...]:
+    return argument.queue_name("queue", queue), argument.text("receiver", receiver)
+
+
+def _json(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, bytes | str) else value

@@ -1,0 +1,499 @@
+"""The asynchronous client: the verbs of every day, and a namespace for each noun."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg_pool import AsyncConnectionPool
+
+from spanmq import schema, tracing
+from spanmq.client import call as argument
+from spanmq.client import calls
+from spanmq.client._async import copy
+from spanmq.client._async.admin import AsyncAdmin
+from spanmq.client._async.categories import AsyncCategories
+from spanmq.client._async.connection import AsyncConnectionLink, AsyncLink, AsyncPoolLink, new_pool
+from spanmq.client._async.dead_letters import AsyncDeadLetters
+from spanmq.client._async.grants import AsyncGrants
+from spanmq.client._async.health import AsyncHealth
+from spanmq.client._async.inspect import AsyncInspect
+from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener, receive_until
+from spanmq.client._async.maintenance import AsyncMaintenance
+from spanmq.client._async.queues import AsyncQueues
+from spanmq.client._async.schedules import AsyncSchedules
+from spanmq.client._async.session import adapt_async
+from spanmq.client._async.topics import AsyncSubscriptions, AsyncTopics
+from spanmq.client.call import Call, Delay, Seconds, Shape, duration, given, number, numbers
+from spanmq.client.calls import Grouped, Held, SendOptions
+from spanmq.client.concurrency import in_thread
+from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, with_timeouts
+from spanmq.client.options import check_options, check_source
+from spanmq.client.rows import messages as read_messages
+from spanmq.client.rows import settlements
+from spanmq.codec import batch
+from spanmq.codec.batch import EachGroup, EachHeaders
+from spanmq.codec.body import Codec, Decoder, Encoder, Headers, encode_headers
+from spanmq.codec.encryption import Encryption, Unopened
+from spanmq.model import Message, Settled
+from spanmq.schema import Installed
+
+logger = logging.getLogger("spanmq")
+
+
+class AsyncClient:
+    """Send and receive messages.
+
+    It takes one of three things. A `dsn`: it keeps a pool of up to `pool_size` connections, which reconnects
+    by itself, and waits at most `timeout` seconds for one of them. A `pool` of psycopg_pool: it only borrows.
+    A `connection` of yours, psycopg's or a session of other software (docs/sending.md): every call joins the
+    transaction that is open there, and nothing is ever committed. Without any of them the DSN is that of the
+    environment's SPANMQ_DSN, or else of the embedded server, with the schema installed.
+
+    Over a pool each call is a transaction of its own. A `receive` there does not wait for the disk, since a
+    claim that a crash forgets is only made again, unless `durable_claims`. Waiting uses LISTEN on one more
+    connection, unless `listen` is False, and polls at growing intervals up to `poll_interval` seconds.
+    `maintain_interval` runs maintenance in the background about every so many seconds; without it the client
+    does nothing in the background. `pooler` says that the DSN leads to a pooler in transaction mode, such as
+    PgBouncer: then no statement is prepared, no time limits are passed, and waiting polls only. `timeouts`
+    are the time limits of the pool's sessions, where the DSN names no others; None passes none. `on_connect`
+    is called with each new connection of the client's own pool, in autocommit, before it is used. With an
+    `encryption` bodies are encrypted and decrypted.
+    """
+
+    def __init__(
+        self,
+        dsn: str | None = None,
+        *,
+        pool: AsyncConnectionPool[Any] | None = None,
+        connection: object | None = None,
+        encoder: Encoder | None = None,
+        decoder: Decoder | None = None,
+        encryption: Encryption | None = None,
+        pool_size: int = 10,
+        timeout: float = 30.0,
+        maintain_interval: float | None = None,
+        durable_claims: bool = False,
+        listen: bool = True,
+        poll_interval: float = 0.5,
+        pooler: bool = False,
+        timeouts: Timeouts | None = DEFAULT,
+        on_connect: Callable[[AsyncConnection[Any]], Any] | None = None,
+    ) -> None:
+        if dsn is None and pool is None and connection is None:
+            dsn = default_dsn()
+        check_source(dsn, pool, connection, AsyncConnectionPool)
+        check_options(
+            pool_size=pool_size,
+            timeout=timeout,
+            maintain_interval=maintain_interval,
+            poll_interval=poll_interval,
+            encoder=encoder,
+            decoder=decoder,
+            timeouts=timeouts,
+        )
+        self._codec = Codec(encoder, decoder, encryption)
+        self._poll_interval = poll_interval
+        self._maintain_interval = maintain_interval
+        self._maintenance: AsyncMaintenance | None = None
+        self._listener: AsyncListener | None = None
+        self._pool_link: AsyncPoolLink | None = None
+        if dsn is not None:
+            limited = dsn if pooler or timeouts is None else with_timeouts(dsn, timeouts)
+            pool = new_pool(limited, size=pool_size, pooler=pooler, on_connect=on_connect)
+        self._link: AsyncLink
+        if pool is not None:
+            self._pool_link = AsyncPoolLink(pool, dsn=dsn, timeout=timeout, durable=durable_claims)
+            self._pool_link.on_open = self._begin_maintenance
+            # A pool of one has none to spare.
+            if listen and not pooler and (dsn is not None or pool.max_size > 1):
+                self._listener = AsyncListener(self._pool_link.dedicated)
+            self._link = self._pool_link
+        elif isinstance(connection, AsyncConnectionLink):
+            self._link = connection
+        elif isinstance(connection, AsyncConnection):
+            self._link = AsyncConnectionLink(connection)
+        else:
+            self._link = adapt_async(connection)
+
+    # The client itself.
+
+    async def open(self) -> Self:
+        """Connect now, and not at the first call; raises ConnectionFailedError if no server answers."""
+        if self._pool_link is not None:
+            await self._pool_link.open()
+        return self
+
+    async def close(self) -> None:
+        """Stop what runs in the background and close the pool, if it is the client's own."""
+        jobs = [job for job in (self._maintenance, self._listener) if job is not None]
+        for job in jobs:
+            job.stop()
+        if self._pool_link is not None:
+            await self._pool_link.close()
+        for job in jobs:
+            await job.join()
+
+    async def __aenter__(self) -> Self:
+        """Connect."""
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        await self.close()
+
+    @property
+    def connection(self) -> Any:
+        """The connection or session of a client that has one, for your own statements in its transaction."""
+        return self._link.connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncClient]:
+        """Yield a client whose calls all take effect at the end of the block, or not at all if it raises.
+
+        On a connection of yours it is a savepoint, or, in autocommit mode, a transaction.
+        """
+        async with self._link.transaction() as link:
+            yield AsyncClient(
+                connection=link,
+                encoder=self._codec.encoder,
+                decoder=self._codec.decoder,
+                encryption=self._codec.encryption,
+                poll_interval=self._poll_interval,
+            )
+
+    async def install(self) -> Installed:
+        """Install the schema, or upgrade it to this release, over a connection of its own, and commit.
+
+        Does nothing where all is in place, and may run any number of times at once.
+        """
+        address = await self._link.address()
+        return await in_thread(partial(install_at, address))
+
+    # Namespaces.
+
+    @property
+    def queues(self) -> AsyncQueues:
+        """Create, measure, pause and configure queues."""
+        return AsyncQueues(self._link)
+
+    @property
+    def dead_letters(self) -> AsyncDeadLetters:
+        """List, redrive and discard messages that failed for good."""
+        return AsyncDeadLetters(self._link, self._codec)
+
+    @property
+    def schedules(self) -> AsyncSchedules:
+        """Send messages at recurring times."""
+        return AsyncSchedules(self._link, self._codec)
+
+    @property
+    def topics(self) -> AsyncTopics:
+        """Send to every queue that is bound to a topic."""
+        return AsyncTopics(self._link, self._codec)
+
+    @property
+    def subscriptions(self) -> AsyncSubscriptions:
+        """Queues that get every message of another queue."""
+        return AsyncSubscriptions(self._link)
+
+    @property
+    def categories(self) -> AsyncCategories:
+        """Which kind of failure an error is, and what follows from it."""
+        return AsyncCategories(self._link)
+
+    @property
+    def inspect(self) -> AsyncInspect:
+        """Look into a queue: states, failures, leases, groups, segments, the archive."""
+        return AsyncInspect(self._link, self._codec)
+
+    @property
+    def health(self) -> AsyncHealth:
+        """How queues and the server are."""
+        return AsyncHealth(self._link)
+
+    @property
+    def grants(self) -> AsyncGrants:
+        """What roles of the database may do with queues."""
+        return AsyncGrants(self._link)
+
+    @property
+    def admin(self) -> AsyncAdmin:
+        """What operators, the service, workers and jobs need."""
+        return AsyncAdmin(self._link, self._listener)
+
+    # Sending.
+
+    async def send(
+        self,
+        queue: str,
+        body: object,
+        *,
+        headers: Headers | None = None,
+        group: str | None = None,
+        delay: Delay | None = None,
+        priority: int = 0,
+        expires_in: Seconds | None = None,
+        max_attempts: int | None = None,
+        dedup_id: str | None = None,
+        dedup_for: Seconds = 300.0,
+        fingerprint: str | None = None,
+        ordered: bool = False,
+    ) -> int:
+        """Send a message; return its id.
+
+        Messages of one `group` are delivered in order to receivers that receive in order. `delay` is seconds,
+        a timedelta or the moment itself. Raises InvalidBodyError or BodyTooLargeError before anything is sent.
+
+        A higher `priority` (0 to 9) comes first. After `expires_in` seconds the message is not delivered any
+        more, after `max_attempts` deliveries it is a dead letter. A message with the `dedup_id` of one that
+        was sent within `dedup_for` seconds is not sent: the id returned is that one's. Raises
+        DedupIdReusedError if that one had another `fingerprint`. `ordered` senders of one group commit one
+        after the other, so that its ids are in the order of commit.
+        """
+        with tracing.sending("send", queue) as sending:
+            codec = self._codec.of(queue)
+            encoded = codec.encode(body), encode_headers(sending.one(headers), group)
+            stored = codec.fingerprint(fingerprint)
+            options = SendOptions(priority, expires_in, max_attempts, dedup_for, stored, ordered)
+            if dedup_id is None and options.is_plain:
+                return sending.sent(await self._link.run(calls.send(queue, *encoded, delay)))
+            dedup_ids = None if dedup_id is None else [dedup_id]
+            [message_id] = await self._link.run_all(
+                calls.send_messages(queue, iter([[encoded]]), delay, options, dedup_ids)
+            )
+            return sending.sent(message_id)
+
+    async def send_batch(
+        self,
+        queue: str,
+        bodies: Iterable[object],
+        *,
+        headers: EachHeaders = None,
+        group: EachGroup = None,
+        delay: Delay | None = None,
+        priority: int = 0,
+        expires_in: Seconds | None = None,
+        max_attempts: int | None = None,
+        dedup_ids: Iterable[str | None] | None = None,
+        dedup_for: Seconds = 300.0,
+        fingerprint: str | None = None,
+        ordered: bool = False,
+    ) -> list[int]:
+        """Send any number of messages, all or none; return their ids in order.
+
+        Headers and group are one for all, or one for each. Over a pool, bodies may come from a generator:
+        they are taken ten thousand at a time, in one transaction that lasts as long as that takes. Large
+        batches go by COPY where the role may. The other options are those of `send`, for all; `dedup_ids` has
+        one, or None, for each, and two alike in one batch are one message.
+        """
+        with tracing.sending("send_batch", queue) as sending:
+            codec = self._codec.of(queue)
+            encoded = batch.encode(codec, bodies, sending.each(headers), group)
+            stored = codec.fingerprint(fingerprint)
+            options = SendOptions(priority, expires_in, max_attempts, dedup_for, stored, ordered)
+            if dedup_ids is None and options.is_plain:
+                message_ids = await copy.send_batch(self._link, queue, encoded, delay)
+            else:
+                chunks = batch.chunks(encoded)
+                message_ids = await self._link.run_all(
+                    calls.send_messages(queue, chunks, delay, options, dedup_ids)
+                )
+            sending.sent_many(len(message_ids))
+            return message_ids
+
+    # Receiving. With a `wait` a call waits up to that many seconds for the first message, outside of the server.
+
+    async def receive(
+        self,
+        queue: str,
+        quantity: int = 1,
+        *,
+        lease: Seconds | None = None,
+        slots: int = 1,
+        wait: Seconds | None = None,
+    ) -> list[Message]:
+        """Lease up to `quantity` messages, oldest first; without `wait` it may return [] at once.
+
+        The lease lasts as long as the queue's policy says (30 seconds), unless `lease` says how many seconds.
+        Ack each before `leased_until`, or it is delivered again with `attempt` one higher. A slot is what one
+        transaction settles: a handler that acks all needs one, fifty concurrent handlers need fifty.
+        """
+        messages = await self._take(calls.receive(self._codec.of(queue), queue, quantity, lease, slots), wait)
+        if any(type(message.body) is Unopened for message in messages):
+            return await self._opened(messages)
+        return messages
+
+    async def read(
+        self,
+        queue: str,
+        quantity: int = 1,
+        *,
+        lease: Seconds = 30,
+        conditional: Mapping[str, Any] | None = None,
+        grouped: Grouped | None = None,
+        wait: Seconds | None = None,
+    ) -> list[Message]:
+        """Read messages as PGMQ does: hidden for `lease` whole seconds; settle them with delete or archive.
+
+        `conditional` reads only messages whose body contains it. `grouped` reads in the order of groups:
+        "fill" from the oldest group on (PGMQ's read_grouped), "round_robin" from all in turn
+        (read_grouped_rr), "head" the first of each (read_grouped_head).
+        """
+        condition = None if conditional is None else self._codec.encode(conditional)
+        return await self._take(
+            calls.read(self._codec.of(queue), queue, quantity, lease, condition, grouped), wait
+        )
+
+    async def pop(self, queue: str, quantity: int = 1) -> list[Message]:
+        """Receive messages and delete them: what the receiver then loses is lost."""
+        arguments = (argument.queue_name("queue_name", queue), argument.integer("qty", quantity))
+        read = partial(read_messages, self._codec.of(queue), queue)
+        return await self._take(Call("pop", arguments, read, queue, Shape.MESSAGES, native=False), None)
+
+    async def peek(
+        self, queue: str, quantity: int = 10, *, after: int = 0, body_bytes_max: int | None = None
+    ) -> list[Message]:
+        """Return messages with ids above `after`, in order, without receiving them.
+
+        Of a body or headers that take more than `body_bytes_max` bytes comes `{"spanmq.cut": bytes}`.
+        """
+        codec = self._codec.of(queue)
+        return await self._link.run(calls.peek("peek", codec, queue, quantity, after, body_bytes_max))
+
+    # Settling: messages from `receive`, or `Leased(queue, lease_id, message_ids)` to name them by ids.
+
+    async def ack(self, messages: Held | Iterable[Held]) -> list[Settled]:
+        """Settle received messages; one that its lease no longer holds is "stale", and left alone."""
+        return tracing.settled("ack", await self._link.run_all(calls.settle("ack", messages)))
+
+    async def nack(
+        self,
+        messages: Held | Iterable[Held],
+        error: str | None = None,
+        *,
+        category: str | None = None,
+        retry_in: Seconds | None = None,
+        error_class: str | None = None,
+        traceback: str | None = None,
+        worker: str | None = None,
+    ) -> list[Settled]:
+        """Return received messages to the queue with a failure: each is "retrying", "dead" or "stale".
+
+        It comes again after `retry_in` seconds, or the backoff of its category or queue. It becomes a dead
+        letter when its attempts are used up, or the category is not tried again (PERMANENT, BUSINESS).
+        Without a category the rules find one in the error.
+        """
+        failure = calls.failure(error, category, error_class, traceback, worker)
+        retry = given(argument.seconds, "retry_in", retry_in)
+        settled = await self._link.run_all(calls.settle("nack", messages, *failure, *retry))
+        return tracing.settled("nack", settled)
+
+    async def reject(
+        self,
+        messages: Held | Iterable[Held],
+        error: str | None = None,
+        *,
+        category: str | None = None,
+        error_class: str | None = None,
+        traceback: str | None = None,
+        worker: str | None = None,
+    ) -> list[Settled]:
+        """Make dead letters of received messages, whatever attempts they have left: "dead" or "stale"."""
+        failure = calls.failure(error, category, error_class, traceback, worker)
+        return tracing.settled("reject", await self._link.run_all(calls.settle("reject", messages, *failure)))
+
+    async def release(self, messages: Held | Iterable[Held]) -> list[Settled]:
+        """Return received messages to the queue unhandled: each is "released" or "stale".
+
+        They are visible at once, and this delivery does not count as an attempt.
+        """
+        return tracing.settled("release", await self._link.run_all(calls.settle("release", messages)))
+
+    async def extend(self, queue: str, lease_id: int, seconds: Seconds) -> int:
+        """Hold a lease for at least `seconds` from now on; return the number of messages that it holds.
+
+        0: it is stale. A lease that ran out is held again if nobody received its messages meanwhile.
+        """
+        arguments = (
+            argument.queue_name("queue", queue),
+            argument.bigint("lease_id", lease_id),
+            argument.seconds("seconds", seconds),
+        )
+        return await self._link.run(Call("extend", arguments, number, queue, native=True))
+
+    async def cancel(self, queue: str, message_ids: int | Iterable[int]) -> list[Settled]:
+        """Delete messages that no receiver holds."""
+        arguments = (argument.queue_name("queue", queue), argument.bigints("msg_ids", message_ids))
+        return await self._link.run(Call("cancel", arguments, settlements, queue, native=True))
+
+    async def delete(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
+        """Delete messages, whoever holds them; return the ids of those that existed."""
+        return await self._link.run(
+            Call("delete", calls.chosen(queue, message_ids), numbers, queue, native=False)
+        )
+
+    async def archive(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
+        """Move messages to the archive, whoever holds them; return the ids of those that existed."""
+        return await self._link.run(
+            Call("archive", calls.chosen(queue, message_ids), numbers, queue, native=False)
+        )
+
+    async def set_vt(self, queue: str, message_ids: int | Iterable[int], delay: Delay) -> list[Message]:
+        """Hide messages for a time from now, or until a moment; return those that exist."""
+        arguments = (*calls.chosen(queue, message_ids), argument.moment("vt", delay))
+        read = partial(read_messages, self._codec.of(queue), queue)
+        return await self._link.run(Call("set_vt", arguments, read, queue, Shape.MESSAGES, native=False))
+
+    async def _take(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
+        with tracing.receiving(call.function, call.queue) as receiving:
+            return receiving.received(await self._await(call, wait))
+
+    async def _await(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
+        if wait is None:
+            return await self._link.run(call)
+        deadline = monotonic() + duration("wait", wait).total_seconds()
+        if (messages := await self._link.run(call)) or call.queue is None:
+            return messages
+        receive = partial(self._link.run, call)
+        # PGMQ's own functions are there without ours.
+        ahead = partial(self._link.run, calls.look_ahead(call.queue)) if call.native else None
+        if self._listener is None:
+            return await receive_until(receive, AsyncAnnouncement(), deadline, self._poll_interval, ahead)
+        async with self._listener.announcements(call.queue) as announced:
+            return await receive_until(receive, announced, deadline, self._poll_interval, ahead)
+
+    async def _opened(self, messages: list[Message]) -> list[Message]:
+        """Nack messages that can't be decrypted or read; raises why if no other message came."""
+        reasons: dict[tuple[str, str], list[Message]] = {}
+        for message in messages:
+            if isinstance(message.body, Unopened):
+                error = message.body.error
+                reasons.setdefault((error.message, type(error).__name__), []).append(message)
+                about = message.queue, message.message_id, error.message
+                logger.warning("body_unopened queue=%s message=%s error=%r", *about)
+        for (reason, error_class), closed in reasons.items():
+            await self.nack(closed, reason, error_class=error_class)
+        opened = [message for message in messages if not isinstance(message.body, Unopened)]
+        if messages and not opened:
+            raise messages[0].body.error
+        return opened
+
+    def _begin_maintenance(self) -> None:
+        if self._maintain_interval and self._pool_link is not None:
+            self._maintenance = AsyncMaintenance(self._pool_link, self._maintain_interval)
+
+
+def install_at(dsn: str) -> Installed:
+    """Install the schema over a new connection."""
+    with psycopg.connect(dsn, autocommit=True, client_encoding="utf8") as connection:
+        return schema.install(connection)

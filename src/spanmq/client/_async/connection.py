@@ -1,0 +1,475 @@
+"""How a call reaches the database: over a pool, or over one connection that somebody else may own.
+
+Every exception of psycopg becomes one of spanmq.errors here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import chain
+from os import getpid
+from time import monotonic
+from typing import Any, Final, Protocol
+
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor
+from psycopg.adapt import Transformer
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+
+from spanmq import errors
+from spanmq.client.call import PROBE, Call, Result, Rows, Shape, Style, is_missing_function, missing
+from spanmq.client.concurrency import AsyncLock
+from spanmq.client.dsn import unreadable
+from spanmq.client.loaders import AsciiTextLoader, ForeignJsonLoader, JsonLoader, TimeLoader
+from spanmq.model import Flavour
+
+# A pool's pauses double from a second until so many have passed: the longest is about half of it.
+RECONNECT_SECONDS: Final = 15.0
+_LIMIT: Final = "select pg_catalog.set_config('statement_timeout', %s, true)"
+
+
+class AsyncLink(Protocol):
+    """What a client needs of the thing that it was given; `connection` is what the user may use too."""
+
+    @property
+    def connection(self) -> Any: ...
+
+    async def run(self, call: Call[Result]) -> Result:
+        """Run one call."""
+
+    async def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
+        """Run several calls as one: all of them take effect, or none."""
+
+    async def flavour(self) -> Flavour:
+        """Look at what the database holds."""
+
+    def transaction(self) -> AbstractAsyncContextManager[AsyncConnectionLink]:
+        """Run calls in one transaction, or under one savepoint of the caller's."""
+
+    async def address(self) -> str:
+        """Give the DSN for another connection to the same database."""
+
+
+class AsyncPoolLink:
+    """Calls over a pool, each in a transaction of its own.
+
+    With a `dsn` the pool is the client's own, and is opened at the first call. `durable` makes claims wait
+    for the disk too.
+    """
+
+    def __init__(
+        self, pool: AsyncConnectionPool[Any], *, dsn: str | None, timeout: float, durable: bool
+    ) -> None:
+        self.pool = pool
+        self.dsn = dsn
+        self.calls = 0
+        self._timeout = timeout
+        self._durable = durable
+        self.on_open: Callable[[], None] | None = None
+        self._opened = dsn is None
+        self._opened_by = 0
+        self._closed = False
+        self._opening = AsyncLock()
+        self._is_spanmq = False
+
+    @property
+    def connection(self) -> Any:
+        """Refuse: each call has another one."""
+        raise errors.NotPermittedError(
+            "a client over a pool has no connection of its own",
+            hint="`client.transaction()` gives a client that has.",
+        )
+
+    async def open(self) -> None:
+        """Open the pool if it is ours; raises ConnectionFailedError at once if no server answers."""
+        if self._closed:
+            raise errors.ConnectionFailedError("the client is closed")
+        if self._opened:
+            if self._is_of_another_process():
+                raise errors.NotPermittedError(
+                    "the client was opened by another process, and two can't share its connections",
+                    hint="Make a client, or call the first time, after the fork.",
+                )
+            return
+        async with self._opening:
+            if self._opened:  # by another task, meanwhile
+                return
+            # A pool only logs why it can't connect, and its clients time out after half a minute.
+            async with self.dedicated():
+                pass
+            try:
+                await self.pool.open()
+            except psycopg.Error as error:
+                raise errors.ConnectionFailedError(str(error)) from error
+            self._opened_by = getpid()
+            self._opened = True
+            if self.on_open is not None:
+                self.on_open()
+
+    async def close(self) -> None:
+        """Close the pool if it is ours."""
+        self._closed = True
+        if self.dsn is not None and not self._is_of_another_process():
+            await self.pool.close()
+
+    def _is_of_another_process(self) -> bool:
+        """Tell whether there was a fork since it was opened; a pool of the user's is his affair."""
+        return self._opened_by != 0 and self._opened_by != getpid()
+
+    async def run(self, call: Call[Result], *, counted: bool = True) -> Result:
+        """Run one call in a transaction of its own; `counted` says that the user asked for it."""
+        await self.open()
+        if call.native and not self._is_spanmq:
+            await self._require_native(call)
+        try:
+            async with self.lend() as connection:
+                result = await execute(connection, call, relaxed=call.volatile and not self._durable)
+            # Who only looks, and finds nothing, is idle.
+            is_idle = call.idle or (call.shape is Shape.MESSAGES and not result)
+            self.calls += counted and not is_idle
+            return result
+        except errors.SpanmqError as error:
+            if not is_missing_function(error, call):
+                raise
+            raise missing(await self.flavour(), call) from error
+
+    async def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
+        """Run several calls in one transaction; the next is made only when the last has run."""
+        first = next(calls, None)
+        if first is None:
+            return []
+        second = next(calls, None)
+        if second is None:
+            return await self.run(first)
+        async with self.transaction() as link:
+            results = await link.run(first)
+            for call in chain([second], calls):
+                more = await link.run(call)
+                results += more
+        return results
+
+    async def flavour(self) -> Flavour:
+        """Look at what the database holds."""
+        await self.open()
+        async with self.lend() as connection:
+            found = await probe(connection)
+        self._is_spanmq = found == "spanmq"
+        return found
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnectionLink]:
+        """Begin a transaction; commit at the end, roll back if the block raises."""
+        await self.open()
+        self.calls += 1
+        async with self.lend() as connection, in_transaction(connection):
+            link = AsyncConnectionLink(connection, is_spanmq=self._is_spanmq)
+            try:
+                yield link
+            finally:
+                link.end()
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """Lend a connection of the pool, in autocommit."""
+        try:
+            connection = await self._alive()
+        except (PoolTimeout, PoolClosed) as error:
+            raise errors.ConnectionFailedError(
+                f"the pool gave no connection: {error}",
+                hint="The server is away, or all connections are taken: see pool_size and timeout.",
+            ) from error
+        # One statement is one round trip then, not three. A pool that isn't ours gets it back as it was.
+        restore = not connection.autocommit
+        try:
+            if restore:
+                await connection.set_autocommit(True)
+            yield connection
+        finally:
+            if restore and not connection.closed:
+                await connection.set_autocommit(False)
+            await self.pool.putconn(connection)
+
+    async def _alive(self) -> AsyncConnection[Any]:
+        """Take a connection of the pool; of our own pool one that the server has not hung up on."""
+        # Not by the pool's own check, which pauses after each broken one, twice as long each time: after a
+        # restart of the server eight of them would take longer than the time-out.
+        deadline = monotonic() + self._timeout
+        for _ in range(self.pool.max_size + 1):
+            connection: AsyncConnection[Any] = await self.pool.getconn(deadline - monotonic())
+            if self.dsn is None or is_alive(connection):
+                return connection
+            # It replaces a broken one.
+            await self.pool.putconn(connection)
+        raise PoolTimeout("connections break as soon as they are made")
+
+    @asynccontextmanager
+    async def dedicated(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """Give a connection to keep for long: a new one, or one of a pool that isn't ours."""
+        if self.dsn is None:
+            async with self.lend() as connection:
+                yield connection
+            return
+        try:
+            connection = await AsyncConnection.connect(self.dsn, autocommit=True, client_encoding="utf8")
+        except psycopg.OperationalError as error:
+            raise errors.ConnectionFailedError(str(error).strip()) from error
+        except psycopg.ProgrammingError as error:  # from the parser of DSNs
+            raise unreadable(error) from None
+        async with connection:
+            yield connection
+
+    async def address(self) -> str:
+        """Give the DSN of the pool."""
+        if self.dsn is not None:
+            return self.dsn
+        async with self.lend() as connection:
+            return address_of(connection)
+
+    async def _require_native(self, call: Call[Any]) -> None:
+        found = await self.flavour()
+        if found != "spanmq":
+            raise missing(found, call)
+
+
+class AsyncConnectionLink:
+    """Calls over one connection, in the transaction that is open there. Commits only what it began."""
+
+    def __init__(self, connection: AsyncConnection[Any], *, is_spanmq: bool = False) -> None:
+        self._connection = connection
+        self._is_spanmq = is_spanmq
+        self._is_over = False
+
+    @property
+    def connection(self) -> AsyncConnection[Any]:
+        """The connection; raises NotPermittedError when it has gone back to its pool."""
+        if self._is_over:
+            raise errors.NotPermittedError(
+                "the transaction of this client is over, and its connection is another's",
+                hint="Call it within its `with` block, or call the client that it came from.",
+            )
+        return self._connection
+
+    def end(self) -> None:
+        """Let go of the connection, which goes back to its pool."""
+        self._is_over = True
+
+    async def run(self, call: Call[Result]) -> Result:
+        """Run one call."""
+        # To ask first spares the caller's transaction, which a missing function would abort.
+        if call.native and not self._is_spanmq and (found := await self.flavour()) != "spanmq":
+            raise missing(found, call)
+        try:
+            return await execute(self.connection, call)
+        except errors.SpanmqError as error:
+            if not is_missing_function(error, call):
+                raise
+            if self.connection.info.transaction_status == TransactionStatus.INERROR:
+                raise missing(None, call) from error
+            raise missing(await self.flavour(), call) from error
+
+    async def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
+        """Run several calls; all are made before the first runs, so that a bad one changes nothing."""
+        made = list(calls)
+        if self.connection.autocommit and len(made) > 1:
+            async with self.transaction():
+                return [result for call in made for result in await self.run(call)]
+        return [result for call in made for result in await self.run(call)]
+
+    async def flavour(self) -> Flavour:
+        """Look at what the database holds."""
+        found = await probe(self.connection)
+        self._is_spanmq = found == "spanmq"
+        return found
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnectionLink]:
+        """Set a savepoint; on a connection in autocommit, begin and commit a transaction."""
+        if not self.connection.autocommit:
+            # Else psycopg would begin a transaction here and commit it, which is the caller's to do.
+            await self.flavour()
+        async with in_transaction(self.connection):
+            yield self
+
+    async def address(self) -> str:
+        """Give the DSN of the connection."""
+        return address_of(self.connection)
+
+
+def cursor_of(connection: AsyncConnection[Any]) -> AsyncCursor[Any]:
+    """Give a cursor of ours: the caller's connection may make cursors and rows of another kind."""
+    cursor = AsyncCursor(connection, row_factory=tuple_row)
+    encoding = connection.info.encoding
+    foreign = encoding not in ("utf-8", "ascii")
+    cursor.adapters.register_loader("jsonb", ForeignJsonLoader if foreign else JsonLoader)
+    if encoding == "ascii":
+        for kind in ("text", "varchar", "name"):
+            cursor.adapters.register_loader(kind, AsciiTextLoader)
+    return cursor
+
+
+async def execute(connection: AsyncConnection[Any], call: Call[Result], *, relaxed: bool = False) -> Result:
+    """Run a call on a connection."""
+    if connection.closed:
+        raise errors.ConnectionFailedError("the connection is closed", function=call.function)
+    cursor = cursor_of(connection)
+    statement, parameters = call.statement(Style.PSYCOPG, relaxed=relaxed), call.parameters()
+    try:
+        # Binary: a timestamptz as text could be read only in one of PostgreSQL's date styles.
+        try:
+            await cursor.execute(statement, parameters, binary=True)
+        except psycopg.errors.FeatureNotSupported as error:
+            is_idle = connection.info.transaction_status == TransactionStatus.IDLE
+            if not (is_idle and errors.is_stale_plan(error)):
+                raise
+            # Prepared before an upgrade gave the function more columns: refused before it ran. Psycopg can't
+            # forget one statement, so this one goes this way until the connection's end.
+            await cursor.execute(statement, parameters, binary=True, prepare=False)
+        values = await _fetch(cursor)
+        columns = columns_of(cursor)
+    except psycopg.Error as error:
+        raise typed(error, connection, call) from error
+    except UnicodeEncodeError as error:
+        lacking = error.object[error.start]
+        raise errors.InvalidBodyError(
+            f"the connection's encoding, {connection.info.encoding}, lacks the character {lacking!r}",
+            hint="set client_encoding to 'UTF8'",
+            function=call.function,
+            queue=call.queue,
+        ) from error
+    return call.read(Rows(columns, values))
+
+
+async def _fetch(cursor: AsyncCursor[Any]) -> Sequence[Sequence[Any]]:
+    """Fetch all rows; once more, with a slower loader, where there is a time that Python has not."""
+    try:
+        return await cursor.fetchall()
+    except psycopg.DataError:
+        result = cursor.pgresult
+        if result is None:
+            raise
+        cursor.adapters.register_loader("timestamptz", TimeLoader)
+        reader = Transformer(cursor)
+        reader.set_pgresult(result)
+        return reader.load_rows(0, result.ntuples, tuple_row(cursor))
+
+
+def columns_of(cursor: AsyncCursor[Any]) -> tuple[str, ...]:
+    """Give the names of a result's columns; not by `description`, which looks each type up."""
+    result = cursor.pgresult
+    if result is None:
+        return ()
+    return tuple((result.fname(number) or b"").decode() for number in range(result.nfields))
+
+
+async def probe(connection: AsyncConnection[Any]) -> Flavour:
+    """Look at what the database holds."""
+    if connection.closed:
+        raise errors.ConnectionFailedError("the connection is closed")
+    cursor = AsyncCursor(connection, row_factory=tuple_row)
+    try:
+        await cursor.execute(PROBE)
+        spanmq, pgmq = await cursor.fetchone() or (None, None)
+    except psycopg.Error as error:
+        raise typed(error, connection) from error
+    return "spanmq" if spanmq else "upstream" if pgmq else "none"
+
+
+@asynccontextmanager
+async def in_transaction(connection: AsyncConnection[Any]) -> AsyncIterator[None]:
+    """Begin and commit; what the block itself raises passes as it is."""
+    began = ended = False
+    try:
+        async with connection.transaction():
+            began = True
+            yield
+            if connection.info.transaction_status == TransactionStatus.INERROR:
+                # Whoever swallowed the error must hear it: the server answers a commit with a rollback, and
+                # psycopg says nothing.
+                raise errors.TransactionAbortedError(
+                    "a call in the transaction had failed: nothing of it took effect",
+                    hint="A transaction() around a call that may fail is a savepoint.",
+                    sqlstate="25P02",
+                )
+            ended = True
+    except psycopg.Error as error:
+        if not began and connection.closed:
+            raise errors.ConnectionFailedError(str(error)) from error
+        if began and not ended:
+            raise
+        raise typed(error, connection) from error
+
+
+async def limit_statements(connection: AsyncConnection[Any], seconds: float) -> None:
+    """Limit the time of each statement that follows in the transaction that is open."""
+    try:
+        await connection.execute(_LIMIT, [f"{seconds * 1000:g}"])
+    except psycopg.Error as error:
+        raise typed(error, connection) from error
+
+
+def address_of(connection: AsyncConnection[Any]) -> str:
+    """Give the DSN of a connection, which psycopg tells without the password."""
+    return make_conninfo(connection.info.dsn, password=connection.info.password or None)
+
+
+def is_alive(connection: AsyncConnection[Any]) -> bool:
+    """Return False if the server has hung up, without a round trip: a call would be of unknown outcome."""
+    try:
+        # The first reads the server's last words, the second the end that follows them.
+        connection.pgconn.consume_input()
+        connection.pgconn.consume_input()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def new_pool(
+    dsn: str, *, size: int, pooler: bool, on_connect: Callable[[AsyncConnection[Any]], Any] | None
+) -> AsyncConnectionPool[Any]:
+    """Return the pool of a client with a DSN, not open yet."""
+    return AsyncConnectionPool(
+        dsn,
+        min_size=1,
+        max_size=size,
+        kwargs={
+            "autocommit": True,
+            # JSON is: a database, or PGCLIENTENCODING, may say otherwise.
+            "client_encoding": "utf8",
+            **({"prepare_threshold": None} if pooler else {}),
+        },
+        configure=on_connect,
+        reconnect_timeout=RECONNECT_SECONDS,
+        reconnect_failed=_try_again,
+        open=False,
+        name="spanmq",
+    )
+
+
+async def _try_again(pool: AsyncConnectionPool[Any]) -> None:
+    """Let a pool that gave up connecting begin anew, with the short pauses of a beginning.
+
+    By itself it doubles them for five minutes: a server that was away for two is found after four.
+    """
+    await pool.check()
+
+
+def typed(
+    error: psycopg.Error, connection: AsyncConnection[Any], call: Call[Any] | None = None
+) -> errors.SpanmqError:
+    """Give the typed error for psycopg's."""
+    function, queue = (call.function, call.queue) if call else (None, None)
+    # An error that no server sent: psycopg may not have noticed yet that the connection is closed.
+    if connection.closed or (isinstance(error, psycopg.OperationalError) and error.sqlstate is None):
+        return errors.lost(function=function, queue=queue)
+    found = errors.from_driver(error, function=function, queue=queue)
+    if isinstance(found, errors.ConnectionLostError):
+        return errors.lost(function=function, queue=queue)
+    if found is not None:
+        return found
+    if isinstance(error, psycopg.DataError):  # psycopg's own: it could not pass a value
+        return errors.InvalidArgumentError(str(error), function=function, queue=queue)
+    return errors.ServerError(str(error), function=function, queue=queue)

@@ -1,0 +1,191 @@
+"""Dead letters: `client.dead_letters`."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from functools import partial
+from typing import Any, Unpack
+
+from spanmq.client import call as argument
+from spanmq.client._async.connection import AsyncLink
+from spanmq.client.call import Argument, Call, Rows, Seconds, Shape, given, listed, number
+from spanmq.client.calls import UNCHANGED
+from spanmq.codec.body import Codec, Headers, encode_headers, read_json
+from spanmq.errors import InvalidArgumentError
+from spanmq.model import DeadLetter, DeadLetterCount, DeadLetterFilters, Redriven
+
+
+class AsyncDeadLetters:
+    """List, redrive and discard messages that failed for good.
+
+    `redriven` False selects those that were not redriven, True those that were, None both.
+    """
+
+    def __init__(self, link: AsyncLink, codec: Codec) -> None:
+        self._link = link
+        self._codec = codec
+
+    async def show(
+        self, queue: str, message_id: int, *, body_bytes_max: int | None = None
+    ) -> list[DeadLetter]:
+        """Return the dead letters that a message became, the first one first."""
+        arguments = (
+            argument.queue_name("queue", queue),
+            argument.bigint("msg_id", message_id),
+            *given(argument.integer, "body_bytes_max", body_bytes_max),
+        )
+        read = partial(_dead_letters, self._codec)
+        return await self._link.run(
+            Call("dead_letters_of", arguments, read, queue, Shape.MESSAGES, native=True)
+        )
+
+    async def count(self, queue: str | None = None) -> list[DeadLetterCount]:
+        """Count those that were not redriven, by queue and category; costs the same whatever their number."""
+        arguments = given(argument.queue_name, "queue", queue)
+        read = listed(DeadLetterCount, queue="queue_name", count="n")
+        return await self._link.run(Call("count_dead_letters", arguments, read, queue, native=True))
+
+    async def redrive(
+        self,
+        queue: str,
+        *,
+        quantity: int = 1_000,
+        rate: float | None = None,
+        delay: Seconds = 0.0,
+        dry_run: bool = False,
+        **filters: Unpack[DeadLetterFilters],
+    ) -> list[Redriven]:
+        """Return up to `quantity` dead letters to their queue, the lowest ids first; none twice.
+
+        They are visible after `delay` seconds, with a `rate` that many a second from then on. They keep their
+        ids and their history, their attempts begin anew. With `dry_run` nothing is done; the list is what
+        would be.
+        """
+        arguments = (
+            argument.queue_name("queue", queue),
+            *_filters(self._codec, filters),
+            argument.integer("qty", quantity),
+            *given(argument.real, "rate", rate),
+            argument.seconds("delay", delay),
+            argument.boolean("dry_run", dry_run),
+        )
+        read = listed(Redriven, message_id="msg_id")
+        return await self._link.run(Call("redrive", arguments, read, queue, native=True))
+
+    async def edit(
+        self,
+        queue: str,
+        message_id: int,
+        *,
+        body: object = UNCHANGED,
+        headers: Headers | None = None,
+        delay: Seconds = 0.0,
+    ) -> int:
+        """Redrive one dead letter, with another body or headers if they are passed; return its id.
+
+        Raises DeadLetterNotFoundError if no dead letter of this id waits.
+        """
+        encode = self._codec.of(queue).encode
+        arguments = (
+            argument.queue_name("queue", queue),
+            argument.bigint("msg_id", message_id),
+            *(() if body is UNCHANGED else (argument.json("message", encode(body)),)),
+            *(() if headers is None else (argument.json("headers", encode_headers(headers, None)),)),
+            argument.seconds("delay", delay),
+        )
+        return await self._link.run(Call("redrive_message", arguments, number, queue, native=True))
+
+    async def discard(
+        self,
+        queue: str,
+        *,
+        redriven: bool | None = False,
+        quantity: int = 1_000,
+        dry_run: bool = False,
+        **filters: Unpack[DeadLetterFilters],
+    ) -> int:
+        """Delete up to `quantity` dead letters for good and return how many; with `dry_run` only count."""
+        arguments = (
+            argument.queue_name("queue", queue),
+            *_filters(self._codec, filters),
+            argument.flag_or_any("redriven", redriven),
+            argument.integer("qty", quantity),
+            argument.boolean("dry_run", dry_run),
+        )
+        return await self._link.run(Call("purge_dead_letters", arguments, number, queue, native=True))
+
+    async def list(
+        self,
+        queue: str | None = None,
+        *,
+        redriven: bool | None = False,
+        after: int = 0,
+        quantity: int = 100,
+        body_bytes_max: int | None = None,
+        **filters: Unpack[DeadLetterFilters],
+    ) -> list[DeadLetter]:
+        """List the dead letters of a queue, or of all that you may look into, in the order of their deaths.
+
+        A page ends after `quantity`; the next one begins `after` the last `dead_letter_id`. Of a body or
+        headers that take more than `body_bytes_max` bytes comes `{"spanmq.cut": bytes}`.
+        """
+        arguments = (
+            *given(argument.queue_name, "queue", queue),
+            *_filters(self._codec, filters),
+            argument.flag_or_any("redriven", redriven),
+            argument.bigint("after", after),
+            argument.integer("qty", quantity),
+            *given(argument.integer, "body_bytes_max", body_bytes_max),
+        )
+        read = partial(_dead_letters, self._codec)
+        return await self._link.run(Call("dead_letters", arguments, read, queue, Shape.MESSAGES, native=True))
+
+
+def _filters(codec: Codec, filters: DeadLetterFilters) -> tuple[Argument, ...]:
+    if unknown := filters.keys() - DeadLetterFilters.__annotations__.keys():
+        raise TypeError(f"dead letters have no filter {', '.join(sorted(unknown))}")
+    payload = filters.get("payload")
+    return (
+        *given(argument.text, "category", filters.get("category")),
+        *given(argument.text, "error", filters.get("error")),
+        *given(argument.text, "error_class", filters.get("error_class")),
+        *given(_time, "since", filters.get("since")),
+        *given(_time, "until", filters.get("until")),
+        *given(argument.json, "payload", None if payload is None else codec.encode(payload)),
+    )
+
+
+def _time(name: str, value: datetime) -> Argument:
+    if not isinstance(value, datetime):
+        raise InvalidArgumentError(f"{name} must be a datetime with a time zone, got {value!r}")
+    return argument.moment(name, value)
+
+
+def _dead_letters(codec: Codec, rows: Rows) -> list[DeadLetter]:
+    named = {
+        "queue": "queue_name",
+        "message_id": "msg_id",
+        "body": "message",
+        "group": "group_key",
+    }
+    records = [
+        row
+        | {
+            "message": codec.of(row["queue_name"]).decode(row["message"]),
+            "headers": None if row["headers"] is None else read_json(row["headers"]),
+            "history": _history(row["history"]),
+        }
+        for row in rows.records()
+    ]
+    return listed(DeadLetter, **named)(Rows(rows.columns, [tuple(each.values()) for each in records]))
+
+
+def _history(value: Any) -> list[dict[str, Any]]:
+    # A driver of other software gives it with the rest of the row, as JSON that was read already.
+    failures = value if isinstance(value, list) else json.loads(value)
+    times = ("failed_at", "retry_at")
+    return [
+        failure | {name: datetime.fromisoformat(failure[name]) for name in times if failure.get(name)}
+        for failure in failures
+    ]

@@ -1,0 +1,63 @@
+"""Rights of roles on queues: `client.grants`."""
+
+from __future__ import annotations
+
+from spanmq.client import call as argument
+from spanmq.client._async.connection import AsyncLink
+from spanmq.client.call import Argument, Call, flag, given, listed, nothing
+from spanmq.model import QueueGrant
+
+
+class AsyncGrants:
+    """Grant and revoke what roles of the database may do with queues."""
+
+    def __init__(self, link: AsyncLink) -> None:
+        self._link = link
+
+    async def create(self, role: str, queue: str, verb: str) -> None:
+        """Allow a role of the database (or "public") to do something with a queue.
+
+        `verb` is "send", "receive" (take, settle and look), "look" or "manage" (all of it, and grant it to
+        others). Raises MissingPrivilegeError unless you manage the queue, InvalidArgumentError for an unknown
+        role or verb.
+        """
+        await self._link.run(nothing("grant_queue", queue, *_on_queue(role, queue, verb)))
+
+    async def revoke(self, role: str, queue: str, verb: str) -> bool:
+        """Revoke a right on a queue. False: the role still has some of it through another grant.
+
+        That is a role of which it is a member, "public", or a right on all queues.
+        """
+        return await self._link.run(
+            Call("revoke_queue", _on_queue(role, queue, verb), flag, queue, native=True)
+        )
+
+    async def all(self, role: str, verb: str) -> None:
+        """Allow a role (or "public") to do something with all queues, also those to come.
+
+        `verb` is one of `create`'s, or "create" (make queues), "maintain" (run maintenance), "serve" (what the
+        HTTP service needs besides) or "admin" (tokens and keys of the service). Raises MissingPrivilegeError
+        unless you own the schema, InvalidArgumentError for an unknown role or verb.
+        """
+        await self._link.run(
+            nothing("grant_all", None, argument.text("role", role), argument.text("verb", verb))
+        )
+
+    async def revoke_all(self, role: str, verb: str) -> None:
+        """Revoke a right on all queues; rights on single queues stay."""
+        await self._link.run(
+            nothing("revoke_all", None, argument.text("role", role), argument.text("verb", verb))
+        )
+
+    async def list(self, queue: str | None = None) -> list[QueueGrant]:
+        """List who may do what with a queue, or (None) with each and with all, which needs "manage" on all.
+
+        `queue` of a grant is None for one on all queues. Owner and superusers may do all.
+        """
+        arguments = given(argument.queue_name, "queue", queue)
+        read = listed(QueueGrant, queue="queue_name")
+        return await self._link.run(Call("list_grants", arguments, read, queue, native=True))
+
+
+def _on_queue(role: str, queue: str, verb: str) -> tuple[Argument, ...]:
+    return argument.text("role", role), argument.queue_name("queue", queue), argument.text("verb", verb)

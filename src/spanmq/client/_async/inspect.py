@@ -1,0 +1,67 @@
+"""The inside of queues, at a bounded cost: `client.inspect`."""
+
+from __future__ import annotations
+
+from spanmq.client import call as argument
+from spanmq.client import calls
+from spanmq.client._async.connection import AsyncLink
+from spanmq.client.call import Argument, Call, listed, string
+from spanmq.codec.body import Codec
+from spanmq.model import Failure, Group, HeldLease, Message, Segment
+
+
+class AsyncInspect:
+    """Look into a queue; nothing here costs more when more messages wait."""
+
+    def __init__(self, link: AsyncLink, codec: Codec) -> None:
+        self._link = link
+        self._codec = codec
+
+    async def status(self, queue: str, message_id: int) -> str:
+        """Return the state of a message.
+
+        One of pending, processing, delayed, failed (waits for its backoff), dead, completed and unknown.
+        """
+        return await self._link.run(Call("status", _message(queue, message_id), string, queue, native=True))
+
+    async def failures(self, queue: str, message_id: int) -> list[Failure]:
+        """List what went wrong with a message, the first failure first."""
+        return await self._link.run(
+            Call("failures", _message(queue, message_id), listed(Failure), queue, native=True)
+        )
+
+    async def archive(
+        self, queue: str, quantity: int = 10, *, after: int = 0, body_bytes_max: int | None = None
+    ) -> list[Message]:
+        """Return archived messages with ids above `after`, in order."""
+        codec = self._codec.of(queue)
+        return await self._link.run(calls.peek("peek_archive", codec, queue, quantity, after, body_bytes_max))
+
+    async def leases(self, queue: str, quantity: int = 100) -> list[HeldLease]:
+        """List what receivers hold, the oldest lease first."""
+        return await self._link.run(
+            Call("list_leases", _page(queue, quantity), listed(HeldLease), queue, native=True)
+        )
+
+    async def groups(self, queue: str, quantity: int = 100) -> list[Group]:
+        """List groups and what they wait for, blocked ones first.
+
+        Reads the next 2,000 held runs to become visible, the 2,000 that became so first, and the first
+        2,000 fresh ones.
+        """
+        read = listed(Group, group="group_key")
+        return await self._link.run(Call("list_groups", _page(queue, quantity), read, queue, native=True))
+
+    async def segments(self, queue: str, quantity: int = 100) -> list[Segment]:
+        """List the tables of a queue's log, the newest first."""
+        return await self._link.run(
+            Call("list_segments", _page(queue, quantity), listed(Segment), queue, native=True)
+        )
+
+
+def _message(queue: str, message_id: int) -> tuple[Argument, ...]:
+    return argument.queue_name("queue", queue), argument.bigint("msg_id", message_id)
+
+
+def _page(queue: str, quantity: int) -> tuple[Argument, ...]:
+    return argument.queue_name("queue", queue), argument.integer("qty", quantity)

@@ -1,0 +1,99 @@
+# Generated from src/spanmq/client/_async/categories.py by tools/generate_sync.py: change that file.
+
+"""Categories of failures: `client.categories`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from spanmq.client import call as argument
+from spanmq.client._sync.connection import Link
+from spanmq.client._sync.queues import settings_text
+from spanmq.client.call import Argument, Call, Rows, flag, listed, nothing, string
+from spanmq.model import CategoryPolicy, CategoryRule
+
+
+class Categories:
+    """Which kind of failure an error is (TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN).
+
+    Without a `queue` a rule or a policy is one for all queues.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def classify(
+        self, error: str | None = None, *, error_class: str | None = None, queue: str | None = None
+    ) -> str:
+        """Return the category that the rules of a queue, and those of all, find for an error."""
+        arguments = (
+            argument.text("error", error),
+            argument.text("error_class", error_class),
+            _queue(queue),
+        )
+        return self._link.run(Call("classify", arguments, string, queue, native=True))
+
+    def set_rule(
+        self,
+        name: str,
+        category: str,
+        *,
+        error: str | None = None,
+        error_class: str | None = None,
+        place: int = 100,
+        queue: str | None = None,
+    ) -> None:
+        """Create the rule of this name, or replace it.
+
+        `error` and `error_class` are regular expressions, without regard to case, that the error's text and
+        its class must match; None: any. The rule with the lowest `place` that matches decides; a queue's own
+        come before those of all. Raises InvalidPatternError for a pattern that is not valid, or that could
+        take too long.
+        """
+        arguments = (
+            argument.text("name", name),
+            argument.text("category", category),
+            argument.text("error", error),
+            argument.text("error_class", error_class),
+            argument.integer("place", place),
+            _queue(queue),
+        )
+        self._link.run(nothing("set_category_rule", queue, *arguments))
+
+    def drop_rule(self, name: str, *, queue: str | None = None) -> bool:
+        """Drop a rule; return whether it existed."""
+        arguments = (argument.text("name", name), _queue(queue))
+        return self._link.run(Call("drop_category_rule", arguments, flag, queue, native=True))
+
+    def list_rules(self, queue: str | None = None) -> list[CategoryRule]:
+        """List the rules of a queue and those of all queues, in the order in which they are applied."""
+        read = listed(CategoryRule, queue="queue_name")
+        return self._link.run(Call("list_category_rules", (_queue(queue),), read, queue, native=True))
+
+    def set_policy(
+        self, category: str, settings: Mapping[str, Any] | None, *, queue: str | None = None
+    ) -> dict[str, Any]:
+        """Change what a category means in a queue, or in all that have no policy of their own.
+
+        The settings are `retries`, `max_attempts`, `backoff_base`, `backoff_factor` and `backoff_max`, None:
+        as the queue's policy says. `settings` None: the queue follows the general ones again.
+        """
+        text = None if settings is None else settings_text("category", dict(settings), queue)
+        arguments = (_queue(queue), argument.text("category", category), argument.json("settings", text))
+        return self._link.run(Call("set_category_policy", arguments, _settings, queue, native=True))
+
+    def list_policies(self, queue: str | None = None) -> list[CategoryPolicy]:
+        """List what each category means, in a queue or in general."""
+        read = listed(CategoryPolicy, queue="queue_name")
+        return self._link.run(Call("list_category_policies", (_queue(queue),), read, queue, native=True))
+
+
+def _queue(queue: str | None) -> Argument:
+    return argument.text("queue", None) if queue is None else argument.queue_name("queue", queue)
+
+
+def _settings(rows: Rows) -> dict[str, Any]:
+    settings: dict[str, Any] = json.loads(rows.scalar())
+    return settings

@@ -1,0 +1,74 @@
+# Generated from src/spanmq/client/_async/health.py by tools/generate_sync.py: change that file.
+
+"""How queues and the server are: `client.health`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from spanmq.client import call as argument
+from spanmq.client._sync.connection import Link
+from spanmq.client._sync.queues import names
+from spanmq.client.call import Call, Seconds, given, listed, nothing
+from spanmq.model import Finding, LatestStatistics, QueueHealth, Sample, StatisticsStep
+
+
+class Health:
+    """Look at all queues at once, at their last hours, and at the server."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def now(self) -> list[QueueHealth]:
+        """Return the health of each queue that you may look into. Costs what its runs cost."""
+        return self._link.run(Call("health", (), listed(QueueHealth), native=True))
+
+    def statistics(self, queue: str, *, seconds: Seconds = 3600.0) -> list[Sample]:
+        """Return what a queue did in the last `seconds`, a sample a minute, oldest first.
+
+        Empty where nothing runs maintenance, which takes the samples and keeps them for three days.
+        """
+        arguments = (argument.queue_name("queue", queue), argument.seconds("seconds", seconds))
+        return self._link.run(Call("statistics", arguments, listed(Sample), queue, native=True))
+
+    def latest(self) -> list[LatestStatistics]:
+        """Return the last sample of each queue that you may look into.
+
+        Costs the same whatever waits there, where `now` reads every run.
+        """
+        return self._link.run(Call("latest_statistics", (), listed(LatestStatistics), native=True))
+
+    def total(
+        self, queues: Iterable[str] | None = None, *, seconds: Seconds = 3600.0, step: Seconds = 60.0
+    ) -> list[StatisticsStep]:
+        """Return what these queues (None: all) did together, in steps, up to a minute ago, oldest first."""
+        arguments = (
+            *names("queues", queues),
+            argument.seconds("seconds", seconds),
+            argument.seconds("step", step),
+        )
+        return self._link.run(Call("sum_statistics", arguments, listed(StatisticsStep), native=True))
+
+    def report_breaker(self, queue: str, worker: str, seconds: Seconds | None = None) -> None:
+        """Report that a worker's circuit breaker is open for `seconds` more, or closed (None).
+
+        Workers call it; `now`, `latest` and `queues.count` show it until that time has passed.
+        """
+        arguments = (
+            argument.queue_name("queue", queue),
+            argument.text("worker", worker),
+            *given(argument.seconds, "seconds", seconds),
+        )
+        self._link.run(nothing("report_breaker", queue, *arguments))
+
+    def doctor(self, *, connections: int | None = None) -> list[Finding]:
+        """Check whether the server is fit for its job, and return what to do.
+
+        `connections` is how many all pools that run may open together. Needs membership in pg_read_all_stats.
+        """
+        arguments = (
+            argument.moment("client_at", datetime.now(UTC)),
+            *given(argument.integer, "connections", connections),
+        )
+        return self._link.run(Call("doctor", arguments, listed(Finding, check="check_name"), native=True))

@@ -1,0 +1,94 @@
+# Generated from src/spanmq/client/_async/maintenance.py by tools/generate_sync.py: change that file.
+
+"""Housekeeping by the client's pool: `spanmq.maintain` in the background, a bounded step at a time."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from typing import Final
+
+import psycopg
+
+from spanmq.client import calls
+from spanmq.client._sync.connection import PoolLink
+from spanmq.client._sync.schedules import plan_schedules
+from spanmq.client.concurrency import Event, Job
+from spanmq.errors import MissingPrivilegeError, NotSupportedByUpstreamError, SchemaMissingError, SpanmqError
+
+logger = logging.getLogger("spanmq")
+
+# An idle client, in a database where nothing is to be done, looks this many times less often.
+IDLE_FACTOR: Final = 32
+# What one step may do: spanmq.maintain's own default.
+BUDGET: Final = 10
+# Failures in a row, at one a second, of which one is logged.
+LOG_EVERY: Final = 60
+# Steps in a row before other users of the pool get their turn.
+STEPS_MAX: Final = 20
+
+
+class Maintenance:
+    """A job that calls `spanmq.maintain` about every `interval` seconds, for as long as the link exists.
+
+    An error does not end it: another try may succeed. The first of a series is logged, and each of another
+    class, and then every LOG_EVERY-th with its number.
+    """
+
+    def __init__(self, link: PoolLink, interval: float) -> None:
+        # Weakly: a client that nobody closed, and nobody uses any more, ends with its pool.
+        self._link = weakref.ref(link)
+        self._interval = interval
+        self._stopped = Event()
+        self._job = Job(self._run, "spanmq maintenance")
+
+    def stop(self) -> None:
+        """Stop after the step that runs."""
+        self._stopped.set()
+
+    def join(self) -> None:
+        """Wait until it has stopped."""
+        self._job.join()
+
+    def _run(self) -> None:
+        pause = self._interval
+        seen = -1
+        failures = 0
+        last: type[BaseException] | None = None
+        while not self._stopped.wait(pause):
+            link = self._link()
+            if link is None:
+                return
+            due_in = None
+            busy = link.calls != seen
+            try:
+                busy |= self._steps(link)
+                due_in = plan_schedules(link)
+                failures, last = 0, None
+            except NotSupportedByUpstreamError:
+                return  # upstream PGMQ keeps no house
+            except MissingPrivilegeError:
+                return  # maintenance is a right, which this role has not
+            except SchemaMissingError:
+                pass  # not yet: who opens a client may be about to install it
+            except (SpanmqError, psycopg.Error) as error:
+                # Of a client that is being closed there is nothing to tell.
+                failures += 1
+                if (type(error) is not last or failures % LOG_EVERY == 0) and not self._stopped.is_set():
+                    name = type(error).__name__
+                    logger.warning(
+                        "maintenance_failed number=%d error_class=%s error=%r", failures, name, str(error)
+                    )
+                last = type(error)
+            seen = link.calls
+            pause = self._interval if busy else min(pause * 2, self._interval * IDLE_FACTOR)
+            if due_in is not None:
+                # What is due and was not sent is locked by somebody: no hurry.
+                pause = min(pause, due_in if due_in > 0 else self._interval)
+            del link  # or it would live through the pause
+
+    def _steps(self, link: PoolLink) -> bool:
+        for number in range(STEPS_MAX):
+            if self._stopped.is_set() or not link.run(calls.maintain(BUDGET), counted=False):
+                return number > 0
+        return True

@@ -1,0 +1,136 @@
+# Generated from src/spanmq/client/_async/queues.py by tools/generate_sync.py: change that file.
+
+"""Queues: `client.queues`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Unpack
+
+from spanmq.client import call as argument
+from spanmq.client._sync.connection import Link
+from spanmq.client.call import Call, Rows, flag, given, listed, nothing, number, only
+from spanmq.errors import InvalidArgumentError
+from spanmq.model import (
+    Policy,
+    PolicyChange,
+    Queue,
+    QueueCount,
+    QueueMetrics,
+    QueueStorage,
+)
+
+METRICS = {
+    "queue": "queue_name",
+    "length": "queue_length",
+    "visible_length": "queue_visible_length",
+    "newest_age_seconds": "newest_msg_age_sec",
+    "oldest_age_seconds": "oldest_msg_age_sec",
+    "scraped_at": "scrape_time",
+}
+
+
+class Queues:
+    """Create, measure, pause and configure queues."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def create(
+        self,
+        name: str,
+        *,
+        unlogged: bool = False,
+        partition_interval: int | str | None = None,
+        retention_interval: int | str | None = None,
+    ) -> None:
+        """Create a queue; does nothing if it exists.
+
+        An unlogged one is faster; a crash of the server loses its messages. The intervals (a count of
+        messages or a time, such as "1 day") make it PGMQ's partitioned kind.
+        """
+        intervals = {"partition_interval": partition_interval, "retention_interval": retention_interval}
+        # What is left to its default is not passed: the server's defaults count.
+        own = [argument.text(key, str(value)) for key, value in intervals.items() if value is not None]
+        if own and unlogged:
+            raise InvalidArgumentError("a queue can't be unlogged and partitioned", queue=name)
+        function = "create_partitioned" if own else "create_unlogged" if unlogged else "create"
+        arguments = (argument.queue_name("queue_name", name), *own)
+        self._link.run(nothing(function, name, *arguments, native=False))
+
+    def drop(self, queue: str) -> bool:
+        """Drop a queue with its messages and its archive; return whether it existed."""
+        arguments = (argument.queue_name("queue_name", queue),)
+        return self._link.run(Call("drop_queue", arguments, flag, queue, native=False))
+
+    def purge(self, queue: str) -> int:
+        """Remove all messages of a queue; return how many there were."""
+        arguments = (argument.queue_name("queue_name", queue),)
+        return self._link.run(Call("purge_queue", arguments, number, queue, native=False))
+
+    def pause(self, queue: str) -> None:
+        """Stop delivery: receivers get nothing; senders go on, and leased messages can be settled."""
+        self._link.run(nothing("pause", queue, argument.queue_name("queue", queue)))
+
+    def resume(self, queue: str) -> None:
+        """Deliver again."""
+        self._link.run(nothing("resume", queue, argument.queue_name("queue", queue)))
+
+    def metrics(self, queue: str) -> QueueMetrics:
+        """Count the messages of one queue."""
+        arguments = (argument.queue_name("queue_name", queue),)
+        return self._link.run(Call("metrics", arguments, only(QueueMetrics, **METRICS), queue, native=False))
+
+    def metrics_all(self) -> list[QueueMetrics]:
+        """Count the messages of every queue."""
+        return self._link.run(Call("metrics_all", (), listed(QueueMetrics, **METRICS), native=False))
+
+    def count(self, queues: Iterable[str] | None = None, *, most: int = 200) -> list[QueueCount]:
+        """Count each of these queues (None: all) that has at most `most` runs; counts of others are None."""
+        arguments = (*names("queues", queues), argument.integer("most", most))
+        return self._link.run(Call("glance", arguments, listed(QueueCount), native=True))
+
+    def storage(self, queue: str) -> QueueStorage:
+        """Measure what one queue takes on disk."""
+        arguments = (argument.queue_name("queue", queue),)
+        return self._link.run(Call("storage", arguments, only(QueueStorage), queue, native=True))
+
+    def policy(self, queue: str) -> Policy:
+        """Return the settings of a queue, those with their default too."""
+        arguments = (argument.queue_name("queue", queue),)
+        return self._link.run(Call("get_policy", arguments, _policy, queue, native=True))
+
+    def set_policy(self, queue: str, /, **settings: Unpack[PolicyChange]) -> Policy:
+        """Change the settings that are named, None to restore a default; return the whole policy.
+
+        Raises InvalidSettingError for a setting that is unknown or out of range: then nothing has changed.
+        """
+        text = settings_text("policy", settings, queue)
+        arguments = (argument.queue_name("queue", queue), argument.json("settings", text))
+        return self._link.run(Call("set_policy", arguments, _policy, queue, native=True))
+
+    def list(self) -> list[Queue]:
+        """List the queues."""
+        return self._link.run(Call("list_queues", (), listed(Queue, name="queue_name"), native=False))
+
+
+def names(name: str, queues: Iterable[str] | None) -> tuple[argument.Argument, ...]:
+    """Pass the names of queues; None stands for all."""
+    if isinstance(queues, str):
+        raise InvalidArgumentError("queues are a list of names, not one name")
+    return given(argument.texts, name, queues)
+
+
+def settings_text(kind: str, settings: Mapping[str, Any], queue: str | None) -> str:
+    """Encode settings; raises InvalidArgumentError for a value that is not JSON."""
+    try:
+        return json.dumps(settings, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"the settings of a {kind} must be JSON: {error}", queue=queue) from error
+
+
+def _policy(rows: Rows) -> Policy:
+    settings = json.loads(rows.scalar())
+    # A later schema may have settings that this client does not know.
+    return listed(Policy)(Rows(tuple(settings), [tuple(settings.values())]))[0]

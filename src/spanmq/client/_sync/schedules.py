@@ -1,0 +1,148 @@
+# Generated from src/spanmq/client/_async/schedules.py by tools/generate_sync.py: change that file.
+
+"""Recurring messages: `client.schedules`."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from spanmq.client import call as argument
+from spanmq.client import cron as cron_expression
+from spanmq.client._sync.connection import Link
+from spanmq.client.call import Call, Rows, Shape, flag, listed, nothing
+from spanmq.client.concurrency import in_place
+from spanmq.codec.body import Codec, Headers, encode_headers
+from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, ScheduleNotFoundError
+from spanmq.model import Schedule
+
+logger = logging.getLogger("spanmq")
+# What can't be planned here is logged once for each schedule, and left to other clients.
+_logged: set[str] = set()
+
+
+class Schedules:
+    """Send messages at recurring times."""
+
+    def __init__(self, link: Link, codec: Codec) -> None:
+        self._link = link
+        self._codec = codec
+
+    def create(
+        self,
+        name: str,
+        queue: str,
+        cron: str,
+        body: object,
+        *,
+        time_zone: str = "UTC",
+        headers: Headers | None = None,
+        group: str | None = None,
+        catch_up: bool = False,
+    ) -> None:
+        """Send a message at every time of a cron expression, such as "*/5 * * * *"; replaces one of this name.
+
+        Times that were missed, while nothing ran maintenance, send one message together, or with `catch_up`
+        one each. Raises InvalidArgumentError for an expression or a time zone that is not valid.
+        """
+        arguments = (
+            argument.text("name", name),
+            argument.queue_name("queue", queue),
+            argument.text("cron", cron),
+            argument.json("body", self._codec.of(queue).encode(body)),
+            argument.text("time_zone", time_zone),
+            argument.json("headers", encode_headers(headers, group)),
+            argument.boolean("catch_up", catch_up),
+        )
+        cron_expression.check(cron, time_zone)
+        self._link.run(nothing("schedule", queue, *arguments))
+        plan_schedules(self._link)
+
+    def delete(self, name: str) -> bool:
+        """Delete a schedule; return whether it existed. What it has sent stays."""
+        return self._link.run(Call("unschedule", (argument.text("name", name),), flag, native=True))
+
+    def pause(self, name: str) -> None:
+        """Skip its times from now on; raises ScheduleNotFoundError if there is none of that name."""
+        self._link.run(nothing("pause_schedule", None, argument.text("name", name)))
+
+    def resume(self, name: str) -> None:
+        """Send again from now on; times during the pause are not made up for."""
+        self._link.run(nothing("resume_schedule", None, argument.text("name", name)))
+        plan_schedules(self._link)
+
+    def list(self) -> list[Schedule]:
+        """List the schedules, by name."""
+        read = partial(_schedules, self._codec)
+        return self._link.run(Call("list_schedules", (), read, shape=Shape.MESSAGES, native=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unplanned:
+    """A schedule that needs more times."""
+
+    name: str
+    cron: str
+    time_zone: str
+    planned_until: datetime
+    plan_from: datetime
+    looked_at: datetime
+
+
+def plan_schedules(link: Link) -> float | None:
+    """Plan the coming times of all schedules that need it; return the seconds until the next, or None."""
+    upcoming = Call("upcoming_schedules", (), _upcoming, native=True)
+    unplanned, due_in = link.run(upcoming)
+    planned = False
+    for schedule in unplanned:
+        planned |= _plan(link, schedule)
+    if planned:
+        _, due_in = link.run(upcoming)
+    return due_in
+
+
+def _plan(link: Link, schedule: _Unplanned) -> bool:
+    now = schedule.looked_at
+    try:
+        # A thousand times of a rare expression may take a moment.
+        times, until = in_place(
+            lambda: cron_expression.plan(schedule.cron, schedule.time_zone, schedule.plan_from, now)
+        )
+        arguments = (
+            argument.text("name", schedule.name),
+            argument.moment("planned_until", schedule.planned_until),
+            argument.moments("times", times),
+            argument.moment("new_until", until),
+        )
+        return link.run(Call("plan_schedule", arguments, flag, native=True))
+    except ScheduleNotFoundError:
+        return False  # deleted meanwhile
+    except (ExtraNotInstalledError, InvalidArgumentError) as error:
+        if schedule.name not in _logged:
+            _logged.add(schedule.name)
+            logger.warning("schedule_not_planned schedule=%s error=%s", schedule.name, error)
+        return False
+
+
+def _upcoming(rows: Rows) -> tuple[list[_Unplanned], float | None]:
+    # A row without a name has the time of the next message of all.
+    unplanned = [row for row in rows.records() if row["name"] is not None]
+    waits = [float(row["due_in"]) for row in rows.records() if row["name"] is None]
+    named = Rows(rows.columns, [tuple(row.values()) for row in unplanned])
+    return listed(_Unplanned)(named), min(waits, default=None)
+
+
+def _schedules(codec: Codec, rows: Rows) -> list[Schedule]:
+    records = [
+        row
+        | {
+            "message": codec.of(row["queue"]).decode(row["message"]),
+            "headers": None if row["headers"] is None else json.loads(row["headers"]),
+        }
+        for row in rows.records()
+    ]
+    read = listed(Schedule, body="message", last_message_id="last_msg_id")
+    return read(Rows(rows.columns, [tuple(each.values()) for each in records]))

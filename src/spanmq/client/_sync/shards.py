@@ -1,0 +1,350 @@
+# Generated from src/spanmq/client/_async/shards.py by tools/generate_sync.py: change that file.
+
+"""One logical queue over several queues, of one server or of several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import count
+from time import monotonic
+from typing import Any, Final, Unpack, cast
+
+from spanmq.client._sync.client import Client
+from spanmq.client._sync.shard_maps import ShardMaps
+from spanmq.client.call import Delay, Seconds, duration
+from spanmq.codec.body import Headers
+from spanmq.errors import InvalidArgumentError, QueueNotFoundError, ShardsChangedError
+from spanmq.model import Message, Policy, PolicyChange, QueueMetrics, Settled
+from spanmq.model.shard_map import ROUTINGS, Routing, ShardMap, heaviest
+
+# How long receive() listens to one shard before it looks at all of them again.
+SLICE_SECONDS: Final = 0.1
+# A map changes rarely; who meets so many changes in one call is in a loop.
+CHANGES_MAX: Final = 20
+
+
+class ShardedQueue:
+    """A queue in parts.
+
+    `servers` is one client, or a client for each name of a server in the map. By group (the default), all
+    messages of a group are in one shard, in order; while the shards change, a group stays where it has
+    messages, and moves when they are settled. By key, a message goes to shard `key` modulo their number. By
+    turn, to the next. Settle what `receive` gave with the methods here: they know the shard's server.
+    """
+
+    def __init__(self, queue: str, servers: Client | Mapping[str, Client]) -> None:
+        self.queue = queue
+        given: object = {"": servers} if isinstance(servers, Client) else servers
+        clients: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"": given}
+        if not all(isinstance(each, Client) for each in clients.values()):
+            raise InvalidArgumentError(
+                f"a sharded queue needs a {Client.__name__}, or a mapping from servers to them",
+                queue=queue,
+            )
+        self.servers: dict[str, Client] = clients
+        if not self.servers:
+            raise InvalidArgumentError("a sharded queue needs a server", queue=queue)
+        self._map: ShardMap | None = None
+        self._turn = count()
+        self._next_shard = count()
+
+    # The map.
+
+    def create(
+        self,
+        shards: Sequence[str] | Mapping[str, str],
+        *,
+        routing: Routing = "group",
+        policy: PolicyChange | None = None,
+    ) -> ShardMap:
+        """Create the shards, queues of these names, and the map; does nothing if there is a map already.
+
+        `shards` with their servers' names, or only their names when there is one server.
+        """
+        if routing not in ROUTINGS:
+            raise InvalidArgumentError(f"routing must be one of {', '.join(ROUTINGS)}, got {routing!r}")
+        there = self._look()
+        if there is not None:
+            return there
+        wanted = ShardMap(queue=self.queue, epoch=1, routing=routing, shards=self._placed(shards))
+        self._make(wanted.shards, policy or {})
+        self._publish(wanted)
+        return self.shards()
+
+    def shards(self) -> ShardMap:
+        """Look the newest map up; raises QueueNotFoundError if there is none."""
+        there = self._look()
+        if there is None:
+            raise QueueNotFoundError(
+                f"there are no shards of {self.queue}",
+                hint="ShardedQueue.create() makes them.",
+                queue=self.queue,
+            )
+        return there
+
+    def change(self, shards: Sequence[str] | Mapping[str, str]) -> ShardMap:
+        """Begin to use other shards: new ones are created with the policy of the others, none is dropped.
+
+        Groups that move stay where they have messages until these are settled; then `finish` ends the
+        change. Raises ShardsChangedError while another change is under way.
+        """
+        before = self.shards()
+        if before.former is not None:
+            raise ShardsChangedError(
+                f"the shards of {self.queue} are being changed",
+                hint="finish() ends it when nothing is left that moves.",
+                queue=self.queue,
+            )
+        wanted = replace(
+            before, epoch=before.epoch + 1, shards=self._placed(shards), former=dict(before.shards)
+        )
+        added = {name: server for name, server in wanted.shards.items() if name not in before.shards}
+        self._make(added, cast("PolicyChange", asdict(self.policy())))
+        self._publish(wanted)
+        return self.shards()
+
+    def finish(self) -> bool:
+        """End a change if nothing is left that moves, or in a removed shard; tell whether none is open.
+
+        Cheap to repeat; waits for who is sending at this moment.
+        """
+        there = self.shards()
+        if there.former is None:
+            return True
+        for server in sorted(self.servers):
+            with self.servers[server].transaction() as held:
+                # Under the map's lock nobody sends here. When no group is left that moves, none comes any
+                # more: who finds none of its messages sends to the new shard. So one after the other will do.
+                if ShardMaps(held).set(there) != there.epoch:
+                    raise ShardsChangedError(f"the shards of {self.queue} have changed", queue=self.queue)
+                if self._any_to_move(there, server, held) or self._any_left(there, server, held):
+                    return False
+        self._publish(replace(there, epoch=there.epoch + 1, former=None))
+        return True
+
+    def drop(self) -> bool:
+        """Drop the map and all shards with their messages; tell whether there was a map."""
+        there = self._look()
+        if there is None:
+            return False
+        for shard, server in there.all.items():
+            self._server(server).queues.drop(shard)
+        for server in sorted(self.servers):
+            ShardMaps(self.servers[server]).forget(self.queue)
+        self._map = None
+        return True
+
+    # Messages.
+
+    def send(
+        self,
+        body: object,
+        *,
+        group: str | None = None,
+        key: str | int | None = None,
+        headers: Headers | None = None,
+        delay: Delay | None = None,
+        **options: Any,
+    ) -> tuple[str, int]:
+        """Send a message; give its shard and its id there. `options` are those of Client.send."""
+        [sent] = self.send_batch([body], group=group, key=key, headers=headers, delay=delay, **options)
+        return sent
+
+    def send_batch(
+        self,
+        bodies: Iterable[object],
+        *,
+        group: str | None = None,
+        key: str | int | None = None,
+        headers: Headers | None = None,
+        delay: Delay | None = None,
+        **options: Any,
+    ) -> list[tuple[str, int]]:
+        """Send messages of one group or key, all or none; give the shard and the id of each, in order."""
+        kept = list(bodies)
+        if not kept:
+            raise InvalidArgumentError("a batch cannot be empty", queue=self.queue)
+        for _ in range(CHANGES_MAX):
+            there = self._map or self.shards()
+            shard = there.shard_of(group, key, self._turn)
+            former = there.former_shard_of(group)
+            try:
+                if former is None:
+                    with self._server(there.shards[shard]).transaction() as opened:
+                        ShardMaps(opened).enter(self.queue, there.epoch)
+                        return self._send(opened, shard, kept, group, headers, delay, options)
+                with self._server(there.all[former]).transaction() as opened:
+                    # Whoever sends to this group waits here, so that all see where its messages are.
+                    if ShardMaps(opened).enter(self.queue, there.epoch, former, group):
+                        return self._send(opened, former, kept, group, headers, delay, options)
+                    if there.all[former] == there.shards[shard]:
+                        return self._send(opened, shard, kept, group, headers, delay, options)
+                    # Committed before the lock at the former shard goes.
+                    with self._server(there.shards[shard]).transaction() as other:
+                        ShardMaps(other).enter(self.queue, there.epoch)
+                        return self._send(other, shard, kept, group, headers, delay, options)
+            except ShardsChangedError:
+                # Perhaps somebody stopped half-way through a change: the newest map is everyone's.
+                self._publish(self.shards())
+        raise ShardsChangedError(f"the shards of {self.queue} change all the time", queue=self.queue)
+
+    def receive(
+        self,
+        quantity: int = 1,
+        *,
+        lease: Seconds | None = None,
+        wait: Seconds | None = None,
+        shards: Iterable[str] | None = None,
+    ) -> list[Message]:
+        """Lease up to `quantity` messages from all shards or from some, beginning with each in turn.
+
+        The lease lasts as long as the policy says, unless `lease` says how many seconds.
+        """
+        deadline = monotonic() + (0.0 if wait is None else duration("wait", wait).total_seconds())
+        while True:
+            there = (self.shards()).all
+            names = list(there) if shards is None else list(shards)
+            if not names or not set(names) <= there.keys():
+                raise InvalidArgumentError(f"these are no shards of {self.queue}: {names}", queue=self.queue)
+            first = next(self._next_shard) % len(names)
+            taken: list[Message] = []
+            for name in names[first:] + names[:first]:
+                if len(taken) < quantity:
+                    client = self._server(there[name])
+                    taken += client.receive(name, quantity - len(taken), lease=lease)
+            left = deadline - monotonic()
+            if taken or left <= 0:
+                return taken
+            name = names[first]
+            if taken := self._server(there[name]).receive(
+                name, quantity, lease=lease, wait=min(left, SLICE_SECONDS)
+            ):
+                return taken
+
+    def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
+        """Settle received messages, a transaction each server."""
+        settled: list[Settled] = []
+        for server, own in (self._by_server(messages)).items():
+            settled += self._server(server).ack(own)
+        return settled
+
+    def client_of(self, message: Message) -> Client:
+        """Give the client of the server that a message came from, for everything else."""
+        [server] = self._by_server(message)
+        return self._server(server)
+
+    def addresses(self) -> dict[str, str]:
+        """Give the DSN of each server, for who needs connections of his own."""
+        return {name: client._link.address() for name, client in self.servers.items()}
+
+    # As one.
+
+    def metrics(self) -> QueueMetrics:
+        """Add up the counts of all shards; ages are those of the oldest and the newest."""
+        counted = [self._server(server).queues.metrics(name) for name, server in (self.shards()).all.items()]
+        newest = [each.newest_age_seconds for each in counted if each.newest_age_seconds is not None]
+        oldest = [each.oldest_age_seconds for each in counted if each.oldest_age_seconds is not None]
+        return QueueMetrics(
+            queue=self.queue,
+            length=sum(each.length for each in counted),
+            visible_length=sum(each.visible_length for each in counted),
+            total_messages=sum(each.total_messages for each in counted),
+            newest_age_seconds=min(newest, default=None),
+            oldest_age_seconds=max(oldest, default=None),
+            scraped_at=max(each.scraped_at for each in counted),
+        )
+
+    def policy(self) -> Policy:
+        """Return the policy of the first shard, which is that of all."""
+        name, server = next(iter((self.shards()).shards.items()))
+        return self._server(server).queues.policy(name)
+
+    def set_policy(self, **settings: Unpack[PolicyChange]) -> Policy:
+        """Change the policy of all shards, one after the other; repeat it if it fails half-way."""
+        policies = [
+            self._server(server).queues.set_policy(name, **settings)
+            for name, server in (self.shards()).all.items()
+        ]
+        return policies[-1]
+
+    # How it is done.
+
+    def _send(
+        self,
+        opened: Client,
+        shard: str,
+        bodies: list[object],
+        group: str | None,
+        headers: Headers | None,
+        delay: Delay | None,
+        options: Mapping[str, Any],
+    ) -> list[tuple[str, int]]:
+        ids = opened.send_batch(shard, bodies, group=group, headers=headers, delay=delay, **options)
+        return [(shard, message_id) for message_id in ids]
+
+    def _look(self) -> ShardMap | None:
+        """Find the newest map of all databases."""
+        found = [ShardMaps(client).get(self.queue) for client in self.servers.values()]
+        maps = [each for each in found if each is not None]
+        self._map = max(maps, key=lambda each: each.epoch, default=None)
+        return self._map
+
+    def _publish(self, wanted: ShardMap) -> None:
+        """Write a map into every database; each waits for who sends by the one before."""
+        for server in sorted(self.servers):
+            ShardMaps(self.servers[server]).set(wanted)
+        self._map = None
+
+    def _make(self, shards: Mapping[str, str], policy: PolicyChange) -> None:
+        for name, server in shards.items():
+            self._server(server).queues.create(name)
+            if policy:
+                self._server(server).queues.set_policy(name, **policy)
+
+    def _any_to_move(self, there: ShardMap, server: str, held: Client) -> bool:
+        if there.routing != "group":
+            return False
+        for shard in [name for name, place in (there.former or {}).items() if place == server]:
+            after: str | None = None
+            while groups := ShardMaps(held).groups(shard, after):
+                if any(heaviest(there.shards, group) != shard for group in groups):
+                    return True
+                after = groups[-1]
+        return False
+
+    def _any_left(self, there: ShardMap, server: str, held: Client) -> bool:
+        """Tell whether a removed shard holds messages: without the change nobody would look there."""
+        for shard, place in (there.former or {}).items():
+            if place == server and shard not in there.shards and (held.queues.metrics(shard)).length:
+                return True
+        return False
+
+    def _by_server(self, messages: Message | Iterable[Message]) -> dict[str, list[Message]]:
+        there = (self._map or self.shards()).all
+        servers: dict[str, list[Message]] = {}
+        for message in [messages] if isinstance(messages, Message) else messages:
+            if message.queue not in there:
+                there = (self.shards()).all
+            if message.queue not in there:
+                raise InvalidArgumentError(f"{message.queue} is no shard of {self.queue}", queue=self.queue)
+            servers.setdefault(there[message.queue], []).append(message)
+        return servers
+
+    def _placed(self, shards: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+        if isinstance(shards, str) or not shards:
+            raise InvalidArgumentError("shards must be names of queues, at least one", queue=self.queue)
+        if isinstance(shards, Mapping):
+            placed = dict(shards)
+        elif len(self.servers) == 1:
+            placed = dict.fromkeys(shards, next(iter(self.servers)))
+        else:
+            raise InvalidArgumentError("tell the server of each shard: there are several", queue=self.queue)
+        if unknown := set(placed.values()) - self.servers.keys():
+            raise InvalidArgumentError(f"no such servers: {', '.join(sorted(unknown))}", queue=self.queue)
+        return placed
+
+    def _server(self, name: str) -> Client:
+        if name not in self.servers:
+            raise InvalidArgumentError(f"the map names a server {name!r}: give its client", queue=self.queue)
+        return self.servers[name]

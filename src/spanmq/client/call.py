@@ -1,0 +1,447 @@
+"""One call of an SQL function: what is sent, as text, and how its rows are read. No I/O here.
+
+Every statement is one `select … from schema.function(…)` with named arguments, so that a function may gain
+arguments and columns while clients of another release run. Every parameter is text and is cast in the
+statement: that is the same through psycopg, SQLAlchemy, Django and asyncpg, and an array of a thousand bodies
+as one literal is four times faster than psycopg's own list (4.8 ms against 19 ms, 190-byte bodies).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Final, Generic, LiteralString, TypeVar
+
+from spanmq.errors import (
+    InvalidArgumentError,
+    InvalidQueueNameError,
+    NotSupportedByUpstreamError,
+    SchemaMissingError,
+    SchemaVersionError,
+    SpanmqError,
+)
+from spanmq.model import Flavour
+
+Result = TypeVar("Result")
+Seconds = float | timedelta
+Delay = float | timedelta | datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What came back: `jsonb` as bytes, times as aware datetimes."""
+
+    columns: tuple[str, ...]
+    values: Sequence[Sequence[Any]]
+
+    def scalar(self) -> Any:
+        """Give the first column of the only row."""
+        return self.values[0][0]
+
+    def column(self) -> list[Any]:
+        """Give the first column of each row."""
+        return [row[0] for row in self.values]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Give each row by the names of its columns."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.values]
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A named argument: its value as text, and the SQL that gives it its type (`{}` is the value)."""
+
+    name: str
+    value: str | None
+    expression: str
+
+
+class Shape(Enum):
+    """What a function returns, as far as a statement has to know."""
+
+    ROWS = "rows"
+    MESSAGES = "messages"
+    NOTHING = "nothing"
+
+
+class Style(Enum):
+    """How a driver writes a parameter, and whether rows come as they are or each as one JSON text."""
+
+    PSYCOPG = "%({name})s"
+    DBAPI = "cast(%({name})s as text)"
+    COLON = "cast(:{name} as text)"
+    DOLLAR = "cast(${number} as text)"
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Result]):
+    """A function of schema `pgmq`, if PGMQ has it too, else of schema `spanmq`, with its arguments.
+
+    `native` ones are missing in upstream PGMQ. `volatile` ones lose nothing when a crash of the server
+    forgets them, so that they may be committed without waiting for the disk. `idle` ones are made by who has
+    nothing to do: they don't keep the housekeeping awake.
+    """
+
+    function: str
+    arguments: tuple[Argument, ...]
+    read: Callable[[Rows], Result]
+    queue: str | None = None
+    shape: Shape = Shape.ROWS
+    # Without a default: a native call that does not say so aborts the caller's transaction on upstream PGMQ.
+    native: bool = field(kw_only=True)
+    volatile: bool = False
+    idle: bool = False
+
+    def statement(self, style: Style, *, relaxed: bool = False) -> LiteralString:
+        """Give the statement; `relaxed` lets its own commit not wait for the disk."""
+        signature = tuple((argument.name, argument.expression) for argument in self.arguments)
+        return _statement(self.function, signature, self.shape, style, relaxed)
+
+    def parameters(self) -> dict[str, str | None]:
+        """Give the values by name."""
+        return {argument.name: argument.value for argument in self.arguments}
+
+
+# The functions of PGMQ 1.13 that the client calls. All others are in schema `spanmq`.
+_PGMQ: Final = frozenset(
+    {
+        "archive",
+        "bind_topic",
+        "create",
+        "create_partitioned",
+        "create_unlogged",
+        "delete",
+        "disable_notify_insert",
+        "drop_queue",
+        "enable_notify_insert",
+        "list_notify_insert_throttles",
+        "list_queues",
+        "list_topic_bindings",
+        "metrics",
+        "metrics_all",
+        "pop",
+        "purge_queue",
+        "read",
+        "read_grouped",
+        "read_grouped_head",
+        "read_grouped_rr",
+        "send",
+        "send_batch",
+        "send_batch_topic",
+        "send_topic",
+        "set_vt",
+        "test_routing",
+        "unbind_topic",
+        "update_notify_insert",
+    }
+)
+
+# Names what is installed; the only statement that asks pg_catalog and not pgmq. Texts, for every driver.
+PROBE: Final = (
+    "select cast(pg_catalog.to_regproc('spanmq.version') as pg_catalog.text) as spanmq, "
+    "cast(pg_catalog.to_regclass('pgmq.meta') as pg_catalog.text) as pgmq"
+)
+
+# Local to the transaction, and the statement is the transaction: the commit reads it, then it is gone.
+_RELAX: Final = ", pg_catalog.set_config('synchronous_commit', 'off', true) as setting"
+
+
+@lru_cache(maxsize=512)
+def _statement(
+    function: str, signature: tuple[tuple[str, str], ...], shape: Shape, style: Style, relaxed: bool
+) -> LiteralString:
+    arguments = ", ".join(
+        f"{name} => {expression.format(style.value.format(name=name, number=number))}"
+        for number, (name, expression) in enumerate(signature, start=1)
+    )
+    if style is Style.PSYCOPG:
+        columns = "result.*"
+    elif shape is Shape.NOTHING:
+        columns = "1 as done"
+    elif shape is Shape.MESSAGES:
+        # These two apart: the decoder must get what PostgreSQL prints, not what json.loads made of it.
+        columns = (
+            "cast(pg_catalog.to_jsonb(result) - 'message' - 'headers' as text) as record, "
+            "cast(result.message as text) as message, cast(result.headers as text) as headers"
+        )
+    else:
+        columns = "cast(pg_catalog.to_jsonb(result) as text) as record"
+    # Its parts are constants of this package: what a user gives is only ever a parameter.
+    return f"select {columns} from {_qualified(function)}({arguments}) as result{_RELAX if relaxed else ''}"
+
+
+def _qualified(function: str) -> str:
+    return f"pgmq.{function}" if function in _PGMQ else f"spanmq.{function}"
+
+
+# What a missing function means.
+
+
+def is_missing_function(error: SpanmqError, call: Call[Any]) -> bool:
+    """Tell whether it is the function called that is missing, and not one that it calls."""
+    return isinstance(error, SchemaMissingError) or (
+        error.sqlstate == "42883" and f"{_qualified(call.function)}(" in error.message
+    )
+
+
+def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
+    """Give the error that says why there is no such function; `found` is None if nobody could look."""
+    function = call.function
+    if found == "upstream":
+        return NotSupportedByUpstreamError(
+            f"this database holds upstream PGMQ, which has no {function}()",
+            hint="`spanmq schema adopt` takes its queues over.",
+            missing=function,
+            function=function,
+            queue=call.queue,
+        )
+    # A native call is made only where somebody has seen spanmq.
+    if found == "spanmq" or (found is None and call.native):
+        return SchemaVersionError(
+            f"the schema in this database has no {_qualified(function)} with these arguments",
+            hint="`spanmq schema upgrade` brings it to this client's release.",
+            function=function,
+            queue=call.queue,
+        )
+    return SchemaMissingError(
+        "this database holds neither spanmq nor PGMQ"
+        if found
+        else f"there is no {_qualified(function)} here",
+        hint="spanmq schema install, or client.install(), puts the schema into this database.",
+        function=function,
+        queue=call.queue,
+    )
+
+
+# Arguments. Each maker takes what a user may give and refuses, by name, what no server could understand.
+
+
+def text(name: str, value: str | None) -> Argument:
+    """Pass a text."""
+    if value is not None:
+        if not isinstance(value, str):
+            raise InvalidArgumentError(f"{name} must be a string, got {type(value).__qualname__}")
+        if "\0" in value:
+            raise InvalidArgumentError(f"{name} holds the character NUL, which PostgreSQL can't store")
+        if not _has_encoding(value):
+            raise InvalidArgumentError(f"{name} holds half a surrogate pair, which is no character")
+    return Argument(name, value, "cast({} as text)")
+
+
+def queue_name(name: str, value: str) -> Argument:
+    """Pass the name of a queue; what makes a name valid is the server's to say."""
+    if not isinstance(value, str):
+        raise InvalidQueueNameError(f"a queue's name must be a string, got {type(value).__qualname__}")
+    if "\0" in value:
+        raise InvalidQueueNameError("a queue's name can't hold the character NUL", queue=value)
+    if not _has_encoding(value):
+        raise InvalidQueueNameError("a queue's name can't hold half a surrogate pair", queue=value)
+    return text(name, value)
+
+
+def integer(name: str, value: int) -> Argument:
+    """Pass an int."""
+    return Argument(name, str(_index(name, value)), "cast({} as integer)")
+
+
+def bigint(name: str, value: int) -> Argument:
+    """Pass a bigint."""
+    return Argument(name, str(_index(name, value)), "cast({} as bigint)")
+
+
+def bigints(name: str, values: int | Iterable[int]) -> Argument:
+    """Pass an array of bigints; one number is an array of one."""
+    if isinstance(values, str | bytes | bytearray | memoryview):  # whose elements may be numbers
+        raise InvalidArgumentError(f"{name} must be integers, got {type(values).__qualname__}")
+    try:
+        numbers = iter([values] if isinstance(values, int) else values)
+    except TypeError as error:
+        raise InvalidArgumentError(f"{name} must be integers, got {type(values).__qualname__}") from error
+    literal = ",".join([str(_index(name, number)) for number in numbers])
+    return Argument(name, f"{{{literal}}}", "cast({} as bigint[])")
+
+
+def boolean(name: str, value: bool) -> Argument:
+    """Pass a truth value."""
+    if not isinstance(value, bool):
+        raise InvalidArgumentError(f"{name} must be True or False, got {value!r}")
+    return Argument(name, str(value).lower(), "cast({} as boolean)")
+
+
+def flag_or_any(name: str, value: bool | None) -> Argument:
+    """Pass a truth value, or None, which stands for either."""
+    return Argument(name, None, "cast({} as boolean)") if value is None else boolean(name, value)
+
+
+def real(name: str, value: float) -> Argument:
+    """Pass a number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidArgumentError(f"{name} must be a number, got {value!r}")
+    return Argument(name, repr(float(value)), "cast({} as double precision)")
+
+
+def texts(name: str, values: Iterable[str | None]) -> Argument:
+    """Pass an array of texts; None is SQL's null."""
+    elements = [text(name, value).value for value in values]
+    return Argument(name, jsons(name, elements).value, "cast({} as text[])")
+
+
+def json(name: str, encoded: str | None) -> Argument:
+    """Pass JSON that is encoded already."""
+    return Argument(name, encoded, "cast({} as jsonb)")
+
+
+def jsons(name: str, encoded: Iterable[str | None]) -> Argument:
+    """Pass an array of encoded JSON; None is SQL's null."""
+    elements = [
+        "NULL" if element is None else '"' + element.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        for element in encoded
+    ]
+    return Argument(name, "{" + ",".join(elements) + "}", "cast({} as jsonb[])")
+
+
+def duration(name: str, value: Seconds) -> timedelta:
+    """Read seconds, none or more."""
+    if isinstance(value, bool) or not isinstance(value, int | float | timedelta):
+        raise InvalidArgumentError(f"{name} must be seconds or a timedelta, got {type(value).__qualname__}")
+    try:
+        length = value if isinstance(value, timedelta) else timedelta(seconds=value)
+    except (OverflowError, ValueError) as error:  # too long; not a number
+        raise InvalidArgumentError(f"{name} is out of range, got {value}") from error
+    if length < timedelta():
+        raise InvalidArgumentError(f"{name} cannot be negative, got {value}")
+    return length
+
+
+def seconds(name: str, value: Seconds) -> Argument:
+    """Pass seconds with their fraction."""
+    return Argument(name, repr(duration(name, value).total_seconds()), "cast({} as double precision)")
+
+
+def whole_seconds(name: str, value: Seconds) -> Argument:
+    """Pass seconds to one of PGMQ's calls, which know whole ones only: rounded up."""
+    return integer(name, math.ceil(duration(name, value).total_seconds()))
+
+
+def milliseconds(name: str, value: Seconds) -> Argument:
+    """Pass seconds as whole milliseconds."""
+    return integer(name, round(duration(name, value).total_seconds() * 1000))
+
+
+def moment(name: str, value: Delay) -> Argument:
+    """Pass a point in time: a datetime, or a duration from the *server's* now."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise InvalidArgumentError(f"{name} must be a datetime with a time zone, got {value!r}")
+        try:
+            at = value.astimezone(UTC)
+        except OverflowError as error:  # within hours of the first or the last year that Python knows
+            raise InvalidArgumentError(f"{name} is out of range, got {value}") from error
+        return Argument(name, at.isoformat(), "cast({} as timestamptz)")
+    whole, microseconds = divmod(duration(name, value), timedelta(seconds=1))
+    # As a clock face: PostgreSQL 14 reads no count beyond 32 bits, and a day may have 23 hours.
+    face = f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}.{microseconds.microseconds:06}"
+    return Argument(name, face, "pg_catalog.clock_timestamp() + cast({} as interval)")
+
+
+def moments(name: str, values: Iterable[datetime]) -> Argument:
+    """Pass an array of datetimes."""
+    elements = [moment(name, value).value for value in values]
+    return Argument(name, jsons(name, elements).value, "cast({} as timestamptz[])")
+
+
+def seconds_from_now(name: str, value: Delay) -> Argument:
+    """Pass a delay, or a moment as one, by the server's clock."""
+    if not isinstance(value, datetime):
+        return seconds(name, value)
+    return Argument(
+        name,
+        moment(name, value).value,
+        "cast(greatest(0, extract(epoch from cast({} as timestamptz) - pg_catalog.clock_timestamp()))"
+        " as double precision)",
+    )
+
+
+def _has_encoding(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _index(name: str, value: int) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError as error:
+        raise InvalidArgumentError(f"{name} must be an integer, got {value!r}") from error
+
+
+def given(make: Callable[[str, Any], Argument], name: str, value: object) -> tuple[Argument, ...]:
+    """Pass an argument, or leave it to the function's default if it is None."""
+    return () if value is None else (make(name, value),)
+
+
+def nothing(function: str, queue: str | None, *arguments: Argument, native: bool = True) -> Call[None]:
+    """Call a function that returns nothing."""
+    return Call(function, arguments, lambda _: None, queue, Shape.NOTHING, native=native)
+
+
+# Readers of rows.
+
+
+def flag(rows: Rows) -> bool:
+    """Read a boolean."""
+    return bool(rows.scalar())
+
+
+def string(rows: Rows) -> str:
+    """Read a text."""
+    return str(rows.scalar())
+
+
+def number(rows: Rows) -> int:
+    """Read a number."""
+    return int(rows.scalar())
+
+
+def numbers(rows: Rows) -> list[int]:
+    """Read a column of numbers."""
+    return rows.column()
+
+
+def listed(kind: type[Result], **columns: str) -> Callable[[Rows], list[Result]]:
+    """Return a reader that makes a dataclass of each row; `columns` names those that differ from the fields."""
+    names = [(each, columns.get(each.name, each.name)) for each in fields(kind)]  # type: ignore[arg-type]
+
+    def read(rows: Rows) -> list[Result]:
+        return [
+            kind(
+                **{
+                    each.name: row[column] if each.default is MISSING else row.get(column, each.default)
+                    for each, column in names
+                }
+            )
+            for row in rows.records()
+        ]
+
+    return read
+
+
+def only(kind: type[Result], **columns: str) -> Callable[[Rows], Result]:
+    """Return a reader that makes a dataclass of the only row."""
+    read = listed(kind, **columns)
+    return lambda rows: read(rows)[0]
+
+
+def first(kind: type[Result], **columns: str) -> Callable[[Rows], Result | None]:
+    """Return a reader that makes a dataclass of the first row, or None if there are no rows."""
+    read = listed(kind, **columns)
+    return lambda rows: next(iter(read(rows)), None)

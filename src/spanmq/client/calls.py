@@ -1,0 +1,269 @@
+"""Calls of SQL functions that several modules make, or that are made for every message. No I/O here.
+
+The functions bear the names of the client's methods; PGMQ's names of arguments and columns end here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Final, Literal
+
+from spanmq.client import call as argument
+from spanmq.client.call import Argument, Call, Delay, Rows, Seconds, Shape, given, listed, number, numbers
+from spanmq.client.rows import messages, settlements
+from spanmq.codec.batch import Encoded
+from spanmq.codec.body import Codec
+from spanmq.errors import InvalidArgumentError
+from spanmq.model import Leased, MaintenanceStep, Message, Routed, Settled
+
+Held = Message | Leased
+# Stands for the body that a dead letter has.
+UNCHANGED: Final = object()
+Grouped = Literal["fill", "round_robin", "head"]
+
+# PGMQ's three functions for messages of ordered groups.
+_GROUPED = {"fill": "read_grouped", "round_robin": "read_grouped_rr", "head": "read_grouped_head"}
+
+# Sending. Bodies and headers are JSON text already.
+
+
+def send(queue: str, body: str, headers: str | None, delay: Delay | None) -> Call[int]:
+    """Send one message."""
+    arguments = (
+        argument.queue_name("queue_name", queue),
+        argument.json("msg", body),
+        argument.json("headers", headers),
+        *given(argument.moment, "delay", delay),
+    )
+    return Call("send", arguments, number, queue, native=False)
+
+
+def send_batch(queue: str, batch: list[Encoded], delay: Delay | None) -> Call[list[int]]:
+    """Send as many messages as one call may carry."""
+    arguments = (
+        argument.queue_name("queue_name", queue),
+        *_batch("msgs", batch),
+        *given(argument.moment, "delay", delay),
+    )
+    return Call("send_batch", arguments, numbers, queue, native=False)
+
+
+def send_topic(routing_key: str, body: str, headers: str | None, delay: Seconds | None) -> Call[int]:
+    """Send one message to every queue that a topic reaches."""
+    arguments = [argument.text("routing_key", routing_key), argument.json("msg", body)]
+    if headers is not None or delay is not None:
+        # PGMQ has headers only together with a delay, and that in whole seconds.
+        arguments += [argument.json("headers", headers), argument.whole_seconds("delay", delay or 0)]
+    return Call("send_topic", tuple(arguments), number, native=False)
+
+
+def send_batch_topic(routing_key: str, batch: list[Encoded], delay: Delay | None) -> Call[list[Routed]]:
+    """Send as many messages as one call may carry to every queue that a topic reaches."""
+    arguments = (
+        argument.text("routing_key", routing_key),
+        *_batch("msgs", batch),
+        *given(argument.moment, "delay", delay),
+    )
+    read = listed(Routed, queue="queue_name", message_id="msg_id")
+    return Call("send_batch_topic", arguments, read, native=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SendOptions:
+    """What PGMQ's `send` does not take, for all messages of a call."""
+
+    priority: int
+    expires_in: Seconds | None
+    max_attempts: int | None
+    dedup_for: Seconds
+    fingerprint: str | None
+    ordered: bool
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether PGMQ's `send` will do."""
+        return (
+            self.priority == 0
+            and self.expires_in is None
+            and self.max_attempts is None
+            and self.fingerprint is None
+            and not self.ordered
+        )
+
+
+def send_messages(
+    queue: str,
+    chunks: Iterator[list[Encoded]],
+    delay: Delay | None,
+    options: SendOptions,
+    dedup_ids: Iterable[str | None] | None,
+) -> Iterator[Call[list[int]]]:
+    """Yield a call for each chunk; raises InvalidArgumentError unless each body has an id, or None."""
+    if isinstance(dedup_ids, str):
+        raise InvalidArgumentError("dedup_ids must be a list of strings, one for each body", queue=queue)
+    ids = None if dedup_ids is None else iter(dedup_ids)
+    for chunk in chunks:
+        own = None if ids is None else list(islice(ids, len(chunk)))
+        if own is not None and len(own) < len(chunk):
+            raise InvalidArgumentError("a batch needs a dedup_id, or None, for each body", queue=queue)
+        arguments = (
+            argument.queue_name("queue", queue),
+            *_batch("messages", chunk),
+            # What is left to its default is not passed: the server's defaults count.
+            *given(argument.seconds_from_now, "delay", delay),
+            *given(argument.integer, "priority", options.priority or None),
+            *given(argument.seconds, "expires_in", options.expires_in),
+            *given(argument.integer, "max_attempts", options.max_attempts),
+            *given(argument.texts, "dedup_ids", own),
+            *given(argument.seconds, "dedup_for", None if own is None else options.dedup_for),
+            *given(argument.text, "fingerprint", options.fingerprint),
+            *given(argument.boolean, "ordered", options.ordered or None),
+        )
+        yield Call("send_messages", arguments, numbers, queue, native=True)
+    if ids is not None and next(ids, ids) is not ids:
+        raise InvalidArgumentError("a batch has more dedup_ids than bodies", queue=queue)
+
+
+def _batch(name: str, batch: list[Encoded]) -> list[Argument]:
+    arguments = [argument.jsons(name, (body for body, _ in batch))]
+    if any(headers is not None for _, headers in batch):
+        arguments.append(argument.jsons("headers", (headers for _, headers in batch)))
+    return arguments
+
+
+# Receiving.
+
+
+def receive(
+    codec: Codec, queue: str, quantity: int, lease: Seconds | None, slots: int
+) -> Call[list[Message]]:
+    """Lease messages; a crash that forgets the lease only brings them back sooner: lease ids never repeat."""
+    arguments = (
+        argument.queue_name("queue", queue),
+        argument.integer("qty", quantity),
+        *given(argument.seconds, "lease", lease),
+        argument.integer("slots", slots),
+    )
+    read = partial(messages, codec, queue)
+    return Call("receive", arguments, read, queue, Shape.MESSAGES, native=True, volatile=True)
+
+
+def read(
+    codec: Codec, queue: str, quantity: int, lease: Seconds, conditional: str | None, grouped: Grouped | None
+) -> Call[list[Message]]:
+    """Read messages as PGMQ does."""
+    if grouped is not None and (conditional is not None or grouped not in _GROUPED):
+        raise InvalidArgumentError(
+            f"grouped must be one of {', '.join(_GROUPED)}, without a condition, got {grouped!r}", queue=queue
+        )
+    arguments = (
+        argument.queue_name("queue_name", queue),
+        argument.whole_seconds("vt", lease),
+        argument.integer("qty", quantity),
+        *given(argument.json, "conditional", conditional),
+    )
+    function = "read" if grouped is None else _GROUPED[grouped]
+    return Call(function, arguments, partial(messages, codec, queue), queue, Shape.MESSAGES, native=False)
+
+
+def peek(
+    function: str, codec: Codec, queue: str, quantity: int, after: int, body_bytes_max: int | None
+) -> Call[list[Message]]:
+    """Read messages, or those of the archive, without receiving them."""
+    arguments = (
+        argument.queue_name("queue", queue),
+        argument.integer("qty", quantity),
+        argument.bigint("after", after),
+        *given(argument.integer, "body_bytes_max", body_bytes_max),
+    )
+    return Call(function, arguments, partial(messages, codec, queue), queue, Shape.MESSAGES, native=True)
+
+
+def await_messages(queue: str, seconds: Seconds) -> Call[str]:
+    """Register a waiting receiver and return the channel to listen to; a crash may forget it."""
+    arguments = (argument.queue_name("queue", queue), argument.seconds("seconds", seconds))
+    return Call("await_messages", arguments, Rows.scalar, queue, native=True, volatile=True)
+
+
+def look_ahead(queue: str) -> Call[float | None]:
+    """Return in how many seconds the next message becomes due."""
+    arguments = (argument.queue_name("queue", queue),)
+    return Call("look_ahead", arguments, Rows.scalar, queue, native=True, idle=True)
+
+
+def look_ahead_all(queues: Sequence[str]) -> Call[list[float | None]]:
+    """Return that for many queues, in their order."""
+    return Call("look_ahead", (argument.texts("queues", queues),), Rows.scalar, native=True, idle=True)
+
+
+# Settling.
+
+
+def by_lease(held: Held | Iterable[Held]) -> list[Leased]:
+    """Return messages by queue and lease; raises InvalidArgumentError for one without a lease."""
+    leases: dict[tuple[str, int], list[int]] = {}
+    named: list[Leased] = []
+    # A caller without a type checker may pass anything.
+    passed: object = [held] if isinstance(held, Message | Leased) else held
+    for each in passed if isinstance(passed, Iterable) else [passed]:
+        if isinstance(each, Leased):
+            named.append(each)
+        elif not isinstance(each, Message):
+            raise InvalidArgumentError(
+                f"only messages from `receive` can be settled, got {type(each).__name__}",
+                hint="Leased(queue, lease_id, message_ids) names messages by their ids.",
+            )
+        elif each.lease_id is None:
+            raise InvalidArgumentError(
+                f"message {each.message_id} was not received under a lease",
+                hint="Settle messages from `read` with delete or archive.",
+                queue=each.queue,
+            )
+        else:
+            leases.setdefault((each.queue, each.lease_id), []).append(each.message_id)
+    return [Leased(*lease, message_ids) for lease, message_ids in leases.items()] + named
+
+
+def settle(function: str, held: Held | Iterable[Held], *more: Argument) -> Iterator[Call[list[Settled]]]:
+    """Yield a call for each lease."""
+    for each in by_lease(held):
+        arguments = (
+            argument.queue_name("queue", each.queue),
+            argument.bigint("lease_id", each.lease_id),
+            argument.bigints("msg_ids", each.message_ids),
+            *more,
+        )
+        yield Call(function, arguments, settlements, each.queue, native=True)
+
+
+def failure(
+    error: str | None,
+    category: str | None,
+    error_class: str | None,
+    traceback: str | None,
+    worker: str | None,
+) -> tuple[Argument, ...]:
+    """Pass why messages were not handled."""
+    return (
+        *given(argument.text, "error", error),
+        *given(argument.text, "category", category),
+        *given(argument.text, "error_class", error_class),
+        *given(argument.text, "traceback", traceback),
+        *given(argument.text, "worker", worker),
+    )
+
+
+def chosen(queue: str, message_ids: int | Iterable[int]) -> tuple[Argument, Argument]:
+    """Pass messages to one of PGMQ's functions."""
+    return argument.queue_name("queue_name", queue), argument.bigints("msg_ids", message_ids)
+
+
+# Maintenance.
+
+
+def maintain(budget: int) -> Call[list[MaintenanceStep]]:
+    """Run one bounded step of maintenance."""
+    return Call("maintain", (argument.integer("budget", budget),), listed(MaintenanceStep), native=True)

@@ -1,0 +1,83 @@
+"""The arguments of a client: a DSN, a pool or a connection, and its options."""
+
+from __future__ import annotations
+
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from spanmq.client.dsn import Timeouts
+from spanmq.errors import InvalidArgumentError
+
+
+def check_source(
+    dsn: object, pool: object, connection: object, kind: type[ConnectionPool] | type[AsyncConnectionPool]
+) -> None:
+    """Check that there is one of the three, and that it is what its name says; `kind` is the client's pool.
+
+    Raises InvalidArgumentError. A connection is looked at when the way to call over it is chosen.
+    """
+    if sum(given is not None for given in (dsn, pool, connection)) != 1:
+        raise InvalidArgumentError(
+            "a client needs either a dsn, a pool or a connection",
+            hint='Client("postgresql://…"), Client(pool=…) or Client(connection=…).',
+        )
+    if dsn is not None:
+        check_dsn(dsn)
+    if pool is not None and not isinstance(pool, kind):
+        if isinstance(pool, ConnectionPool):
+            raise InvalidArgumentError(f"{kind_of(pool)} is not asynchronous: give it to a Client")
+        if isinstance(pool, AsyncConnectionPool):
+            raise InvalidArgumentError(f"{kind_of(pool)} is asynchronous: give it to an AsyncClient")
+        raise InvalidArgumentError(f"{kind_of(pool)} is no pool of psycopg_pool", hint=_place(pool))
+    if isinstance(connection, str | ConnectionPool | AsyncConnectionPool):
+        raise InvalidArgumentError(f"{kind_of(connection)} is no connection", hint=_place(connection))
+
+
+def check_options(
+    *,
+    pool_size: object,
+    timeout: object,
+    maintain_interval: object,
+    poll_interval: object,
+    encoder: object,
+    decoder: object,
+    timeouts: object,
+) -> None:
+    """Check what else a client is given; raises InvalidArgumentError. An interval of 0 would never rest."""
+    if isinstance(pool_size, bool) or not isinstance(pool_size, int) or pool_size < 1:
+        raise InvalidArgumentError(f"pool_size must be at least 1, got {pool_size!r}")
+    _check_seconds("timeout", timeout, or_none=False)
+    _check_seconds("poll_interval", poll_interval, or_none=False)
+    _check_seconds("maintain_interval", maintain_interval, or_none=True)
+    for name, given in (("encoder", encoder), ("decoder", decoder)):
+        if given is not None and not callable(given):
+            raise InvalidArgumentError(f"{name} must be a function, got {kind_of(given)}")
+    if timeouts is not None and not isinstance(timeouts, Timeouts):
+        raise InvalidArgumentError(f"timeouts must be Timeouts or None, got {kind_of(timeouts)}")
+
+
+def _check_seconds(name: str, value: object, *, or_none: bool) -> None:
+    if or_none and value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        none = ", or None" if or_none else ""
+        raise InvalidArgumentError(f"{name} must be seconds, more than 0{none}, got {value!r}")
+
+
+def check_dsn(dsn: object) -> str:
+    """Give it back if it is a text; raises InvalidArgumentError."""
+    if not isinstance(dsn, str):
+        raise InvalidArgumentError(f"a DSN is a text, got {kind_of(dsn)}", hint=_place(dsn))
+    return dsn
+
+
+def kind_of(thing: object) -> str:
+    """Name the class of what was given."""
+    return f"a {type(thing).__module__}.{type(thing).__qualname__}"
+
+
+def _place(thing: object) -> str:
+    if isinstance(thing, str):
+        return "A DSN is the first argument of a client."
+    if isinstance(thing, ConnectionPool | AsyncConnectionPool):
+        return "A client takes a pool by its name: Client(pool=…)."
+    return "A client takes a connection, or a session, by its name: Client(connection=…)."

@@ -1,0 +1,216 @@
+"""How a Python value becomes a message's JSON, and comes back.
+
+A body is anything the encoder takes; the default one also takes dataclasses, Pydantic models, dates, times,
+UUIDs and enumerations, wherever they stand. Text is a JSON string. Bytes travel in an envelope, an object
+with this one key, and come back as the same bytes:
+
+    {"spanmq.bytes": "<base64, RFC 4648, padded>"}
+
+PostgreSQL stores `jsonb`, which keeps values and not their spelling: keys come back in another order, a
+duplicate key once, and 1e16 as the integer that it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Final
+from uuid import UUID
+
+from spanmq.codec.encryption import Encryption, Unopened
+from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError
+from spanmq.model import GROUP_HEADER
+
+Headers = Mapping[str, Any]
+Encoder = Callable[[Any], str | bytes]
+Decoder = Callable[[bytes], Any]
+
+BYTES_KEY: Final = "spanmq.bytes"
+
+# A jsonb holds at most 0x0FFFFFFF bytes, 1 MB short of 257: PostgreSQL calls it 255 MB.
+BODY_BYTES_MAX: Final = 255 * 1024 * 1024
+
+# \u0000 that is an escape, not the end of an escaped backslash followed by "u0000".
+_ESCAPED_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+@dataclass(frozen=True, slots=True)
+class RawJson:
+    """JSON text that is ready to be sent: no encoder touches it."""
+
+    text: str | bytes
+
+
+def plain(value: object) -> object:
+    """Give what an encoder knows for a value that JSON doesn't; raises TypeError for any other."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    dump = getattr(value, "model_dump", None)
+    if dump is not None:
+        return dump(mode="json")
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, Enum):
+        return value.value
+    raise TypeError(f"a {type(value).__qualname__} can't be encoded as JSON")
+
+
+# NaN and Infinity are not JSON: the server would refuse them with a remark on syntax.
+_json_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=plain)
+# Not json.loads, of whose time a third goes into guessing the encoding of bytes that are UTF-8; nor `decode`,
+# which looks for white space around it: PostgreSQL prints none.
+_json_decoder = json.JSONDecoder()
+
+
+# The same for numbers of more digits than Python reads (4,300), of which PostgreSQL keeps 131,072: a Decimal
+# knows no such bound. Apart, because it calls Python for each number.
+_long_number_decoder = json.JSONDecoder(parse_int=lambda digits: int(Decimal(digits)))
+
+
+def read_json(raw: bytes) -> Any:
+    """Read JSON as PostgreSQL prints it; raises ValueError for what is none, RecursionError if deep."""
+    text = raw.decode()
+    try:
+        return _json_decoder.raw_decode(text)[0]
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        return _long_number_decoder.raw_decode(text)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """An encoder and a decoder, and what is checked before anything is sent.
+
+    A given `encoder` gets dataclasses and Pydantic models made plain at the top level only; below it they are
+    its own affair. A given `decoder` gets the JSON as bytes; only an envelope that it makes a dict of is
+    opened. With an `encryption` bodies are sealed for the `place` that the codec is of.
+    """
+
+    encoder: Encoder | None = None
+    decoder: Decoder | None = None
+    encryption: Encryption | None = None
+    place: str | None = None
+
+    def of(self, place: str) -> Codec:
+        """Give the codec for a queue, or `topic …`, for which bodies are sealed."""
+        return self if self.encryption is None else replace(self, place=place)
+
+    def encode(self, body: object) -> str:
+        """Give the JSON text of a body; raises InvalidBodyError or BodyTooLargeError."""
+        try:
+            text = self._text(body)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise InvalidBodyError(
+                f"the body can't be encoded: {error}",
+                hint="Send JSON values, dataclasses, Pydantic models or bytes, or give an encoder.",
+            ) from error
+        text = _checked(text, "body")
+        if self.encryption is None or self.place is None:
+            return text
+        return _checked(self.encryption.seal(text, self.place), "sealed body")
+
+    def fingerprint(self, text: str | None) -> str | None:
+        """Return what is stored for a fingerprint: with an `encryption` a keyed hash."""
+        if self.encryption is None or self.place is None or not isinstance(text, str):
+            return text
+        return self.encryption.fingerprint(text, self.place)
+
+    def decode(self, raw: bytes | None) -> object:
+        """Give the body that was sent; SQL's null gives None, what can't be read an Unopened."""
+        if raw is None:
+            return None
+        if self.encryption is not None and self.place is not None:
+            opened = self.encryption.open(raw, self.place)
+            if isinstance(opened, Unopened):
+                return opened
+            raw = opened
+        try:
+            value = read_json(raw) if self.decoder is None else self.decoder(raw)
+        except Exception as error:  # noqa: BLE001, a decoder may raise anything; the others must come through
+            return unread(raw, "body", error)
+        if type(value) is dict and len(value) == 1 and isinstance(envelope := value.get(BYTES_KEY), str):
+            try:
+                return base64.b64decode(envelope, validate=True)
+            except binascii.Error:
+                return value  # somebody else's object that only looks like ours
+        return value
+
+    def _text(self, body: object) -> str:
+        if isinstance(body, RawJson):
+            if not isinstance(body.text, str | bytes):
+                raise TypeError(f"RawJson takes str or bytes, got {type(body.text).__qualname__}")
+            return body.text if isinstance(body.text, str) else body.text.decode()
+        if isinstance(body, bytes | bytearray | memoryview):
+            # bytes(): a memoryview may have gaps
+            return f'{{"{BYTES_KEY}":"{base64.b64encode(bytes(body)).decode()}"}}'
+        if isinstance(body, Mapping) and len(body) == 1 and isinstance(body.get(BYTES_KEY), str):
+            raise ValueError(f"a text under the single key {BYTES_KEY!r} is the envelope of bytes")
+        if self.encoder is None:
+            return _json_encoder.encode(body)
+        if hasattr(body, "model_dump") or dataclasses.is_dataclass(body):
+            body = plain(body)
+        encoded = self.encoder(body)
+        return encoded if isinstance(encoded, str) else bytes(encoded).decode()
+
+
+def unread(raw: bytes, what: str, error: Exception) -> Unopened:
+    """Give what stands for a body when it, or its headers, can't be read."""
+    reason = InvalidBodyError(f"the {what} can't be decoded: {error}")
+    reason.__cause__ = error
+    return Unopened(raw.decode(errors="replace"), reason)
+
+
+def encode_headers(headers: Headers | None, group: str | None) -> str | None:
+    """Give the JSON text of headers with the group among them; None when there is neither."""
+    if headers is None and group is None:
+        return None
+    if headers is not None and not isinstance(headers, Mapping):
+        raise InvalidArgumentError(f"headers must be a mapping, got {type(headers).__qualname__}")
+    merged = dict(headers or {})
+    if group is not None:
+        if not isinstance(group, str):
+            raise InvalidArgumentError(f"group must be a string, got {type(group).__qualname__}")
+        if merged.setdefault(GROUP_HEADER, group) != group:
+            raise InvalidArgumentError(f"group {group!r} contradicts the header {GROUP_HEADER!r}")
+    try:
+        text = _json_encoder.encode(merged)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidBodyError(f"the headers can't be encoded: {error}") from error
+    return _checked(text, "headers")
+
+
+# Headers know no bytes.
+_AS_BYTES: Final = {"body": "Send it as bytes: they come back unchanged."}
+
+
+def _checked(text: str, what: str) -> str:
+    """Refuse what PostgreSQL would refuse less clearly, or only after hundreds of megabytes."""
+    if "\0" in text or ("\\u0000" in text and _ESCAPED_NUL.search(text)):
+        raise InvalidBodyError(
+            f"the character NUL in the {what} is one that PostgreSQL can't store", hint=_AS_BYTES.get(what)
+        )
+    # The number of bytes matters only near the limit or when a character may have no encoding.
+    if len(text) * 4 > BODY_BYTES_MAX or not text.isascii():
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError as error:
+            raise InvalidBodyError(
+                f"a surrogate without its other half in the {what} is no character", hint=_AS_BYTES.get(what)
+            ) from error
+        if size > BODY_BYTES_MAX:
+            raise BodyTooLargeError(
+                f"the {what} has {size:,} bytes of JSON, the most is {BODY_BYTES_MAX:,}",
+                hint="Store it elsewhere and send a reference.",
+            )
+    return text

@@ -1,0 +1,69 @@
+"""Dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypedDict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A message that was given up, and its story.
+
+    `history` holds its earlier failures, the oldest first, with the keys of `failures`. One that was put back
+    has `redriven_at`; it may have died again since, as a dead letter of its own.
+    """
+
+    dead_letter_id: int
+    queue: str
+    message_id: int
+    body: Any
+    headers: dict[str, Any] | None
+    group: str | None
+    attempts: int
+    enqueued_at: datetime
+    first_failed_at: datetime
+    last_failed_at: datetime
+    dead_at: datetime
+    category: str
+    error: str | None
+    error_class: str | None
+    traceback: str | None
+    worker: str | None
+    history: list[dict[str, Any]]
+    redriven_at: datetime | None
+    redriven_as: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterCount:
+    """How many dead letters of a category wait in a queue."""
+
+    queue: str
+    category: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """A dead letter that was put back, and when it becomes visible."""
+
+    message_id: int
+    visible_at: datetime
+
+
+class DeadLetterFilters(TypedDict, total=False):
+    """Which dead letters; None, or nothing: any.
+
+    `error` is a regular expression, without regard to case; `since` and `until` are times of death;
+    `payload` is contained in the body.
+    """
+
+    category: str | None
+    error: str | None
+    error_class: str | None
+    since: datetime | None
+    until: datetime | None
+    payload: Mapping[str, Any] | None

@@ -1,0 +1,107 @@
+"""How queues and the server are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHealth:
+    """How a queue is now: messages by state, ages in seconds (None: there is no such), who is at work.
+
+    `visible` + `in_flight` + `delayed` + `failed` are the `backlog`. `receivers` are leases that run, and one
+    more while somebody waits. `oldest_snapshot_seconds` is of the whole cluster. A worker whose circuit
+    breaker is open receives nothing until `breaker_open_until`.
+    """
+
+    queue: str
+    backlog: int
+    visible: int
+    in_flight: int
+    delayed: int
+    failed: int
+    dead: int
+    dead_per_minute: int
+    oldest_ready_seconds: float | None
+    oldest_lease_seconds: float | None
+    receivers: int
+    waiting_sessions: int
+    oldest_snapshot_seconds: float | None
+    is_paused: bool
+    breaker_open_until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a queue did in the `duration_seconds` before `sampled_at`, and how it stood then.
+
+    `sent` counts drawn ids; `settled` and `received` are reckoned from it and the growth of the backlog.
+    """
+
+    sampled_at: datetime
+    duration_seconds: float
+    sent: int
+    received: int
+    settled: int
+    failed: int
+    dead: int
+    backlog: int
+    visible: int
+    in_flight: int
+    oldest_ready_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatestStatistics:
+    """How a queue stood at its last sample (`sampled_at` None: there is none), and two counts of now.
+
+    Of now are `sent_total`, which only rises, `dead_letters`, `is_paused` and `breaker_open_until` (see
+    QueueHealth). The others are as in a Sample.
+    """
+
+    queue: str
+    is_paused: bool
+    sent_total: int
+    dead_letters: int
+    sampled_at: datetime | None
+    duration_seconds: float | None
+    sent: int
+    received: int
+    settled: int
+    failed: int
+    dead: int
+    backlog: int
+    visible: int
+    in_flight: int
+    oldest_ready_seconds: float | None
+    breaker_open_until: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatisticsStep:
+    """What queues did together in the step that `began_at` this time; None: nothing.
+
+    Samples are spread evenly over the time that they cover, so counts have fractions.
+    """
+
+    began_at: datetime
+    sent: float | None
+    received: float | None
+    settled: float | None
+    failed: float | None
+    dead: float | None
+    backlog: float | None
+    visible: float | None
+    in_flight: float | None
+    oldest_ready_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What `doctor` found in one `check`: a `level` of "ok", "warning" or "problem", and what to do."""
+
+    check: str
+    level: str
+    finding: str
+    advice: str | None

@@ -1,0 +1,83 @@
+"""How a queue delivers, and what follows from which category of failure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The settings of a queue, those with their default too; seconds, counts, or intervals as text.
+
+    `max_attempts` 0 is no limit, as is None for the other limits.
+    """
+
+    max_attempts: int
+    lease: float
+    backoff_base: float
+    backoff_factor: float
+    backoff_max: float
+    jitter: bool
+    dead_letter_retention: str | None
+    ordered: bool
+    dead_letter_blocks_group: bool
+    paused: bool
+    drop_expired: bool
+    max_in_flight: int | None
+    max_in_flight_per_group: int | None
+    rate_limit: float | None
+    rate_burst: float | None
+    priority_aging: float
+    max_backlog: int | None
+    archive_on_ack: bool
+    archive_retention: str | None
+
+
+class PolicyChange(TypedDict, total=False):
+    """The settings of a policy that change; None restores a default."""
+
+    max_attempts: int | None
+    lease: float | None
+    backoff_base: float | None
+    backoff_factor: float | None
+    backoff_max: float | None
+    jitter: bool | None
+    dead_letter_retention: str | None
+    ordered: bool | None
+    dead_letter_blocks_group: bool | None
+    paused: bool | None
+    drop_expired: bool | None
+    max_in_flight: int | None
+    max_in_flight_per_group: int | None
+    rate_limit: float | None
+    rate_burst: float | None
+    priority_aging: float | None
+    max_backlog: int | None
+    archive_on_ack: bool | None
+    archive_retention: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryRule:
+    """Errors whose text and class match are of this category; `queue` is None in a rule for all queues."""
+
+    name: str
+    category: str
+    error: str | None
+    error_class: str | None
+    place: int
+    queue: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryPolicy:
+    """What a category of failures means; None: as the queue's policy says. `queue` is None in general."""
+
+    category: str
+    retries: bool
+    max_attempts: int | None
+    backoff_base: float | None
+    backoff_factor: float | None
+    backoff_max: float | None
+    queue: str | None

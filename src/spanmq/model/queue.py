@@ -1,0 +1,121 @@
+"""Queues: their counts, their size, their tables, and what is bound to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+Flavour = Literal["spanmq", "upstream", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue as `list_queues` gives it."""
+
+    name: str
+    is_partitioned: bool
+    is_unlogged: bool
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class QueueMetrics:
+    """The counts of one queue at `scraped_at`; ages are in seconds, None when the queue is empty."""
+
+    queue: str
+    length: int
+    visible_length: int
+    total_messages: int
+    newest_age_seconds: int | None
+    oldest_age_seconds: int | None
+    scraped_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStorage:
+    """What one queue takes on disk, in bytes with indexes.
+
+    `runs` counts the rows that hold the state of its messages; `state_bytes` is of those of all queues.
+
+    `wal_bytes` is what the server has ever written of WAL: its growth between two looks tells something.
+    """
+
+    segments: int
+    log_bytes: int
+    archive_bytes: int
+    runs: int
+    state_bytes: int
+    wal_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueCount:
+    """How a queue stands now, if it is small (`is_exact`); else the counts are None.
+
+    `visible` + `in_flight` + `delayed` + `failed` are the `backlog`, as in QueueHealth. A worker whose
+    circuit breaker is open receives nothing until `breaker_open_until`.
+    """
+
+    queue: str
+    is_paused: bool
+    breaker_open_until: datetime | None
+    is_exact: bool
+    backlog: int | None
+    visible: int | None
+    in_flight: int | None
+    delayed: int | None
+    failed: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A table of the log, for the ids first_id to last_id.
+
+    `state` is "ahead" (no id is drawn yet), "open", "settled" (nothing in it is needed) or "truncated".
+    """
+
+    segment: str
+    first_id: int
+    last_id: int
+    state: str
+    is_rewritten: bool
+    bytes: int | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TopicBinding:
+    """A pattern and the queue that gets what matches it; `bound_at` is None from `test_routing`."""
+
+    pattern: str
+    queue: str
+    expression: str
+    bound_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyThrottle:
+    """How often at most a queue announces new messages."""
+
+    queue: str
+    throttle_ms: int
+    last_notified_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """A queue (`subscription`) that gets every message of another, since `created_at`."""
+
+    subscription: str
+    queue: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceStep:
+    """One thing that `maintain` did."""
+
+    action: str
+    queue: str | None
+    detail: str | None

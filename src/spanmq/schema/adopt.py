@@ -1,0 +1,154 @@
+"""Take over PGMQ: its queues, in the same database, in one transaction."""
+
+import importlib.resources
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spanmq.errors import AdoptionRefusedError, SchemaMissingError
+from spanmq.schema import manager as schema
+from spanmq.schema.manager import Connection, Holding
+from spanmq.schema.release import Release, Statement, load_release
+
+UPSTREAM = (Holding.UPSTREAM_EXTENSION, Holding.UPSTREAM_SQL_ONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedQueue:
+    """What is taken over of one queue.
+
+    `hidden` of its `messages` wait for their vt; `last_id` is where the numbering goes on; `notify_ms` is
+    None where inserts notify nobody; `grantees` are the roles whose rights on the table go over to the view.
+    """
+
+    queue: str
+    messages: int
+    hidden: int
+    archived: int
+    last_id: int
+    is_partitioned: bool
+    is_unlogged: bool
+    topics: tuple[str, ...]
+    notify_ms: int | None
+    grantees: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Something that can't be carried over and must be dealt with first."""
+
+    object: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptReport:
+    """What was done, or with `is_dry_run` would be. `obstacles` are empty unless it is a dry run.
+
+    `version` is that of the extension; `kept` names what else stands in schema pgmq and stays there.
+    """
+
+    holding: Holding
+    version: str | None
+    is_dry_run: bool
+    queues: tuple[AdoptedQueue, ...]
+    kept: tuple[str, ...]
+    obstacles: tuple[Obstacle, ...]
+
+    @property
+    def messages(self) -> int:
+        """Count the messages of all queues."""
+        return sum(queue.messages for queue in self.queues)
+
+
+def adopt(
+    connection: Connection,
+    *,
+    dry_run: bool = False,
+    lock_timeout_seconds: float = 30.0,
+    release: Release | None = None,
+) -> AdoptReport:
+    """Replace PGMQ (1.4 to 1.13, extension or SQL only) by spanmq and keep its queues.
+
+    Ids go on, and every message keeps its id, read count, times, visibility, body and headers; archives stay
+    the tables that they are; topics, notifications and rights go over. Locks PGMQ's tables first, waiting for
+    each up to `lock_timeout_seconds`, and copies all messages while it holds them. Any error leaves all as
+    it was. A dry run counts and looks for obstacles, and locks nothing.
+
+    Raises AdoptionRefusedError, which names every obstacle, or where spanmq is installed already;
+    SchemaMissingError where there is neither;
+    StatementCancelledError when the tables could not be locked in time; and what `schema.install` raises.
+    """
+    release = release or load_release()
+    with schema.typed_errors(), schema.locked_transaction(connection):
+        current = schema.fetch_state(connection, release)
+        if current.holding not in UPSTREAM:
+            if current.version is None:
+                raise SchemaMissingError(
+                    "there is no PGMQ to take over: the database holds nothing of it",
+                    hint="spanmq schema install makes an empty database ready.",
+                    sqlstate="MQ006",
+                )
+            raise AdoptionRefusedError(
+                f"the database holds spanmq {current.version}, not PGMQ",
+                hint="Nothing is to be done: queues that were PGMQ's are spanmq's now.",
+                sqlstate="MQ006",
+            )
+        schema.check_server(current)
+        if not dry_run:
+            _lock(connection, lock_timeout_seconds)
+        schema.execute(connection, [_statement("inventory")])
+        obstacles = tuple(Obstacle(**row) for row in schema.query(connection, _statement("obstacles")))
+        if obstacles and not dry_run:
+            _refuse(obstacles)
+        report = AdoptReport(
+            holding=current.holding,
+            version=current.version,
+            is_dry_run=dry_run,
+            queues=tuple(_queue(row) for row in schema.query(connection, _statement("queues"))),
+            kept=tuple(row["name"] for row in schema.query(connection, _statement("own_objects"))),
+            obstacles=obstacles,
+        )
+        if not dry_run:
+            schema.execute(connection, [_statement("set_aside")])
+            planned = schema.plan(schema.fetch_state(connection, release), release, reapply=False)
+            schema.execute(connection, [*planned, _statement("take_over")])
+        schema.execute(connection, [Statement("adopt/end", "drop schema spanmq_adopt cascade")])
+    return report
+
+
+def _lock(connection: Connection, lock_timeout_seconds: float) -> None:
+    milliseconds = max(1, round(lock_timeout_seconds * 1000))
+    before = schema.query(
+        connection, Statement("adopt/timeout", "select current_setting('lock_timeout') as value")
+    )
+    schema.execute(
+        connection,
+        [
+            Statement("adopt/timeout", f"select set_config('lock_timeout', '{milliseconds}ms', true)"),
+            _statement("lock"),
+            Statement("adopt/timeout", f"select set_config('lock_timeout', '{before[0]['value']}', true)"),
+        ],
+    )
+
+
+def _queue(row: dict[str, Any]) -> AdoptedQueue:
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in row.items()
+    }
+    return AdoptedQueue(**fields)
+
+
+def _refuse(obstacles: Sequence[Obstacle]) -> None:
+    raise AdoptionRefusedError(
+        f"PGMQ can't be taken over as it is: {len(obstacles)} obstacles",
+        detail="\n".join(f"{each.object}: {each.reason}" for each in obstacles),
+        hint="Remove them and run it again; spanmq schema adopt --dry-run lists them too.",
+        sqlstate="MQ006",
+    )
+
+
+def _statement(name: str) -> Statement:
+    folder = importlib.resources.files("spanmq") / "sql" / "adopt"
+    return Statement(f"adopt/{name}.sql", (folder / f"{name}.sql").read_text(encoding="utf-8"))

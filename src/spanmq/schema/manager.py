@@ -1,0 +1,354 @@
+"""Install, upgrade, verify, print and remove the schema: the only DDL that Python issues.
+
+All that decides is pure (`read_state`, `plan`, `compare`), so a caller with another driver can do the same:
+begin, execute `BEGIN`, fetch `STATE_QUERY` and where it says so the two ledger queries, execute what `plan`
+returns and `END`, commit.
+"""
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import dict_row
+
+from spanmq.errors import (
+    DataLossError,
+    MissingPrivilegeError,
+    SchemaChangedError,
+    SchemaMissingError,
+    SchemaNewerError,
+    ServerReadOnlyError,
+    ServerTooOldError,
+    UpstreamPgmqError,
+    from_driver,
+)
+from spanmq.schema.release import Release, Statement, load_release, manager, script, statements, version_key
+
+OLDEST_SERVER = 150000
+
+BEGIN = manager("begin")
+END = manager("end")
+STATE_QUERY = manager("state")
+MIGRATIONS_QUERY = Statement("migrations", "select name, checksum from spanmq_core.migration order by name")
+RELEASES_QUERY = Statement(
+    "releases", "select version, functions_checksum from spanmq_core.release order by id"
+)
+
+Connection = psycopg.Connection[Any]
+Row = Mapping[str, Any]
+
+
+class Holding(enum.StrEnum):
+    """What a database holds."""
+
+    NOTHING = "nothing"
+    INSTALLED = "installed"
+    NEWER = "newer"
+    UPSTREAM_EXTENSION = "upstream-extension"
+    UPSTREAM_SQL_ONLY = "upstream-sql-only"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a server and a database are, as far as an installation is concerned.
+
+    `version` is that of our schema or of upstream's extension, `migrations` maps what was applied to
+    checksums.
+    """
+
+    holding: Holding
+    version: str | None
+    migrations: Mapping[str, str]
+    functions_checksum: str | None
+    server_version: int
+    is_standby: bool
+    is_read_only: bool
+    may_create: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What a run did: the version now, the migrations applied, whether functions were applied again."""
+
+    version: str
+    migrations: tuple[str, ...]
+    functions_applied: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is not as a fresh install would have it.
+
+    `problem` is `missing`, `changed`, `unknown` (a migration of a newer version), `owner` or `invalid`.
+    """
+
+    kind: str
+    name: str
+    problem: str
+    detail: str
+
+
+def install(connection: Connection, *, release: Release | None = None) -> Installed:
+    """Bring the schema to this version, in one transaction; do nothing where it is there already.
+
+    Safe to call at every start of a program, from any number of them at once. Joins a transaction that is
+    open on the connection (it must be READ COMMITTED), else commits. Raises UpstreamPgmqError,
+    SchemaNewerError, SchemaChangedError, ServerTooOldError, ServerReadOnlyError, MissingPrivilegeError or
+    IsolationLevelError, and has then changed nothing.
+    """
+    return _apply(connection, release or load_release(), reapply=False)
+
+
+def upgrade(connection: Connection, *, release: Release | None = None) -> Installed:
+    """Bring an installed schema to this version and apply all functions again, which repairs them.
+
+    Calls in progress go on: no live function is dropped. Raises SchemaMissingError where there is nothing to
+    upgrade, else as `install`.
+    """
+    return _apply(connection, release or load_release(), reapply=True)
+
+
+def state(connection: Connection, *, release: Release | None = None) -> State:
+    """Look what the database holds. Needs the right to read our tables, where there are any."""
+    with typed_errors(), connection.transaction():
+        return fetch_state(connection, release or load_release())
+
+
+def verify(connection: Connection, *, release: Release | None = None) -> list[Difference]:
+    """Compare the schema with what this version installs. Returns [] if all is well; changes nothing."""
+    release = release or load_release()
+    # Rolled back, for the transaction may be the caller's, and goes on with his settings.
+    with typed_errors(), connection.transaction(force_rollback=True):
+        query(connection, manager("settings"))
+        current = fetch_state(connection, release)
+        differences = compare(current, release)
+        # What other functions files should have made, this version can't know.
+        if current.functions_checksum == release.functions_checksum:
+            rows = query(connection, manager("verify"))
+            differences += [Difference(**row) for row in rows]
+        return differences
+
+
+def uninstall(connection: Connection, *, force: bool = False, release: Release | None = None) -> None:
+    """Drop both schemas, in one transaction.
+
+    Raises DataLossError, which names what would be lost, while a queue or an archive holds messages, or
+    something of your own stands in the schemas or depends on them. With `force` all that goes too.
+    """
+    release = release or load_release()
+    with typed_errors(), locked_transaction(connection):
+        current = fetch_state(connection, release)
+        if current.holding is Holding.NOTHING:
+            raise SchemaMissingError("spanmq is not installed in this database")
+        if current.holding is not Holding.NEWER or not force:
+            refuse_foreign(current, release)
+        check_server(current)
+        try:
+            execute(connection, [manager("uninstall", force="true" if force else "false")])
+        except psycopg.Error as error:
+            if error.sqlstate != "MQ006":
+                raise
+            said = error.diag
+            raise DataLossError(
+                said.message_primary or "",
+                detail=said.message_detail,
+                hint=said.message_hint,
+                sqlstate=error.sqlstate,
+            ) from error
+
+
+def sql(from_version: str | None = None, *, transaction: bool = True, release: Release | None = None) -> str:
+    """Return the installation as a plain SQL script for psql or another migration tool.
+
+    From nothing, or from the schema of `from_version`. The script checks that it is run on just that, does
+    all in one transaction (`transaction=False` leaves out begin and commit) and records what `install`
+    records.
+    """
+    return script(release or load_release(), from_version, transaction=transaction)
+
+
+def read_state(facts: Row, migrations: Sequence[Row], releases: Sequence[Row], release: Release) -> State:
+    """Make a State of the row of `STATE_QUERY` and, if it says `has_ledger`, the rows of the other two."""
+    applied = {row["name"]: row["checksum"] for row in migrations}
+    last = releases[-1] if releases else None
+    version = last["version"] if last else None
+    if facts["extension_version"] is not None:
+        holding, version = Holding.UPSTREAM_EXTENSION, facts["extension_version"]
+    elif facts["has_upstream_tables"]:
+        holding = Holding.UPSTREAM_SQL_ONLY
+    elif version is None:
+        holding = Holding.NOTHING
+    else:
+        is_newer = version_key(version) > version_key(release.version)
+        unknown = applied.keys() - {migration.name for migration in release.migrations}
+        holding = Holding.NEWER if is_newer or unknown else Holding.INSTALLED
+    return State(
+        holding=holding,
+        version=version,
+        migrations=applied,
+        functions_checksum=last["functions_checksum"] if last else None,
+        server_version=facts["server_version"],
+        is_standby=facts["is_standby"],
+        is_read_only=facts["is_read_only"],
+        may_create=facts["may_create_schemas"] or facts["has_schemas"],
+    )
+
+
+def plan(current: State, release: Release, *, reapply: bool) -> list[Statement]:
+    """Decide what to execute: [] if all is there. Raises what `install` and `upgrade` raise."""
+    refuse_foreign(current, release)
+    if reapply and current.holding is Holding.NOTHING:
+        raise SchemaMissingError(
+            "spanmq is not installed in this database", hint="Install it: spanmq schema install"
+        )
+    for migration in release.migrations:
+        if current.migrations.get(migration.name, migration.checksum) != migration.checksum:
+            raise SchemaChangedError(
+                f"tables/{migration.name} is not the file that was applied to this database",
+                hint="A released migration never changes: use the version that applied it.",
+                sqlstate="MQ006",
+            )
+    pending = [migration for migration in release.migrations if migration.name not in current.migrations]
+    there = (current.version, current.functions_checksum)
+    if there == (release.version, release.functions_checksum) and not pending and not reapply:
+        return []
+    check_server(current)
+    return statements(release, pending)
+
+
+def compare(current: State, release: Release) -> list[Difference]:
+    """Find what the ledger alone tells: versions, missing, changed and unknown migrations."""
+    if current.holding not in (Holding.INSTALLED, Holding.NEWER):
+        return [Difference("schema", "spanmq", "missing", f"the database holds: {current.holding}")]
+    differences = []
+    known = {migration.name: migration.checksum for migration in release.migrations}
+    for name in sorted(known.keys() | current.migrations.keys()):
+        if name not in current.migrations:
+            differences.append(Difference("migration", name, "missing", "not applied: upgrade"))
+        elif name not in known:
+            detail = f"of another version than {release.version}"
+            differences.append(Difference("migration", name, "unknown", detail))
+        elif known[name] != current.migrations[name]:
+            detail = "the file is not the one that was applied"
+            differences.append(Difference("migration", name, "changed", detail))
+    there = (current.version, current.functions_checksum)
+    if there != (release.version, release.functions_checksum):
+        detail = f"version {current.version} is installed, this is {release.version}: upgrade"
+        differences.append(Difference("functions", "*", "changed", detail))
+    return differences
+
+
+def check_server(current: State) -> None:
+    """Raise the typed error for a server or a role that can't change a schema."""
+    if current.server_version < OLDEST_SERVER:
+        found, oldest = current.server_version // 10000, OLDEST_SERVER // 10000
+        raise ServerTooOldError(
+            f"spanmq needs PostgreSQL {oldest} or newer, this server is {found}", sqlstate="MQ006"
+        )
+    if current.is_standby:
+        raise ServerReadOnlyError("the server is a standby", hint="Connect to the primary.", sqlstate="25006")
+    if current.is_read_only:
+        raise ServerReadOnlyError(
+            "transactions are read-only here",
+            hint="Look at the setting default_transaction_read_only of the server, database and role.",
+            sqlstate="25006",
+        )
+    if not current.may_create:
+        raise MissingPrivilegeError(
+            "the role may not create schemas in this database",
+            hint="As its owner: grant create on database … to …",
+            sqlstate="42501",
+        )
+
+
+def refuse_foreign(current: State, release: Release) -> None:
+    """Raise the typed error for a schema that this version must not touch."""
+    if current.holding is Holding.NEWER:
+        raise SchemaNewerError(
+            f"the schema is of spanmq {current.version}, this is {release.version}",
+            hint="Use that version or a newer one.",
+            sqlstate="MQ006",
+        )
+    if current.holding in (Holding.UPSTREAM_EXTENSION, Holding.UPSTREAM_SQL_ONLY):
+        which = f"extension {current.version}" if current.version else "installed from its SQL file"
+        raise UpstreamPgmqError(
+            f"this database holds PGMQ ({which})",
+            hint="Take its queues over with: spanmq schema adopt",
+            sqlstate="MQ006",
+        )
+
+
+@contextmanager
+def locked_transaction(connection: Connection) -> Iterator[None]:
+    """Run the body in a transaction as the only installer of the database, under settings of our own."""
+    is_ours = connection.info.transaction_status is TransactionStatus.IDLE
+    with connection.transaction():
+        if is_ours:
+            # A snapshot taken before the lock was ours would hide what the one before us did.
+            connection.execute("set transaction isolation level read committed", prepare=False)
+        execute(connection, [BEGIN])
+        yield
+        execute(connection, [END])
+
+
+@contextmanager
+def typed_errors() -> Iterator[None]:
+    """Turn the driver's errors into ours, and keep their notes."""
+    try:
+        yield
+    except psycopg.Error as error:
+        typed = from_driver(error)
+        if typed is None:
+            raise
+        for note in getattr(error, "__notes__", ()):
+            typed.add_note(note)
+        raise typed from error
+
+
+def fetch_state(connection: Connection, release: Release) -> State:
+    """Run the state queries in the transaction that is open."""
+    facts = query(connection, STATE_QUERY)[0]
+    has_ledger = facts["has_ledger"]
+    migrations = query(connection, MIGRATIONS_QUERY) if has_ledger else []
+    releases = query(connection, RELEASES_QUERY) if has_ledger else []
+    return read_state(facts, migrations, releases, release)
+
+
+def execute(connection: Connection, planned: Sequence[Statement]) -> None:
+    """Execute statements in order; an error carries a note that says in which."""
+    with connection.cursor() as cursor:
+        for statement in planned:
+            try:
+                # Unprepared, without parameters: the simple protocol, which takes several commands at once.
+                cursor.execute(statement.text.encode(), prepare=False)
+            except psycopg.Error as error:
+                error.add_note(f"in {statement.name}")
+                raise
+
+
+def query(connection: Connection, statement: Statement) -> list[dict[str, Any]]:
+    """Fetch the rows of one statement, whatever row factory the connection has."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(statement.text.encode(), prepare=False).fetchall()
+
+
+def _apply(connection: Connection, release: Release, *, reapply: bool) -> Installed:
+    with typed_errors():
+        if not reapply:
+            # Twenty processes that start with everything in place should not queue for the lock.
+            with connection.transaction():
+                current = fetch_state(connection, release)
+                if not plan(current, release, reapply=False):
+                    return Installed(release.version, (), functions_applied=False)
+        with locked_transaction(connection):
+            # Again, now that the lock is ours: another may have done it all meanwhile.
+            current = fetch_state(connection, release)
+            planned = plan(current, release, reapply=reapply)
+            execute(connection, planned)
+    names = (migration.name for migration in release.migrations)
+    applied = tuple(name for name in names if planned and name not in current.migrations)
+    return Installed(release.version, applied, functions_applied=bool(planned))

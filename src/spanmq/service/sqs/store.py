@@ -1,0 +1,199 @@
+"""What the SQS protocol stores in the database: attributes and tags of queues, and moves of messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from spanmq.client import call as argument
+from spanmq.client.call import Call, Rows, Seconds, first, given, listed, nothing, numbers
+from spanmq.client.calls import by_lease
+from spanmq.codec.body import Codec
+
+if TYPE_CHECKING:
+    from spanmq.client import AsyncClient
+    from spanmq.codec.encryption import Encryption
+    from spanmq.model import Message
+
+
+@dataclass(frozen=True, slots=True)
+class SqsOrigin:
+    """Where a message of a dead-letter queue comes from; `source` is the name in SQS of the queue."""
+
+    message_id: int
+    source: str
+    first_queue: str
+    first_id: int
+    sent_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SqsQueue:
+    """What the SQS protocol knows of a queue: attributes and tags that were set."""
+
+    queue: str
+    attributes: dict[str, str]
+    tags: dict[str, str]
+    created_at: datetime
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SqsMove:
+    """A task that moves messages: RUNNING, CANCELLED, COMPLETED or FAILED."""
+
+    handle: str
+    source: str
+    destination: str | None
+    source_arn: str
+    destination_arn: str | None
+    access_key_id: str | None
+    rate: int | None
+    status: str
+    moved: int
+    to_move: int
+    failure: str | None
+    started_at: datetime
+
+
+async def list_queues(client: AsyncClient, queue: str | None = None) -> list[SqsQueue]:
+    """Return what the SQS protocol knows of a queue, or of all."""
+
+    def read(rows: Rows) -> list[SqsQueue]:
+        return [
+            replace(each, attributes=_object(each.attributes), tags=_object(each.tags))
+            for each in listed(SqsQueue, queue="queue_name")(rows)
+        ]
+
+    arguments = given(argument.queue_name, "queue", queue)
+    return await client.admin.run(Call("list_sqs_queues", arguments, read, queue, native=True))
+
+
+async def set_queue(
+    client: AsyncClient,
+    queue: str,
+    *,
+    attributes: Mapping[str, str | None] | None = None,
+    tags: Mapping[str, str | None] | None = None,
+) -> None:
+    """Add attributes and tags to that, and delete those that are None."""
+    arguments = (
+        argument.queue_name("queue", queue),
+        argument.json("attributes", json.dumps(dict(attributes or {}))),
+        argument.json("tags", json.dumps(dict(tags or {}))),
+    )
+    await client.admin.run(nothing("set_sqs_queue", queue, *arguments))
+
+
+async def start_move(
+    client: AsyncClient,
+    source: str,
+    destination: str | None = None,
+    *,
+    source_arn: str,
+    destination_arn: str | None = None,
+    to_move: int,
+    rate: int | None = None,
+    access_key_id: str | None = None,
+) -> str | None:
+    """Start to move the messages of a dead-letter queue; return the task's handle, None if one runs.
+
+    Without a destination each message returns to the queue that it came from. `rate` is messages a second.
+    The caller needs the right to send to the destination, and so does `access_key_id` at each step.
+    """
+    arguments = (
+        argument.queue_name("source", source),
+        argument.text("destination", destination),
+        argument.text("source_arn", source_arn),
+        argument.text("destination_arn", destination_arn),
+        argument.bigint("to_move", to_move),
+        *given(argument.integer, "rate", rate),
+        *given(argument.text, "access_key_id", access_key_id),
+    )
+    return await client.admin.run(Call("start_sqs_move", arguments, Rows.scalar, source, native=True))
+
+
+async def list_moves(client: AsyncClient, source: str, quantity: int = 10) -> list[SqsMove]:
+    """List the tasks of a source, the newest first."""
+    arguments = argument.queue_name("source", source), argument.integer("n", quantity)
+    return await client.admin.run(Call("list_sqs_moves", arguments, listed(SqsMove), source, native=True))
+
+
+async def find_move(client: AsyncClient, handle: str) -> SqsMove | None:
+    """Return a task, if it exists."""
+    arguments = (argument.text("handle", handle),)
+    return await client.admin.run(Call("find_sqs_move", arguments, first(SqsMove), native=True))
+
+
+async def cancel_move(client: AsyncClient, handle: str) -> int | None:
+    """Stop a task; return how many messages were moved, None if no such task runs."""
+    arguments = (argument.text("handle", handle),)
+    return await client.admin.run(Call("cancel_sqs_move", arguments, Rows.scalar, native=True))
+
+
+async def take_move(client: AsyncClient) -> SqsMove | None:
+    """Lock a task whose next step is due, to the end of the transaction."""
+    return await client.admin.run(Call("take_sqs_move", (), first(SqsMove), native=True))
+
+
+async def note_move(
+    client: AsyncClient, handle: str, moved: int | None, failure: str | None = None
+) -> float | None:
+    """Note a step; return after how many seconds the next is due, None if there is none.
+
+    None moved: nothing can be moved now, so other tasks come first for a second.
+    """
+    arguments = (
+        argument.text("handle", handle),
+        *given(argument.bigint, "moved", moved),
+        *given(argument.text, "failure", failure),
+    )
+    return await client.admin.run(Call("note_sqs_move", arguments, Rows.scalar, native=True))
+
+
+async def move_messages(
+    client: AsyncClient,
+    encryption: Encryption | None,
+    messages: Sequence[Message],
+    destination: str,
+    *,
+    expires_in: Seconds,
+    task: str | None = None,
+) -> list[int]:
+    """Move received messages of one queue by its RedrivePolicy, or for a task; return the ids moved.
+
+    Raises NotPermittedError unless one of the two queues names the other as its dead-letter queue.
+    """
+    encode = Codec(encryption=encryption).of(destination).encode
+    bodies = {message.message_id: encode(message.body) for message in messages}
+    moved: list[int] = []
+    for each in by_lease(messages):
+        ids = [each.message_ids] if isinstance(each.message_ids, int) else list(each.message_ids)
+        arguments = (
+            argument.queue_name("source", each.queue),
+            argument.queue_name("destination", destination),
+            argument.bigint("lease_id", each.lease_id),
+            argument.bigints("msg_ids", ids),
+            argument.jsons("messages", [bodies[message_id] for message_id in ids]),
+            argument.seconds("expires_in", expires_in),
+            *given(argument.text, "task", task),
+        )
+        moved += await client.admin.run(
+            Call("move_sqs_messages", arguments, numbers, each.queue, native=True)
+        )
+    return moved
+
+
+async def list_moved(client: AsyncClient, queue: str, message_ids: Iterable[int]) -> list[SqsOrigin]:
+    """List where messages of a dead-letter queue come from; those that were not moved are left out."""
+    arguments = argument.queue_name("queue", queue), argument.bigints("msg_ids", message_ids)
+    read = listed(SqsOrigin, message_id="msg_id")
+    return await client.admin.run(Call("list_sqs_moved", arguments, read, queue, native=True))
+
+
+def _object(value: Any) -> dict[str, str]:
+    made: dict[str, str] = json.loads(value) if isinstance(value, str | bytes) else dict(value)
+    return made

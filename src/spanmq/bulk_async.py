@@ -24,7 +24,7 @@ from spanmq.call import Argument, Call, Delay, Rows
 from spanmq.errors import SpanmqError
 from spanmq.link_async import AsyncConnectionLink, AsyncLink, AsyncPoolLink, execute, typed
 
-# With fewer messages and less text than this, calls are as fast; docs/client.md has the numbers.
+# With fewer messages and less text than this, calls are as fast; docs/guides/client.md has the numbers.
 MESSAGES_MIN: Final = 2_000
 CHARACTERS_MIN: Final = 1024 * 1024
 # So many are drawn, copied and published at once.

@@ -1,4 +1,4 @@
-"""docs/client.md: its programs run, and it names every method, parameter and error; other pages' examples."""
+"""docs/guides/client.md: its programs run, and it names every method, parameter and error; other pages' examples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from spanmq import errors
 from spanmq.client import Client
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs/guides"
 TEXT = (DOCS / "client.md").read_text()
 WORDS = set(re.findall(r"\w+", TEXT))
 
@@ -22,7 +22,7 @@ def test_programs_run_and_print_what_they_say(
 ) -> None:
     scope: dict[str, object] = {"dsn": empty_database}
     for number, program in enumerate(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)):
-        exec(compile(program, f"docs/client.md, program {number}", "exec", dont_inherit=True), scope)
+        exec(compile(program, f"docs/guides/client.md, program {number}", "exec", dont_inherit=True), scope)
     assert capsys.readouterr().out == "{'order': 17} 1\n"
 
 

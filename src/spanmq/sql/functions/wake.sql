@@ -7,7 +7,7 @@
 --
 -- What this can't see: a sender that looked before the receiver had said that it waits, and commits after the receiver has looked
 -- again; and one that leaves the notification to another, less than 10 ms before it, which commits late or not at all. So who waits
--- looks again by itself, at growing intervals: see docs/design/wake-up.md.
+-- looks again by itself, at growing intervals: see docs/internals/wake-up.md.
 
 -- Says that somebody waits for messages of this queue for so many seconds (at most 60), and returns the channel to listen to. Say it again before they are
 -- over; listen before you say it, and look for messages after. Takes effect at once, not at the commit. Raises MQ002 for seconds that are null or out of

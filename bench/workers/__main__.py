@@ -1,4 +1,4 @@
-"""Run it: `python -m bench.workers [--quick] [--rounds N] [--dsn DSN]`. docs/internals/benchmark.md tells the rest."""
+"""Run it: `python -m bench.workers [--quick] [--rounds N] [--dsn DSN]`. docs/internals/performance.md describes it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,9 @@ from tests.service.running import Running
 
 from spanmq.worker.measures import Measures
 
-DASHBOARD: dict[str, Any] = json.loads((Path(__file__).parents[2] / "docs/operations/grafana.json").read_text("utf-8"))
+DASHBOARD: dict[str, Any] = json.loads(
+    (Path(__file__).parents[2] / "docs/operations/grafana.json").read_text("utf-8")
+)
 PANELS: list[dict[str, Any]] = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 SUFFIXES = {"counter": "_total", "histogram": "_bucket"}
 

@@ -1,4 +1,4 @@
-"""docs/guides/worker.md names every setting, event and option, and its programs are programs."""
+"""docs/guides/worker.md and the page of events name every setting, event and option, and its programs are programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from spanmq.worker.event import Event
 from spanmq.worker.setting import Settings
 
 PAGE = (Path(__file__).parents[2] / "docs/guides/worker.md").read_text("utf-8")
-WORDS = set(re.findall(r"\w+", PAGE))
+EVENTS = (Path(__file__).parents[2] / "docs/reference/events.md").read_text("utf-8")
+WORDS = set(re.findall(r"\w+", PAGE + EVENTS))
 
 
 def test_every_setting_and_event_is_named() -> None:

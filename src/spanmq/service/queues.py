@@ -48,7 +48,7 @@ class NewQueue(Given):
 
 
 class Policy(BaseModel):
-    """The settings of a queue, see docs/guides/delivery.md; times are in seconds."""
+    """The settings of a queue, see docs/reference/policy.md; times are in seconds."""
 
     max_attempts: int = Field(description="0: without a limit.")
     lease: float

@@ -200,8 +200,8 @@ def http_page() -> Iterator[str]:
     yield MARK.format(source="routes in src/spanmq/service") + "# HTTP routes\n"
     yield (
         "The routes of the [service](../guides/service.md). `/openapi.json` of a running service describes their\n"
-        "bodies and answers, `/docs` shows the same as a page. *Verb* is what the [token](../guides/service.md#tokens)\n"
-        "must allow.\n"
+        "bodies and answers, `/docs` shows the same as a page. *Verb* is what the\n"
+        "[token](../guides/service.md#tokens) must allow.\n"
     )
     description = create_app(Settings(dsn="postgresql:///none")).openapi()["paths"]
     yield "| route | verb | effect |\n|---|---|---|"

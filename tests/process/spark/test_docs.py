@@ -33,7 +33,9 @@ def test_programs_of_the_page_run(
         "dsn": database,
         "frame": spark.createDataFrame([(7, "b")], "amount int, customer string"),
     }
-    programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "guides" / "spark.md").read_text("utf-8"), re.DOTALL)
+    programs = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "guides" / "spark.md").read_text("utf-8"), re.DOTALL
+    )
     for number, program in enumerate(programs):
         placed = program.replace("…", str(tmp_path))
         exec(compile(placed, f"docs/guides/spark.md, program {number}", "exec"), scope)

@@ -25,7 +25,7 @@ PATTERNS = {
     r"\b(nobody|somebody|anybody)(?!\.)\b": "no session, a role, any caller",
     r"\bmend(s|ed|ing)?\b": "fix, repair",
     r"\b(keeps? house|housekeeping)\b": "maintenance",
-    r"\b(for|ever) ?ever\b": "indefinitely",
+    r"\bfor ?ever\b": "indefinitely",
     r"\bowed\b": "target",
     r"\b(in|at) work\b": "in flight, being processed",
     r"\bso (many|long) (messages?|seconds?|ids|rows|of)\b": "up to N, for N seconds",

@@ -18,8 +18,8 @@ declare
     has_leased boolean := false;
     asked int8multirange;
 begin
-    -- First the usual: ids that follow each other, and whole runs of them. greatest(): between the lowest and the highest number is no distance.
-    if greatest(last_id, 0) - greatest(first_id, 0) = n_asked - 1 and (n_asked = 1 or msg_ids = array(select generate_series(first_id, last_id))) then
+    -- First the usual: ids that follow each other, and whole runs of them.
+    if spanmq_core.is_sequence(msg_ids) then
         while next_id <= last_id loop
             delete from spanmq_core.held h
                 where h.queue_id = this_queue and h.lo = next_id and h.lo + h.n - 1 <= last_id and (h.lease_id = fence or fence is null and h.lease_id >= 0)
@@ -40,8 +40,26 @@ begin
     end if;
     -- No message has the highest number that there is, nor can a range end behind it.
     asked := (select range_agg(int8range(id, id, '[]')) from unnest(msg_ids) id where id > 0 and id < 9223372036854775807);
-    asked := coalesce(asked, '{}') - int8multirange(int8range(first_id, next_id));
+    asked := coalesce(asked, '{}');
+    if next_id > first_id then
+        asked := asked - int8multirange(int8range(first_id, next_id));
+    end if;
     return runs || spanmq_core.take_parts(this_queue, asked, fence, for_good);
+end $$;
+
+-- Whether these ids are a number and the next ones, in order.
+create or replace function spanmq_core.is_sequence(ids bigint[]) returns boolean
+language plpgsql immutable as $$
+declare
+    n int := cardinality(ids);
+begin
+    -- greatest(): between the lowest and the highest number is no distance. A statement of its own: a plan may run the next one's query first.
+    if n = 1 then
+        return true;
+    elsif (greatest(ids[n], 0) - greatest(ids[1], 0) = n - 1) is not true then
+        return false;
+    end if;
+    return ids = array(select generate_series(ids[1], ids[n]));
 end $$;
 
 -- Goes on with take_out(), run by run.
@@ -211,7 +229,7 @@ begin
     -- The last one sweeps up. To count at each step would cost n^2 a run, so a large one is swept by who takes its last message; else
     -- by a claim when the lease has run out, or by maintain().
     if this.n <= 16 or upper(took) = this.lo + this.n then
-        perform spanmq_core.sweep_run(this);
+        perform spanmq_core.sweep_run(this_queue, this.lo, this.n);
     end if;
     return spanmq_core.pieces(spanmq_core.run_of(this), took);
 end $$;
@@ -220,11 +238,13 @@ end $$;
 create or replace function spanmq_core.take_one_from_run(this_queue int, id bigint) returns boolean
 language plpgsql as $$
 declare
-    this spanmq_core.held;
+    this_lo bigint;
+    n int;
+    lease bigint;
 begin
-    select * into this from spanmq_core.held h
+    select h.lo, h.n, h.lease_id into this_lo, n, lease from spanmq_core.held h
         where h.queue_id = this_queue and h.lo <= id and h.lo >= id / 256 * 256 order by h.queue_id desc, h.lo desc limit 1 for key share;
-    if not found or this.n = 1 or this.lease_id <= 0 or id >= this.lo + this.n then
+    if not found or n = 1 or lease <= 0 or id >= this_lo + n then
         return false;
     end if;
     insert into spanmq_core.done (queue_id, msg_id) values (this_queue, id) on conflict do nothing;
@@ -232,25 +252,25 @@ begin
         return false;
     end if;
     -- As in note_done().
-    if this.n <= 16 or id = this.lo + this.n - 1 then
-        perform spanmq_core.sweep_run(this);
+    if n <= 16 or id = this_lo + n - 1 then
+        perform spanmq_core.sweep_run(this_queue, this_lo, n);
     end if;
     return true;
 end $$;
 
 -- Deletes a leased run all of whose messages are done. Never waits: who holds it may be waiting for a note of ours.
-create or replace function spanmq_core.sweep_run(this spanmq_core.held) returns boolean
+create or replace function spanmq_core.sweep_run(this_queue int, this_lo bigint, n int) returns boolean
 language plpgsql as $$
 begin
-    if (select count(*) from spanmq_core.done d where d.queue_id = this.queue_id and d.msg_id >= this.lo and d.msg_id < this.lo + this.n) < this.n then
+    if (select count(*) from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= this_lo and d.msg_id < this_lo + n) < n then
         return false;
     end if;
-    perform from spanmq_core.held h where h.queue_id = this.queue_id and h.lo = this.lo and h.n = this.n and h.lease_id <> 0 for update skip locked;
+    perform from spanmq_core.held h where h.queue_id = this_queue and h.lo = this_lo and h.n = sweep_run.n and h.lease_id <> 0 for update skip locked;
     if not found then
         return false;
     end if;
-    perform spanmq_core.forget_done(this.queue_id, this.lo, this.n);
-    delete from spanmq_core.held h where h.queue_id = this.queue_id and h.lo = this.lo;
+    perform spanmq_core.forget_done(this_queue, this_lo, n);
+    delete from spanmq_core.held h where h.queue_id = this_queue and h.lo = this_lo;
     return true;
 end $$;
 

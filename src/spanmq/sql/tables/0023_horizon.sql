@@ -7,3 +7,4 @@ create table spanmq_core.horizon (
     transactions text[] not null
 );
 insert into spanmq_core.horizon (reached, mark, transactions) values ('3', '3', '{}');
+alter table spanmq_core.horizon replica identity full;

@@ -13,7 +13,7 @@ GENERATORS = $(wildcard tools/generate_*.py)
 WORKERS ?= 3
 ARGS ?=
 
-.PHONY: help setup demo test test-deep test-sql lint fix bench bench-quick bench-simulate bench-worker bench-service soak soak-worker docs clean
+.PHONY: help setup demo test test-deep test-sql lint fix bench bench-quick bench-simulate bench-worker bench-service soak soak-worker docs docs-serve clean
 .DEFAULT_GOAL := help
 
 help:
@@ -22,7 +22,7 @@ help:
 	@echo 'make test         what a change is likely to break, in eight minutes   (ARGS="-k lease")'
 	@echo 'make test-deep    kills, all races, fresh seeds, simulator runs, PostgreSQL 16: twenty-five minutes more'
 	@echo 'make test-sql     the SQL tests on a server of yours   (SERVER="host=/tmp/mine user=postgres")'
-	@echo 'make lint         ruff, mypy, generated files are fresh'
+	@echo 'make lint         ruff, mypy, generated files are fresh; the docs are short and plain, their site builds'
 	@echo 'make fix          format, repair what ruff can, regenerate'
 	@echo 'make bench        side by side with PGMQ, then workers, then Spark; bench-quick: three minutes; soak: an hour'
 	@echo 'make bench-worker the worker beside Procrastinate and PGQueuer; soak-worker: fifty of ours killed'
@@ -30,7 +30,7 @@ help:
 	@echo 'make bench-dashboard what each page takes with 200 queues and a million messages   (ARGS="--messages 10000000")'
 	@echo 'make bench-simulate  what ordered groups must reach, beside the classic polling queue'
 	@echo 'make bench-pipeline  Spark beside ADBC alone and JDBC; soak-spark: two million messages, drivers killed'
-	@echo 'make docs         write the generated pages'
+	@echo 'make docs         the docs site, in build/site; docs-serve: on http://127.0.0.1:8001'
 	@echo 'make clean        remove everything that make made'
 
 setup: $(STAMP)
@@ -79,14 +79,21 @@ lint: setup
 	$(RUN) -m ruff format --check $(SOURCES)
 	$(RUN) -m mypy $(CHECKED)
 	$(foreach generator,$(GENERATORS),$(RUN) $(generator) --check && ) true
+	$(RUN) tools/check_docs.py --quiet
+	$(RUN) tools/check_english.py --count
+	$(VENV)/bin/zensical build --strict --clean >/dev/null || { $(VENV)/bin/zensical build --strict --clean; exit 1; }
 
 fix: setup
 	$(foreach generator,$(GENERATORS),$(RUN) $(generator) && ) true
 	$(RUN) -m ruff check --fix $(SOURCES)
 	$(RUN) -m ruff format $(SOURCES)
 
+# Warnings are errors: a broken link or anchor, a page that the navigation lacks. Needs no network.
 docs: setup
-	$(foreach generator,$(GENERATORS),$(RUN) $(generator) && ) true
+	$(VENV)/bin/zensical build --strict --clean
+
+docs-serve: setup
+	$(VENV)/bin/zensical serve --dev-addr 127.0.0.1:8001
 
 # The workers' table and the pipeline's too, unless ARGS choose: they are for the first alone. All run, whatever one says.
 bench: setup
@@ -128,5 +135,5 @@ soak: setup
 	$(RUN) -m bench --soak $(ARGS)
 
 clean:
-	rm -rf $(VENV) demo-report build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo-report build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

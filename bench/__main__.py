@@ -1,4 +1,4 @@
-"""Run the benchmark: `python -m bench [--quick] [--only PATTERN] …`. docs/benchmark.md tells the rest."""
+"""Run the benchmark: `python -m bench [--quick] [--only PATTERN] …`. docs/internals/performance.md describes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pipeline on Spark against controls, in one run: `python -m bench.pipeline`. See docs/benchmark.md."""
+"""The pipeline on Spark against controls, in one run: `python -m bench.pipeline`. See docs/internals/performance.md."""
 
 from __future__ import annotations
 

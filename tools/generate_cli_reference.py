@@ -1,4 +1,4 @@
-"""Write docs/cli-reference.md: every command with examples and options; `--check` only compares, for CI."""
+"""Write docs/reference/commands.md: every command with examples and options; `--check` only compares, for CI."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import typer
 
 from spanmq.cli.app import NOUNS, VERBS, app
 
-PAGE = Path(__file__).parent.parent / "docs" / "cli-reference.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "commands.md"
 HEAD = """\
 <!-- Made by tools/generate_cli_reference.py: change the commands. -->
 # All commands
 
-How they work together is in [cli.md](cli.md). All have `--help`. All but `psql` and `schema sql` have
+The [command line](cli.md) explains how they work together. All have `--help`. All but `psql` and `schema sql` have
 `--json` (JSON, a line a record; errors too); all but `schema sql` and `encryption add-key`, which use no
 database, have `--dsn` (default: `SPANMQ_DSN`, else the embedded server).
 """
@@ -41,7 +41,9 @@ def describe(name: str, command: Any, level: str) -> Iterator[str]:
     """Yield the lines for one command."""
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     usage = [name_of(each) if each.required else f"[{name_of(each)}]" for each in arguments]
-    yield f"{level} spanmq {' '.join([name, *usage])}\n"
+    yield f"{level} spanmq {name}\n"
+    if usage:
+        yield f"    spanmq {' '.join([name, *usage])}\n"
     yield inspect.cleandoc(command.help) + "\n"
     examples = [line for line in command.epilog.splitlines() if line.strip().startswith("$ ")]
     yield "\n".join(f"    {line.strip().removeprefix('$ ')}" for line in examples) + "\n"

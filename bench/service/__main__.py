@@ -1,4 +1,4 @@
-"""Run it: `python -m bench.service [--quick] [--rounds N] [--dsn DSN]`. docs/service.md tells the rest."""
+"""Run it: `python -m bench.service [--quick] [--rounds N] [--dsn DSN]`. docs/guides/service.md tells the rest."""
 
 from __future__ import annotations
 

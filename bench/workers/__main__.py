@@ -1,4 +1,4 @@
-"""Run it: `python -m bench.workers [--quick] [--rounds N] [--dsn DSN]`. docs/benchmark.md tells the rest."""
+"""Run it: `python -m bench.workers [--quick] [--rounds N] [--dsn DSN]`. docs/internals/performance.md describes it."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def latencies(dsn: str, count: int) -> tuple[list[float], list[float], list[floa
 
 
 def _use(client: Client, queue: str) -> None:
-    """Make of a new queue one that is in use: docs/design/storage.md, lanes."""
+    """Make of a new queue one that is in use: docs/internals/storage.md, lanes."""
     client.send_batch(queue, range(2_000))
     client.queues.purge(queue)
     while client.admin.maintain():

@@ -65,7 +65,7 @@ class InvalidTopicError(InvalidArgumentError):
 
 
 class DeadLetterNotFoundError(SpanmqError):
-    """No dead letter of this id waits: it was put back or purged, or there never was one."""
+    """No pending dead letter has this id: it was redriven or purged, or never existed."""
 
 
 class SubscriptionError(SpanmqError):
@@ -199,7 +199,7 @@ class IsolationLevelError(SpanmqError):
 
 
 class WriteClosedError(SpanmqError):
-    """A bulk write was given up before it was published; nothing of it was sent."""
+    """A bulk write was abandoned before it was published; nothing of it was sent."""
 
 
 class ReceiverSupersededError(SpanmqError):
@@ -219,7 +219,7 @@ class ShardsChangedError(SpanmqError):
 
 
 class StatementCancelledError(SpanmqError):
-    """Cancelled by a time-out or by somebody; nothing was changed."""
+    """Cancelled by a timeout or another session; nothing was changed."""
 
 
 class ConnectionFailedError(SpanmqError):
@@ -229,8 +229,8 @@ class ConnectionFailedError(SpanmqError):
 class ConnectionLostError(SpanmqError):
     """The connection broke during a call: whether the call took effect is *unknown*.
 
-    A send may have been sent, a received message may be under a lease that nobody holds (it comes back when
-    the lease ends), an ack may have settled. Sending again may send twice; receiving or settling again is
+    A send may have been sent, a received message may be under a lease that no receiver holds (it becomes visible
+    when the lease ends), an ack may have settled. Sending again may send twice; receiving or settling again is
     safe.
     """
 
@@ -398,7 +398,7 @@ def _text(holder: object, name: str) -> str | None:
 
 
 class HandlerStuckError(SpanmqError):
-    """More handlers overran and don't end than the worker has slots: it gives up, to be started again."""
+    """More handlers overran and don't end than the worker has slots: the worker ends, to be restarted."""
 
 
 # The embedded server.
@@ -413,7 +413,7 @@ class EmbeddedNotAvailableError(EmbeddedError):
 
 
 class EmbeddedFolderError(EmbeddedError):
-    """The folder can't be written or entered, or is somebody else's; the message names the path."""
+    """The folder can't be written or entered, or belongs to another user; the message names the path."""
 
 
 class EmbeddedFolderInUseError(EmbeddedError):

@@ -12,7 +12,7 @@ from spanmq.cli import failure
 from spanmq.cli.app import NOUNS, VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs/cli.md").read_text("utf-8")
+PAGE = (ROOT / "docs/reference/cli.md").read_text("utf-8")
 
 
 def sessions(page: str) -> list[tuple[str, str]]:
@@ -52,12 +52,12 @@ def test_every_command_that_is_named_exists() -> None:
 
 
 def test_demo_page_names_every_option() -> None:
-    page = (ROOT / "docs/demo.md").read_text("utf-8")
+    page = (ROOT / "docs/start/demo.md").read_text("utf-8")
     assert [opt for each in COMMANDS["demo"].params for opt in each.opts if opt not in page] == []
 
 
 def test_simulator_page_names_every_option() -> None:
-    page = (ROOT / "docs/simulate.md").read_text("utf-8")
+    page = (ROOT / "docs/guides/simulate.md").read_text("utf-8")
     assert [
         each.name for each in COMMANDS["simulate"].params if not any(opt in page for opt in each.opts)
     ] == []

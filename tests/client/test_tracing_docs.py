@@ -1,4 +1,4 @@
-"""docs/tracing.md: its programs run, and it names what is traced."""
+"""docs/guides/tracing.md: its programs run, and it names what is traced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.recorded import FOREIGN, Recorded
 
 from spanmq.client import Client
 
-PAGE = (Path(__file__).parents[2] / "docs/tracing.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/guides/tracing.md").read_text("utf-8")
 
 
 def test_programs_run(
@@ -32,7 +32,7 @@ def test_programs_run(
     monkeypatch.setattr(trace, "set_tracer_provider", lambda provider: provider.shutdown())
     scope: dict[str, object] = {"dsn": database}
     for number, program in enumerate(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)):
-        exec(compile(program, f"docs/tracing.md, program {number}", "exec"), scope)
+        exec(compile(program, f"docs/guides/tracing.md, program {number}", "exec"), scope)
     assert capsys.readouterr().out == "{'order': 17}\n"
     named = {span.name for span in recorded.exporter.get_finished_spans()}
     assert named == {"send orders", "receive orders", "process orders"}

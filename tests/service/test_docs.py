@@ -1,4 +1,4 @@
-"""docs/service.md: its commands do what they show, and it names every code and setting."""
+"""docs/guides/service.md: its commands do what they show, and it names every code and setting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.service.running import service, token
 from spanmq.cli.app import app
 from spanmq.service import refusal
 
-PAGE = (Path(__file__).parents[2] / "docs/service.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/guides/service.md").read_text("utf-8")
 SOURCES = Path(str(refusal.__file__)).parent
 # What somebody must know who sets a service up; the reference of commands has the rest.
 NAMED = {"host", "port", "pool-size", "requests-max", "body-bytes-max", "grace", "without-tokens", "tls-key"}

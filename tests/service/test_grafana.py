@@ -1,4 +1,4 @@
-"""docs/grafana.json: it shows what is exported, and nothing else."""
+"""docs/operations: the dashboard shows what is exported, and the alert rules ask for nothing else."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import yaml
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from tests.service.running import Running
 
 from spanmq.worker.measures import Measures
 
-DASHBOARD: dict[str, Any] = json.loads((Path(__file__).parents[2] / "docs/grafana.json").read_text("utf-8"))
+OPERATIONS = Path(__file__).parents[2] / "docs/operations"
+DASHBOARD: dict[str, Any] = json.loads((OPERATIONS / "grafana.json").read_text("utf-8"))
+ALERTS: dict[str, Any] = yaml.safe_load((OPERATIONS / "alerts.yml").read_text("utf-8"))
 PANELS: list[dict[str, Any]] = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 SUFFIXES = {"counter": "_total", "histogram": "_bucket"}
 
@@ -51,3 +54,20 @@ def test_panels_are_told_apart_and_do_not_overlap() -> None:
         assert not cells & taken, panel["title"]
         assert max(x for x, _ in cells) < 24
         taken |= cells
+
+
+def test_alert_rules_ask_for_metrics_that_are_exported() -> None:
+    reference = (OPERATIONS.parent / "reference/metrics.md").read_text("utf-8")
+    page = (OPERATIONS / "monitoring.md").read_text("utf-8")
+    [group] = ALERTS["groups"]
+    assert len({rule["alert"] for rule in group["rules"]}) == len(group["rules"]) > 5
+    for rule in group["rules"]:
+        assert rule.keys() == {"alert", "expr", "for", "labels", "annotations"}
+        assert rule["labels"].keys() == {"severity"}
+        assert rule["annotations"].keys() == {"summary"}
+        assert re.fullmatch(r"\d+[mh]", rule["for"])
+        assert rule["expr"].count("(") == rule["expr"].count(")")
+        names = set(re.findall(r"\bspanmq_\w+", rule["expr"]))
+        assert names
+        assert {name for name in names if f"`{name}`" not in reference} == set(), rule["alert"]
+        assert f"| `{rule['alert']}` |" in page

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.program import do
 from tests.service.running import Running
 
-PAGE = (Path(__file__).parents[2] / "docs/service.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/reference/metrics.md").read_text("utf-8")
 
 
 def scraped(running: Running) -> dict[str, dict[str, float]]:

@@ -18,7 +18,7 @@ WAIT_SECONDS = 60
 
 
 class System:
-    """A database with PGMQ 1.13, which has the faults that docs/pgmq.md numbers, or with spanmq.
+    """A database with PGMQ 1.13, which has the faults that docs/guides/pgmq.md numbers, or with spanmq.
 
     Each fault is shown on PGMQ too, so that every test of one is known to be able to fail.
     """

@@ -1,5 +1,7 @@
 """Every function against a role with each single verb: what is allowed, and what is refused."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +27,16 @@ from tests.sql.rights import (
 def test_every_function_needs_a_verb_or_none(connection: Connection[Any]) -> None:
     listed = [*ON_QUEUES.values(), *ON_ALL.values(), " ".join(FREE)]
     assert {name for _, name, _, _ in functions(connection)} == set(" ".join(listed).split())
+
+
+def test_reference_names_every_function_and_every_setting(queues: Connection[Any]) -> None:
+    reference = Path(__file__).parents[2] / "docs/reference"
+    headings = {f"{schema}.{name}" for schema, name, _, _ in functions(queues)}
+    text = (reference / "sql.md").read_text("utf-8")
+    assert headings == set(re.findall(r"^### (\S+)$", text, re.MULTILINE))
+    settings = column(queues, "select jsonb_object_keys(spanmq.get_policy('jobs'))")
+    policy = (reference / "policy.md").read_text("utf-8")
+    assert [name for name in settings if f"`{name}`" not in policy] == []
 
 
 @pytest.mark.parametrize(("verb", "where"), ROLES)

@@ -1,4 +1,4 @@
-"""The programs of docs/tasks.md and docs/testing.md run, and the pages name every option."""
+"""The programs of docs/guides/tasks.md and docs/guides/testing.md run, and the pages name every option."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spanmq import Client
 from spanmq.tasks import Tasks
 from spanmq.tasks.task import AllOptions
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs/guides"
 PAGES = {name: (DOCS / f"{name}.md").read_text("utf-8") for name in ("tasks", "testing")}
 
 
@@ -37,7 +37,7 @@ def test_programs_about_tasks_run(database: str, monkeypatch: pytest.MonkeyPatch
         with client.transaction() as transaction:
             transaction.connection.execute("create table placed (number int)")
         scope: dict[str, Any] = {}
-        exec(compile(programs("tasks"), "docs/tasks.md", "exec"), scope)
+        exec(compile(programs("tasks"), "docs/guides/tasks.md", "exec"), scope)
         scope["place"](scope["Order"](20, "Bonn"))
         bodies = [message.body["task"] for queue in ("orders", "mail") for message in client.peek(queue)]
     scope["tasks"].close()
@@ -46,7 +46,7 @@ def test_programs_about_tasks_run(database: str, monkeypatch: pytest.MonkeyPatch
 
 def test_programs_about_testing_run(spanmq_tasks: Callable[[Tasks], Tasks]) -> None:
     scope: dict[str, Any] = {"__name__": "test_shop"}
-    exec(compile(programs("testing"), "docs/testing.md", "exec"), scope)
+    exec(compile(programs("testing"), "docs/guides/testing.md", "exec"), scope)
     spanmq_tasks(scope["tasks"])
     tests = [run for name, run in scope.items() if name.startswith("test_")]
     for run in tests:

@@ -1,4 +1,4 @@
-"""docs/worker.md names every setting, event and option, and its programs are programs."""
+"""docs/guides/worker.md and the page of events name every setting, event and option, and its programs are programs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from spanmq.worker.breaker import BreakerPolicy
 from spanmq.worker.event import Event
 from spanmq.worker.setting import Settings
 
-PAGE = (Path(__file__).parents[2] / "docs/worker.md").read_text("utf-8")
-WORDS = set(re.findall(r"\w+", PAGE))
+PAGE = (Path(__file__).parents[2] / "docs/guides/worker.md").read_text("utf-8")
+EVENTS = (Path(__file__).parents[2] / "docs/reference/events.md").read_text("utf-8")
+WORDS = set(re.findall(r"\w+", PAGE + EVENTS))
 
 
 def test_every_setting_and_event_is_named() -> None:
@@ -28,5 +29,5 @@ def test_programs_run_up_to_the_database() -> None:
     scope: dict[str, object] = {}
     for number, program in enumerate(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)):
         text = program.replace(".run()", "")  # it would work for ever
-        exec(compile(text, f"docs/worker.md, program {number}", "exec"), scope)
+        exec(compile(text, f"docs/guides/worker.md, program {number}", "exec"), scope)
     assert scope["counts"] == {}

@@ -21,7 +21,7 @@ from spanmq.worker.condition import Condition
 from spanmq.worker.event import BreakerOpened, MessageSettled
 from spanmq.worker.measures import Measures, served
 
-PAGE = (Path(__file__).parents[2] / "docs/worker.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/reference/metrics.md").read_text("utf-8")
 
 
 def test_counts_are_those_of_the_worker(client: Client, database: str) -> None:

@@ -5,7 +5,7 @@ A body is sealed with AES-256-GCM under a data key, which is sealed under a key 
     {"spanmq.sealed": {"key": "<id of it>", "data_key": "…", "for": "<queue>", "nonce": "…", "text": "…"}}
 
 The queue, the data key and the id of your key are bound to the text: changed, nothing opens. A process makes
-a data key of its own, and another one after an hour or a million bodies. docs/encryption.md tells the rest.
+a data key of its own, and another one after an hour or a million bodies. docs/guides/encryption.md tells the rest.
 """
 
 from __future__ import annotations

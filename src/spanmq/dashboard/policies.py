@@ -15,7 +15,7 @@ from spanmq.dashboard.wording import address
 from spanmq.errors import InvalidArgumentError
 
 SHOWN_MAX: Final = 1_000
-# What the settings are; one that has no words here is shown by its name. docs/delivery.md has the rest.
+# What the settings are; one that has no words here is shown by its name. docs/reference/policy.md has the rest.
 WORDS: Final = {
     "max_attempts": "After how many attempts a message is a dead letter",
     "lease": "Seconds of a lease, unless a receiver says",

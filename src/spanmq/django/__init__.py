@@ -1,4 +1,4 @@
-"""Django: the schema by migrations, tasks in Django's transactions, commands. docs/django.md explains it."""
+"""Django: the schema by migrations, tasks in Django's transactions, commands. docs/guides/django.md explains it."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def check_version(folder: ServerFolder, version: int) -> None:
         raise EmbeddedVersionError(
             f"{folder.data} holds data of PostgreSQL {found}, not {version}",
             hint=f"Start it with version={found}, choose another with folder=…, or dump it there and restore "
-            "it here (docs/embedded.md).",
+            "it here (docs/start/embedded.md).",
         )
 
 

@@ -89,7 +89,9 @@ class Scope(SecurityBase):
     of: Literal["path", "everything", "request", "filtered"] = "path"
 
     # For the description: the same for all.
-    model = HTTPBearer(description="A token, see docs/service.md. A service without tokens ignores it.")
+    model = HTTPBearer(
+        description="A token, see docs/guides/service.md. A service without tokens ignores it."
+    )
     scheme_name = "token"
 
     async def __call__(self, request: Request) -> Caller:

@@ -35,7 +35,9 @@ from spanmq.service.sqs.endpoint import Endpoint
 from spanmq.service.sqs.mover import Mover
 from spanmq.service.tracing import REQUESTS
 
-DESCRIPTION: Final = "Queues over HTTP. Errors have one shape everywhere; docs/service.md lists their codes."
+DESCRIPTION: Final = (
+    "Queues over HTTP. Errors have one shape everywhere; docs/guides/service.md lists their codes."
+)
 # Each is a noun; those that most requests are for come first.
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     sending.routes,

@@ -116,7 +116,7 @@ async def pop(
 
 @routes.post("/queues/{queue}/cancel", response_model=Results)
 async def cancel(queue: QueueName, ids: Ids, backend: Behind, _: MayManage) -> Response:
-    """Take messages back that nobody holds."""
+    """Cancel messages that no receiver holds."""
     return reply(results=await backend.client.cancel(queue, ids.message_ids))
 
 

@@ -51,7 +51,9 @@ class Measures:
         )
         # To look them up by their labels takes longer than to count.
         self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
-        at_work = Gauge("spanmq_requests_at_work", "Requests at work.", registry=self.registry)
+        at_work = Gauge(
+            "spanmq_requests_at_work", "Requests that are being processed.", registry=self.registry
+        )
         at_work.set_function(lambda: gate.at_work)
         waiting = Gauge("spanmq_requests_waiting", "Requests that wait for messages.", registry=self.registry)
         waiting.set_function(lambda: gate.waiting)

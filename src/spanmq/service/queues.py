@@ -48,7 +48,7 @@ class NewQueue(Given):
 
 
 class Policy(BaseModel):
-    """The settings of a queue, see docs/delivery.md; times are in seconds."""
+    """The settings of a queue, see docs/reference/policy.md; times are in seconds."""
 
     max_attempts: int = Field(description="0: without a limit.")
     lease: float
@@ -161,7 +161,7 @@ async def statistics(
     _: MayLook,
     seconds: Annotated[float, Query(gt=0, le=3e9, allow_inf_nan=False)] = 3600.0,
 ) -> Response:
-    """Give what a queue did within the last so many seconds, a sample a minute."""
+    """Return the statistics of a queue for the last seconds, a sample a minute."""
     return reply(samples=await backend.client.health.statistics(queue, seconds=seconds))
 
 
@@ -191,5 +191,5 @@ async def version(backend: Behind, _: SeesSome) -> Response:
 async def maintain(
     backend: Behind, _: MayManageAll, budget: Annotated[int, Query(ge=1, le=1_000)] = 10
 ) -> Response:
-    """Do one bounded step of housekeeping; the service does so by itself, too."""
+    """Do one bounded step of maintenance; the service does so by itself, too."""
     return reply(steps=await backend.client.admin.maintain(budget))

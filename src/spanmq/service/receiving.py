@@ -143,7 +143,7 @@ async def reject(held: GivenUp, backend: Behind, caller: MaySettle) -> Response:
 
 @routes.post("/release", response_model=Outcomes, responses=described(404))
 async def release(held: Held, backend: Behind, caller: MaySettle) -> Response:
-    """Give messages back unhandled: visible at once, and this delivery is no attempt."""
+    """Release messages: visible at once, and this delivery does not count as an attempt."""
     return await _settle(backend.client, caller, held.receipts, lambda client: client.release)
 
 

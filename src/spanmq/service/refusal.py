@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 
 
 class Refusal(HTTPException):
-    """An answer other than what was asked for; `code` is one of docs/service.md."""
+    """An answer other than what was asked for; `code` is one of docs/guides/service.md."""
 
     def __init__(
         self,

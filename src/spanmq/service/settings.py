@@ -11,7 +11,7 @@ from spanmq.request_origin import is_loopback
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The options of `spanmq serve`; docs/service.md tells of each. Times are in seconds.
+    """The options of `spanmq serve`; docs/guides/service.md tells of each. Times are in seconds.
 
     Without tokens anybody who reaches the service may do everything; then it listens on this machine only.
     """

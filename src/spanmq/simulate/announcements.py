@@ -1,4 +1,4 @@
-"""What an idle worker hears: that there may be messages for it. See docs/design/wake-up.md."""
+"""What an idle worker hears: that there may be messages for it. See docs/internals/wake-up.md."""
 
 from __future__ import annotations
 

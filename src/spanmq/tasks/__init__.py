@@ -1,4 +1,4 @@
-"""Typed jobs over the worker: functions that are sent with checked arguments. docs/tasks.md explains them."""
+"""Typed jobs over the worker: functions that are sent with checked arguments. docs/guides/tasks.md explains them."""
 
 from spanmq.tasks.arguments import GIVEN
 from spanmq.tasks.registry import Tasks

@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class Options(TypedDict, total=False):
-    """What may be asked for beside the arguments: see docs/tasks.md."""
+    """What may be asked for beside the arguments: see docs/guides/tasks.md."""
 
     delay: Seconds
     at: datetime

@@ -1,4 +1,4 @@
-"""For tests of programs that use spanmq: databases, and tasks that run at once. See docs/testing.md."""
+"""For tests of programs that use spanmq: databases, and tasks that run at once. See docs/guides/testing.md."""
 
 from spanmq.testing.databases import new_database, wait_until_waiting, with_database
 from spanmq.testing.tasks import (

@@ -1,4 +1,4 @@
-"""Trace spans around what a client and a worker do with messages, if anybody traces; docs/tracing.md.
+"""Trace spans around what a client and a worker do with messages, if anybody traces; docs/guides/tracing.md.
 
 Nothing is imported for it: who traces has imported OpenTelemetry and configured a tracer provider. Until then
 each function here gives one and the same object, which does nothing.

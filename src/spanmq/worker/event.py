@@ -71,7 +71,7 @@ class MessageHandled:
 
 @dataclass(frozen=True, slots=True)
 class SettlingStarted:
-    """A call that settles so many messages of a lease goes to the database."""
+    """A call that settles `count` messages of a lease goes to the database."""
 
     queue: str
     lease_id: int

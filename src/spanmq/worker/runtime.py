@@ -33,7 +33,7 @@ class Worker:
     `handler(message)`, or `handler(message, connection)`: what it writes through the connection and the ack
     are one transaction. An `async def` runs in the event loop, with psycopg's AsyncConnection; a plain
     function in a thread, with its Connection. It returns: the message is acked. It raises: see RetryIn,
-    Reject and docs/worker.md. Of a sharded queue it receives from all shards, those that are added later
+    Reject and docs/guides/worker.md. Of a sharded queue it receives from all shards, those that are added later
     too, or from `shards`. The keyword arguments are the fields of Settings.
 
     Raises InvalidArgumentError, and InvalidHandlerError for what is no handler.

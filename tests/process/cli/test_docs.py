@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
 
-PAGE = (ROOT / "docs/cli.md").read_text("utf-8")
+PAGE = (ROOT / "docs/reference/cli.md").read_text("utf-8")
 
 
 def test_the_session_on_the_page_goes_as_printed(database: str, tmp_path: Path) -> None:

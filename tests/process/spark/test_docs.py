@@ -1,4 +1,4 @@
-"""The programs of docs/spark.md, and the declarative pipeline of examples/pipeline: they run."""
+"""The programs of docs/guides/spark.md, and the declarative pipeline of examples/pipeline: they run."""
 
 from __future__ import annotations
 
@@ -33,10 +33,12 @@ def test_programs_of_the_page_run(
         "dsn": database,
         "frame": spark.createDataFrame([(7, "b")], "amount int, customer string"),
     }
-    programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "spark.md").read_text("utf-8"), re.DOTALL)
+    programs = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "guides" / "spark.md").read_text("utf-8"), re.DOTALL
+    )
     for number, program in enumerate(programs):
         placed = program.replace("…", str(tmp_path))
-        exec(compile(placed, f"docs/spark.md, program {number}", "exec"), scope)
+        exec(compile(placed, f"docs/guides/spark.md, program {number}", "exec"), scope)
     assert re.search(r"\|\s+a\|\s+3\.0\|", capsys.readouterr().out)
     lake = spark.read.parquet(str(tmp_path / "orders")).select("body").collect()
     assert sorted(json.loads(row.body) for row in lake) == list(range(5))

@@ -26,7 +26,7 @@ from spanmq.client.call import Argument, Call, Delay, Rows
 from spanmq.codec.batch import Encoded, chunks
 from spanmq.errors import SpanmqError
 
-# With fewer messages and less text than this, calls are as fast; docs/client.md has the numbers.
+# With fewer messages and less text than this, calls are as fast; docs/guides/client.md has the numbers.
 MESSAGES_MIN: Final = 2_000
 CHARACTERS_MIN: Final = 1024 * 1024
 # So many are drawn, copied and published at once.

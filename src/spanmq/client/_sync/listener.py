@@ -4,7 +4,7 @@
 
 Who waits says so in the database, and a sender that sees it notifies. A wait ends there, or else at the next
 look: looks go on either way, for a sender that looked too early announces nothing; and there is one when the
-next delayed message, retry or lease falls due. See docs/design/wake-up.md.
+next delayed message, retry or lease falls due. See docs/internals/wake-up.md.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ begin
         ' from %s a where a.msg_id > $1 order by a.msg_id limit $2', this.archive) using after, qty, body_bytes_max;
 end $$;
 
--- What a queue takes on disk, as one row: the segments of its log and their bytes, those of its archive (indexes and TOAST
+-- The disk usage of a queue, as one row: the segments of its log and their bytes, those of its archive (indexes and TOAST
 -- included), the number of its runs, the bytes of the tables that hold their state, which all queues share, and wal_bytes: what the server
 -- ever wrote of WAL, for the difference between two calls. Exact and quick: asks the file system, and counts runs.
 -- Raises 42P01 for an unknown queue, 42501 without the right to select from it.

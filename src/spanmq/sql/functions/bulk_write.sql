@@ -112,7 +112,7 @@ begin
 end $$;
 
 -- Makes the messages of these blocks visible, all at once, and notes in the ledger that (writer, epoch) is published. Returns how
--- many it made visible; -1 if that epoch was published before, whoever asks and with whatever blocks. Raises MQ050, and publishes
+-- many it made visible; -1 if that epoch was published before, with whichever blocks. Raises MQ050, and publishes
 -- nothing, if the write was closed; MQ002 if a block is not sealed or misses a row (a crash empties unlogged queues).
 create or replace function spanmq_call.bulk_publish(queue text, writer text, epoch bigint, write_id bigint, block_ids bigint[]) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp

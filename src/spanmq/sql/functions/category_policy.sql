@@ -62,7 +62,7 @@ begin
     return to_jsonb(policy) - 'queue_id';
 end $$;
 
--- What each category means, in a queue or in general (queue null); queue_name is null where the general one holds.
+-- The policies of categories, in a queue or in general (queue null); queue_name is null where the general one holds.
 create or replace function spanmq_call.list_category_policies(queue text default null)
 returns table (category text, retries boolean, max_attempts integer, backoff_base double precision, backoff_factor double precision,
                backoff_max double precision, queue_name text)

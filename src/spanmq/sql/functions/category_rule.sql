@@ -139,7 +139,7 @@ begin
             set place = excluded.place, error_class = excluded.error_class, error = excluded.error, category = excluded.category;
 end $$;
 
--- Drops the rule of this name. False if there is none.
+-- Drops the rule of this name. False if it does not exist.
 create or replace function spanmq_call.drop_category_rule(name text, queue text default null) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column

@@ -152,7 +152,7 @@ begin
 end $$;
 
 -- Deletes dead letters that fit all filters (as dead_letters()), at most qty, and returns how many: call it again until it returns 0.
--- dry_run only counts them. By default those that wait, which are lost then; redriven true: the history of those that were put back. Groups that
+-- dry_run only counts them. By default those that wait, which are lost then; redriven true: the history of those that were redriven. Groups that
 -- waited for one go on. Raises 42P01 for an unknown queue, 42501 without the right to delete from it, MQ020 for a bad pattern.
 create or replace function spanmq_call.purge_dead_letters(
     queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,

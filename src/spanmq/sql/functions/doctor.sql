@@ -1,7 +1,7 @@
 -- Is this server fit for its job? doctor() looks at it and says what to do.
 
 -- A row a finding: check_name, level (ok, warning or problem), what was found, and what to do about it (null when ok).
--- client_at: the clock of who asks, to be compared with the server's. connections: how many all pools that run may open together.
+-- client_at: the clock of the caller, to be compared with the server's. connections: how many all pools that run may open together.
 -- Looks only. Raises MQ002 for connections under 1.
 create or replace function spanmq.doctor(client_at timestamptz default null, connections integer default null)
 returns table (check_name text, level text, finding text, advice text)

@@ -1,7 +1,7 @@
 -- Failures in bulk, for the pipeline: those of a range of messages, where failures() tells the story of one.
 
 -- The failures of the messages first_id to last_id of a queue, in no order: of those that are in the queue, of dead ones (the last has the
--- outcome dead), and for a day after they were settled; each once, though every death of a message tells of those before it. No
+-- outcome dead), and for a day after they were settled; each once, though every death of a message includes those before it. No
 -- error is cut. Raises 42P01 for an unknown queue, 42501 without the right to select from it.
 create or replace function spanmq_call.failures_between(queue text, first_id bigint, last_id bigint)
 returns table (msg_id bigint, attempt integer, failed_at timestamptz, outcome text, category text, error text, error_class text,
@@ -42,7 +42,7 @@ begin
           and f.outcome <> 'cancelled' and f.failed_at > coalesce(l.dead_at, '-infinity');
 end $$;
 
--- The lowest and the highest id of a message of the queue of which a failure is told; nulls where there is none. Raises as
+-- The lowest and the highest id of a message of the queue that has failures; nulls if none has. Raises as
 -- failures_between().
 create or replace function spanmq_call.failure_extent(queue text) returns table (first_id bigint, last_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$

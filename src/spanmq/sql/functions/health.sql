@@ -66,7 +66,7 @@ $$;
 --   dead, dead_per_minute   dead letters that are there; how many messages died within the last minute
 --   oldest_ready_seconds    since when the first visible message waits
 --   oldest_lease_seconds    since when the oldest running lease is held
---   receivers               leases that run, and one more while somebody waits for messages
+--   receivers               leases that run, and one more while a receiver waits for messages
 --   waiting_sessions        sessions that wait for a lock of the queue; those that wait for a row, whose queue can't be told, count in each
 --   oldest_snapshot_seconds the oldest snapshot or prepared transaction of the cluster: what keeps dead rows and old segments
 --   breaker_open_until      until when a worker of the queue receives nothing because its circuit breaker is open; null: none is open
@@ -115,8 +115,8 @@ begin
     end loop;
 end $$;
 
--- What a queue did within the last so many seconds, a row a sample (see spanmq_core.statistics), oldest first. maintain() samples once a
--- minute and keeps three days. Raises MQ002 for seconds that are no positive number, 42P01 and 42501 as metrics() does.
+-- The statistics of a queue for that many seconds, a row a sample (see spanmq_core.statistics), oldest first. maintain() samples once a
+-- minute and keeps three days. Raises MQ002 for seconds that are not positive, 42P01 and 42501 as metrics() does.
 create or replace function spanmq_call.statistics(queue text, seconds double precision default 3600)
 returns table (sampled_at timestamptz, duration_seconds double precision, sent bigint, received bigint, settled bigint, failed bigint, dead bigint,
                backlog bigint, visible bigint, in_flight bigint, oldest_ready_seconds double precision)

@@ -36,7 +36,7 @@ begin
     end loop;
 end $$;
 
--- What receivers hold: the oldest leases of a queue, at most qty, and of its first 2,000 leased runs. A lease that ran out stands here
+-- The leases of receivers: the oldest leases of a queue, at most qty, and of its first 2,000 leased runs. A lease that ran out stands here
 -- until its messages are received again (is_expired). Raises 42P01 for an unknown queue, 42501 without the right to look into it.
 create or replace function spanmq_call.list_leases(queue text, qty integer default 100)
 returns table (leased_at timestamptz, leased_until timestamptz, messages bigint, first_id bigint, last_id bigint, attempt integer, is_expired boolean)
@@ -49,8 +49,8 @@ begin
     return query select * from spanmq_core.leases_of(this.queue_id, clock_timestamp(), qty);
 end $$;
 
--- Groups of a queue, at most qty, those first that give nothing now. state: free; leased and retrying (one of its messages is in work, or
--- waits for its backoff, until `until`); delayed (its first message is); dead letter (it waits until that is redriven or discarded).
+-- Groups of a queue, at most qty, blocked ones first. state: free; leased and retrying (one of its messages is in flight, or waits for its
+-- backoff, until `until`); delayed (its first message is); dead letter (it waits until that is redriven or discarded).
 -- messages counts up to 200 runs of it: has_more. Reads the 2,000 held runs that become visible next, the 2,000 that became so first, and the
 -- first 2,000 fresh ones: a group with none among these is not shown. Raises as list_leases().
 create or replace function spanmq_call.list_groups(queue text, qty integer default 100)
@@ -111,7 +111,7 @@ begin
         order by d.dead_letter_id;
 end $$;
 
--- What these queues did together within the last so many seconds, in steps of `step` seconds up to a minute ago: later samples are not
+-- The statistics of these queues together for that many seconds, in steps of `step` seconds up to a minute ago: later samples are not
 -- complete. Oldest first; a step in which nothing happened has nulls. Counts and levels of a sample are spread evenly over the time that it
 -- covers; oldest_ready_seconds is the worst of them. queues null: all into which the caller may look; those that he may not, or that
 -- are not there, are left out. Costs what the samples in that time cost. Raises MQ002 for what is no such number.

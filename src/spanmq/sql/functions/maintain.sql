@@ -84,7 +84,7 @@ exception when lock_not_available then
     return false;
 end $$;
 
--- One step of housekeeping: returns what it did, a row an act, at most `budget` of them; nothing when there is nothing to do, or
+-- One step of maintenance: returns what it did, a row an act, at most `budget` of them; nothing when there is nothing to do, or
 -- another is at it. Call it again until no row comes. A step that locks a segment is the last of its call: commit it soon. Begins with the queue
 -- after that at which the last call ended. An error in a queue is noted, and stops no other queue (see doctor()).
 create or replace function spanmq.maintain(budget integer default 10) returns table (action text, queue text, detail text)

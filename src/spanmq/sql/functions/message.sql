@@ -40,7 +40,7 @@ begin
     return runs;
 end $$;
 
--- Deletes a message, whoever may have read it (PGMQ's interface has no token: ack has). False if it isn't in the queue.
+-- Deletes a message, whichever receiver has read it (PGMQ's interface has no token: ack has). False if it isn't in the queue.
 create or replace function spanmq_call.delete(queue_name text, msg_id bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
@@ -167,7 +167,7 @@ begin
 end $$;
 
 -- Settles messages of a lease: they are done and leave the queue. One row for each distinct id, ascending: acked, or stale if
--- this lease doesn't hold it any more; a stale message is left alone. A lease that ran out still holds what nobody took since.
+-- this lease doesn't hold it any more; a stale message is left alone. An expired lease still holds the messages that no other receiver has taken.
 create or replace function spanmq_call.ack(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
@@ -234,7 +234,7 @@ begin
     end if;
 end $$;
 
--- Takes messages back that nobody has in work. One row for each distinct id: cancelled, processing (leased, left alone) or unknown.
+-- Cancels messages that no receiver holds. One row for each distinct id: cancelled, processing (leased, left alone) or unknown.
 create or replace function spanmq_call.cancel(queue text, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
@@ -262,7 +262,7 @@ begin
         from unnest(msg_ids) id where id is not null order by id;
 end $$;
 
--- Deletes all messages of a queue, in work or not, and returns how many there were. The archive, the dead letters and the ids go on.
+-- Deletes all messages of a queue, in flight or not, and returns their number. The archive, the dead letters and the ids go on.
 create or replace function spanmq_call.purge_queue(queue_name text) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$

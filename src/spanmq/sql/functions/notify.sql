@@ -102,7 +102,7 @@ begin
     return to_timestamp(coalesce(pg_sequence_last_value(format('spanmq_core.notified_%s', queue_id)::regclass), 0) / 1000.0);
 end $$;
 
--- Of the queues into which the caller may look.
+-- For the queues into which the caller may look.
 create or replace function pgmq.list_notify_insert_throttles()
 returns table (queue_name text, throttle_interval_ms integer, last_notified_at timestamptz)
 language sql stable as $$

@@ -1,6 +1,6 @@
 -- Queues as things: create, drop, list. With log.sql the only place that puts SQL together at run time.
 
--- In PGMQ: what create and drop_queue wait for. Here they don't: anybody can take an advisory lock.
+-- In PGMQ: what create and drop_queue wait for. Here they don't: any role can take an advisory lock.
 create or replace function pgmq.acquire_queue_lock(queue_name text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
@@ -190,7 +190,7 @@ begin
     perform spanmq_call.create_queue(queue_name, false, false, current_user::pg_catalog.text);
 end $$;
 
--- Makes a queue, unless there is one of that name. Raises MQ001 for what is no name, 42501 without the right to make queues.
+-- Creates a queue, unless one of that name exists. Raises MQ001 for an invalid name, 42501 without the right to make queues.
 create or replace function pgmq.create(queue_name text) returns void
 language plpgsql as $$
 begin

@@ -184,7 +184,7 @@ begin
     end if;
 end $$;
 
--- What the batches after `after` up to `batch` hold, as ranges of ids; the same at every call. Raises MQ051 for a reader that is
+-- The messages of the batches after `after` up to `batch`, as ranges of ids; the same at every call. Raises MQ051 for a reader that is
 -- not the newest and for a batch that was released by hand, MQ053 for one that is gone or that a purge took, if fail_on_loss.
 create or replace function spanmq_call.receiver_ranges(
     queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean default true
@@ -236,7 +236,7 @@ begin
 end $$;
 
 -- Cuts what waits in a queue (of_table queue), its archive, dead_letters or failures into ranges of ids of about `size` rows each, and at
--- least at_least of them if there are so many rows. Together they have every id from the lowest to the highest. An archive is measured
+-- least at_least of them if there are that many rows. Together they have every id from the lowest to the highest. An archive is measured
 -- by a sample of its blocks. Raises as the functions that read these tables, MQ002 for another one.
 create or replace function spanmq_call.read_ranges(queue text, of_table text, size integer, at_least integer default 1)
 returns table (first_id bigint, last_id bigint)

@@ -21,9 +21,9 @@ begin
     return visible_from;
 end $$;
 
--- Puts dead letters that fit all filters (as dead_letters()) back into their queue, those with the lowest ids first, at most qty, to be
--- visible after `delay` seconds, or from then on `rate` a second. Returns them and when, or with dry_run what would be. Each is put back
--- once, whoever else calls. They keep their msg_id, enqueued_at and story, their attempts begin anew; the dead letter stays, marked
+-- Redrives dead letters that fit all filters (as dead_letters()) into their queue, those with the lowest ids first, at most qty, to be
+-- visible after `delay` seconds, or from then on `rate` a second. Returns them and when, or with dry_run what would be. Each is redriven once,
+-- also by concurrent calls. They keep their msg_id, enqueued_at and story, their attempts begin anew; the dead letter stays, marked
 -- redriven_at. An expiry that is past is taken off. Raises 42P01 for an unknown queue, 42501 without the right to delete from it, MQ002 and MQ020.
 create or replace function spanmq_call.redrive(
     queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,

@@ -376,7 +376,8 @@ begin
     end if;
 end $$;
 
--- Takes back what grant_queue() gave, with what includes it: who may not send may not manage. What a role has by another way (as a member of a role, by PUBLIC,
+-- Revokes what grant_queue() granted, with the verbs that include it: a role that may not send may not manage. What a role has by another way (as
+-- a member of a role, by PUBLIC,
 -- on all queues) it keeps; false if it may still do it. Raises what grant_queue() raises.
 create or replace function spanmq_call.revoke_queue(role text, queue text, verb text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -399,8 +400,8 @@ begin
                 or coalesce(has_function_privilege(role, to_regprocedure(format('spanmq_call.may_%s_%s()', verb, this.queue_id)), 'execute'), false));
 end $$;
 
--- The verbs that roles have on a queue, or (null) on each and, where queue_name is null, on all: without those that another includes. Owners and superusers, who
--- may do everything, are not listed.
+-- The verbs that roles have on a queue, or (null) on each and, where queue_name is null, on all: without those that another includes. Owners and
+-- superusers can do everything and are not listed.
 create or replace function spanmq_call.list_grants(queue text default null) returns table (queue_name text, role text, verb text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare

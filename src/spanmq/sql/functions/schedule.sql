@@ -3,7 +3,8 @@
 -- time deleted in one transaction, so each time fires once, or, after a crash in the midst, is still there.
 
 -- Makes a schedule, or changes the one of that name: every message of it is as given here from now on. The times that are planned
--- are kept if cron and time_zone stay as they were. It is sent on behalf of the caller from now on, as long as he may send there. Raises MQ002 for what is no name, time zone or header, 42P01 and 42501 as send() does.
+-- are kept if cron and time_zone stay as they were. It is sent on behalf of the caller from now on, as long as that role may send there. Raises
+-- MQ002 for an invalid name, time zone or header, 42P01 and 42501 as send() does.
 create or replace function spanmq_call.schedule(
     name text, queue text, cron text, body jsonb, time_zone text default 'UTC', headers jsonb default null, catch_up boolean default false,
     of_caller uuid default null
@@ -118,7 +119,7 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     order by s.name
 $$;
 
--- What clients need to know: up to 100 schedules that want more times, from plan_from on; and, without a name, in how many seconds
+-- For clients: up to 100 schedules that need more times, from plan_from on; and, without a name, in how many seconds
 -- the next time of all is due. Only of queues that the caller may send to, to a role without rights on all a row for each.
 create or replace function spanmq_call.upcoming_schedules(queues text[] default null)
 returns table (name text, cron text, time_zone text, planned_until timestamptz, plan_from timestamptz, looked_at timestamptz, due_in double precision)

@@ -2,7 +2,7 @@
 -- for without a secret that is good, or the key of a session, neither gives anything.
 
 -- Opens a session for the token with that secret, if it is good now: no row otherwise, whatever the reason. It ends after `seconds`, and
--- no later than its token or that secret. Deletes some sessions that have ended. Raises MQ002 for what is no hash or no time.
+-- no later than its token or that secret. Deletes some sessions that have ended. Raises MQ002 for an invalid hash or time.
 create or replace function spanmq.open_session(secret_hash text, key_hash text, seconds double precision default 43200) returns setof spanmq.token
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -10,9 +10,8 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select m.epoch, m.routing, m.shards, m.former from spanmq_core.shard_map m where m.name = lower(queue)
 $$;
 
--- Writes the map, unless one with this epoch or a later one is there. Returns the epoch that is there in the end. Waits for those who
--- are sending by the map that was there, to the end of their transactions. Raises MQ002 for what is no map, 42501 for who may not
--- create queues.
+-- Writes the map, unless one with this epoch or a later one exists. Returns the epoch that is stored in the end. Waits for senders that use the
+-- former map, to the end of their transactions. Raises MQ002 for an invalid map, 42501 without the right to create queues.
 create or replace function spanmq.set_shards(queue text, epoch bigint, routing text, shards jsonb, former jsonb default null) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

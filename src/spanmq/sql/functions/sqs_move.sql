@@ -79,7 +79,7 @@ begin
     return this.moved;
 end $$;
 
--- A task whose next step is due, locked to the end of the transaction; no row if there is none that nobody else is at.
+-- A task whose next step is due, locked to the end of the transaction; no row if none is free.
 create or replace function spanmq.take_sqs_move() returns setof spanmq.sqs_move
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -93,7 +93,7 @@ begin
     end if;
 end $$;
 
--- Notes a step: so many messages were moved; none: the task is done; null: nothing can be moved now, so that others come first for a second;
+-- Notes a step: the number of messages that were moved; 0: the task is done; null: nothing can be moved now, so that others come first for a second;
 -- with a failure it has failed. Returns after how many seconds the next step is due; null if there is none.
 create or replace function spanmq.note_sqs_move(handle text, moved bigint default null, failure text default null) returns double precision
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$

@@ -103,8 +103,8 @@ begin
     return true;
 end $$;
 
--- Gives a token a new secret; the one before is good for `overlap` seconds more, those before that not at all. False if there is none
--- of that name. Raises MQ002 for what is no hash or no time.
+-- Gives a token a new secret; the one before is good for `overlap` seconds more, those before that not at all. False if none of that name exists.
+-- Raises MQ002 for an invalid hash or time.
 create or replace function spanmq.rotate_token(name text, secret_hash text, overlap double precision default 0) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

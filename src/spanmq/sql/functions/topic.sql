@@ -111,7 +111,7 @@ begin
         where routing_key operator(pg_catalog.~) b.compiled_regex order by b.pattern;
 end $$;
 
--- Of the queues into which the caller may look.
+-- For the queues into which the caller may look.
 create or replace function pgmq.list_topic_bindings()
 returns table (pattern text, queue_name text, bound_at timestamptz, compiled_regex text)
 language sql stable as $$

@@ -7,9 +7,10 @@
 --
 -- What this can't see: a sender that looked before the receiver had said that it waits, and commits after the receiver has looked
 -- again; and one that leaves the notification to another, less than 10 ms before it, which commits late or not at all. So who waits
--- looks again by itself, at growing intervals: see docs/design/wake-up.md.
+-- looks again by itself, at growing intervals: see docs/internals/wake-up.md.
 
--- Says that somebody waits for messages of this queue for so many seconds (at most 60), and returns the channel to listen to. Say it again before they are
+-- Announces that a receiver waits for messages of this queue for that many seconds (at most 60), and returns the channel to listen to. Say it
+-- again before they are
 -- over; listen before you say it, and look for messages after. Takes effect at once, not at the commit. Raises MQ002 for seconds that are null or out of
 -- range, 42P01 and 42501 as receive() does.
 create or replace function spanmq_call.await_messages(queue text, seconds double precision default 3) returns text
@@ -32,9 +33,11 @@ begin
     return spanmq_core.wake_channel(this);
 end $$;
 
--- Seconds until a message of the queue comes back by itself, because its delay, its backoff or the lease on it ends, or until a rate limit lets the
--- next one through; null: nothing of that kind is known. Who waits asks this before it looks for messages, not after: what falls due between the two is
--- found by the look. What falls due sooner than that, and is not known yet, is announced (is_foreseen). Raises 42P01 and 42501 as receive() does.
+-- Seconds until a message of the queue becomes visible by itself, because its delay, its backoff or the lease on it ends, or until a rate limit
+-- lets the
+-- next one through; null: nothing of that kind is known. A receiver asks this before it polls, not after: messages that become due between the two
+-- are found by the poll. What falls due sooner than that, and is not known yet, is announced (is_foreseen). Raises 42P01 and 42501 as receive()
+-- does.
 create or replace function spanmq_call.look_ahead(queue text) returns double precision
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$

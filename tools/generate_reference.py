@@ -1,0 +1,287 @@
+"""Write the pages of docs/reference that the code determines; `--check` only compares, for CI."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import inspect
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from fastapi.routing import APIRoute
+
+import spanmq
+import spanmq.tasks
+import spanmq.testing
+from spanmq import errors
+from spanmq.service import Settings, condition, create_app, gate, measures
+from spanmq.service.access import Scope
+from spanmq.service.app import ROUTERS
+from spanmq.worker import event, log
+from spanmq.worker.measures import Measures
+
+ROOT = Path(__file__).parent.parent
+SQL = ROOT / "src/spanmq/sql/functions"
+REFERENCE = ROOT / "docs/reference"
+MARK = "<!-- Made by tools/generate_reference.py: change the {source}. -->\n"
+
+FUNCTION = re.compile(
+    r"(?P<header>(?:^--[^\n]*\n)*)"
+    r"create or replace function (?P<schema>pgmq|spanmq|spanmq_call)\.(?P<name>\w+)\((?P<arguments>[^)]*)\)\s*"
+    r"returns (?P<result>.*?)\s*(?:\n| )language ",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def escape(text: str) -> str:
+    """Return text as Markdown that shows it."""
+    return re.sub(r"([\\*_<>\[\]|])", r"\\\1", text)
+
+
+def paragraphs(header: str) -> Iterator[str]:
+    """Yield the lines of a comment: indented ones are a list."""
+    text = re.sub(r"^--( |$)", "", header, flags=re.MULTILINE)
+    text = re.sub(r"\n(?![ \n])", " ", text.strip())
+    text = re.sub(r"\n {3,}(?=[a-z(].*)", " ", text) if not re.search(r"\n {2}\w", text) else text
+    first, *items = re.split(r"\n\s*", text)
+    yield escape(first) + "\n"
+    if items:
+        yield "\n".join(f"- {escape(item)}" for item in items) + "\n"
+
+
+def verbs() -> dict[tuple[str, str], str]:
+    """Return the verb of each function that needs one, by schema and name."""
+    text = (SQL / "zz_rights.sql").read_text("utf-8")
+    result = {}
+    for verb, schema, names in re.findall(r"\('(\w+)', '(\w+)', '([^{}]*?)'\)", text):
+        result.update({(schema, name.partition(":")[0]): f"`{verb}` on the queue" for name in names.split()})
+    for verb, schema, names in re.findall(r"\('(\w+)', '(\w+)', '\{(.*?)\}'", text, re.DOTALL):
+        listed = re.findall(r"\w+", names)
+        result.update({(schema, name): f"`{verb}` on all queues" for name in listed})
+    return result
+
+
+def sql_functions() -> dict[str, dict[str, list[re.Match[str]]]]:
+    """Return the overloads of each public function, by schema and name."""
+    needs = verbs()
+    entry = {name: schema for schema, name in needs if schema != "spanmq_call"}
+    result: dict[str, dict[str, list[re.Match[str]]]] = {"pgmq": {}, "spanmq": {}}
+    for path in sorted(SQL.glob("*.sql")):
+        for found in FUNCTION.finditer(path.read_text("utf-8")):
+            schema = entry.get(found["name"]) if found["schema"] == "spanmq_call" else found["schema"]
+            if schema and "trigger" not in found["result"]:
+                result[schema].setdefault(found["name"], []).append(found)
+    return result
+
+
+def signature(name: str, found: re.Match[str]) -> str:
+    """Return how an overload is called, without the arguments that its entry fills in."""
+    given = [" ".join(each.split()) for each in re.split(r",(?![^{]*\})", found["arguments"]) if each.strip()]
+    inner = ("of_queue ", "by_role ", "of_caller ")
+    given = [each for each in given if found["schema"] != "spanmq_call" or not each.startswith(inner)]
+    result = " ".join(found["result"].split())
+    line = f"{name}({', '.join(given)}) returns {result}"
+    if len(line) <= 110:
+        return line
+    return f"{name}(\n" + ",\n".join(f"    {each}" for each in given) + f"\n) returns {result}"
+
+
+def sql_page() -> Iterator[str]:
+    yield MARK.format(source="headers in src/spanmq/sql/functions") + "# SQL functions\n"
+    yield (
+        "The texts are also comments in the database: `\\df+ spanmq.*` shows them. `pgmq` is\n"
+        "[PGMQ's interface](../guides/pgmq.md), `spanmq` has all other functions.\n"
+        "*Privilege* is the [verb](../operations/privileges.md) that the caller needs.\n"
+    )
+    needs = verbs()
+    for schema, functions in sql_functions().items():
+        yield f"## Schema {schema}\n"
+        for name, overloads in sorted(functions.items()):
+            yield f"### {schema}.{name}\n"
+            yield "```text\n" + "\n".join(signature(name, each) for each in overloads) + "\n```\n"
+            for header in dict.fromkeys(each["header"] for each in overloads if each["header"]):
+                yield from paragraphs(header)
+            if need := needs.get((schema, name)):
+                yield f"Privilege: {need}.\n"
+
+
+def summary(kind: type) -> str:
+    """Return the docstring of a class in one line."""
+    return escape(" ".join(inspect.cleandoc(kind.__doc__ or "").split()))
+
+
+def errors_page() -> Iterator[str]:
+    yield MARK.format(source="docstrings in src/spanmq/errors.py") + "# Errors\n"
+    yield (
+        "All are in `spanmq.errors` and are kinds of `SpanmqError`, which keeps the server's `sqlstate`, `detail` and\n"
+        "`hint`, the `queue` and the `function` of the call, and the driver's exception as `__cause__`. *Code* is the\n"
+        "name of the error in the answers of the [service](../guides/service.md#errors) and with `--json`.\n"
+    )
+    states: dict[type, list[str]] = {}
+    for state, kind in errors._CLASS_OF_SQLSTATE.items():
+        states.setdefault(kind, []).append(state)
+    for state, _, kind in errors._CLASS_OF_WORD:
+        if state not in states.setdefault(kind, []):
+            states[kind].append(state)
+    states[errors.ServerExhaustedError] = ["53…"]
+    states[errors.ConnectionLostError] = ["08…", "57P…"]
+    yield "| error | SQLSTATE | code | meaning |\n|---|---|---|---|"
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, errors.SpanmqError):
+            base = kind.__mro__[1].__name__ if kind.__mro__[1] not in (errors.SpanmqError, Exception) else ""
+            meaning = summary(kind) + (f" A kind of `{base}`." if base else "")
+            shown = ", ".join(sorted(states.get(kind, []), key=lambda state: (state[:2] != "MQ", state)))
+            yield f"| `{kind.__name__}` | {shown} | `{errors.code_of(kind)}` | {meaning} |"
+
+
+def events_page() -> Iterator[str]:
+    yield MARK.format(source="docstrings in src/spanmq/worker/event.py") + "# Events of the worker\n"
+    yield (
+        "Classes of `spanmq.worker.event`. A [worker](../guides/worker.md#events) passes each event to its observers;\n"
+        "the log shows the name in lower case and the fields.\n"
+    )
+    yield "| event | in the log | level | fields | meaning |\n|---|---|---|---|---|"
+    for kind in get_args(event.Event):
+        level = logging.getLevelName(log.LEVELS.get(kind, logging.INFO)).lower()
+        if kind is event.MessageSettled:
+            level = "debug if acked or released, else warning"
+        named = ", ".join(f"`{field.name}`" for field in fields(kind))
+        name = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+        yield f"| `{kind.__name__}` | `{name}` | {level} | {named} | {summary(kind)} |"
+
+
+def families() -> Iterator[tuple[str, Any]]:
+    """Yield each metric with the part of the product that exports it."""
+    settings = Settings(dsn="postgresql:///none")
+    for family in measures.Measures(gate.Gate(settings)).registry.collect():
+        yield "Service", family
+    for family in measures.Queues(()).collect():
+        yield "Service", family
+    for family in Measures().registry.collect():
+        yield "Worker", family
+
+
+LABELS = {
+    "spanmq_requests": "method, route, status",
+    "spanmq_request_seconds": "route",
+    "spanmq_worker_messages_settled": "queue, outcome",
+    "spanmq_worker_messages_failed": "queue, category",
+    "spanmq_worker_breaker": "queue, spanmq_worker_breaker",
+    "spanmq_worker_connections_broken": "",
+}
+
+
+def metrics_page() -> Iterator[str]:
+    yield MARK.format(source="texts of the metrics") + "# Metrics\n"
+    yield (
+        "The service exports its metrics at `/metrics` ([service](../guides/service.md#metrics)), a worker with\n"
+        "`--metrics-port` ([worker](../guides/worker.md#metrics)). [Monitoring](../operations/monitoring.md) has\n"
+        "alert rules and a dashboard.\n"
+    )
+    part = ""
+    for owner, family in families():
+        if family.name.endswith("_created"):
+            continue
+        if owner != part:
+            part = owner
+            yield f"\n## {owner}\n\n| metric | type | labels | meaning |\n|---|---|---|---|"
+        name = family.name + ("_total" if family.type == "counter" else "")
+        default = "queue" if "queue" in name or "messages" in name or owner == "Worker" else ""
+        labels = LABELS.get(family.name, default)
+        yield f"| `{name}` | {family.type} | {labels} | {escape(family.documentation)} |"
+
+
+def http_page() -> Iterator[str]:
+    yield MARK.format(source="routes in src/spanmq/service") + "# HTTP routes\n"
+    yield (
+        "The routes of the [service](../guides/service.md). `/openapi.json` of a running service describes their\n"
+        "bodies and answers, `/docs` shows the same as a page. *Verb* is what the\n"
+        "[token](../guides/service.md#tokens) must allow.\n"
+    )
+    description = create_app(Settings(dsn="postgresql:///none")).openapi()["paths"]
+    yield "| route | verb | effect |\n|---|---|---|"
+    for router in (condition.routes, *ROUTERS):
+        for route in router.routes:
+            if not isinstance(route, APIRoute):
+                continue
+            scopes = [each.call for each in route.dependant.dependencies if isinstance(each.call, Scope)]
+            for method in sorted(route.methods or ()):
+                about = description[route.path][method.lower()]["description"]
+                about = " ".join(about.split("\n\n")[0].split())
+                verb = scopes[0].verb if scopes else "none"
+                yield f"| `{method} {route.path}` | {verb} | {escape(about)} |"
+
+
+def python_page() -> Iterator[str]:
+    yield MARK.format(source="list in it") + "# Python\n"
+    yield (
+        "Signatures and docstrings, as the code has them. `AsyncClient` and `AsyncShardedQueue` have the methods of\n"
+        "`Client` and `ShardedQueue`, to be awaited. The guides are [the client](../guides/client.md),\n"
+        "[the worker](../guides/worker.md), [tasks](../guides/tasks.md) and [testing](../guides/testing.md).\n"
+    )
+    for title, module in MODULES.items():
+        yield f"## {title}\n"
+        names = [name for name in module.__all__ if not name.startswith("Async")]
+        kinds = [getattr(module, name) for name in names]
+        for name, value in zip(names, kinds, strict=True):
+            yield f"::: {module.__name__}.{name}\n"
+            for part in parts_of(value):
+                if part not in kinds:
+                    kinds.append(part)
+                    yield f"::: {part.__module__}.{part.__qualname__}\n"
+
+
+def parts_of(value: object) -> Iterator[type]:
+    """Yield the classes of a client's namespaces: of its properties and annotated attributes."""
+    if value is not spanmq.Client:
+        return
+    for name in sorted(dir(value)):
+        member = inspect.getattr_static(value, name)
+        getter = getattr(member, "fget", None) or getattr(member, "func", None)
+        kind = get_type_hints(getter).get("return") if getter and not name.startswith("_") else None
+        if isinstance(kind, type) and kind.__module__.startswith("spanmq."):
+            yield kind
+
+
+MODULES: dict[str, Any] = {
+    "Client and worker": spanmq,
+    "Tasks": spanmq.tasks,
+    "Testing": spanmq.testing,
+}
+PAGES: dict[str, Callable[[], Iterator[str]]] = {
+    "sql.md": sql_page,
+    "errors.md": errors_page,
+    "events.md": events_page,
+    "metrics.md": metrics_page,
+    "http.md": http_page,
+    "python.md": python_page,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare only; exit with 1 if a page is stale")
+    check = parser.parse_args().check
+    stale = 0
+    for name, make in PAGES.items():
+        page = REFERENCE / name
+        text = "\n".join(make()).rstrip() + "\n"
+        written = page.read_text("utf-8") if page.exists() else ""
+        if text == written:
+            continue
+        if not check:
+            page.write_text(text, "utf-8")
+            continue
+        stale = 1
+        old, new = written.splitlines(keepends=True), text.splitlines(keepends=True)
+        sys.stdout.writelines(difflib.unified_diff(old, new, f"{name} as committed", "as generated"))
+    return stale
+
+
+if __name__ == "__main__":
+    sys.exit(main())

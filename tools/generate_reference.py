@@ -227,25 +227,21 @@ def python_page() -> Iterator[str]:
     for title, module in MODULES.items():
         yield f"## {title}\n"
         names = [name for name in module.__all__ if not name.startswith("Async")]
-        kinds = [getattr(module, name) for name in names]
-        for name, value in zip(names, kinds, strict=True):
+        for name in names:
             yield f"::: {module.__name__}.{name}\n"
-            for part in parts_of(value):
-                if part not in kinds:
-                    kinds.append(part)
+            if name == "Client":
+                for part in parts_of(module.Client):
                     yield f"::: {part.__module__}.{part.__qualname__}\n"
 
 
-def parts_of(value: object) -> Iterator[type]:
-    """Yield the classes of a client's namespaces: of its properties and annotated attributes."""
-    if value is not spanmq.Client:
-        return
+def parts_of(value: type) -> Iterator[type]:
+    """Yield the classes of a client's namespaces, which are its properties, and of theirs."""
     for name in sorted(dir(value)):
-        member = inspect.getattr_static(value, name)
-        getter = getattr(member, "fget", None) or getattr(member, "func", None)
+        getter = getattr(inspect.getattr_static(value, name), "fget", None)
         kind = get_type_hints(getter).get("return") if getter and not name.startswith("_") else None
-        if isinstance(kind, type) and kind.__module__.startswith("spanmq."):
+        if isinstance(kind, type) and kind.__module__.startswith("spanmq.client."):
             yield kind
+            yield from parts_of(kind)
 
 
 MODULES: dict[str, Any] = {

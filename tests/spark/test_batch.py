@@ -49,10 +49,9 @@ def test_archive_is_read_as_it_is(client: Client, load: Load) -> None:
 def test_part_of_an_archive_is_read(client: Client, load: Load, database: str) -> None:
     client.archive("orders", client.send_batch("orders", range(10)))
     with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(
-            "update pgmq.a_orders set archived_at = timestamptz '2026-01-01Z' + interval '1 day' * msg_id"
-        )
-    cases = (
+        day = "timestamptz '2026-01-01Z' + interval '1 day' * msg_id"
+        connection.execute(f"update pgmq.a_orders set archived_at = {day}".encode())
+    cases: tuple[tuple[dict[str, str], list[int] | None], ...] = (
         ({"startingOffsets": "4", "endingOffsets": "7"}, [4, 5, 6]),
         ({"startingOffsets": "earliest", "endingOffsets": "3"}, [1, 2]),
         ({"startingOffsets": "9", "endingOffsets": "latest"}, [9, 10]),

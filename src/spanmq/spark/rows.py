@@ -128,8 +128,7 @@ def first_archived(connection: psycopg.Connection[Any], queue: str, since: datet
         f"select min(t.msg_id) from {view(connection, queue, 'a')} t where t.archived_at >= %s".encode(),
         [since],
     ).fetchone()
-    assert row is not None
-    return row[0]
+    return None if row is None else row[0]
 
 
 def count_dead_letters(connection: psycopg.Connection[Any], queue: str) -> int:

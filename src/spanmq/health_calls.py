@@ -61,6 +61,7 @@ def _health(record: dict[str, Any]) -> QueueHealth:
         oldest_snapshot_seconds=record["oldest_snapshot_seconds"],
         is_paused=record["is_paused"],
         breaker_open_until=record["breaker_open_until"],
+        silent_receivers=record["silent_receivers"],
     )
 
 

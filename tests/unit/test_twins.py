@@ -112,6 +112,8 @@ COMMANDS_WITHOUT_METHOD = {
     "encryption add-key": "spanmq.encryption",
     "encryption in-use": "spanmq.encryption",
     "pipeline export": "spanmq.spark.jobs",
+    "pipeline compact": "spanmq.spark.jobs",
+    "pipeline moved": "spanmq.spark.jobs",
     "pipeline report": "spanmq.spark.jobs",
     "pipeline backfill": "spanmq.spark.jobs",
     "pipeline migrate": "spanmq.spark.jobs",

@@ -206,7 +206,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if row[1] != offset["system"]:
             raise errors.PipelineError(
                 f"the checkpoint of queue {offset['queue']} is of another server: {offset['system']}",
-                hint="Use a new checkpoint.",
+                hint="Use a new checkpoint; or, if the database was moved: spanmq pipeline moved.",
                 queue=self._options.queue,
             )
         self._incarnation = row[0]

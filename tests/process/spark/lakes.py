@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from spanmq.client import Client
-from spanmq.spark.jobs.manifest import read_manifests
+from spanmq.spark.jobs.manifest import files_of
 
 Row = dict[str, Any]
 
@@ -22,7 +22,7 @@ def archive(client: Client, quantity: int) -> None:
 
 def parquet_rows(lake: Path, queue: str | None = "orders", table: str = "archive") -> list[Row]:
     """Read the files that the manifests name."""
-    names = [name for each in read_manifests(lake, queue, table) for name in each.files]
+    names = files_of(lake, queue, table)
     return [row for name in names for row in pyarrow.parquet.ParquetFile(lake / name).read().to_pylist()]
 
 
@@ -32,7 +32,7 @@ def parquet_bodies(lake: Path) -> list[Any]:
 
 def leftovers(lake: Path) -> set[str]:
     """Return the files that no manifest names."""
-    named = {name for each in read_manifests(lake, "orders") for name in each.files}
+    named = set(files_of(lake, "orders"))
     return {str(path.relative_to(lake)) for path in lake.rglob("*.parquet")} - named
 
 

@@ -52,7 +52,7 @@ def export(
     queue: QueueName,
     to: Annotated[str, typer.Option(help="The lake's folder; made where it isn't.", show_default=False)],
     table: Annotated[str, typer.Option(help="archive or dead_letters.")] = "archive",
-    lake_format: Annotated[str, typer.Option("--format", help="parquet or delta.")] = "parquet",
+    lake_format: Annotated[str, typer.Option("--format", help="parquet, delta or iceberg.")] = "parquet",
     follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped.")] = False,
     every: Annotated[float, typer.Option(help="With --follow: seconds between two exports.")] = 60.0,
     compact_every: Annotated[

@@ -44,3 +44,12 @@ def delta_rows(lake: Path) -> list[Row]:
 
 def delta_bodies(lake: Path) -> list[Any]:
     return sorted(json.loads(row["body"]) for row in delta_rows(lake))
+
+
+def iceberg_bodies(dsn: str, lake: Path) -> list[Any]:
+    """Read an Iceberg table by its catalogue, in the database."""
+    catalogs = pytest.importorskip("pyiceberg.catalog")
+    url = dsn.replace("postgresql://", "postgresql+psycopg://", 1)
+    with catalogs.load_catalog("spanmq", type="sql", uri=url) as catalog:
+        found = catalog.load_table((lake.name, "archive")).scan().to_arrow()
+    return sorted(json.loads(body) for body in found.column("body").to_pylist())

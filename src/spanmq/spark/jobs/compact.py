@@ -58,6 +58,10 @@ def compact(lake: str | Path, queue: str, *, table: str = "archive", size: int =
     if not read_exported(folder, queue, table).number:
         raise PipelineError(f"{folder} holds no {table} of queue {queue}", queue=queue)
     [lake_format] = formats(folder, table)
+    if lake_format == "iceberg":
+        raise PipelineError(
+            "PyIceberg compacts no tables", hint="Use the procedure rewrite_data_files of Iceberg for Spark."
+        )
     with alone(folder, dry_run=False):
         exported = begun(folder, queue, table)
         if lake_format == "delta":

@@ -1,4 +1,4 @@
-"""export: the archive of a queue, or its dead letters, into Parquet files or a Delta table, each row once.
+"""export: the archive of a queue, or its dead letters, into Parquet files, a Delta or an Iceberg table, once.
 
 Not by a position in the archive: messages are archived in any order, and a long transaction shows what it
 archived long after. The lake's manifest has the ids that are exported; what the table has beside them is
@@ -21,7 +21,7 @@ import pyarrow
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark import rows
 from spanmq.spark.cause import clear_errors
-from spanmq.spark.jobs import delta
+from spanmq.spark.jobs import delta, iceberg
 from spanmq.spark.jobs.compact import compact
 from spanmq.spark.jobs.lake_folder import alone, application, begun, put_in_place, staging_of
 from spanmq.spark.jobs.lake_table import LakeTable, check_format, table_named
@@ -89,9 +89,9 @@ def export(
 ) -> ExportReport:
     """Write what a table of a queue has and the lake hasn't, and verify it against the database.
 
-    The table is `archive` or `dead_letters`, the format `parquet` or `delta`. Files lie in
+    The table is `archive` or `dead_letters`, the format `parquet`, `delta` or `iceberg`. Files lie in
     `to`/table/queue=…/day=…, by the day on which a message was archived or died, and count when a manifest in
-    `to`/_spanmq names them; with Delta, when a commit does. Killed at any instant, the next run removes what
+    `to`/_spanmq names them; with the others, when a commit does. Killed at any instant, the next run removes what
     was left and goes on. Raises PipelineError where the folder is in use, or what was written is not what
     the database holds.
     """
@@ -106,7 +106,7 @@ def export(
     options = Options(dsn=dsn, queue=queue, table=table)
     this = _Export(spark, options, of_table, extent, lake, format, source)
     with alone(lake, dry_run=dry_run), clear_errors():
-        before = read_exported(lake, queue, table) if dry_run else begun(lake, queue, table)
+        before = read_exported(lake, queue, table) if dry_run else begun(lake, queue, table, dsn)
         _check(this, before)
         ranges = missing(extent, cuts, before.ids)
         count, files, checksum = 0, 0, 0
@@ -226,8 +226,13 @@ def _write(this: _Export, frame: DataFrame, before: Exported) -> tuple[int, int,
 
     staging = staging_of(this.lake, this.options.queue, this.table.name) / uuid.uuid4().hex[:12]
     by_day = frame.withColumn("day", f.date_format(this.table.at, "yyyy-MM-dd"))
+    folders = delta.PARTITIONS
+    if this.format == "iceberg":
+        # Its files have all columns, also those that Spark leaves to the names of folders.
+        folders = ["of_queue", "of_day"]
+        by_day = by_day.withColumns(dict(zip(folders, (by_day.queue, by_day.day), strict=True)))
     with _readable_times(this.spark):
-        by_day.write.partitionBy("queue", "day").parquet(str(staging))
+        by_day.write.partitionBy(*folders).parquet(str(staging))
     # With its schema, for there may be nothing.
     written = this.spark.read.schema(by_day.schema).parquet(str(staging))
     ids = _ids(written, this.table.id)
@@ -248,11 +253,15 @@ def _write(this: _Export, frame: DataFrame, before: Exported) -> tuple[int, int,
         table=this.table.name,
         format=this.format,
     )
-    if this.format == "delta":
+    if this.format != "parquet":
         write_manifest(this.lake, manifest, is_pending=True)
-        schema = to_arrow_schema(by_day.schema, timezone="UTC")
+        schema = to_arrow_schema(by_day.drop("of_queue", "of_day").schema, timezone="UTC")
         names = [str(Path(name).relative_to(this.table.name)) for name in files]
-        delta.commit(this.lake / this.table.name, application(manifest), manifest.number, names, schema)
+        given = (this.lake / this.table.name, application(manifest), manifest.number, names, schema)
+        if this.format == "delta":
+            delta.commit(*given)
+        else:
+            iceberg.commit(this.options.dsn, *given)
     write_manifest(this.lake, manifest)
     shutil.rmtree(staging)
     return count, len(files), checksum

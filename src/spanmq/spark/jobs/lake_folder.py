@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spanmq.errors import PipelineError
-from spanmq.spark.jobs import delta
+from spanmq.spark.jobs import delta, iceberg
 from spanmq.spark.jobs.manifest import (
     FOLDER,
     Exported,
@@ -41,12 +41,16 @@ def alone(lake: Path, *, dry_run: bool) -> Iterator[None]:
         yield
 
 
-def begun(lake: Path, queue: str, table: str) -> Exported:
+def begun(lake: Path, queue: str, table: str, dsn: str = "") -> Exported:
     """Return what a lake has of a queue, after ending or undoing what was killed there."""
     pending = read_pending(lake, queue, table)
     if pending is not None:
-        # It counts if Delta has it, else it never was.
-        if delta.committed(lake / table, application(pending)) < pending.number:
+        # It counts if Delta or Iceberg has it, else it never was.
+        if pending.format == "delta":
+            number = delta.committed(lake / table, application(pending))
+        else:
+            number = iceberg.committed(dsn, lake / table, application(pending))
+        if number < pending.number:
             drop_pending(lake, pending)
         elif read_exported(lake, queue, table).number < pending.number:
             write_manifest(lake, pending)
@@ -58,7 +62,7 @@ def begun(lake: Path, queue: str, table: str) -> Exported:
 
 
 def application(manifest: Manifest) -> str:
-    """Return the name under which Delta counts the exports of a queue."""
+    """Return the name under which Delta and Iceberg count the exports of a queue."""
     return f"spanmq/{manifest.source}/{manifest.queue}/{manifest.table}"
 
 

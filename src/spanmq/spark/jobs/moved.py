@@ -40,18 +40,18 @@ def moved(
         ).fetchall()
     tables, offsets = [], 0
     if lake is not None:
-        tables = _move_lake(Path(lake), queue, source, newest[0] if newest else 0)
+        tables = _move_lake(dsn, Path(lake), queue, source, newest[0] if newest else 0)
     if checkpoint is not None:
         system = source.partition("/")[0]
         offsets = _move_checkpoint(Path(checkpoint), queue, system, {name for [name] in receivers})
     return MovedReport(queue, tables, offsets)
 
 
-def _move_lake(lake: Path, queue: str, source: str, newest: int) -> list[str]:
+def _move_lake(dsn: str, lake: Path, queue: str, source: str, newest: int) -> list[str]:
     tables = []
     with alone(lake, dry_run=False):
         for table in ("archive", "dead_letters"):
-            exported = begun(lake, queue, table)
+            exported = begun(lake, queue, table, dsn)
             if not exported.number or exported.source == source:
                 continue
             if table == "archive" and exported.ids and exported.ids[-1][1] > newest:

@@ -43,6 +43,18 @@ def test_metrics_tell_of_queues_what_the_last_sample_knew(shared: Running, servi
     assert scraped(shared)["spanmq_queue_breaker_open"]["measured"] == 1
 
 
+def test_streams_are_told_with_what_they_hold(shared: Running, service_database: str) -> None:
+    do(
+        service_database,
+        "select pgmq.create('streamed'), pgmq.send_batch('streamed', array['1', '2', '3']::jsonb[])",
+        "with opened as materialized (select * from spanmq.receiver_open('streamed', label => 'lake'))"
+        " select spanmq.receiver_claim('streamed', receiver_id, incarnation, 0, 2) from opened",
+    )
+    found = scraped(shared)
+    assert found["spanmq_receiver_held"]["streamed"] == 2
+    assert found["spanmq_receiver_seen_timestamp_seconds"]["streamed"] > 0
+
+
 def test_old_sample_of_an_idle_queue_has_no_rates(shared: Running, service_database: str) -> None:
     do(
         service_database,

@@ -171,12 +171,47 @@ def test_slow_committers_lose_nothing(client: Client, database: str, archive_str
     assert found == Counter(range(8 * per_writer))
 
 
-def test_stream_may_begin_with_what_comes(client: Client, database: str, archive_stream: Streams) -> None:
+@pytest.mark.parametrize(
+    ("options", "bodies"),
+    [
+        ({"startingOffsets": "latest"}, []),
+        # An id is one more than its body here.
+        ({"startingOffsets": "8"}, [7, 8, 9]),
+        ({"startingOffsets": "11"}, []),
+        # The ids from the first one on that was archived then.
+        ({"startingTimestamp": "2026-01-02T00:00:00Z"}, [6, 7, 8, 9]),
+        ({"startingTimestamp": "2026-01-03"}, []),
+    ],
+)
+def test_stream_begins_where_its_options_say_and_then_reads_all(
+    client: Client, database: str, archive_stream: Streams, options: dict[str, str], bodies: list[int]
+) -> None:
+    late = leased(client, range(2))
+    archived(client, range(2, 10))
+    with psycopg.connect(database, autocommit=True) as connection:
+        moved = "update pgmq.a_orders set archived_at = timestamptz '2026-01-01Z' + interval '1 day' * (msg_id / 7)"
+        connection.execute(moved.encode())
+    lake = archive_stream(maxOffsetsPerTrigger="2", **options)
+    lake.run(kill="logged")
+    lake.run()
+    assert lake.bodies == Counter(bodies)
+    # What is archived later comes whatever its id is.
+    client.archive("orders", late)
+    assert lake.news() == Counter(range(2))
+
+
+def test_progress_of_a_stream_tells_how_many_messages_are_behind(
+    client: Client, archive_stream: Streams
+) -> None:
     archived(client, range(10))
-    lake = archive_stream(startingOffsets="latest")
-    assert lake.news() == Counter()
-    archived(client, range(20, 25))
-    assert lake.news() == Counter(range(20, 25))
+    driver = archive_stream(maxOffsetsPerTrigger="4").start()
+    assert driver.reader.reportLatestOffset() is None
+    assert (driver.step(), driver.step()) == (0, 4)
+    archived(client, range(10, 12))
+    report = driver.reader.reportLatestOffset()
+    assert report == json.loads(json.dumps(report))
+    assert (report["queue"], report["behind"]) == ("orders", 8)
+    assert report["behind_seconds"] >= 0
 
 
 def shorten(connection: psycopg.Connection[Any], retention: str = "0.001 s") -> None:
@@ -300,6 +335,8 @@ def test_what_it_can_not_go_on_with_is_refused(
         lake.run()
     with pytest.raises(InvalidArgumentError, match="Did you mean latest"):
         archive_stream(startingOffsets="lates").run()
+    with pytest.raises(InvalidArgumentError, match="a stream has no end"):
+        archive_stream(endingOffsets="5").run()
     with pytest.raises(QueueNotFoundError, match="order"):
         archive_stream(queue="order").run()
     with psycopg.connect(database, autocommit=True) as connection:

@@ -46,6 +46,27 @@ def test_archive_is_read_as_it_is(client: Client, load: Load) -> None:
     assert len(source.planned(source.source.reader(source.schema))[1]) == 3
 
 
+def test_part_of_an_archive_is_read(client: Client, load: Load, database: str) -> None:
+    client.archive("orders", client.send_batch("orders", range(10)))
+    with psycopg.connect(database, autocommit=True) as connection:
+        day = "timestamptz '2026-01-01Z' + interval '1 day' * msg_id"
+        connection.execute(f"update pgmq.a_orders set archived_at = {day}".encode())
+    cases: tuple[tuple[dict[str, str], list[int] | None], ...] = (
+        ({"startingOffsets": "4", "endingOffsets": "7"}, [4, 5, 6]),
+        ({"startingOffsets": "earliest", "endingOffsets": "3"}, [1, 2]),
+        ({"startingOffsets": "9", "endingOffsets": "latest"}, [9, 10]),
+        ({"startingOffsets": "11"}, []),
+        ({"startingTimestamp": "2026-01-10", "endingTimestamp": "2026-01-11T01:00:00+02:00"}, [9]),
+        ({"startingTimestamp": "2026-01-10T01:00:00", "startingOffsets": "earliest"}, None),
+    )
+    for options, ids in cases:
+        if ids is None:
+            with pytest.raises(InvalidArgumentError, match="choose one of the options startingOffsets and"):
+                load(table="archive", **options).rows()
+        else:
+            assert [row["message_id"] for row in load(table="archive", **options).rows()] == ids
+
+
 def test_schema_of_a_user_chooses_columns(client: Client, load: Load) -> None:
     client.send("orders", 7)
     source = load()
@@ -209,6 +230,9 @@ def test_body_that_does_not_fit_is_dealt_with_as_the_mode_says(
         ({"columns": "bodi"}, "no column 'bodi'\nhint: Did you mean body?"),
         ({"minPartitions": "0"}, "minPartitions must be a number of 1 or more"),
         ({"columns": "message_id,body, message_id"}, "the option columns has the name 'message_id' twice"),
+        ({"table": "archive", "startingOffsets": "latest"}, "a batch can't begin with the latest"),
+        ({"endingTimestamp": "2026-01-01"}, "the option endingTimestamp is for the table archive"),
+        ({"table": "archive", "endingTimestamp": "soon"}, "endingTimestamp must be a time, got 'soon'"),
         ({"bodySchema": '{"type": 7}'}, "the option bodySchema is not the JSON of a schema"),
         ({"dsn": "host=127.0.0.1 port=1 dbname=none connect_timeout=2"}, "Connection refused"),
     ],

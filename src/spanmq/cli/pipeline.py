@@ -52,9 +52,13 @@ def export(
     queue: QueueName,
     to: Annotated[str, typer.Option(help="The lake's folder; made where it isn't.", show_default=False)],
     table: Annotated[str, typer.Option(help="archive or dead_letters.")] = "archive",
-    lake_format: Annotated[str, typer.Option("--format", help="parquet or delta.")] = "parquet",
+    lake_format: Annotated[str, typer.Option("--format", help="parquet, delta or iceberg.")] = "parquet",
     follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped.")] = False,
     every: Annotated[float, typer.Option(help="With --follow: seconds between two exports.")] = 60.0,
+    compact_every: Annotated[
+        float | None,
+        typer.Option(help="With --follow: seconds between two compactions.", show_default=False),
+    ] = None,
     dry_run: DryRun = False,
     master: Master = None,
     dsn: Dsn = None,
@@ -69,6 +73,8 @@ def export(
     """
     if follow and dry_run:
         raise typer.BadParameter("choose one of --follow and --dry-run")
+    if compact_every is not None and not follow:
+        raise typer.BadParameter("--compact-every is for --follow")
     output = Output(as_json=as_json)
 
     def say_done(report: "ExportReport") -> None:
@@ -89,9 +95,78 @@ def export(
             return
         with Stop() as stop:
             for each in jobs.follow(
-                job.spark, found, queue, to, table=table, format=lake_format, every=every, wait=stop.wait
+                job.spark,
+                found,
+                queue,
+                to,
+                table=table,
+                format=lake_format,
+                every=every,
+                compact_every=compact_every,
+                wait=stop.wait,
             ):
                 say_done(each)
+
+
+@pipeline.command("compact")
+def compact(
+    queue: QueueName,
+    lake: Annotated[str, typer.Argument(metavar="LAKE", help="Its folder.", show_default=False)],
+    table: Annotated[str, typer.Option(help="archive or dead_letters.")] = "archive",
+    size: Annotated[int, typer.Option(help="Megabytes that a file is to have.")] = 128,
+    as_json: AsJson = False,
+) -> None:
+    """Join the small files of a queue in a lake, day by day.
+
+    Uses neither Spark nor the database.
+
+    $ spanmq pipeline compact orders /data/lake
+    """
+    from spanmq.spark.session import require
+
+    require()
+    from spanmq.spark.jobs.compact import compact as run
+
+    with awaited(f"compacting {queue}"):
+        report = run(lake, queue, table=table, size=size << 20)
+    Output(as_json=as_json).done(
+        f"replaced {report.replaced:,} files of queue {queue} by {report.written:,}, {report.seconds:.1f} s",
+        **fields(report),
+    )
+
+
+@pipeline.command("moved")
+def moved(
+    queue: QueueName,
+    lake: Annotated[
+        str | None, typer.Option(help="A folder that exports wrote into.", show_default=False)
+    ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="The checkpoint of a stream over the queue.", show_default=False)
+    ] = None,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a lake or a checkpoint go on with a database that was moved, restored or renamed.
+
+    The database must have what the old one had. Stop the stream before.
+
+    $ spanmq pipeline moved orders --lake /data/lake --checkpoint /data/checkpoint
+    """
+    from spanmq.spark.session import require
+
+    if lake is None and checkpoint is None:
+        raise typer.BadParameter("give a --lake, a --checkpoint or both")
+    require()
+    from spanmq.spark.jobs.moved import moved as run
+
+    with address(dsn) as found:
+        report = run(found, queue, lake=lake, checkpoint=checkpoint)
+    Output(as_json=as_json).done(
+        f"{len(report.tables)} tables of the lake and {report.offsets:,} offsets of the checkpoint now name "
+        "this database",
+        **fields(report),
+    )
 
 
 @pipeline.command("report")

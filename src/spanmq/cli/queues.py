@@ -23,8 +23,8 @@ SAMPLE_COLUMNS: Final = (
 )
 HEALTH_COLUMNS: Final = (
     *("queue", "state", "backlog", "visible", "in_flight", "delayed", "failed", "dead", "dead_per_minute"),
-    *("oldest_ready_seconds", "oldest_lease_seconds", "receivers", "waiting_sessions"),
-    "oldest_snapshot_seconds",
+    *("oldest_ready_seconds", "oldest_lease_seconds", "receivers", "silent_receivers"),
+    *("waiting_sessions", "oldest_snapshot_seconds"),
 )
 METRICS_COLUMNS: Final = (
     *("queue", "state", "length", "visible_length", "total_messages", "oldest_age_seconds"),

@@ -12,7 +12,8 @@ class QueueHealth:
 
     `visible` + `in_flight` + `delayed` + `failed` are the `backlog`. `receivers` are leases that run, and one
     more while somebody waits. `oldest_snapshot_seconds` is of the whole cluster. A worker whose circuit
-    breaker is open receives nothing until `breaker_open_until`.
+    breaker is open receives nothing until `breaker_open_until`. `silent_receivers` are Spark streams that
+    hold messages and have not called for a quarter of an hour.
     """
 
     queue: str
@@ -30,6 +31,7 @@ class QueueHealth:
     oldest_snapshot_seconds: float | None
     is_paused: bool
     breaker_open_until: datetime | None
+    silent_receivers: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from spanmq.model import LatestStatistics
+from spanmq.model import LatestStatistics, Receiver
 
 if TYPE_CHECKING:
     from spanmq.service.gate import Gate
@@ -115,8 +115,32 @@ class Queues(Collector):
         yield from (paused, breaker, ready, sampled)
 
 
-def exposition(measures: Measures, found: Iterable[LatestStatistics]) -> tuple[bytes, str]:
+class Receivers(Collector):
+    """The Spark streams that consume queues."""
+
+    def __init__(self, receivers: Iterable[Receiver]) -> None:
+        self._receivers = [each for each in receivers if each.state != "released"]
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield what each holds, and when it last called."""
+        labels = ("queue", "receiver")
+        held = GaugeMetricFamily("spanmq_receiver_held", "Messages that a Spark stream holds.", labels=labels)
+        seen = GaugeMetricFamily(
+            "spanmq_receiver_seen_timestamp_seconds",
+            "When a Spark stream last called, to the minute.",
+            labels=labels,
+        )
+        for each in self._receivers:
+            held.add_metric([each.queue, each.label or each.receiver_id], each.held)
+            seen.add_metric([each.queue, each.label or each.receiver_id], each.seen_at.timestamp())
+        yield from (held, seen)
+
+
+def exposition(
+    measures: Measures, found: Iterable[LatestStatistics], receivers: Iterable[Receiver]
+) -> tuple[bytes, str]:
     """Give the text that Prometheus reads, and its type."""
     queues = CollectorRegistry()
     queues.register(Queues(found))
+    queues.register(Receivers(receivers))
     return generate_latest(measures.registry) + generate_latest(queues), CONTENT_TYPE_LATEST

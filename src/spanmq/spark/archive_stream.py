@@ -31,7 +31,7 @@ from spanmq.spark import rows
 from spanmq.spark.column import columns_of
 from spanmq.spark.options import Options
 from spanmq.spark.reader import RangePartition, queue_named
-from spanmq.spark.stream import UNLIMITED, WAIT_SECONDS
+from spanmq.spark.stream import REPORT_SECONDS, UNLIMITED, WAIT_SECONDS
 
 VERSION: Final = 1
 PAUSE_SECONDS: Final = 0.1
@@ -51,10 +51,18 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "the option receiver is for streams over a queue",
                 hint="One over an archive takes nothing: its place is in its checkpoint alone.",
             )
+        if options.bounds.has_end:
+            raise errors.InvalidArgumentError(
+                "a stream has no end",
+                hint="Read a batch, or end the stream by the trigger availableNow.",
+            )
         self._options = options
         self._schema = schema
         self._connection: psycopg.Connection[Any] | None = None
         self._last: Position | None = None
+        self._end: Offset | None = None
+        self._report: Offset | None = None
+        self._report_at = 0.0
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Give the offset of a new checkpoint."""
@@ -78,10 +86,26 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         quantity = UNLIMITED if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", UNLIMITED)
         deadline = time.monotonic() + (0 if self._last else WAIT_SECONDS)
         while True:
-            found = self._next(start, quantity)
+            found = self._end = self._next(start, quantity)
             if found is not start or time.monotonic() >= deadline:
                 return found
             time.sleep(PAUSE_SECONDS)
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
+        """Return how many archived messages the stream has not read, for the progress of the query.
+
+        `behind_seconds` is the age of the position that it reads (0 where nothing is behind). Spark asks with
+        each trigger, and gets what was counted within the last seconds.
+        """
+        now, end = time.monotonic(), self._end
+        if end is not None and now >= self._report_at:
+            self._report_at = now + REPORT_SECONDS
+            here = self._position(None)[0]
+            newer = self._piece(end["position"], here, 0, UNLIMITED, is_limited=False)[1]
+            behind = end["left"] + newer
+            seconds = int((_at(here) - _at(end["position"])).total_seconds()) if behind else 0
+            self._report = {"queue": end["queue"], "behind": behind, "behind_seconds": seconds}
+        return self._report
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
         """Cut what is between two offsets into ranges, after a count: retention may have been faster."""
@@ -131,17 +155,28 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Give the place where a new checkpoint starts; no message is read yet."""
         with self._server() as server:
             queue = queue_named(server, self._options.queue)
+        bounds = self._options.bounds
         now, _, identity = self._position(None)
-        base = now if self._options.starts_at == "latest" else None
+        position = self._last or now
+        base, after, left = (now if bounds.starts_latest else None), 0, 0
+        first = bounds.first_id
+        if bounds.starts_at is not None:
+            with self._server() as server:
+                first = rows.first_archived(server, queue, bounds.starts_at)
+            # None yet: all that is archived from now on.
+            base = now if first is None else None
+        if first is not None and first > 1:
+            after = first - 1
+            left = self._piece(None, position, after, UNLIMITED, is_limited=False)[1]
         return {
             "v": VERSION,
             "queue": queue,
             "archive": identity,
             "base": base,
-            "position": base or self._last or now,
-            "id": 0,
+            "position": base or position,
+            "id": after,
             "rows": 0,
-            "left": 0,
+            "left": left,
         }
 
     def _next(self, start: Offset, quantity: int) -> Offset:
@@ -168,7 +203,13 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**start, "base": position, "position": until, "id": last, "rows": n, "left": rest}
 
     def _piece(
-        self, base: Position | None, position: Position, after: int, quantity: int
+        self,
+        base: Position | None,
+        position: Position,
+        after: int,
+        quantity: int,
+        *,
+        is_limited: bool = True,
     ) -> tuple[int, int, int, int]:
         """Return up to which id the piece is, its messages, those behind it, and its limit of messages."""
         with self._server() as server:
@@ -181,7 +222,7 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     _json(position),
                     after,
                     quantity,
-                    self._options.max_bytes,
+                    self._options.max_bytes if is_limited else None,
                 ],
             ).fetchone()
         assert row is not None

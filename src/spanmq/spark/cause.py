@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from spanmq import errors
-from spanmq.errors import InvalidArgumentError, PipelineError, SpanmqError
+from spanmq.errors import InvalidArgumentError, PipelineError, PipelineNotAvailableError, SpanmqError
 
 _PREFIX = "spanmq.errors."
 _HINT = "hint: "
@@ -46,6 +46,12 @@ def cause_of(text: str) -> SpanmqError:
     if "/* option bodySchema: */" in text:
         return InvalidArgumentError(
             "the option bodySchema can't be read", hint="It is a schema such as: order long, amount double"
+        )
+    if "[DATA_SOURCE_NOT_FOUND]" in text and "data source: spanmq." in text:
+        return PipelineNotAvailableError(
+            "the Python that Spark plans with has no spanmq",
+            hint="Set PYSPARK_PYTHON, before Spark starts, to a Python that has it by the same path on each "
+            "machine: docs/guides/spark-cluster.md.",
         )
     first = lines[0] if lines else "Spark failed without a word"
     if first.startswith(_CALLING) and len(lines) > 1:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from spanmq.errors import InvalidArgumentError
@@ -15,6 +16,7 @@ TABLES: Final = ("queue", "archive", "dead_letters", "failures")
 MODES: Final = ("permissive", "dropmalformed", "failfast")
 
 STARTS: Final = ("earliest", "latest")
+ENDS: Final = ("latest",)
 
 _READ: Final = ("table", "columns", "bodySchema", "mode", "includeHeaders", "minPartitions")
 _STREAM: Final = (
@@ -22,13 +24,29 @@ _STREAM: Final = (
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
     "failOnDataLoss",
-    "startingOffsets",
 )
+_BOUNDS: Final = ("startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp")
 _WRITE: Final = ("writerId", "group", "rowsPerSecond")
 _SEALED: Final = ("encryptionKeyFile", "encryptionTrusted")
-NAMES: Final = ("dsn", "queue", *_READ, *_STREAM, *_WRITE, *_SEALED)
+NAMES: Final = ("dsn", "queue", *_READ, *_STREAM, *_BOUNDS, *_WRITE, *_SEALED)
 # What Spark itself puts among the options of a stream.
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname", "outputmode"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Which part of an archive is read: ids and times, the first ones included and the last ones not."""
+
+    starts_latest: bool = False
+    first_id: int | None = None
+    end_id: int | None = None
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+
+    @property
+    def has_end(self) -> bool:
+        """Whether what is archived later is not read."""
+        return self.end_id is not None or self.ends_at is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +65,7 @@ class Options:
     max_messages: int = 500_000
     max_bytes: int | None = None
     fail_on_data_loss: bool = True
-    starts_at: str = "earliest"
+    bounds: Bounds = Bounds()
     writer_id: str | None = None
     group: str | None = None
     rows_per_second: int | None = None
@@ -90,7 +108,7 @@ def read_options(given: Mapping[str, str]) -> Options:
         max_messages=_number("maxOffsetsPerTrigger", values.get("maxOffsetsPerTrigger", "500000")),
         max_bytes=_bytes("maxBytesPerTrigger", values.get("maxBytesPerTrigger")),
         fail_on_data_loss=_boolean("failOnDataLoss", values.get("failOnDataLoss", "true")),
-        starts_at=_one_of("startingOffsets", values.get("startingOffsets", "earliest").lower(), STARTS),
+        bounds=_bounds(values),
         writer_id=values.get("writerId"),
         group=values.get("group"),
         rows_per_second=_number("rowsPerSecond", values["rowsPerSecond"])
@@ -99,6 +117,46 @@ def read_options(given: Mapping[str, str]) -> Options:
         encryption_key_file=values.get("encryptionKeyFile"),
         encryption_trusted=tuple(each.strip() for each in trusted.split(",")) if trusted else (),
     )
+
+
+def _bounds(values: Mapping[str, str]) -> Bounds:
+    given = [name for name in _BOUNDS if values.get(name, "earliest").lower() != "earliest"]
+    if given and values.get("table") != "archive":
+        raise InvalidArgumentError(
+            f"the option {given[0]} is for the table archive",
+            hint="A stream over a queue begins with what waits: purge it, or create a subscription.",
+        )
+    for kind in ("starting", "ending"):
+        if f"{kind}Offsets" in values and f"{kind}Timestamp" in values:
+            raise InvalidArgumentError(f"choose one of the options {kind}Offsets and {kind}Timestamp")
+    start = _place("startingOffsets", values.get("startingOffsets", "earliest"), STARTS)
+    end = _place("endingOffsets", values.get("endingOffsets", "latest"), ENDS)
+    return Bounds(
+        starts_latest=start == "latest",
+        first_id=start if isinstance(start, int) else None,
+        end_id=end if isinstance(end, int) else None,
+        starts_at=_time("startingTimestamp", values.get("startingTimestamp")),
+        ends_at=_time("endingTimestamp", values.get("endingTimestamp")),
+    )
+
+
+def _place(name: str, value: str, words: tuple[str, ...]) -> str | int:
+    """Read one of these words, or an id."""
+    text = value.strip().lower()
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else _one_of(name, text, words)
+
+
+def _time(name: str, value: str | None) -> datetime | None:
+    """Read a time in ISO 8601, in UTC where it names no zone."""
+    if value is None:
+        return None
+    try:
+        time = datetime.fromisoformat(value.strip())
+    except ValueError:
+        raise InvalidArgumentError(
+            f"the option {name} must be a time, got {value!r}", hint="Such as 2026-01-31T12:00:00Z."
+        ) from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _names(option: str, text: str) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError
 from spanmq.spark import rows
 from spanmq.spark.column import COLUMNS, columns_of
-from spanmq.spark.options import Options
+from spanmq.spark.options import Bounds, Options
 
 _SIGNS: dict[type[Filter], str] = {
     EqualTo: "=",
@@ -53,9 +53,11 @@ class Reader(DataSourceReader):
     """Reads a table of one or more queues."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
+        if options.bounds.starts_latest:
+            raise InvalidArgumentError("a batch can't begin with the latest: there is nothing after it")
         self._options = options
         self._schema = schema
-        self._where: list[str] = []
+        self._where = _between(options.bounds)
 
     def partitions(self) -> list[InputPartition]:
         """Cut the ids that the tables have now into ranges."""
@@ -69,8 +71,10 @@ class Reader(DataSourceReader):
                     "{queue}", "'" + queue.replace("'", "''") + "'"
                 )
                 at_least = max(1, self._options.min_partitions // len(queues))
-                for a, b in rows.cut(connection, queue, self._options.table, at_least=at_least):
-                    found.append(RangePartition([replace(extent, first=a, last=b, where=where)]))
+                for low, high in rows.cut(connection, queue, self._options.table, at_least=at_least):
+                    a, b = _within(self._options.bounds, low, high)
+                    if a <= b:
+                        found.append(RangePartition([replace(extent, first=a, last=b, where=where)]))
         # Without any Spark would make one of its own, with nothing in it.
         return found or [RangePartition([])]
 
@@ -93,6 +97,19 @@ class FilteringReader(Reader):
                 yield each
             else:
                 self._where.append(condition)
+
+
+def _between(bounds: Bounds) -> list[str]:
+    """Write the times of bounds as conditions on a row of an archive."""
+    times = ((">=", bounds.starts_at), ("<", bounds.ends_at))
+    return [f"t.archived_at {sign} {_literal(time)}" for sign, time in times if time is not None]
+
+
+def _within(bounds: Bounds, first: int, last: int) -> tuple[int, int]:
+    """Cut a range of ids by the ids of bounds."""
+    low = first if bounds.first_id is None else max(first, bounds.first_id)
+    high = last if bounds.end_id is None else min(last, bounds.end_id - 1)
+    return low, high
 
 
 def _condition(given: Filter, options: Options) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Final
 
@@ -110,13 +111,24 @@ def cut(
     ).fetchall()
 
 
-def waiting(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int]:
-    """Give how many messages a queue has, and how many of them are visible."""
+def waiting(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int, int]:
+    """Return how many messages a queue has, how many are visible, and the age of the oldest in seconds."""
     row = connection.execute(
-        "select queue_length, queue_visible_length from pgmq.metrics(queue_name => %s)", [queue]
+        "select queue_length, queue_visible_length, coalesce(oldest_msg_age_sec, 0)"
+        " from pgmq.metrics(queue_name => %s)",
+        [queue],
     ).fetchone()
     assert row is not None
-    return row[0], row[1]
+    return row[0], row[1], row[2]
+
+
+def first_archived(connection: psycopg.Connection[Any], queue: str, since: datetime) -> int | None:
+    """Return the lowest id of the messages that were archived at this time or later, None without any."""
+    row = connection.execute(
+        f"select min(t.msg_id) from {view(connection, queue, 'a')} t where t.archived_at >= %s".encode(),
+        [since],
+    ).fetchone()
+    return None if row is None else row[0]
 
 
 def count_dead_letters(connection: psycopg.Connection[Any], queue: str) -> int:

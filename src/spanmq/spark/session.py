@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -46,6 +48,9 @@ LOCAL_SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "4",
     "spark.shuffle.compress": "false",
 }
+# What Spark starts Java with.
+ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
+NAMES_MASTER: Final = re.compile(r"--master\b|\bspark\.master=")
 # Its pauses matter to nobody here; the default one spends a twentieth of the processor on keeping them short.
 COLLECTOR: Final = "-XX:+UseParallelGC"
 
@@ -53,9 +58,10 @@ COLLECTOR: Final = "-XX:+UseParallelGC"
 def session(
     master: str | None = None, *, name: str = "spanmq", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Give the session that runs, or start one: `master` is `local[*]` unless spark-submit named another.
+    """Return the session that runs, or start one: `master` is `local[*]` unless spark-submit named another.
 
-    Raises ExtraNotInstalledError where PySpark or Java is missing.
+    Spark plans with the Python of PYSPARK_PYTHON, and executors run the source by the same path: unless it is
+    set, that is this Python. Raises ExtraNotInstalledError where PySpark or Java is missing.
     """
     require()
     from pyspark.sql import SparkSession
@@ -64,14 +70,18 @@ def session(
     if running is not None:
         return running
     builder = SparkSession.builder.appName(name)
-    if "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", "") and master is None:
+    # Where spark-submit has started Java, and with it a master.
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if master is None and not is_submitted and not NAMES_MASTER.search(os.environ.get(ARGUMENTS, "")):
         master = "local[*]"
     wanted = dict(SETTINGS)
     if master is not None:
         builder = builder.master(master)
-    if master is not None and master.startswith("local"):
+    is_local = master is not None and master.startswith("local")
+    if not is_submitted:
         os.environ["JAVA_HOME"] = str(java_home())
-        os.environ.setdefault("PYSPARK_PYTHON", python())
+        os.environ.setdefault("PYSPARK_PYTHON", python() if is_local else sys.executable)
+    if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         wanted |= LOCAL_SETTINGS
         wanted["spark.driver.extraJavaOptions"] = java_options(COLLECTOR)

@@ -34,7 +34,7 @@ from pyspark.sql.types import StructType
 from spanmq import errors
 from spanmq.spark import rows
 from spanmq.spark.column import STREAM, chosen, columns_of
-from spanmq.spark.options import STARTS, Options
+from spanmq.spark.options import Options
 from spanmq.spark.reader import RangePartition, queue_named
 
 VERSION: Final = 1
@@ -58,12 +58,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wrong = {each.name for each in chosen(options)} - {each.name for each in STREAM}
         if wrong:
             raise errors.InvalidArgumentError(f"a stream has no column {', '.join(sorted(wrong))}")
-        if options.starts_at != STARTS[0]:
-            # Who meant to leave out what waits would get all of it.
-            raise errors.InvalidArgumentError(
-                "the option startingOffsets is for streams over an archive",
-                hint="One over a queue begins with what waits: purge it, or make a subscription.",
-            )
         self._options = options
         self._schema = schema
         self._connection: psycopg.Connection[Any] | None = None
@@ -112,17 +106,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """Return how far the queue is, for the progress of the query; takes nothing.
+        """Return what the queue has, for the progress of the query; takes nothing.
 
-        `waiting` messages are not settled, those of the batch that runs among them. Spark asks with each
-        trigger, and gets what was counted within the last seconds.
+        `waiting` messages are not settled, those of the batch that runs among them; the oldest was sent
+        `oldest_seconds` ago (0 without any). Spark asks with each trigger, and gets what was counted within
+        the last seconds.
         """
         now = time.monotonic()
         if now >= self._report_at:
             self._report_at = now + REPORT_SECONDS
             with self._server() as server:
-                waiting, visible = rows.waiting(server, self._options.queue)
-            self._report = {"queue": self._options.queue, "waiting": waiting, "visible": visible}
+                waiting, visible, seconds = rows.waiting(server, self._options.queue)
+            self._report = {
+                "queue": self._options.queue,
+                "waiting": waiting,
+                "visible": visible,
+                "oldest_seconds": seconds,
+            }
         return self._report
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
@@ -206,7 +206,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if row[1] != offset["system"]:
             raise errors.PipelineError(
                 f"the checkpoint of queue {offset['queue']} is of another server: {offset['system']}",
-                hint="Use a new checkpoint.",
+                hint="Use a new checkpoint; or, if the database was moved: spanmq pipeline moved.",
                 queue=self._options.queue,
             )
         self._incarnation = row[0]

@@ -12,9 +12,10 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import pyspark
 from tests.patience import WAIT_SECONDS
@@ -31,11 +32,16 @@ LAUNCHER: Final = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 
 class Cluster:
-    """A master, and a worker with one core on each host; `url` names it to a session."""
+    """A master, and a worker with one core on each host; `url` names it to a session.
 
-    def __init__(self, folder: Path) -> None:
+    Processes that executors start have `python_path`, without it that of this process.
+    """
+
+    def __init__(self, folder: Path, python_path: Sequence[str] | None = None) -> None:
         self._folder = folder
+        self._python_path = sys.path if python_path is None else python_path
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._workers: dict[str, subprocess.Popen[bytes]] = {}
         [self._port] = free_ports(1)
         self.url = f"spark://{HOSTS[0]}:{self._port}"
 
@@ -47,7 +53,8 @@ class Cluster:
             for host in HOSTS:
                 offer = ["--host", host, "--cores", "1", "--memory", OFFER]
                 work = ["--work-dir", str(self._folder / f"work-{host}")]
-                self._start(f"worker-{host}", host, "worker.Worker", *offer, *work, self.url)
+                words = [*offer, *work, self.url]
+                self._workers[host] = self._start(f"worker-{host}", host, "worker.Worker", *words)
         except BaseException:
             self._stop()
             raise
@@ -58,7 +65,11 @@ class Cluster:
     ) -> None:
         self._stop()
 
-    def _start(self, name: str, host: str, program: str, *words: str) -> None:
+    def kill(self, host: str) -> None:
+        """Kill the worker of a host with its executor; what the latter started ends with it."""
+        os.killpg(self._workers[host].pid, signal.SIGKILL)
+
+    def _start(self, name: str, host: str, program: str, *words: str) -> subprocess.Popen[bytes]:
         environment = {
             **os.environ,
             "JAVA_HOME": str(java_home()),
@@ -67,7 +78,7 @@ class Cluster:
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             # For the processes that executors start.
-            "PYTHONPATH": os.pathsep.join(sys.path),
+            "PYTHONPATH": os.pathsep.join(self._python_path),
         }
         with (self._folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
@@ -78,6 +89,7 @@ class Cluster:
                 start_new_session=True,
             )
         self._processes.append(process)
+        return process
 
     def _await_master(self) -> None:
         deadline = time.monotonic() + SECONDS
@@ -102,10 +114,12 @@ class Cluster:
                 process.wait()
 
 
-def await_file(path: Path) -> None:
-    """Wait until another process has made a file."""
+def await_file(path: Path, maker: subprocess.Popen[Any] | None = None) -> None:
+    """Wait until another process has made a file; one that is given must not end before."""
     deadline = time.monotonic() + SECONDS
     while not path.exists():
+        if maker is not None and maker.poll() is not None:
+            raise ChildProcessError(f"{path} never was: its maker has ended with {maker.returncode}")
         if time.monotonic() > deadline:
             raise TimeoutError(f"{path} never was: {sorted(map(str, path.parent.iterdir()))}")
         time.sleep(0.02)

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from spanmq.client import Client
-from spanmq.spark.jobs.manifest import read_manifests
+from spanmq.spark.jobs.manifest import files_of
 
 Row = dict[str, Any]
 
@@ -22,7 +22,7 @@ def archive(client: Client, quantity: int) -> None:
 
 def parquet_rows(lake: Path, queue: str | None = "orders", table: str = "archive") -> list[Row]:
     """Read the files that the manifests name."""
-    names = [name for each in read_manifests(lake, queue, table) for name in each.files]
+    names = files_of(lake, queue, table)
     return [row for name in names for row in pyarrow.parquet.ParquetFile(lake / name).read().to_pylist()]
 
 
@@ -32,7 +32,7 @@ def parquet_bodies(lake: Path) -> list[Any]:
 
 def leftovers(lake: Path) -> set[str]:
     """Return the files that no manifest names."""
-    named = {name for each in read_manifests(lake, "orders") for name in each.files}
+    named = set(files_of(lake, "orders"))
     return {str(path.relative_to(lake)) for path in lake.rglob("*.parquet")} - named
 
 
@@ -44,3 +44,12 @@ def delta_rows(lake: Path) -> list[Row]:
 
 def delta_bodies(lake: Path) -> list[Any]:
     return sorted(json.loads(row["body"]) for row in delta_rows(lake))
+
+
+def iceberg_bodies(dsn: str, lake: Path) -> list[Any]:
+    """Read an Iceberg table by its catalogue, in the database."""
+    catalogs = pytest.importorskip("pyiceberg.catalog")
+    url = dsn.replace("postgresql://", "postgresql+psycopg://", 1)
+    with catalogs.load_catalog("spanmq", type="sql", uri=url) as catalog:
+        found = catalog.load_table((lake.name, "archive")).scan().to_arrow()
+    return sorted(json.loads(body) for body in found.column("body").to_pylist())

@@ -11,6 +11,7 @@ from tests.process.spark.lakes import (
     archive,
     delta_bodies,
     delta_rows,
+    iceberg_bodies,
     leftovers,
     parquet_bodies,
     parquet_rows,
@@ -18,6 +19,7 @@ from tests.process.spark.lakes import (
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, PipelineError
+from spanmq.spark.jobs.compact import compact
 from spanmq.spark.jobs.export import export
 from spanmq.spark.jobs.manifest import Manifest, write_manifest
 from spanmq.spark.jobs.report import report
@@ -96,6 +98,12 @@ def killed_after_the_commit(lake: Path, each: Manifest, *, is_pending: bool = Fa
             "spanmq.spark.jobs.export.write_manifest",
             killed_after_the_commit,
         ),
+        (
+            "iceberg",
+            "spanmq.spark.jobs.iceberg.commit",
+            "spanmq.spark.jobs.export.write_manifest",
+            killed_after_the_commit,
+        ),
     ],
 )
 def test_export_killed_before_its_commit_never_was_and_after_it_counts(
@@ -109,7 +117,10 @@ def test_export_killed_before_its_commit_never_was_and_after_it_counts(
     after: str,
     after_act: Any,
 ) -> None:
-    bodies = delta_bodies if format == "delta" else parquet_bodies
+    def bodies(lake: Path) -> list[Any]:
+        if format == "iceberg":
+            return iceberg_bodies(database, lake)
+        return delta_bodies(lake) if format == "delta" else parquet_bodies(lake)
 
     def run(expected: int) -> None:
         assert export(spark, database, "orders", tmp_path, format=format).exported == expected
@@ -129,6 +140,10 @@ def test_export_killed_before_its_commit_never_was_and_after_it_counts(
     run(0)
     assert bodies(tmp_path) == list(range(90))
     assert leftovers(tmp_path) == set()
+    assert report(spark, lake=tmp_path).queues[0]["messages"] == 90
+    if format == "iceberg":
+        with pytest.raises(PipelineError, match="PyIceberg compacts no tables"):
+            compact(tmp_path, "orders")
 
 
 def test_folder_of_another_format_or_table_that_is_none_is_refused(

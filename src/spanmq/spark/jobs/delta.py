@@ -26,6 +26,25 @@ def committed(folder: Path, application: str) -> int:
     return 0 if table is None else int(table.transaction_version(application) or 0)
 
 
+def files(folder: Path) -> list[str]:
+    """Return the paths of the files of a table as it is now."""
+    table = _table(folder)
+    return [] if table is None else [unquote(uri.removeprefix("file://")) for uri in table.file_uris()]
+
+
+def compact(folder: Path, queue: str, size: int) -> tuple[int, int]:
+    """Make files of up to `size` bytes of a queue's small ones; return how many were replaced, and by how many.
+
+    Files that were replaced a week ago are deleted: until then readers of older versions have them.
+    """
+    table = _table(folder)
+    if table is None:
+        return 0, 0
+    done = table.optimize.compact(partition_filters=[("queue", "=", queue)], target_size=size)
+    table.vacuum(dry_run=False)
+    return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
+
+
 def commit(folder: Path, application: str, number: int, files: Sequence[str], schema: pyarrow.Schema) -> None:
     """Add files (by their paths within the table, in folders `queue=…/day=…`) to a table, made if need be."""
     from deltalake import CommitProperties, Schema

@@ -1,4 +1,4 @@
-"""export: the archive of a queue, or its dead letters, into Parquet files or a Delta table, each row once.
+"""export: the archive of a queue, or its dead letters, into Parquet files, a Delta or an Iceberg table, once.
 
 Not by a position in the archive: messages are archived in any order, and a long transaction shows what it
 archived long after. The lake's manifest has the ids that are exported; what the table has beside them is
@@ -8,7 +8,6 @@ next.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import shutil
 import time
 import uuid
@@ -22,17 +21,19 @@ import pyarrow
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark import rows
 from spanmq.spark.cause import clear_errors
-from spanmq.spark.jobs import delta
+from spanmq.spark.jobs import delta, iceberg
+from spanmq.spark.jobs.compact import compact
+from spanmq.spark.jobs.lake_folder import alone, application, begun, put_in_place, staging_of
 from spanmq.spark.jobs.lake_table import LakeTable, check_format, table_named
 from spanmq.spark.jobs.manifest import (
-    FOLDER,
+    Exported,
     Manifest,
     Ranges,
-    drop_pending,
-    read_manifests,
-    read_pending,
+    formats,
+    read_exported,
     union,
     within,
+    write_exported,
     write_manifest,
 )
 from spanmq.spark.jobs.recorded import recorded
@@ -74,11 +75,6 @@ class _Export:
     format: str
     source: str
 
-    @property
-    def application(self) -> str:
-        """Give the name under which Delta counts the exports of this queue."""
-        return f"spanmq/{self.source}/{self.options.queue}/{self.table.name}"
-
 
 @recorded("export", lambda given: given["to"])
 def export(
@@ -93,9 +89,9 @@ def export(
 ) -> ExportReport:
     """Write what a table of a queue has and the lake hasn't, and verify it against the database.
 
-    The table is `archive` or `dead_letters`, the format `parquet` or `delta`. Files lie in
+    The table is `archive` or `dead_letters`, the format `parquet`, `delta` or `iceberg`. Files lie in
     `to`/table/queue=…/day=…, by the day on which a message was archived or died, and count when a manifest in
-    `to`/_spanmq names them; with Delta, when a commit does. Killed at any instant, the next run removes what
+    `to`/_spanmq names them; with the others, when a commit does. Killed at any instant, the next run removes what
     was left and goes on. Raises PipelineError where the folder is in use, or what was written is not what
     the database holds.
     """
@@ -109,33 +105,29 @@ def export(
         source = rows.identity(server)
     options = Options(dsn=dsn, queue=queue, table=table)
     this = _Export(spark, options, of_table, extent, lake, format, source)
-    with _alone(lake, dry_run=dry_run), clear_errors():
-        if not dry_run:
-            _finish(this)
-        manifests = read_manifests(lake, queue, table)
-        _check(this, manifests)
-        before = manifests[-1].ids if manifests else []
-        ranges = missing(extent, cuts, before)
+    with alone(lake, dry_run=dry_run), clear_errors():
+        before = read_exported(lake, queue, table) if dry_run else begun(lake, queue, table, dsn)
+        _check(this, before)
+        ranges = missing(extent, cuts, before.ids)
         count, files, checksum = 0, 0, 0
-        if not dry_run:
-            _sweep(this, manifests)
         if ranges:
             frame = _frame(this, ranges)
             if dry_run:
                 count = frame.count()
             else:
-                count, files, checksum = _write(this, frame, manifests)
+                count, files, checksum = _write(this, frame, before)
         if not dry_run:
             # From now on retention may delete what is verified, and nothing else.
-            held = union(before, []) if count == 0 else read_manifests(lake, queue, table)[-1].ids
-            rows.note_export(dsn, queue, str(lake.resolve()), held, table)
+            after = read_exported(lake, queue, table)
+            rows.note_export(dsn, queue, str(lake.resolve()), after.ids, table)
+            write_exported(lake, after)
     return ExportReport(
         queue=queue,
         table=table,
         to=str(lake),
         format=format,
         exported=count,
-        exported_before=sum(b - a + 1 for a, b in before),
+        exported_before=sum(b - a + 1 for a, b in before.ids),
         files=files,
         checksum=f"{checksum:x}",
         seconds=time.monotonic() - began,
@@ -152,42 +144,40 @@ def follow(
     table: str = "archive",
     format: str = "parquet",  # noqa: A002 - Spark's word
     every: float = EVERY_SECONDS,
+    compact_every: float | None = None,
     wait: Callable[[float], bool],
 ) -> Iterator[ExportReport]:
-    """Export again and again, and give the report of each export that had something.
+    """Export again and again, and yield the report of each export that had something.
 
     Between two of them `wait` is called with `every` (seconds), and ends it by True: an event's wait will do.
+    After an export the small files of the lake are joined, if that was `compact_every` seconds ago.
     """
     if every <= 0:
         raise InvalidArgumentError(f"every must be more than 0 seconds, got {every:g}")
+    if compact_every is not None and compact_every <= 0:
+        raise InvalidArgumentError(f"compact_every must be more than 0 seconds, got {compact_every:g}")
+    compacted_at = time.monotonic()
     while True:
         report = export(spark, dsn, queue, to, table=table, format=format)
         if report.exported:
             yield report
+        is_time = compact_every is not None and time.monotonic() - compacted_at >= compact_every
+        if is_time and report.exported + report.exported_before:
+            compact(to, report.queue, table=table)
+            compacted_at = time.monotonic()
         if wait(every):
             return
 
 
-def _finish(this: _Export) -> None:
-    """End what a killed export had begun to commit: it counts if Delta has it, else it never was."""
-    pending = read_pending(this.lake, this.options.queue, this.table.name)
-    if pending is None:
-        return
-    if delta.committed(this.lake / this.table.name, this.application) < pending.number:
-        drop_pending(this.lake, pending)
-    elif pending not in read_manifests(this.lake, this.options.queue, this.table.name):
-        write_manifest(this.lake, pending)
-
-
-def _check(this: _Export, manifests: list[Manifest]) -> None:
+def _check(this: _Export, before: Exported) -> None:
     """Refuse a folder that holds something else under the same name."""
-    if manifests and manifests[-1].source != this.source:
+    if before.number and before.source != this.source:
         raise PipelineError(
             f"{this.lake} holds the queue {this.options.queue} of another database",
-            hint="Use another folder.",
+            hint="Use another folder; or, if this is that database, moved: spanmq pipeline moved.",
             queue=this.options.queue,
         )
-    others = {each.format for each in read_manifests(this.lake, None, this.table.name)} - {this.format}
+    others = formats(this.lake, this.table.name) - {this.format}
     if others:
         raise PipelineError(
             f"the folder {this.lake} is in use: its table {this.table.name} is of format {others.pop()}, "
@@ -229,16 +219,20 @@ def _frame(this: _Export, ranges: list[rows.Range]) -> DataFrame:
     return numbers.mapInArrow(read, schema)
 
 
-def _write(this: _Export, frame: DataFrame, manifests: list[Manifest]) -> tuple[int, int, int]:
+def _write(this: _Export, frame: DataFrame, before: Exported) -> tuple[int, int, int]:
     """Write, verify, put in place, and write the manifest: in this order."""
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    token = uuid.uuid4().hex[:12]
-    staging = this.lake / FOLDER / f"staging-{token}"
+    staging = staging_of(this.lake, this.options.queue, this.table.name) / uuid.uuid4().hex[:12]
     by_day = frame.withColumn("day", f.date_format(this.table.at, "yyyy-MM-dd"))
+    folders = delta.PARTITIONS
+    if this.format == "iceberg":
+        # Its files have all columns, also those that Spark leaves to the names of folders.
+        folders = ["of_queue", "of_day"]
+        by_day = by_day.withColumns(dict(zip(folders, (by_day.queue, by_day.day), strict=True)))
     with _readable_times(this.spark):
-        by_day.write.partitionBy("queue", "day").parquet(str(staging))
+        by_day.write.partitionBy(*folders).parquet(str(staging))
     # With its schema, for there may be nothing.
     written = this.spark.read.schema(by_day.schema).parquet(str(staging))
     ids = _ids(written, this.table.id)
@@ -247,29 +241,27 @@ def _write(this: _Export, frame: DataFrame, manifests: list[Manifest]) -> tuple[
         shutil.rmtree(staging)
         return 0, 0, 0
     _verify(this, ids, count, checksum)
-    files = []
-    for number, path in enumerate(sorted(staging.rglob("*.parquet"))):
-        target = Path(this.table.name) / path.relative_to(staging).parent / f"{token}-{number:05}.parquet"
-        (this.lake / target).parent.mkdir(parents=True, exist_ok=True)
-        path.rename(this.lake / target)
-        files.append(str(target))
-    last = manifests[-1] if manifests else None
+    files = put_in_place(this.lake, this.table.name, staging)
     manifest = Manifest(
-        number=last.number + 1 if last else 1,
+        number=before.number + 1,
         queue=this.options.queue,
         source=this.source,
-        ids=union(last.ids if last else [], ids),
+        ids=ids,
         files=files,
         count=count,
         checksum=checksum,
         table=this.table.name,
         format=this.format,
     )
-    if this.format == "delta":
+    if this.format != "parquet":
         write_manifest(this.lake, manifest, is_pending=True)
-        schema = to_arrow_schema(by_day.schema, timezone="UTC")
+        schema = to_arrow_schema(by_day.drop("of_queue", "of_day").schema, timezone="UTC")
         names = [str(Path(name).relative_to(this.table.name)) for name in files]
-        delta.commit(this.lake / this.table.name, this.application, manifest.number, names, schema)
+        given = (this.lake / this.table.name, application(manifest), manifest.number, names, schema)
+        if this.format == "delta":
+            delta.commit(*given)
+        else:
+            iceberg.commit(this.options.dsn, *given)
     write_manifest(this.lake, manifest)
     shutil.rmtree(staging)
     return count, len(files), checksum
@@ -338,34 +330,3 @@ def _verify(this: _Export, ids: Ranges, count: int, checksum: int) -> None:
             hint="Nothing of it counts. If retention deleted meanwhile, run it again.",
             queue=this.options.queue,
         )
-
-
-def _sweep(this: _Export, manifests: list[Manifest]) -> None:
-    """Remove what an export left that was killed: files that no manifest names."""
-    named = {name for each in manifests for name in each.files}
-    for path in (this.lake / this.table.name / f"queue={this.options.queue}").rglob("*.parquet"):
-        if str(path.relative_to(this.lake)) not in named:
-            path.unlink()
-    for path in (this.lake / FOLDER).glob("staging-*"):
-        shutil.rmtree(path)
-    for path in (this.lake / FOLDER / this.table.name).glob("*.draft"):
-        path.unlink()
-
-
-@contextlib.contextmanager
-def _alone(lake: Path, *, dry_run: bool) -> Iterator[None]:
-    """Keep other exports out of the folder; a lock of the kernel, which no death survives."""
-    if dry_run:
-        yield
-        return
-    if lake.exists() and not (lake / FOLDER).exists() and any(lake.iterdir()):
-        raise PipelineError(
-            f"the folder {lake} is in use: it has files that no export made", hint="Name an empty one."
-        )
-    (lake / FOLDER).mkdir(parents=True, exist_ok=True)
-    with (lake / FOLDER / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise PipelineError(f"another export is writing into {lake}") from error
-        yield

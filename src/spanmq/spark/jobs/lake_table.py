@@ -33,7 +33,7 @@ TABLES: Final = {
         ),
     )
 }
-FORMATS: Final = ("parquet", "delta")
+FORMATS: Final = ("parquet", "delta", "iceberg")
 
 
 def table_named(name: str) -> LakeTable:

@@ -121,7 +121,7 @@ def migrate(
     began = time.monotonic()
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
-        _, visible = rows.waiting(server, queue)
+        _, visible, _ = rows.waiting(server, queue)
     broker.check()
     sent = 0
     # Once in any case: a run that failed may hold messages, which nobody else sees. And as long as something
@@ -133,9 +133,9 @@ def migrate(
             more = _watch(query, count, sent, progress)
         sent += more
         with rows.connected(dsn) as server:
-            _, visible = rows.waiting(server, queue)
+            _, visible, _ = rows.waiting(server, queue)
     with rows.connected(dsn) as server:
-        left, _ = rows.waiting(server, queue)
+        left, _, _ = rows.waiting(server, queue)
         dead_letters = rows.count_dead_letters(server, queue)
     return MigrateReport(
         queue=queue,

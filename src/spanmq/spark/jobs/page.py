@@ -17,11 +17,13 @@ WIDTH: Final = 900
 HEIGHT: Final = 160
 _STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem }
-body { color: #1d2430; background: #fff }
+body { color: #1d2430; background: #fff; overflow-wrap: anywhere }
 table { border-collapse: collapse; margin: .5rem 0 1.5rem; display: block; overflow-x: auto }
 th, td { padding: .2rem .8rem .2rem 0; text-align: right; white-space: nowrap }
 th { font-weight: 600; border-bottom: 1px solid #b8c0cc }
 th:first-child, td:first-child { text-align: left }
+th, td:first-child { white-space: normal; overflow-wrap: break-word }
+td:first-child { overflow-wrap: anywhere; min-width: 4rem }
 dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); gap: .6rem 1.5rem }
 dt { color: #5a6472; font-size: .85rem }
 dd { margin: 0; font-variant-numeric: tabular-nums }

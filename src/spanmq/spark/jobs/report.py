@@ -11,8 +11,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.cause import clear_errors
+from spanmq.spark.jobs import delta
 from spanmq.spark.jobs.lake_table import TABLES
-from spanmq.spark.jobs.manifest import read_manifests
+from spanmq.spark.jobs.manifest import files_of, formats
 from spanmq.spark.jobs.page import write_page
 
 if TYPE_CHECKING:
@@ -180,7 +181,10 @@ def _from_lake(spark: SparkSession, lake: Path) -> tuple[DataFrame, DataFrame]:
 
 
 def _table(spark: SparkSession, lake: Path, name: str) -> DataFrame | None:
-    files = [str(lake / file) for each in read_manifests(lake, None, name) for file in each.files]
+    if formats(lake, name) == {"delta"}:
+        files = delta.files(lake / name)
+    else:
+        files = [str(lake / file) for file in files_of(lake, None, name)]
     if not files:
         return None
     # Given, not found out: a queue may have a number for its name.

@@ -69,11 +69,13 @@ $$;
 --   receivers               leases that run, and one more while a receiver waits for messages
 --   waiting_sessions        sessions that wait for a lock of the queue; those that wait for a row, whose queue can't be told, count in each
 --   oldest_snapshot_seconds the oldest snapshot or prepared transaction of the cluster: what keeps dead rows and old segments
+--   silent_receivers        Spark streams that hold messages and have not called for a quarter of an hour
 --   breaker_open_until      until when a worker of the queue receives nothing because its circuit breaker is open; null: none is open
 create or replace function spanmq_call.health(queues text[] default null)
 returns table (queue text, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, dead bigint,
                dead_per_minute bigint, oldest_ready_seconds double precision, oldest_lease_seconds double precision, receivers bigint,
-               waiting_sessions bigint, oldest_snapshot_seconds double precision, is_paused boolean, breaker_open_until timestamptz)
+               waiting_sessions bigint, oldest_snapshot_seconds double precision, is_paused boolean, breaker_open_until timestamptz,
+               silent_receivers bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
@@ -111,6 +113,7 @@ begin
         oldest_snapshot_seconds := greatest(snapshot_seconds, 0);
         is_paused := exists (select from spanmq_core.policy p where p.queue_id = this.queue_id and p.paused);
         breaker_open_until := spanmq_core.breaker_open_until(this.queue_id);
+        silent_receivers := (select count(*) from spanmq_core.silent_receivers(this.queue_id, at_));
         return next;
     end loop;
 end $$;

@@ -1,0 +1,114 @@
+"""moved: a lake and a checkpoint are told that their database has another identity."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spanmq.errors import PipelineError
+from spanmq.spark import rows
+from spanmq.spark.jobs.lake_folder import alone, begun
+from spanmq.spark.jobs.manifest import Manifest, formats, read_exported, write_exported, write_manifest
+from spanmq.spark.reader import queue_named
+
+
+@dataclass(frozen=True, slots=True)
+class MovedReport:
+    """What was told of the move: tables of a lake, and offsets of a checkpoint."""
+
+    queue: str
+    tables: list[str]
+    offsets: int
+
+
+def moved(
+    dsn: str, queue: str, *, lake: str | Path | None = None, checkpoint: str | Path | None = None
+) -> MovedReport:
+    """Let a lake, or the checkpoint of a stream over a queue, go on with this database in place of another.
+
+    After pg_upgrade, a dump and restore, or a new name, the database must have what the old one had: raises
+    PipelineError where the lake has ids that the queue never gave, or the checkpoint's receiver is not there.
+    """
+    with rows.connected(dsn) as server:
+        queue = queue_named(server, queue)
+        source = rows.identity(server)
+        newest = server.execute("select last_id from spanmq.receiver_log(queue => %s)", [queue]).fetchone()
+        receivers = server.execute(
+            "select receiver::text from spanmq.list_receivers(queue => %s)", [queue]
+        ).fetchall()
+    tables, offsets = [], 0
+    if lake is not None:
+        tables = _move_lake(dsn, Path(lake), queue, source, newest[0] if newest else 0)
+    if checkpoint is not None:
+        system = source.partition("/")[0]
+        offsets = _move_checkpoint(Path(checkpoint), queue, system, {name for [name] in receivers})
+    return MovedReport(queue, tables, offsets)
+
+
+def _move_lake(dsn: str, lake: Path, queue: str, source: str, newest: int) -> list[str]:
+    tables = []
+    with alone(lake, dry_run=False):
+        for table in ("archive", "dead_letters"):
+            exported = begun(lake, queue, table, dsn)
+            if not exported.number or exported.source == source:
+                continue
+            if table == "archive" and exported.ids and exported.ids[-1][1] > newest:
+                raise PipelineError(
+                    f"{lake} has message {exported.ids[-1][1]} of queue {queue}, which has given ids up to {newest}",
+                    hint="This database is not the lake's, or was restored to an earlier time. Use another folder.",
+                    queue=queue,
+                )
+            [lake_format] = formats(lake, table)
+            manifest = Manifest(exported.number + 1, queue, source, [], [], 0, 0, table, lake_format)
+            write_manifest(lake, manifest)
+            write_exported(lake, exported.followed_by(manifest))
+            tables.append(table)
+    if not tables and not any(
+        read_exported(lake, queue, each).number for each in ("archive", "dead_letters")
+    ):
+        raise PipelineError(f"{lake} holds nothing of queue {queue}", queue=queue)
+    return tables
+
+
+def _move_checkpoint(checkpoint: Path, queue: str, system: str, receivers: set[str]) -> int:
+    """Write the system's identifier into each offset of the queue, and return how many that were."""
+    changed = 0
+    found = False
+    for path in sorted((checkpoint / "offsets").glob("[0-9]*")):
+        lines = path.read_text("utf-8").splitlines()
+        # A version, what Spark notes of the batch, and the offset of each source.
+        offsets = [_offset(line, queue) for line in lines[2:]]
+        for place, offset in enumerate(offsets, 2):
+            if offset is None:
+                continue
+            found = True
+            if offset["receiver"] not in receivers:
+                raise PipelineError(
+                    f"queue {queue} has no receiver {offset['receiver']}, which {checkpoint} is of",
+                    hint="This database is not the checkpoint's. Use a new checkpoint.",
+                    queue=queue,
+                )
+            if offset["system"] != system:
+                lines[place] = json.dumps({**offset, "system": system})
+                changed += 1
+        draft = path.with_name(f".{path.name}.draft")
+        draft.write_text("\n".join(lines), "utf-8")
+        # Spark's checksum of what was there.
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+        draft.replace(path)
+    if not found:
+        raise PipelineError(
+            f"{checkpoint} is not the checkpoint of a stream over queue {queue}",
+            hint="A stream over an archive needs a new one, with startingTimestamp.",
+            queue=queue,
+        )
+    return changed
+
+
+def _offset(line: str, queue: str) -> dict[str, Any] | None:
+    """Return an offset of this queue, None for another's."""
+    offset = json.loads(line) if line.startswith("{") else {}
+    is_ours = offset.get("queue", "").lower() == queue.lower() and "receiver" in offset and "system" in offset
+    return offset if is_ours else None

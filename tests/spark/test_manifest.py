@@ -1,0 +1,40 @@
+"""What a lake has of a queue is known without reading again what older manifests say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spanmq.spark.jobs.manifest import (
+    FOLDER,
+    Manifest,
+    files_of,
+    read_exported,
+    write_exported,
+    write_manifest,
+)
+
+
+def exported(lake: Path, number: int) -> None:
+    """Note an export of every third id."""
+    ids = [(id_, id_) for id_ in range(3 * number, 3 * number + 30, 3)]
+    write_manifest(lake, Manifest(number, "orders", "here", ids, [f"{number:05}.parquet"], len(ids), 0))
+
+
+def test_manifests_do_not_grow_with_the_lake_and_older_ones_are_not_read_again(tmp_path: Path) -> None:
+    for number in range(1, 200):
+        exported(tmp_path, number)
+        write_exported(tmp_path, read_exported(tmp_path, "orders"))
+    sizes = [path.stat().st_size for path in sorted((tmp_path / FOLDER / "archive").glob("*.json"))]
+    assert max(sizes) < 1.2 * min(sizes)
+    files = files_of(tmp_path, "orders")
+    assert files == [f"{number:05}.parquet" for number in range(1, 200)]
+    # The summary is behind by one, as where an export was killed.
+    exported(tmp_path, 200)
+    found = read_exported(tmp_path, "orders")
+    assert (found.number, found.ids) == (200, [(id_, id_) for id_ in range(3, 630, 3)])
+    (tmp_path / FOLDER / "archive" / "orders.exported").unlink()
+    assert read_exported(tmp_path, "orders") == found
+    write_exported(tmp_path, found)
+    for path in (tmp_path / FOLDER / "archive").glob("*.json"):
+        path.unlink()
+    assert read_exported(tmp_path, "orders") == found

@@ -60,7 +60,7 @@ def test_lake_goes_on_with_a_database_that_has_given_its_ids(
 def test_what_is_not_of_this_queue_is_refused(
     client: Client, stream: Streams, database: str, tmp_path: Path
 ) -> None:
-    client.create_queue("others")
+    client.queues.create("others")
     lake = stream()
     lake.run()
     with pytest.raises(PipelineError, match="not the checkpoint of a stream over queue others"):
@@ -68,7 +68,7 @@ def test_what_is_not_of_this_queue_is_refused(
     (tmp_path / "lake" / FOLDER).mkdir(parents=True)
     with pytest.raises(PipelineError, match="holds nothing of queue others"):
         moved(database, "others", lake=tmp_path / "lake")
-    client.drop_queue("orders")
-    client.create_queue("orders")
+    client.queues.drop("orders")
+    client.queues.create("orders")
     with pytest.raises(PipelineError, match="queue orders has no receiver"):
         moved(database, "orders", checkpoint=lake.checkpoint)

@@ -51,7 +51,7 @@ async def latest_statistics(
     """Give Prometheus the service's counts, and those of the queues that the token may look at."""
     found = await backend.client.health.latest()
     seen = [each for each in found if caller.may("look", each.queue)]
-    receivers = await backend.client.list_receivers()
+    receivers = await backend.client.admin.receivers.list()
     streams = [each for each in receivers if caller.may("look", each.queue)]
     text, media_type = exposition(backend.measures, seen, streams)
     return Response(text, media_type=media_type)

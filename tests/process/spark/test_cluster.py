@@ -65,8 +65,8 @@ def environment(tmp_path: Path) -> Path:
 def test_pipeline_survives_the_kill_of_a_worker_on_a_cluster_that_has_the_wheel_alone(
     client: Client, database: str, environment: Path, tmp_path: Path
 ) -> None:
-    client.create_queue("copies")
-    client.set_policy("orders", {"archive_on_ack": True})
+    client.queues.create("copies")
+    client.queues.set_policy("orders", archive_on_ack=True)
     client.send_batch("orders", range(MESSAGES))
     (tmp_path / "tasks").mkdir()
     doomed = HOSTS[1]
@@ -103,6 +103,6 @@ def test_pipeline_survives_the_kill_of_a_worker_on_a_cluster_that_has_the_wheel_
         host = name.partition(" on ")[2]
         assert Path(place).is_relative_to(tmp_path / f"work-{host}")
         assert "/environment/lib/" in place
-    assert client.metrics("orders").length == 0
+    assert client.queues.metrics("orders").length == 0
     assert sorted(message.body for message in client.receive("copies", 2 * MESSAGES)) == list(range(MESSAGES))
     assert parquet_bodies(tmp_path / "lake") == list(range(MESSAGES))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spanmq.errors import PipelineError, PipelineNotAvailableError
+from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq.spark.cause import cause_of
 
 NOT_FOUND = """An error occurred while calling o32.load.
@@ -12,6 +12,6 @@ the provider name is correct and the package is properly registered and compatib
 
 def test_python_without_spanmq_is_named_as_the_cause() -> None:
     error = cause_of(NOT_FOUND.format("spanmq"))
-    assert isinstance(error, PipelineNotAvailableError)
+    assert isinstance(error, ExtraNotInstalledError)
     assert "Set PYSPARK_PYTHON" in str(error)
     assert type(cause_of(NOT_FOUND.format("spanmqq"))) is PipelineError

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from spanmq import errors
-from spanmq.errors import InvalidArgumentError, PipelineError, PipelineNotAvailableError, SpanmqError
+from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, PipelineError, SpanmqError
 
 _PREFIX = "spanmq.errors."
 _HINT = "hint: "
@@ -48,8 +48,9 @@ def cause_of(text: str) -> SpanmqError:
             "the option bodySchema can't be read", hint="It is a schema such as: order long, amount double"
         )
     if "[DATA_SOURCE_NOT_FOUND]" in text and "data source: spanmq." in text:
-        return PipelineNotAvailableError(
+        return ExtraNotInstalledError(
             "the Python that Spark plans with has no spanmq",
+            extra="spark",
             hint="Set PYSPARK_PYTHON, before Spark starts, to a Python that has it by the same path on each "
             "machine: docs/guides/spark-cluster.md.",
         )

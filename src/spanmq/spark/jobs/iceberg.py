@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow
 from psycopg.conninfo import conninfo_to_dict
 
-from spanmq.errors import PipelineError, PipelineNotAvailableError
+from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq.spark.jobs.delta import PARTITIONS
 
 if TYPE_CHECKING:
@@ -69,9 +69,7 @@ def _catalog(dsn: str) -> Catalog:
         from pyiceberg.utils.config import Config
         from sqlalchemy import URL
     except ImportError as error:
-        raise PipelineNotAvailableError(
-            "PyIceberg is not installed", hint="pip install 'spanmq[iceberg]' brings it."
-        ) from error
+        raise ExtraNotInstalledError("PyIceberg is not installed", extra="iceberg") from error
     if Config().get_catalog_config(CATALOG):
         return load_catalog(CATALOG)
     query = {key: str(value) for key, value in conninfo_to_dict(dsn).items()}

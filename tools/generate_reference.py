@@ -160,8 +160,9 @@ def families() -> Iterator[tuple[str, Any]]:
     settings = Settings(dsn="postgresql:///none")
     for family in measures.Measures(gate.Gate(settings)).registry.collect():
         yield "Service", family
-    for family in measures.Queues(()).collect():
-        yield "Service", family
+    for collector in (measures.Queues(()), measures.Receivers(())):
+        for family in collector.collect():
+            yield "Service", family
     for family in Measures().registry.collect():
         yield "Worker", family
 
@@ -169,6 +170,8 @@ def families() -> Iterator[tuple[str, Any]]:
 LABELS = {
     "spanmq_requests": "method, route, status",
     "spanmq_request_seconds": "route",
+    "spanmq_receiver_held": "queue, receiver",
+    "spanmq_receiver_seen_timestamp_seconds": "queue, receiver",
     "spanmq_worker_messages_settled": "queue, outcome",
     "spanmq_worker_messages_failed": "queue, category",
     "spanmq_worker_breaker": "queue, spanmq_worker_breaker",

@@ -22,6 +22,7 @@ from psycopg_pool import ConnectionPool
 
 from spanmq import calls, link, schema, tracing
 from spanmq.access_keys import AccessKeys
+from spanmq.batches import Batches
 from spanmq.body import Codec, Decoder, Encoder
 from spanmq.call import Call, Delay, Seconds, duration
 from spanmq.concurrency import in_place
@@ -65,6 +66,7 @@ logger = logging.getLogger("spanmq")
 class Client(
     Sending,
     Schedules,
+    Batches,
     Deliveries,
     Policies,
     Categories,

@@ -20,6 +20,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from spanmq import calls, link_async, schema, tracing
 from spanmq.access_keys_async import AsyncAccessKeys
+from spanmq.batches_async import AsyncBatches
 from spanmq.body import Codec, Decoder, Encoder
 from spanmq.call import Call, Delay, Seconds, duration
 from spanmq.concurrency import in_thread
@@ -63,6 +64,7 @@ logger = logging.getLogger("spanmq")
 class AsyncClient(
     AsyncSending,
     AsyncSchedules,
+    AsyncBatches,
     AsyncDeliveries,
     AsyncPolicies,
     AsyncCategories,

@@ -380,6 +380,26 @@ class Schedule:
     pause_reason: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """A batch of messages, and the message that is sent when all of them are settled.
+
+    `done`, `dead`, `ended_at` and `message_id` are None until then; `dead` counts dead letters, `done` the rest.
+    """
+
+    batch_id: int
+    queue: str
+    body: object
+    headers: dict[str, Any] | None
+    total: int
+    unsettled: int
+    done: int | None
+    dead: int | None
+    created_at: datetime
+    ended_at: datetime | None
+    message_id: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class CategoryPolicy:
     """What a category of failures means; None: as the queue's policy says. `queue` is None in general."""

@@ -11,7 +11,7 @@ from spanmq.client import Client
 from spanmq.client_async import AsyncClient
 from spanmq.errors import InvalidHandlerError, TaskArgumentsError, UnknownTaskError
 from spanmq.message import Message
-from spanmq.tasks.task import Call, Task
+from spanmq.tasks.task import BatchCall, BatchResult, Call, Task
 from spanmq.tasks.threads import Threads
 from spanmq.worker.failure import Failure, judge
 from spanmq.worker.performing import refuse_coroutine
@@ -68,19 +68,19 @@ class Handling:
             result, is_sent = await self._threads.call(partial(self._run_plain, task, arguments, delivery))
             if is_sent:
                 return result
-        if result is not None and (calls := calls_of(result)):
+        if result is not None and (steps := steps_of(result)):
             # In one commit with the ack.
             async with delivery.transaction() as client:
-                await self._tasks.send_through_async(client, calls)
+                await self._send_async(client, steps)
         return result
 
     def call_plain(self, message: Message, delivery: Transactions) -> Any:
         """Run the task of a message in this thread, where all tasks are plain and have no middleware."""
         task, arguments = self._read(message)
         result, is_sent = self._run_plain(task, arguments, delivery)
-        if not is_sent and (calls := calls_of(result)):
+        if not is_sent and (steps := steps_of(result)):
             with delivery.thread_transaction() as client:
-                self._tasks.send_through(client, calls)
+                self._send(client, steps)
         return result
 
     def judge(self, error: BaseException, message: Message) -> Failure:
@@ -106,7 +106,23 @@ class Handling:
         arguments = task.arguments.read(message.body.get("args", {}))
         if "message" in task.arguments.injected:
             arguments["message"] = message
+        if "batch" in task.arguments.injected:
+            arguments["batch"] = batch_of(message, task.name)
         return task, arguments
+
+    def _send(self, client: Client, steps: list[Call | BatchCall]) -> None:
+        if calls := [each for each in steps if isinstance(each, Call)]:
+            self._tasks.send_through(client, calls)
+        for each in steps:
+            if isinstance(each, BatchCall):
+                self._tasks.send_batch_through(client, each)
+
+    async def _send_async(self, client: AsyncClient, steps: list[Call | BatchCall]) -> None:
+        if calls := [each for each in steps if isinstance(each, Call)]:
+            await self._tasks.send_through_async(client, calls)
+        for each in steps:
+            if isinstance(each, BatchCall):
+                await self._tasks.send_batch_through_async(client, each)
 
     async def _call_in_transaction(
         self, task: Task[..., Any], arguments: dict[str, Any], delivery: Transactions
@@ -114,13 +130,12 @@ class Handling:
         if "connection" in task.arguments.injected:
             async with delivery.transaction() as client:
                 result = await task.function(**arguments, connection=client.connection)
-                if calls := calls_of(result):
-                    await self._tasks.send_through_async(client, calls)
+                await self._send_async(client, steps_of(result))
             return result
         async with delivery.within(_needed(self._tasks.async_session, task, "async_session")) as session:
             result = await task.function(**arguments, session=session)
-            if calls := calls_of(result):
-                await self._tasks.send_many_async(calls, session=session)
+            if steps := steps_of(result):
+                await self._send_async(self._tasks.clients.of_async(None, session)[0], steps)
         return result
 
     def _run_plain(
@@ -133,28 +148,32 @@ class Handling:
             with delivery.thread_transaction() as client:
                 result = task.function(**arguments, connection=client.connection)
                 refuse_coroutine(result)
-                if calls := calls_of(result):
-                    self._tasks.send_through(client, calls)
+                self._send(client, steps_of(result))
             return result, True
         if "session" in task.arguments.injected:
             with delivery.thread_within(_needed(self._tasks.session, task, "session")) as session:
                 result = task.function(**arguments, session=session)
                 refuse_coroutine(result)
-                if calls := calls_of(result):
-                    self._tasks.send_many(calls, session=session)
+                if steps := steps_of(result):
+                    self._send(self._tasks.clients.of(None, session)[0], steps)
             return result, True
         result = task.function(**arguments)
         refuse_coroutine(result)
         return result, False
 
 
-def calls_of(result: object) -> list[Call]:
-    """Return the calls among what a task returned: one, or a list of them."""
-    if isinstance(result, Call):
-        return [result]
-    if isinstance(result, list | tuple) and result and all(isinstance(each, Call) for each in result):
-        return [*result]
-    return []
+def steps_of(result: object) -> list[Call | BatchCall]:
+    """Return what is to be sent of what a task returned: a call, a batch, or a list of them."""
+    steps = [*result] if isinstance(result, list | tuple) else [result]
+    return steps if all(isinstance(each, Call | BatchCall) for each in steps) else []
+
+
+def batch_of(message: Message, task: str) -> BatchResult:
+    """Return how the batch ended that a message is the end of; raises TaskArgumentsError for another."""
+    try:
+        return BatchResult(**(message.headers or {})["x-spanmq-batch"])
+    except (KeyError, TypeError) as error:
+        raise TaskArgumentsError(f"task {task!r} takes a batch, and the message ends none") from error
 
 
 async def _surround(middleware: Middleware, call_next: CallNext, message: Message) -> Any:

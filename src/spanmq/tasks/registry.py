@@ -25,8 +25,8 @@ from spanmq.tasks import running
 from spanmq.tasks.handling import Handling, Middleware
 from spanmq.tasks.periodic import Periodic
 from spanmq.tasks.retry import Retry
-from spanmq.tasks.sending import Clients, send, send_async
-from spanmq.tasks.task import Call, P, R, Sent, Task
+from spanmq.tasks.sending import Clients, send, send_async, send_batch, send_batch_async
+from spanmq.tasks.task import BatchCall, Call, P, R, Sent, SentBatch, Task
 from spanmq.worker import Worker
 from spanmq.worker.handler import Handler
 
@@ -242,6 +242,28 @@ class Tasks:
             [*calls]
         )
         return await sending
+
+    def batch(self, calls: Iterable[Call], then: Call | Task[[], Any]) -> BatchCall:
+        """Return a batch: when the messages of all calls are settled, `then` is sent, once.
+
+        It has the `batch: BatchResult` with the counts of done and dead, if its signature asks for that.
+        """
+        last = then.call() if isinstance(then, Task) else then
+        if last.delay is not None or last.priority or last.expires_in is not None or last.dedup_id is not None:
+            raise InvalidArgumentError("what ends a batch has a group and headers, and no other option")
+        return BatchCall(tuple(calls), last, self)
+
+    def send_batch_through(self, client: Client, batch: BatchCall) -> SentBatch:
+        """Send a batch through a client."""
+        sent: SentBatch = self.around_sends(partial(send_batch, client))([*batch.calls, batch.then])
+        return sent
+
+    async def send_batch_through_async(self, client: AsyncClient, batch: BatchCall) -> SentBatch:
+        """Send a batch through a client from async code; the twin of `send_batch_through`."""
+        sent: SentBatch = await self.around_sends(partial(send_batch_async, client))(
+            [*batch.calls, batch.then]
+        )
+        return sent
 
     def connect(self, dsn: str) -> None:
         """Use another database from now on."""

@@ -14,7 +14,7 @@ from spanmq.client import Client
 from spanmq.client_async import AsyncClient
 from spanmq.encryption import Encryption
 from spanmq.errors import InvalidArgumentError
-from spanmq.tasks.task import Call, Sent
+from spanmq.tasks.task import Call, Sent, SentBatch
 
 DSN_VARIABLE = "SPANMQ_DSN"
 
@@ -97,6 +97,36 @@ async def send_async(client: AsyncClient, calls: Sequence[Call], *, is_own: bool
         message_ids = await client.send_batch(**batch)
         sent.update(zip(places, (Sent(batch["queue"], each) for each in message_ids), strict=True))
     return [sent[place] for place in range(len(calls))]
+
+
+def send_batch(client: Client, calls: Sequence[Call]) -> SentBatch:
+    """Send all calls but the last, which is sent when they are settled."""
+    *parts, then = calls
+    with client.transaction() as within:
+        sent = send(within, parts, is_own=False)
+        batch_id = within.create_batch(
+            then.queue, then.body, ids_by_queue(sent), headers=then.headers, group=then.group
+        )
+    return SentBatch(batch_id, sent)
+
+
+async def send_batch_async(client: AsyncClient, calls: Sequence[Call]) -> SentBatch:
+    """Send a batch from async code; the twin of `send_batch`."""
+    *parts, then = calls
+    async with client.transaction() as within:
+        sent = await send_async(within, parts, is_own=False)
+        batch_id = await within.create_batch(
+            then.queue, then.body, ids_by_queue(sent), headers=then.headers, group=then.group
+        )
+    return SentBatch(batch_id, sent)
+
+
+def ids_by_queue(sent: Sequence[Sent]) -> dict[str, list[int]]:
+    """Return the ids of messages by their queues."""
+    found: dict[str, list[int]] = {}
+    for each in sent:
+        found.setdefault(each.queue, []).append(each.message_id)
+    return found
 
 
 class Clients:

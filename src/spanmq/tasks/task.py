@@ -72,6 +72,43 @@ class Call:
     headers: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """How a batch ended: `dead` messages are dead letters, `done` are all others."""
+
+    id: int
+    total: int
+    done: int
+    dead: int
+
+
+@dataclass(frozen=True, slots=True)
+class SentBatch:
+    """A batch that was sent, with its messages."""
+
+    batch_id: int
+    messages: list[Sent]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCall:
+    """Calls, and one that is sent when their messages are settled; also as the result of a task."""
+
+    calls: tuple[Call, ...]
+    then: Call
+    tasks: Tasks = field(repr=False)
+
+    def send(self, **place: Unpack[Place]) -> SentBatch:
+        """Send it, all or nothing."""
+        client, _ = self.tasks.clients.of(place.get("connection"), place.get("session"))
+        return self.tasks.send_batch_through(client, self)
+
+    async def send_async(self, **place: Unpack[Place]) -> SentBatch:
+        """Send it from async code."""
+        client, _ = self.tasks.clients.of_async(place.get("connection"), place.get("session"))
+        return await self.tasks.send_batch_through_async(client, self)
+
+
 class Task(Generic[P, R]):
     """A function that can be called, and sent to be called by a worker."""
 

@@ -11,6 +11,7 @@ ON_QUEUES = {
     "send": """
         send send_batch send_topic send_messages copy_begin copy_publish bulk_reserve bulk_seal bulk_publish
         bulk_close bulk_published schedule unschedule pause_schedule resume_schedule plan_schedule
+        create_batch add_to_batch
     """,
     "look": """
         metrics create_fifo_index peek peek_archive storage archive_position archive_ranges archive_piece
@@ -58,7 +59,7 @@ FREE = frozenset(
     "acquire_queue_lock create_fifo_indexes_all detach_archive format_table_name validate_queue_name"  # noqa: SIM905
     " validate_routing_key validate_topic_pattern version get_shards list_queues metrics_all"
     " list_notify_insert_throttles list_topic_bindings test_routing send_batch_topic health glance"
-    " latest_statistics list_schedules upcoming_schedules".split()
+    " latest_statistics list_schedules list_batches upcoming_schedules".split()
 )
 INCLUDED = {
     "look": {"look"},

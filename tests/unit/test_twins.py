@@ -70,6 +70,8 @@ METHODS_WITHOUT_COMMAND = {
     "note_pipeline_run": "the jobs': spanmq.spark.jobs.recorded",
     "end_pipeline_run": "the jobs': spanmq.spark.jobs.recorded",
     "report_breaker": "the worker's",
+    "create_batch": "in the transaction that sends the messages: spanmq.tasks",
+    "list_batches": "the dashboard's",
     "open": "a command's own client",
     "close": "a command's own client",
     "connection": "a command's own client",
@@ -130,6 +132,7 @@ FUNCTIONS_OF_METHOD = {
     "nack_lease": {"nack"},
     "reject_lease": {"reject"},
     "release_lease": {"release"},
+    "create_batch": {"create_batch", "add_to_batch"},
 }
 METHODS_WITHOUT_FUNCTION = {
     "open": "makes connections",
@@ -213,6 +216,8 @@ METHODS_WITHOUT_ROUTE = {
     "connection": "a request has none",
     "transaction": "a request is one",
     "report_breaker": "the worker's",
+    "create_batch": "in the transaction that sends the messages: spanmq.tasks",
+    "list_batches": "the dashboard's",
     "install": "for who keeps house",
     "flavour": "for who keeps house",
     "ack": "`ack_lease`, by receipts",

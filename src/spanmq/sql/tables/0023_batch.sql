@@ -21,9 +21,9 @@ create index batch_queue on spanmq_core.batch (queue_id, batch_id);
 create table spanmq_core.batch_part (
     batch_id bigint not null references spanmq_core.batch on delete cascade,
     queue_id int not null references spanmq_core.queue on delete cascade,
-    ids int8range not null
+    ids int8range not null,
+    primary key (batch_id, queue_id, ids)
 );
-create index batch_part_batch on spanmq_core.batch_part (batch_id, queue_id);
 create index batch_part_ids on spanmq_core.batch_part using gist (int4range(queue_id, queue_id, '[]'), ids);
 
 -- Until when a session waits for messages of a queue to be settled.

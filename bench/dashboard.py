@@ -45,6 +45,7 @@ PAGES = {
     "policies": "/policies",
     "a policy": "/queue/policy?queue=queue_0",
     "schedules": "/schedules",
+    "batches": "/batches",
     "pipeline runs": "/pipeline-runs",
 }
 

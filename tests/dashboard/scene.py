@@ -28,9 +28,12 @@ def fill(dsn: str) -> None:
 
 
 def work(dsn: str) -> None:
-    """Let messages recur, and jobs have run."""
+    """Let messages recur, batches be open and ended, and jobs have run."""
     with Client(dsn, maintain_interval=None) as client:
         client.schedule("nightly", "orders", "0 3 * * *", {"n": 1})
+        client.create_batch("orders", {"n": 1}, {"invoices": [299, 300, 301]})
+        client.create_batch(HOSTILE_QUEUE, {HOSTILE: HOSTILE}, {})
+        client.maintain()
         done = client.begin_pipeline_run("export", "orders", target="/lake")
         client.end_pipeline_run(done, report={"exported": 1234})
         failed = client.begin_pipeline_run("backfill", HOSTILE_QUEUE, target=HOSTILE)

@@ -34,6 +34,7 @@ PAGES = {
     "schedules": "/schedules",
     "schedule-new": "/schedules/new",
     "schedule-end": "/schedules/end?name=nightly",
+    "batches": "/batches",
     "pipeline-runs": "/pipeline-runs",
     "pipeline-runs-queue": "/queue/pipeline-runs?queue=orders",
 }

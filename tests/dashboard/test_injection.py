@@ -16,7 +16,16 @@ from spanmq.dashboard.app import PAGES
 
 # Where the others are led to from.
 FIRST = (
-    *("/", "/dead-letters", "/policies", "/schedules", "/schedules/new", "/pipeline-runs", "/figures"),
+    *(
+        "/",
+        "/dead-letters",
+        "/policies",
+        "/schedules",
+        "/schedules/new",
+        "/batches",
+        "/pipeline-runs",
+        "/figures",
+    ),
     "/queue/dead-letters?queue=invoices",
     "/queue?queue=orders",
     "/queue?queue=mail",  # which is paused

@@ -21,6 +21,7 @@ SHOWN = [
     ("/", {"order": "dead", "find": scene.HOSTILE}),
     ("/figures", {"span": "3d"}),
     *((path, {}) for path in ("/dead-letters", "/policies", "/schedules", "/schedules/new")),
+    ("/batches", {}),
     ("/pipeline-runs", {}),
     *(("/queue", {"queue": queue}) for queue in QUEUES),
     ("/queue", {"queue": "orders", "after": "20", "span": "1d"}),

@@ -59,7 +59,10 @@ async def test_batch_ends_once_with_its_counts(client: Client) -> None:
     assert [each.queue for each in sent.messages] == ["orders", "mail", "orders"]
     assert [each for each in done if isinstance(each, tuple)] == [("weekly", 3, 2, 1), ("daily", 2, 2, 0)]
     ended = client.list_batches()
-    assert [(each.total, each.done, each.dead, each.unsettled) for each in ended] == [(2, 2, 0, 0), (3, 2, 1, 0)]
+    assert [(each.total, each.done, each.dead, each.unsettled) for each in ended] == [
+        (2, 2, 0, 0),
+        (3, 2, 1, 0),
+    ]
     assert ended[1].batch_id == sent.batch_id
 
 

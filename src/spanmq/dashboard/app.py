@@ -17,6 +17,7 @@ from starlette.types import Scope
 from spanmq.dashboard import (
     actions,
     asset,
+    batches,
     dead_letters,
     figures,
     message,
@@ -48,6 +49,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *repair.PAGES,
     *policies.PAGES,
     *schedules.PAGES,
+    *batches.PAGES,
     *pipeline_runs.PAGES,
 )
 HEADERS: Final = {

@@ -249,7 +249,12 @@ class Tasks:
         It has the `batch: BatchResult` with the counts of done and dead, if its signature asks for that.
         """
         last = then.call() if isinstance(then, Task) else then
-        if last.delay is not None or last.priority or last.expires_in is not None or last.dedup_id is not None:
+        if (
+            last.delay is not None
+            or last.priority
+            or last.expires_in is not None
+            or last.dedup_id is not None
+        ):
             raise InvalidArgumentError("what ends a batch has a group and headers, and no other option")
         return BatchCall(tuple(calls), last, self)
 

@@ -164,8 +164,9 @@ class Handling:
 
 def steps_of(result: object) -> list[Call | BatchCall]:
     """Return what is to be sent of what a task returned: a call, a batch, or a list of them."""
-    steps = [*result] if isinstance(result, list | tuple) else [result]
-    return steps if all(isinstance(each, Call | BatchCall) for each in steps) else []
+    results = [*result] if isinstance(result, list | tuple) else [result]
+    steps = [each for each in results if isinstance(each, Call | BatchCall)]
+    return steps if len(steps) == len(results) else []
 
 
 def batch_of(message: Message, task: str) -> BatchResult:

@@ -70,37 +70,44 @@ begin
         order by b.batch_id desc;
 end $$;
 
--- The runs that hold messages of a batch, and which of its messages: one statement, so that a message that moves from run to run is in one of them.
-create or replace function spanmq_core.unsettled_parts(this_batch bigint) returns table (queue_id int, ids int8range, n_done bigint)
+-- Whether a message of a batch is in a run. In one statement: a message that moves from run to run is in one of them.
+create or replace function spanmq_core.has_unsettled(this_batch bigint) returns boolean
+language plpgsql volatile as $$
+begin
+    -- From the end: messages are settled from the beginning, and leave dead rows there.
+    return exists (
+        select from spanmq_core.batch_part p
+        where p.batch_id = this_batch and (
+            (select true from spanmq_core.fresh f
+             where f.queue_id = p.queue_id and f.lo < upper(p.ids) and f.lo + f.n > lower(p.ids)
+               and f.lo >= greatest(lower(p.ids) / 256 * 256, (select b.fresh_from from spanmq_core.bound b where b.queue_id = p.queue_id
+                                                                order by b.queue_id desc, b.number desc limit 1))
+             order by f.queue_id desc, f.lo desc limit 1)
+            or (select true from spanmq_core.held h
+                where h.queue_id = p.queue_id and h.lo < upper(p.ids) and h.lo + h.n > lower(p.ids) and h.lo >= lower(p.ids) / 256 * 256
+                  and spanmq_core.count_left_among(h, p.ids) > 0
+                order by h.queue_id desc, h.lo desc limit 1)));
+end $$;
+
+-- How many of these messages a held run has: see count_left(). In SQL, so that it is a part of the statement.
+create or replace function spanmq_core.count_left_among(this spanmq_core.held, ids int8range) returns bigint
 language sql stable as $$
-    select p.queue_id, p.ids * int8range(s.lo, s.lo + s.n) as ids, s.n_done
-    from spanmq_core.batch_part p cross join lateral (
-        -- From the end: messages are settled from the beginning, and leave dead rows there.
-        (select f.lo, f.n, 0::bigint as n_done from spanmq_core.fresh f
-         where f.queue_id = p.queue_id and f.lo < upper(p.ids) and f.lo + f.n > lower(p.ids)
-           and f.lo >= greatest(lower(p.ids) / 256 * 256, (select b.fresh_from from spanmq_core.bound b where b.queue_id = p.queue_id
-                                                            order by b.queue_id desc, b.number desc limit 1))
-         order by f.queue_id desc, f.lo desc)
-        union all
-        (select h.lo, h.n, case when h.n = 1 or h.lease_id = 0 then 0 else
-                (select count(*) from spanmq_core.done d where d.queue_id = p.queue_id
-                    and d.msg_id >= greatest(h.lo, lower(p.ids)) and d.msg_id < least(h.lo + h.n, upper(p.ids))) end
-         from spanmq_core.held h
-         where h.queue_id = p.queue_id and h.lo < upper(p.ids) and h.lo + h.n > lower(p.ids) and h.lo >= lower(p.ids) / 256 * 256
-         order by h.queue_id desc, h.lo desc)) s
-    where p.batch_id = this_batch
+    select least(this.lo + this.n, upper(ids)) - greatest(this.lo, lower(ids))
+           - case when this.n = 1 or this.lease_id = 0 then 0
+                  else (select count(*) from spanmq_core.done d where d.queue_id = this.queue_id and d.msg_id >= greatest(this.lo, lower(ids))
+                            and d.msg_id < least(this.lo + this.n, upper(ids))) end
 $$;
 
 create or replace function spanmq_core.count_unsettled(this_batch bigint) returns bigint
 language plpgsql stable as $$
 begin
-    return (select coalesce(sum(upper(u.ids) - lower(u.ids) - u.n_done), 0) from spanmq_core.unsettled_parts(this_batch) u);
-end $$;
-
-create or replace function spanmq_core.has_unsettled(this_batch bigint) returns boolean
-language plpgsql volatile as $$
-begin
-    return exists (select from spanmq_core.unsettled_parts(this_batch) u where upper(u.ids) - lower(u.ids) > u.n_done);
+    return (
+        select coalesce(sum(
+            (select coalesce(sum(least(f.lo + f.n, upper(p.ids)) - greatest(f.lo, lower(p.ids))), 0) from spanmq_core.fresh f
+             where f.queue_id = p.queue_id and f.lo < upper(p.ids) and f.lo + f.n > lower(p.ids) and f.lo >= lower(p.ids) / 256 * 256)
+            + (select coalesce(sum(spanmq_core.count_left_among(h, p.ids)), 0) from spanmq_core.held h
+               where h.queue_id = p.queue_id and h.lo < upper(p.ids) and h.lo + h.n > lower(p.ids) and h.lo >= lower(p.ids) / 256 * 256)), 0)
+        from spanmq_core.batch_part p where p.batch_id = this_batch);
 end $$;
 
 -- Ends a batch if all its messages are settled: sends its message. False if it is open, another is ending it, or the message can't be sent now. Waits

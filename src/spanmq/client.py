@@ -20,7 +20,7 @@ import psycopg
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
-from spanmq import calls, link, schema, tracing
+from spanmq import calls, link, schema, settled_calls, tracing
 from spanmq.access_keys import AccessKeys
 from spanmq.batches import Batches
 from spanmq.body import Codec, Decoder, Encoder
@@ -55,6 +55,7 @@ from spanmq.receivers import Receivers, Subscriptions
 from spanmq.schedules import Schedules, plan_schedules
 from spanmq.schema import Installed
 from spanmq.sending import Sending
+from spanmq.settled import Settlements
 from spanmq.shard_maps import ShardMaps
 from spanmq.sqs_moves import SqsMoves
 from spanmq.timeouts import DEFAULT, Timeouts, with_timeouts
@@ -67,6 +68,7 @@ class Client(
     Sending,
     Schedules,
     Batches,
+    Settlements,
     Deliveries,
     Policies,
     Categories,
@@ -135,6 +137,7 @@ class Client(
         self._maintain_interval = maintain_interval
         self._maintenance: Maintenance | None = None
         self._listener: Listener | None = None
+        self._settle_listener: Listener | None = None
         self._pool_link: PoolLink | None = None
         if dsn is not None:
             pool = ConnectionPool(
@@ -160,6 +163,7 @@ class Client(
             # A pool of one has none to spare.
             if listen and not pooler and (dsn is not None or pool.max_size > 1):
                 self._listener = Listener(self._pool_link.dedicated)
+                self._settle_listener = Listener(self._pool_link.dedicated, settled_calls.await_settled)
             self._link = self._pool_link
         elif isinstance(connection, ConnectionLink):
             self._link = connection
@@ -178,7 +182,7 @@ class Client(
 
     def close(self) -> None:
         """Stop what runs in the background and close the pool, if it is the client's own."""
-        jobs = [job for job in (self._maintenance, self._listener) if job is not None]
+        jobs = [job for job in (self._maintenance, self._listener, self._settle_listener) if job is not None]
         for job in jobs:
             job.stop()
         if self._pool_link is not None:

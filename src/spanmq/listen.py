@@ -20,7 +20,7 @@ import psycopg
 from psycopg import Connection, sql
 
 from spanmq import calls
-from spanmq.call import is_missing_function
+from spanmq.call import Call, Seconds, is_missing_function
 from spanmq.concurrency import Event, Job
 from spanmq.errors import ConnectionFailedError, ConnectionLostError, SpanmqError
 from spanmq.link import execute
@@ -137,11 +137,17 @@ def channel_of(queue: str) -> str:
 class Listener:
     """One connection that listens for all who wait, from the first wait until a while after the last.
 
-    While it can't be had, waits are polls and nothing else; that is logged once.
+    While it can't be had, waits are polls and nothing else; that is logged once. `announce` is the call that
+    says that somebody waits, and returns the channel: for messages, or for settlements.
     """
 
-    def __init__(self, connect: Callable[[], AbstractContextManager[Connection[Any]]]) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], AbstractContextManager[Connection[Any]]],
+        announce: Callable[[str, Seconds], Call[str]] = calls.await_messages,
+    ) -> None:
         self._connect = connect
+        self._announce_call = announce
         self._events: dict[str, set[Announcement]] = {}
         self._lock = Lock()  # of _events and _job; held for no longer than a look
         self._job: Job | None = None
@@ -200,7 +206,7 @@ class Listener:
                     return
 
     def _listen(self, connection: Connection[Any]) -> None:
-        channels = Channels(connection)
+        channels = Channels(connection, self._announce_call)
         try:
             while not self._stopped.is_set():
                 self._wanted.clear()
@@ -243,8 +249,13 @@ class Listener:
 class Channels:
     """What one connection listens to, and until when it has said so."""
 
-    def __init__(self, connection: Connection[Any]) -> None:
+    def __init__(
+        self,
+        connection: Connection[Any],
+        announce: Callable[[str, Seconds], Call[str]] = calls.await_messages,
+    ) -> None:
         self._connection = connection
+        self._announce_call = announce
         self._queues: dict[str, str] = {}  # by channel
         self._awaited_until: dict[str, float] = {}
         self.is_native = True
@@ -266,7 +277,7 @@ class Channels:
         self._awaited_until[queue] = now + AWAIT_SECONDS
         channel = channel_of(queue)
         if self.is_native:
-            call = calls.await_messages(queue, AWAIT_SECONDS)
+            call = self._announce_call(queue, AWAIT_SECONDS)
             try:
                 # The first time only to learn the channel: nobody listens yet.
                 channel = execute(self._connection, call, relaxed=True)

@@ -18,7 +18,7 @@ import psycopg
 from psycopg import AsyncConnection, sql
 
 from spanmq import calls
-from spanmq.call import is_missing_function
+from spanmq.call import Call, Seconds, is_missing_function
 from spanmq.concurrency import AsyncEvent, AsyncJob
 from spanmq.errors import ConnectionFailedError, ConnectionLostError, SpanmqError
 from spanmq.link_async import execute
@@ -135,11 +135,17 @@ def channel_of(queue: str) -> str:
 class AsyncListener:
     """One connection that listens for all who wait, from the first wait until a while after the last.
 
-    While it can't be had, waits are polls and nothing else; that is logged once.
+    While it can't be had, waits are polls and nothing else; that is logged once. `announce` is the call that
+    says that somebody waits, and returns the channel: for messages, or for settlements.
     """
 
-    def __init__(self, connect: Callable[[], AbstractAsyncContextManager[AsyncConnection[Any]]]) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], AbstractAsyncContextManager[AsyncConnection[Any]]],
+        announce: Callable[[str, Seconds], Call[str]] = calls.await_messages,
+    ) -> None:
         self._connect = connect
+        self._announce_call = announce
         self._events: dict[str, set[AsyncAnnouncement]] = {}
         self._lock = Lock()  # of _events and _job; held for no longer than a look
         self._job: AsyncJob | None = None
@@ -198,7 +204,7 @@ class AsyncListener:
                     return
 
     async def _listen(self, connection: AsyncConnection[Any]) -> None:
-        channels = Channels(connection)
+        channels = Channels(connection, self._announce_call)
         try:
             while not self._stopped.is_set():
                 self._wanted.clear()
@@ -241,8 +247,13 @@ class AsyncListener:
 class Channels:
     """What one connection listens to, and until when it has said so."""
 
-    def __init__(self, connection: AsyncConnection[Any]) -> None:
+    def __init__(
+        self,
+        connection: AsyncConnection[Any],
+        announce: Callable[[str, Seconds], Call[str]] = calls.await_messages,
+    ) -> None:
         self._connection = connection
+        self._announce_call = announce
         self._queues: dict[str, str] = {}  # by channel
         self._awaited_until: dict[str, float] = {}
         self.is_native = True
@@ -264,7 +275,7 @@ class Channels:
         self._awaited_until[queue] = now + AWAIT_SECONDS
         channel = channel_of(queue)
         if self.is_native:
-            call = calls.await_messages(queue, AWAIT_SECONDS)
+            call = self._announce_call(queue, AWAIT_SECONDS)
             try:
                 # The first time only to learn the channel: nobody listens yet.
                 channel = await execute(self._connection, call, relaxed=True)

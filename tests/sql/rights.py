@@ -19,14 +19,14 @@ ON_QUEUES = {
         dead_letters_between dead_letter_extent dead_letters_of read_ranges failures failures_between failure_extent
         statistics list_leases list_groups list_segments list_bindings list_throttles get_policy receiver_log
         list_receivers status list_subscriptions shard_groups begin_pipeline_run note_pipeline_run
-        end_pipeline_run list_pipeline_runs
+        end_pipeline_run list_pipeline_runs await_settled unsettled get_results
     """,
     "receive": """
         read read_with_poll pop read_grouped read_grouped_rr read_grouped_head read_grouped_with_poll
         read_grouped_rr_with_poll read_grouped_head_with_poll delete archive set_vt receive ack cancel nack
         reject release extend hold receiver_open receiver_claim receiver_ranges adopt_receiver
         release_receiver reject_from_receiver await_messages look_ahead report_breaker note_export
-        forget_export redrive_chosen redrive redrive_message discard_chosen purge_dead_letters
+        forget_export redrive_chosen redrive redrive_message discard_chosen purge_dead_letters store_result
     """,
     "manage": """
         purge_queue enable_notify_insert disable_notify_insert update_notify_insert unbind_topic

@@ -72,6 +72,9 @@ METHODS_WITHOUT_COMMAND = {
     "report_breaker": "the worker's",
     "create_batch": "in the transaction that sends the messages: spanmq.tasks",
     "list_batches": "the dashboard's",
+    "wait_settled": "for the program that sent the messages",
+    "store_result": "a handler's, in the transaction of its ack",
+    "get_results": "for the program that sent the messages",
     "open": "a command's own client",
     "close": "a command's own client",
     "connection": "a command's own client",
@@ -133,6 +136,7 @@ FUNCTIONS_OF_METHOD = {
     "reject_lease": {"reject"},
     "release_lease": {"release"},
     "create_batch": {"create_batch", "add_to_batch"},
+    "wait_settled": {"await_settled", "unsettled"},
 }
 METHODS_WITHOUT_FUNCTION = {
     "open": "makes connections",
@@ -218,6 +222,9 @@ METHODS_WITHOUT_ROUTE = {
     "report_breaker": "the worker's",
     "create_batch": "in the transaction that sends the messages: spanmq.tasks",
     "list_batches": "the dashboard's",
+    "wait_settled": "for the program that sent the messages",
+    "store_result": "a handler's, in the transaction of its ack",
+    "get_results": "for the program that sent the messages",
     "install": "for who keeps house",
     "flavour": "for who keeps house",
     "ack": "`ack_lease`, by receipts",

@@ -12,9 +12,9 @@ from spanmq.client_async import AsyncClient
 from spanmq.errors import InvalidHandlerError, TaskArgumentsError, UnknownTaskError
 from spanmq.message import Message
 from spanmq.tasks.task import BatchCall, BatchResult, Call, Task
-from spanmq.tasks.threads import Threads
 from spanmq.worker.failure import Failure, judge
 from spanmq.worker.performing import refuse_coroutine
+from spanmq.worker.threads import Threads
 
 if TYPE_CHECKING:
     from spanmq.tasks.registry import Tasks
@@ -61,26 +61,28 @@ class Handling:
         if task.is_simple:
             result = await task.function(**arguments)
         elif task.is_async:
-            return await self._call_in_transaction(task, arguments, delivery)
+            return await self._call_in_transaction(task, message, arguments, delivery)
         else:
             if self._threads is None:
                 self._threads = Threads()
-            result, is_sent = await self._threads.call(partial(self._run_plain, task, arguments, delivery))
+            result, is_sent = await self._threads.call(
+                partial(self._run_plain, task, message, arguments, delivery)
+            )
             if is_sent:
                 return result
-        if result is not None and (steps := steps_of(result)):
+        if task.keep_for is not None or (result is not None and steps_of(result)):
             # In one commit with the ack.
             async with delivery.transaction() as client:
-                await self._send_async(client, steps)
+                await self._follow_async(client, task, message, result)
         return result
 
     def call_plain(self, message: Message, delivery: Transactions) -> Any:
         """Run the task of a message in this thread, where all tasks are plain and have no middleware."""
         task, arguments = self._read(message)
-        result, is_sent = self._run_plain(task, arguments, delivery)
-        if not is_sent and (steps := steps_of(result)):
+        result, is_sent = self._run_plain(task, message, arguments, delivery)
+        if not is_sent and (task.keep_for is not None or steps_of(result)):
             with delivery.thread_transaction() as client:
-                self._send(client, steps)
+                self._follow(client, task, message, result)
         return result
 
     def judge(self, error: BaseException, message: Message) -> Failure:
@@ -110,14 +112,23 @@ class Handling:
             arguments["batch"] = batch_of(message, task.name)
         return task, arguments
 
-    def _send(self, client: Client, steps: list[Call | BatchCall]) -> None:
+    def _follow(self, client: Client, task: Task[..., Any], message: Message, result: Any) -> None:
+        """Store the result of a task, or send what it returned."""
+        steps = steps_of(result)
+        if task.keep_for is not None and not steps and message.message_id:
+            client.store_result(message.queue, message.message_id, result, keep_for=task.keep_for)
         if calls := [each for each in steps if isinstance(each, Call)]:
             self._tasks.send_through(client, calls)
         for each in steps:
             if isinstance(each, BatchCall):
                 self._tasks.send_batch_through(client, each)
 
-    async def _send_async(self, client: AsyncClient, steps: list[Call | BatchCall]) -> None:
+    async def _follow_async(
+        self, client: AsyncClient, task: Task[..., Any], message: Message, result: Any
+    ) -> None:
+        steps = steps_of(result)
+        if task.keep_for is not None and not steps and message.message_id:
+            await client.store_result(message.queue, message.message_id, result, keep_for=task.keep_for)
         if calls := [each for each in steps if isinstance(each, Call)]:
             await self._tasks.send_through_async(client, calls)
         for each in steps:
@@ -125,21 +136,21 @@ class Handling:
                 await self._tasks.send_batch_through_async(client, each)
 
     async def _call_in_transaction(
-        self, task: Task[..., Any], arguments: dict[str, Any], delivery: Transactions
+        self, task: Task[..., Any], message: Message, arguments: dict[str, Any], delivery: Transactions
     ) -> Any:
         if "connection" in task.arguments.injected:
             async with delivery.transaction() as client:
                 result = await task.function(**arguments, connection=client.connection)
-                await self._send_async(client, steps_of(result))
+                await self._follow_async(client, task, message, result)
             return result
         async with delivery.within(_needed(self._tasks.async_session, task, "async_session")) as session:
             result = await task.function(**arguments, session=session)
-            if steps := steps_of(result):
-                await self._send_async(self._tasks.clients.of_async(None, session)[0], steps)
+            client, _ = self._tasks.clients.of_async(None, session)
+            await self._follow_async(client, task, message, result)
         return result
 
     def _run_plain(
-        self, task: Task[..., Any], arguments: dict[str, Any], delivery: Transactions
+        self, task: Task[..., Any], message: Message, arguments: dict[str, Any], delivery: Transactions
     ) -> tuple[Any, bool]:
         """Call a plain function; also return whether the calls that it returned are sent."""
         if self._tasks.before_plain is not None:
@@ -148,14 +159,13 @@ class Handling:
             with delivery.thread_transaction() as client:
                 result = task.function(**arguments, connection=client.connection)
                 refuse_coroutine(result)
-                self._send(client, steps_of(result))
+                self._follow(client, task, message, result)
             return result, True
         if "session" in task.arguments.injected:
             with delivery.thread_within(_needed(self._tasks.session, task, "session")) as session:
                 result = task.function(**arguments, session=session)
                 refuse_coroutine(result)
-                if steps := steps_of(result):
-                    self._send(self._tasks.clients.of(None, session)[0], steps)
+                self._follow(self._tasks.clients.of(None, session)[0], task, message, result)
             return result, True
         result = task.function(**arguments)
         refuse_coroutine(result)

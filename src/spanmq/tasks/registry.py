@@ -102,6 +102,7 @@ class Tasks:
         priority: int = 0,
         unique: bool | Callable[..., str] = False,
         unique_for: Seconds = 300.0,
+        store_result: bool | Seconds = False,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(
         self,
@@ -118,13 +119,14 @@ class Tasks:
         priority: int = 0,
         unique: bool | Callable[..., str] = False,
         unique_for: Seconds = 300.0,
+        store_result: bool | Seconds = False,
     ) -> Any:
         """Register a function as a task.
 
         `aliases` are names that it had: their messages are for it too. `timeout` limits the seconds of one
         call, `concurrency` how many calls run at once in a worker. A `unique` task is not sent again with the
         same arguments, or with the same key that the function `unique` makes of them, within `unique_for`
-        seconds.
+        seconds. `store_result` keeps what it returns, for an hour (True) or for that many seconds.
 
         Raises InvalidHandlerError, or InvalidArgumentError for a name that is taken.
         """
@@ -143,6 +145,7 @@ class Tasks:
                 priority=priority,
                 unique=unique,
                 unique_for=unique_for,
+                store_result=store_result,
             )
             for each in (task.name, *task.aliases):
                 if each in self._names:
@@ -220,7 +223,8 @@ class Tasks:
     def send_many(self, calls: Iterable[Call], *, connection: Any = None, session: Any = None) -> list[Sent]:
         """Send calls, all or none, in the caller's transaction if a connection or session is given."""
         client, is_own = self.clients.of(connection, session)
-        return self.send_through(client, calls, is_own=is_own)
+        sent = self.send_through(client, calls, is_own=is_own)
+        return [replace(each, tasks=self) for each in sent]
 
     def send_through(self, client: Client, calls: Iterable[Call], *, is_own: bool = False) -> list[Sent]:
         """Send calls through a client; `is_own` says that each of its calls is a transaction of its own."""
@@ -232,7 +236,8 @@ class Tasks:
     ) -> list[Sent]:
         """Send calls from async code; the twin of `send_many`."""
         client, is_own = self.clients.of_async(connection, session)
-        return await self.send_through_async(client, calls, is_own=is_own)
+        sent = await self.send_through_async(client, calls, is_own=is_own)
+        return [replace(each, tasks=self) for each in sent]
 
     async def send_through_async(
         self, client: AsyncClient, calls: Iterable[Call], *, is_own: bool = False

@@ -140,7 +140,7 @@ class Clients:
     ) -> None:
         self.dsn = dsn
         self._place = place
-        self._options = {"maintain_interval": None, "listen": False, **options}
+        self._options = {"maintain_interval": None, **options}
         self._encryption: Encryption | None = None
         self._is_read = False
         self._lock = threading.Lock()

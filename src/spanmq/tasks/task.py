@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import update_wrapper
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, U
 
 from spanmq.body import RawJson
 from spanmq.call import Delay, Seconds
-from spanmq.errors import InvalidArgumentError, InvalidHandlerError
+from spanmq.errors import InvalidArgumentError, InvalidHandlerError, TaskFailedError
+from spanmq.message import Failure
 from spanmq.tasks.arguments import Arguments
 from spanmq.tasks.retry import Retry
 
@@ -54,6 +55,38 @@ class Sent:
 
     queue: str
     message_id: int
+    tasks: Tasks | None = field(default=None, repr=False, compare=False)
+
+    def wait(self, timeout: Seconds | None = None) -> Any:
+        """Wait until the message is settled; return the result that the task stored, or None.
+
+        Raises TimeoutError, or TaskFailedError if it is a dead letter. Commit the send before you wait.
+        """
+        client = self._tasks.clients.client()
+        if client.wait_settled(self.queue, self.message_id, wait=timeout):
+            raise TimeoutError(f"{self} was not settled in time")
+        if client.status(self.queue, self.message_id) == "dead":
+            raise self._failed(client.failures(self.queue, self.message_id))
+        return client.get_results(self.queue, self.message_id).get(self.message_id)
+
+    async def wait_async(self, timeout: Seconds | None = None) -> Any:  # noqa: ASYNC109, as `wait`
+        """Wait from async code; the twin of `wait`."""
+        client = self._tasks.clients.async_client()
+        if await client.wait_settled(self.queue, self.message_id, wait=timeout):
+            raise TimeoutError(f"{self} was not settled in time")
+        if await client.status(self.queue, self.message_id) == "dead":
+            raise self._failed(await client.failures(self.queue, self.message_id))
+        return (await client.get_results(self.queue, self.message_id)).get(self.message_id)
+
+    @property
+    def _tasks(self) -> Tasks:
+        if self.tasks is None:
+            raise InvalidArgumentError(f"{self} was not sent by a task, so nothing waits for it")
+        return self.tasks
+
+    def _failed(self, failures: Sequence[Failure]) -> TaskFailedError:
+        reason = failures[-1].error if failures else None
+        return TaskFailedError(f"{self} is a dead letter: {reason}", queue=self.queue)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +159,7 @@ class Task(Generic[P, R]):
         priority: int,
         unique: bool | Callable[..., str],
         unique_for: Seconds,
+        store_result: bool | Seconds,
     ) -> None:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise InvalidHandlerError(f"task {name!r} is a generator: nothing would run it")
@@ -143,6 +177,8 @@ class Task(Generic[P, R]):
         self.priority = priority
         self.unique = unique
         self.unique_for = unique_for
+        # Seconds for which it is kept; None: it is not stored.
+        self.keep_for = (3600.0 if store_result else None) if isinstance(store_result, bool) else store_result
         self.arguments = Arguments(function, name)
         self.is_async = inspect.iscoroutinefunction(function)
         # It needs neither a thread nor a transaction.

@@ -57,8 +57,7 @@ class State:
     """What a server and a database are, as far as an installation is concerned.
 
     `version` is that of our schema or of upstream's extension, `migrations` maps what was applied to
-    checksums, `blind_owner` is the owner of our schema if it is not a member of pg_read_all_stats, which
-    maintain() needs.
+    checksums.
     """
 
     holding: Holding
@@ -69,26 +68,15 @@ class State:
     is_standby: bool
     is_read_only: bool
     may_create: bool
-    blind_owner: str | None
-
-    @property
-    def missing_grant(self) -> str | None:
-        """Return the statement after which maintain() works, None if it does."""
-        return None if self.blind_owner is None else f"grant pg_read_all_stats to {self.blind_owner}"
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What a run did: the version now, the migrations applied, whether functions were applied again.
-
-    Without the `missing_grant`, a statement for an administrator, maintain() fails and no disk space is
-    reclaimed.
-    """
+    """What a run did: the version now, the migrations applied, whether functions were applied again."""
 
     version: str
     migrations: tuple[str, ...]
     functions_applied: bool
-    missing_grant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +195,6 @@ def read_state(facts: Row, migrations: Sequence[Row], releases: Sequence[Row], r
         is_standby=facts["is_standby"],
         is_read_only=facts["is_read_only"],
         may_create=facts["may_create_schemas"] or facts["has_schemas"],
-        blind_owner=facts["blind_owner"],
     )
 
 
@@ -252,9 +239,6 @@ def compare(current: State, release: Release) -> list[Difference]:
     if there != (release.version, release.functions_checksum):
         detail = f"version {current.version} is installed, this is {release.version}: upgrade"
         differences.append(Difference("functions", "*", "changed", detail))
-    if current.blind_owner is not None:
-        detail = f"maintain() fails until: {current.missing_grant}"
-        differences.append(Difference("role", current.blind_owner, "missing", detail))
     return differences
 
 
@@ -359,9 +343,7 @@ def _apply(connection: Connection, release: Release, *, reapply: bool) -> Instal
             with connection.transaction():
                 current = fetch_state(connection, release)
                 if not plan(current, release, reapply=False):
-                    return Installed(
-                        release.version, (), functions_applied=False, missing_grant=current.missing_grant
-                    )
+                    return Installed(release.version, (), functions_applied=False)
         with locked_transaction(connection):
             # Again, now that the lock is ours: another may have done it all meanwhile.
             current = fetch_state(connection, release)
@@ -369,6 +351,4 @@ def _apply(connection: Connection, release: Release, *, reapply: bool) -> Instal
             execute(connection, planned)
     names = (migration.name for migration in release.migrations)
     applied = tuple(name for name in names if planned and name not in current.migrations)
-    return Installed(
-        release.version, applied, functions_applied=bool(planned), missing_grant=current.missing_grant
-    )
+    return Installed(release.version, applied, functions_applied=bool(planned))

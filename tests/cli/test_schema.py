@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from tests.cli.program import ask, do, records, spanmq
 
 from spanmq import __version__, schema
@@ -34,28 +31,6 @@ def test_schema_from_nothing_to_nothing(empty_database: str) -> None:
     assert "hint: spanmq schema uninstall --force" in refused.err
     assert spanmq("schema uninstall", "--yes", "--force", dsn=empty_database).out == "uninstalled\n"
     assert ask(empty_database, "select to_regnamespace('pgmq')") is None
-
-
-def test_role_that_can_not_run_maintenance_is_told(empty_database: str) -> None:
-    role = f"spanmq_test_{uuid.uuid4().hex[:16]}"
-    name = conninfo_to_dict(empty_database)["dbname"]
-    do(empty_database, f"create role {role} login", f"grant create on database {name} to {role}")
-    grant = f"grant pg_read_all_stats to {role}"
-    own = make_conninfo(empty_database, user=role)
-    try:
-        for done in (spanmq("schema install", dsn=own), spanmq("schema upgrade", dsn=own)):
-            assert done.code == 0
-            assert done.err.splitlines()[-1] == f"hint: {grant}"
-        assert spanmq("schema install", "--json", dsn=own).records[0]["missing_grant"] == grant
-        verified = spanmq("schema verify", "--json", dsn=own)
-        assert (verified.code, [each["name"] for each in verified.records]) == (1, [role])
-        assert grant in verified.records[0]["detail"]
-        assert grant in spanmq("doctor", dsn=own).out
-        do(empty_database, grant)
-        assert spanmq("schema verify", dsn=own).code == 0
-        assert spanmq("schema install", dsn=own).err == ""
-    finally:
-        do(empty_database, f"drop owned by {role} cascade", f"drop role {role}")
 
 
 def test_sql_is_the_script_that_installs(empty_database: str) -> None:

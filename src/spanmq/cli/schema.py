@@ -1,7 +1,7 @@
 """The noun `schema`, and `version`."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +12,6 @@ from spanmq.cli.option import AsJson, DryRun, Dsn, Yes, confirm
 from spanmq.cli.output import Output, fields
 from spanmq.cli.progress import awaited
 from spanmq.cli.verbs import Commands
-
-if TYPE_CHECKING:
-    from spanmq.schema import Installed
 
 schema = Commands()
 commands = Commands()
@@ -33,7 +30,6 @@ def install(dsn: Dsn = None, as_json: AsJson = False) -> None:
         installed = manager.install(opened)
     what = "installed" if installed.functions_applied else "is already installed"
     output.done(f"spanmq {installed.version} {what}", **fields(installed))
-    _say_missing_grant(installed)
 
 
 @schema.command()
@@ -49,7 +45,6 @@ def upgrade(dsn: Dsn = None, as_json: AsJson = False) -> None:
         installed = manager.upgrade(opened)
     applied = f", applied {', '.join(installed.migrations)}" if installed.migrations else ""
     output.done(f"the schema is of spanmq {installed.version}{applied}", **fields(installed))
-    _say_missing_grant(installed)
 
 
 @schema.command()
@@ -156,11 +151,3 @@ def version(dsn: Dsn = None, as_json: AsJson = False) -> None:
     output.done(f"spanmq {__version__}, {holds}", version=__version__, flavour=flavour, schema=installed)
     if installed not in (None, __version__):
         say("hint: spanmq schema upgrade brings the schema to this version")
-
-
-def _say_missing_grant(installed: "Installed") -> None:
-    if installed.missing_grant is not None:
-        say(
-            "spanmq: the owner lacks a right without which maintain() fails and no disk space is reclaimed\n"
-            f"hint: {installed.missing_grant}"
-        )

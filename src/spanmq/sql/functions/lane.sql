@@ -11,7 +11,7 @@
 create or replace function spanmq_core.tend_lanes(queue_ids int[], positions bigint[]) returns void
 language plpgsql as $$
 declare
-    this spanmq_core.lane;
+    horizon xid8;
     this_queue int;
 begin
     -- Everybody whose snapshot began before this statement may know it: from here on, nobody new. (A number from the future comes from
@@ -19,12 +19,10 @@ begin
     update spanmq_core.lane l set free_from_xid = pg_snapshot_xmax(pg_current_snapshot())
         where (l.free_from_xid is null or l.free_from_xid > pg_snapshot_xmax(pg_current_snapshot()))
           and not exists (select from spanmq_core.queue q where q.lane = l.lane);
-    for this in
-        select * from spanmq_core.lane l where l.free_from_xid is not null and pg_has_role(current_user, 'pg_read_all_stats', 'usage')
-    loop
-        exit when this.free_from_xid > spanmq_core.horizon();
-        perform spanmq_core.free_lane(this.lane);
-    end loop;
+    if exists (select from spanmq_core.lane l where l.free_from_xid is not null) then
+        horizon := spanmq_core.horizon();
+        perform spanmq_core.free_lane(l.lane) from spanmq_core.lane l where l.free_from_xid <= horizon;
+    end if;
     for this_queue in
         select q.queue_id
         from unnest(queue_ids, positions) d (queue_id, drawn)

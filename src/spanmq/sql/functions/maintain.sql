@@ -11,43 +11,41 @@ language sql immutable as $$
     select near + 2147483648 - ((near + 2147483648 - id::text::bigint) & 4294967295)
 $$;
 
--- The oldest transaction id that a snapshot anywhere may still see as running: below it everything is seen by everybody.
--- Raises 42501 where the sessions of others can't be looked at.
+-- A transaction id below which everything has ended, for every snapshot that anybody holds or will take. Like a bound it moves in two steps: the
+-- first notes a mark, below which everything has ended for new snapshots, and the transactions that are open; when these have ended, the
+-- horizon is the mark. pg_locks shows to every role which transactions are open, and pg_stat_activity in which database; those of roles whose
+-- sessions it may look into (pg_read_all_stats) count only while they have a snapshot or a transaction id. A snapshot that was exported to a
+-- transaction which outlives its own is not seen. Called by maintain() only, one at a time.
 create or replace function spanmq_core.horizon() returns xid8
-language plpgsql volatile as $$
+language plpgsql as $$
 declare
-    current_id bigint := pg_current_xact_id()::text::bigint;
-    oldest bigint := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+    before spanmq_core.horizon := (select h from spanmq_core.horizon h);
+    -- First the mark, then who is open, a statement each: who is not among these has a younger snapshot.
+    next spanmq_core.horizon := (before.reached, pg_snapshot_xmin(pg_current_snapshot()), null);
 begin
-    if not pg_has_role(current_user, 'pg_read_all_stats', 'usage') then
-        raise exception 'maintain() must see the snapshots of all sessions'
-            using errcode = '42501', hint = format('grant pg_read_all_stats to %I', current_user);
+    -- The sessions as they are now: within a transaction the first look at them would be repeated.
+    perform pg_stat_clear_snapshot();
+    next.transactions := array(
+        select l.virtualxid from pg_locks l
+        where l.locktype = 'virtualxid' and l.mode = 'ExclusiveLock' and l.pid <> pg_backend_pid()
+          and not exists (select from pg_stat_activity a
+                          where a.pid = l.pid and (a.datname <> current_database()
+                                                   or a.state is not null and a.backend_xmin is null and a.backend_xid is null)));
+    if next.transactions = '{}' then
+        next.reached := next.mark;
+    elsif before.mark > next.mark then
+        -- From another server, by dump and restore.
+        next.reached := '3';
+    elsif before.transactions && next.transactions then
+        next := before;
+    else
+        next.reached := before.mark;
     end if;
-    -- The sessions as they are now: within a transaction the first look at them would be repeated. Who takes a snapshot after this
-    -- look can't see further back than `oldest`.
-    perform pg_stat_clear_snapshot();
-    select least(
-        oldest,
-        (select min(spanmq_core.full_id(a.backend_xmin, current_id)) from pg_stat_activity a where a.pid <> pg_backend_pid() and a.backend_xmin is not null),
-        (select min(spanmq_core.full_id(p.transaction, current_id)) from pg_prepared_xacts p),
-        (select min(spanmq_core.full_id(r.xmin, current_id)) from pg_replication_slots r where r.xmin is not null),
-        (select min(spanmq_core.full_id(r.backend_xmin, current_id)) from pg_stat_replication r where r.backend_xmin is not null))
-        into oldest;
-    return greatest(oldest, 3)::text::xid8;
-end $$;
-
--- The oldest transaction of this database that may still write, prepared ones too: who has drawn ids has a number.
-create or replace function spanmq_core.oldest_writer() returns xid8
-language plpgsql volatile as $$
-declare
-    current_id bigint := pg_current_xact_id()::text::bigint;
-    oldest bigint;
-begin
-    perform pg_stat_clear_snapshot();
-    -- In this order, a statement each: who prepares is a prepared transaction first, and then none of a session any more.
-    oldest := (select min(spanmq_core.full_id(a.backend_xid, current_id)) from pg_stat_activity a where a.datname = current_database());
-    return least(current_id, oldest, (select min(spanmq_core.full_id(p.transaction, current_id)) from pg_prepared_xacts p
-                                      where p.database = current_database()))::text::xid8;
+    if next is distinct from before then
+        update spanmq_core.horizon set reached = next.reached, mark = next.mark, transactions = next.transactions;
+    end if;
+    return least(next.reached, (select min(spanmq_core.full_id(r.xmin, next.mark::text::bigint)) from pg_replication_slots r)::text::xid8,
+                 (select min(spanmq_core.full_id(r.backend_xmin, next.mark::text::bigint)) from pg_stat_replication r)::text::xid8);
 end $$;
 
 create or replace function spanmq_core.is_needed_by(this spanmq_core.queue, first_id bigint, last_id bigint) returns boolean
@@ -332,7 +330,6 @@ language plpgsql as $$
 declare
     segment spanmq_core.segment;
     horizon xid8;
-    oldest_writer xid8;
     is_used boolean;
 begin
     for segment in select * from spanmq_core.segment s where s.queue_id = this.queue_id and s.hi < drawn order by s.lo loop
@@ -353,9 +350,8 @@ begin
             return next;
             return;
         end if;
-        oldest_writer := coalesce(oldest_writer, spanmq_core.oldest_writer());
-        -- Who drew ids of it, and has a number from before it was passed, may be about to publish.
-        continue when segment.settled_at_xid is null and segment.passed_at_xid > oldest_writer;
+        -- Who drew ids of it before it was passed, and is still open, may be about to publish.
+        continue when segment.settled_at_xid is null and segment.passed_at_xid >= horizon;
         -- While a snapshot is held elsewhere the note can't be below the horizon, and a look would pass all that died in the segment.
         -- Nothing comes into it but by redrive(), which takes the note away.
         is_used := (segment.settled_at_xid >= horizon) is not true and spanmq_core.is_needed(this, segment.lo, segment.hi);

@@ -10,29 +10,56 @@ create or replace function spanmq_core.take_out(this_queue int, msg_ids bigint[]
 language plpgsql as $$
 declare
     n_asked int := cardinality(msg_ids);
+    first_id bigint := msg_ids[1];
+    last_id bigint := msg_ids[n_asked];
+    next_id bigint := first_id;
     run spanmq_core.run;
     runs spanmq_core.run[] := '{}';
+    has_leased boolean := false;
     asked int8multirange;
 begin
-    -- First the usual: exactly one run.
-    if greatest(msg_ids[n_asked], 0) - greatest(msg_ids[1], 0) = n_asked - 1 then
-        delete from spanmq_core.held h
-            where h.queue_id = this_queue and h.lo = msg_ids[1] and h.n = n_asked and (h.lease_id = fence or fence is null and h.lease_id >= 0)
-              and (n_asked = 1 or msg_ids = array(select generate_series(msg_ids[1], msg_ids[n_asked])))
-            returning h.lo, h.n, null, h.attempts, h.lease_id, h.vt, h.last_read_at, h.group_hash, h.group_key, h.priority into run;
-        if found then
-            runs := array[run];
-            -- A new statement, under the lock: messages may have been deleted from the run one by one.
-            if n_asked > 1 and run.lease_id > 0 and (not spanmq_core.sees_now() or exists (
-                    select from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= run.lo and d.msg_id < run.lo + n_asked)) then
-                runs := spanmq_core.without_done(this_queue, runs);
-            end if;
+    -- First the usual: ids that follow each other, and whole runs of them.
+    if spanmq_core.is_sequence(msg_ids) then
+        while next_id <= last_id loop
+            delete from spanmq_core.held h
+                where h.queue_id = this_queue and h.lo = next_id and h.lo + h.n - 1 <= last_id and (h.lease_id = fence or fence is null and h.lease_id >= 0)
+                returning h.lo, h.n, null, h.attempts, h.lease_id, h.vt, h.last_read_at, h.group_hash, h.group_key, h.priority into run;
+            exit when not found;
+            runs := runs || run;
+            has_leased := has_leased or run.n > 1 and run.lease_id > 0;
+            next_id := next_id + run.n;
+        end loop;
+        -- A new statement, under the locks: messages may have been deleted from these runs one by one.
+        if has_leased and (not spanmq_core.sees_now() or exists (
+                select from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= first_id and d.msg_id < next_id)) then
+            runs := spanmq_core.without_done(this_queue, runs);
+        end if;
+        if next_id > last_id then
             return runs;
         end if;
     end if;
     -- No message has the highest number that there is, nor can a range end behind it.
     asked := (select range_agg(int8range(id, id, '[]')) from unnest(msg_ids) id where id > 0 and id < 9223372036854775807);
-    return spanmq_core.take_parts(this_queue, coalesce(asked, '{}'), fence, for_good);
+    asked := coalesce(asked, '{}');
+    if next_id > first_id then
+        asked := asked - int8multirange(int8range(first_id, next_id));
+    end if;
+    return runs || spanmq_core.take_parts(this_queue, asked, fence, for_good);
+end $$;
+
+-- Whether these ids are a number and the next ones, in order.
+create or replace function spanmq_core.is_sequence(ids bigint[]) returns boolean
+language plpgsql immutable as $$
+declare
+    n int := cardinality(ids);
+begin
+    -- greatest(): between the lowest and the highest number is no distance. A statement of its own: a plan may run the next one's query first.
+    if n = 1 then
+        return true;
+    elsif (greatest(ids[n], 0) - greatest(ids[1], 0) = n - 1) is not true then
+        return false;
+    end if;
+    return ids = array(select generate_series(ids[1], ids[n]));
 end $$;
 
 -- Goes on with take_out(), run by run.

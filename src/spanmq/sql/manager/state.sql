@@ -13,9 +13,4 @@ select
         select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
         where n.nspname = 'pgmq' and c.relname = 'meta' and c.relkind in ('r', 'p')
     ) as has_upstream_tables,
-    -- Who owns, or would own, the functions, if maintain() may not see the snapshots of all sessions: then no disk space is ever reclaimed.
-    (select pg_catalog.quote_ident(o.rolname) from pg_catalog.pg_roles o
-     where o.oid = coalesce((select n.nspowner from pg_catalog.pg_namespace n where n.nspname = 'spanmq_core'),
-                            (select u.oid from pg_catalog.pg_roles u where u.rolname = current_user))
-       and not pg_catalog.pg_has_role(o.oid, 'pg_read_all_stats', 'usage')) as blind_owner,
     (select extversion from pg_catalog.pg_extension where extname = 'pgmq') as extension_version

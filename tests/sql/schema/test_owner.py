@@ -1,0 +1,42 @@
+"""The owner of the schemas, a role without any attribute or membership."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+from tests.sql.queue import one, rows
+
+from spanmq import schema
+
+
+def truncated(owner: Connection[Any], calls: int = 20) -> bool:
+    """Whether maintain() truncates a segment within some calls; every one notes what the next may rely on."""
+    return any(
+        row[0] == "truncated segment"
+        for _ in range(calls)
+        for row in rows(owner, "select action from spanmq.maintain()")
+    )
+
+
+@pytest.mark.parametrize(
+    ("begin", "seen"),
+    [("begin isolation level repeatable read", 17000), ("begin", 0)],
+    ids=["a snapshot", "an open transaction"],
+)
+def test_segments_go_when_others_have_ended_of_whom_the_owner_may_see_nothing(
+    session: Connection[Any], empty_database: str, role: str, begin: str, seen: int
+) -> None:
+    session.execute(f"grant create on database {session.info.dbname} to {role}".encode())
+    with psycopg.connect(empty_database, user=role, autocommit=True) as owner:
+        schema.install(owner)
+        owner.execute("select pgmq.create('jobs')")
+        owner.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[17000]))")
+        session.execute(begin.encode())
+        session.execute("select 1")
+        owner.execute("select pgmq.delete('jobs', array(select msg_id from pgmq.q_jobs))")
+        assert not truncated(owner)
+        # This locks the tables too, so it comes last.
+        assert one(session, "select count(*) from pgmq.q_jobs") == seen
+        session.execute("commit")
+        assert truncated(owner)

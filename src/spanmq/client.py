@@ -20,7 +20,7 @@ import psycopg
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
-from spanmq import calls, link, schema, settled_calls, tracing
+from spanmq import calls, link, schema, tracing
 from spanmq.access_keys import AccessKeys
 from spanmq.batches import Batches
 from spanmq.body import Codec, Decoder, Encoder
@@ -55,7 +55,7 @@ from spanmq.receivers import Receivers, Subscriptions
 from spanmq.schedules import Schedules, plan_schedules
 from spanmq.schema import Installed
 from spanmq.sending import Sending
-from spanmq.settled import Settlements
+from spanmq.settled import Settlements, settle_listener
 from spanmq.shard_maps import ShardMaps
 from spanmq.sqs_moves import SqsMoves
 from spanmq.timeouts import DEFAULT, Timeouts, with_timeouts
@@ -137,7 +137,6 @@ class Client(
         self._maintain_interval = maintain_interval
         self._maintenance: Maintenance | None = None
         self._listener: Listener | None = None
-        self._settle_listener: Listener | None = None
         self._pool_link: PoolLink | None = None
         if dsn is not None:
             pool = ConnectionPool(
@@ -163,7 +162,7 @@ class Client(
             # A pool of one has none to spare.
             if listen and not pooler and (dsn is not None or pool.max_size > 1):
                 self._listener = Listener(self._pool_link.dedicated)
-                self._settle_listener = Listener(self._pool_link.dedicated, settled_calls.await_settled)
+                self._settle_listener = settle_listener(self._pool_link)
             self._link = self._pool_link
         elif isinstance(connection, ConnectionLink):
             self._link = connection
@@ -182,7 +181,7 @@ class Client(
 
     def close(self) -> None:
         """Stop what runs in the background and close the pool, if it is the client's own."""
-        jobs = [job for job in (self._maintenance, self._listener, self._settle_listener) if job is not None]
+        jobs = [job for job in (self._maintenance, self._listener, self._settle_listener) if job]
         for job in jobs:
             job.stop()
         if self._pool_link is not None:
@@ -475,10 +474,7 @@ class Client(
 
 
 def announcements(client: Client, queue: str) -> AbstractContextManager[Announcement]:
-    """Give, for a block, an event that is set when a message of the queue is announced.
-
-    For who waits himself. Of a client that doesn't listen nobody ever sets it.
-    """
+    """Give, for a block, an event that is set when a message is announced; without `listen` it never is."""
     listener = client._listener
     return nullcontext(Announcement()) if listener is None else listener.announcements(queue)
 

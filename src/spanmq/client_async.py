@@ -18,7 +18,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
-from spanmq import calls, link_async, schema, settled_calls, tracing
+from spanmq import calls, link_async, schema, tracing
 from spanmq.access_keys_async import AsyncAccessKeys
 from spanmq.batches_async import AsyncBatches
 from spanmq.body import Codec, Decoder, Encoder
@@ -53,7 +53,7 @@ from spanmq.receivers_async import AsyncReceivers, AsyncSubscriptions
 from spanmq.schedules_async import AsyncSchedules, plan_schedules
 from spanmq.schema import Installed
 from spanmq.sending_async import AsyncSending
-from spanmq.settled_async import AsyncSettlements
+from spanmq.settled_async import AsyncSettlements, settle_listener_async
 from spanmq.shard_maps_async import AsyncShardMaps
 from spanmq.sqs_moves_async import AsyncSqsMoves
 from spanmq.timeouts import DEFAULT, Timeouts, with_timeouts
@@ -135,7 +135,6 @@ class AsyncClient(
         self._maintain_interval = maintain_interval
         self._maintenance: AsyncMaintenance | None = None
         self._listener: AsyncListener | None = None
-        self._settle_listener: AsyncListener | None = None
         self._pool_link: AsyncPoolLink | None = None
         if dsn is not None:
             pool = AsyncConnectionPool(
@@ -161,7 +160,7 @@ class AsyncClient(
             # A pool of one has none to spare.
             if listen and not pooler and (dsn is not None or pool.max_size > 1):
                 self._listener = AsyncListener(self._pool_link.dedicated)
-                self._settle_listener = AsyncListener(self._pool_link.dedicated, settled_calls.await_settled)
+                self._settle_listener = settle_listener_async(self._pool_link)
             self._link = self._pool_link
         elif isinstance(connection, AsyncConnectionLink):
             self._link = connection
@@ -180,7 +179,7 @@ class AsyncClient(
 
     async def close(self) -> None:
         """Stop what runs in the background and close the pool, if it is the client's own."""
-        jobs = [job for job in (self._maintenance, self._listener, self._settle_listener) if job is not None]
+        jobs = [job for job in (self._maintenance, self._listener, self._settle_listener) if job]
         for job in jobs:
             job.stop()
         if self._pool_link is not None:
@@ -473,10 +472,7 @@ class AsyncClient(
 
 
 def announcements(client: AsyncClient, queue: str) -> AbstractAsyncContextManager[AsyncAnnouncement]:
-    """Give, for a block, an event that is set when a message of the queue is announced.
-
-    For who waits himself. Of a client that doesn't listen nobody ever sets it.
-    """
+    """Give, for a block, an event that is set when a message is announced; without `listen` it never is."""
     listener = client._listener
     return nullcontext(AsyncAnnouncement()) if listener is None else listener.announcements(queue)
 

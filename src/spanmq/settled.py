@@ -11,7 +11,7 @@ from typing import Final
 from spanmq import settled_calls
 from spanmq.body import Codec
 from spanmq.call import Seconds, duration
-from spanmq.link import Link
+from spanmq.link import Link, PoolLink
 from spanmq.listen import FIRST_POLL_SECONDS, Announcement, Listener
 
 # A message that expires or is purged notifies nobody: so often it is looked for where a connection listens.
@@ -24,7 +24,7 @@ class Settlements:
     _link: Link
     _codec: Codec
     _poll_interval: float
-    _settle_listener: Listener | None
+    _settle_listener: Listener | None = None
 
     def wait_settled(
         self, queue: str, message_ids: int | Iterable[int], *, wait: Seconds | None = None
@@ -68,3 +68,8 @@ class Settlements:
                 return left
             announced.wait(min(FALLBACK_SECONDS if announced.is_heard else interval, remaining))
             interval = min(interval * 2, self._poll_interval)
+
+
+def settle_listener(link: PoolLink) -> Listener:
+    """Return what listens for settlements, over a connection of its own."""
+    return Listener(link.dedicated, settled_calls.await_settled)

@@ -9,7 +9,7 @@ from typing import Final
 from spanmq import settled_calls
 from spanmq.body import Codec
 from spanmq.call import Seconds, duration
-from spanmq.link_async import AsyncLink
+from spanmq.link_async import AsyncLink, AsyncPoolLink
 from spanmq.listen_async import FIRST_POLL_SECONDS, AsyncAnnouncement, AsyncListener
 
 # A message that expires or is purged notifies nobody: so often it is looked for where a connection listens.
@@ -22,7 +22,7 @@ class AsyncSettlements:
     _link: AsyncLink
     _codec: Codec
     _poll_interval: float
-    _settle_listener: AsyncListener | None
+    _settle_listener: AsyncListener | None = None
 
     async def wait_settled(
         self, queue: str, message_ids: int | Iterable[int], *, wait: Seconds | None = None
@@ -66,3 +66,8 @@ class AsyncSettlements:
                 return left
             await announced.wait(min(FALLBACK_SECONDS if announced.is_heard else interval, remaining))
             interval = min(interval * 2, self._poll_interval)
+
+
+def settle_listener_async(link: AsyncPoolLink) -> AsyncListener:
+    """Return what listens for settlements, over a connection of its own."""
+    return AsyncListener(link.dedicated, settled_calls.await_settled)

@@ -46,6 +46,8 @@ PAGES = {
     "a policy": "/queue/policy?queue=queue_0",
     "schedules": "/schedules",
     "batches": "/batches",
+    "workers": "/workers",
+    "tasks": "/tasks",
     "pipeline runs": "/pipeline-runs",
 }
 

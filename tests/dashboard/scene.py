@@ -34,6 +34,8 @@ def work(dsn: str) -> None:
         client.create_batch("orders", {"n": 1}, {"invoices": [299, 300, 301]})
         client.create_batch(HOSTILE_QUEUE, {HOSTILE: HOSTILE}, {})
         client.maintain()
+        times = [{"kind": HOSTILE, "failed": True, "bucket": 16, "n": 9}]
+        client.report_worker(HOSTILE_QUEUE, HOSTILE, running_for=60, slots=10, held=1, times=times)
         done = client.begin_pipeline_run("export", "orders", target="/lake")
         client.end_pipeline_run(done, report={"exported": 1234})
         failed = client.begin_pipeline_run("backfill", HOSTILE_QUEUE, target=HOSTILE)

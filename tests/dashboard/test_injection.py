@@ -23,6 +23,8 @@ FIRST = (
         "/schedules",
         "/schedules/new",
         "/batches",
+        "/workers",
+        "/tasks",
         "/pipeline-runs",
         "/figures",
     ),

@@ -22,6 +22,8 @@ SHOWN = [
     ("/figures", {"span": "3d"}),
     *((path, {}) for path in ("/dead-letters", "/policies", "/schedules", "/schedules/new")),
     ("/batches", {}),
+    ("/workers", {}),
+    ("/tasks", {"span": "1d"}),
     ("/pipeline-runs", {}),
     *(("/queue", {"queue": queue}) for queue in QUEUES),
     ("/queue", {"queue": "orders", "after": "20", "span": "1d"}),

@@ -38,6 +38,8 @@ def test_page_that_concerns_one_queue_says_so() -> None:
         "/dead-letters",
         "/policies",
         "/batches",
+        "/workers",
+        "/tasks",
         "/pipeline-runs",
     } == {f"/schedules{act}" for act in ("", "/new", "/pause", "/resume", "/end")}
 

@@ -27,6 +27,7 @@ ON_QUEUES = {
         reject release extend hold receiver_open receiver_claim receiver_ranges adopt_receiver
         release_receiver reject_from_receiver await_messages look_ahead report_breaker note_export
         forget_export redrive_chosen redrive redrive_message discard_chosen purge_dead_letters store_result
+        report_worker
     """,
     "manage": """
         purge_queue enable_notify_insert disable_notify_insert update_notify_insert unbind_topic
@@ -59,7 +60,7 @@ FREE = frozenset(
     "acquire_queue_lock create_fifo_indexes_all detach_archive format_table_name validate_queue_name"  # noqa: SIM905
     " validate_routing_key validate_topic_pattern version get_shards list_queues metrics_all"
     " list_notify_insert_throttles list_topic_bindings test_routing send_batch_topic health glance"
-    " latest_statistics list_schedules list_batches upcoming_schedules".split()
+    " latest_statistics list_schedules list_batches list_workers list_task_kinds upcoming_schedules".split()
 )
 INCLUDED = {
     "look": {"look"},

@@ -28,6 +28,7 @@ from spanmq.dashboard import (
     repair,
     schedules,
     sign_in,
+    workers,
 )
 from spanmq.dashboard.behind import Behind
 from spanmq.dashboard.page import Page, go, show
@@ -50,6 +51,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *policies.PAGES,
     *schedules.PAGES,
     *batches.PAGES,
+    *workers.PAGES,
     *pipeline_runs.PAGES,
 )
 HEADERS: Final = {

@@ -347,6 +347,7 @@ class Tasks:
             judge=handling.judge,
             timeout_of=timeout_of,
             limit_of=limit_of if is_limited else None,
+            kind_of=lambda message: getattr(task_of(message), "name", None),
         )
 
     def run(self, **settings: Any) -> None:

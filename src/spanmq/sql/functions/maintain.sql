@@ -143,7 +143,7 @@ begin
     if not spanmq_core.try_lock(0, 'maintain') then
         return;
     end if;
-    perform spanmq_core.tidy_batches(), spanmq_core.forget_results();
+    perform spanmq_core.tidy_batches(), spanmq_core.forget_results(), spanmq_core.forget_task_times();
     perform spanmq_core.tend_lanes(array(select (q).queue_id from unnest(queues) q), case when may_retire then positions else '{}' end);
     for i in 1 .. cardinality(queues) loop
         this := queues[i];

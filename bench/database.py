@@ -92,7 +92,7 @@ class Database:
         with self.connect() as connection:
             tables = connection.execute(
                 "select format('%I.%I', schemaname, relname) from pg_stat_user_tables"
-                " where schemaname in ('pgmq', 'spanmq')"
+                " where schemaname in ('pgmq', 'spanmq_core')"
             ).fetchall()
             for (table,) in tables:
                 connection.execute(f"vacuum (analyze) {table}")
@@ -106,13 +106,13 @@ class Database:
         runs = 0
         for (table,) in self.execute(
             "select format('%I.%I', schemaname, relname) from pg_stat_user_tables"
-            " where schemaname = 'spanmq' and relname in ('fresh', 'held')"
+            " where schemaname = 'spanmq_core' and relname in ('fresh', 'held')"
         ):
             runs += self.number(f"select count(*) from {table}")
         ((wal_position, dead_tuples, size),) = self.execute(
             "select pg_current_wal_insert_lsn() - '0/0'::pg_lsn, coalesce(sum(n_dead_tup), 0),"
             " coalesce(sum(pg_total_relation_size(relid)), 0)"
-            " from pg_stat_user_tables where schemaname in ('pgmq', 'spanmq')"
+            " from pg_stat_user_tables where schemaname in ('pgmq', 'spanmq_core')"
         )
         return Totals(int(str(wal_position)), int(str(dead_tuples)), int(str(size)), runs)
 
@@ -122,6 +122,15 @@ class Database:
         with self.connect() as connection:
             connection.execute("begin isolation level repeatable read")
             connection.execute("select count(*) from pg_class")
+            yield
+            connection.execute("rollback")
+
+    @contextmanager
+    def open_writer(self) -> Iterator[None]:
+        """Keep a transaction of this database open that has written, into no queue."""
+        with self.connect() as connection:
+            connection.execute("begin")
+            connection.execute("update bench.tick set count = count + 1")
             yield
             connection.execute("rollback")
 

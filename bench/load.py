@@ -93,9 +93,13 @@ class Generator:
         seconds: int = 0,
         transactions: int = 0,
         window_seconds: int = 0,
+        reconnecting: bool = False,
         variables: Mapping[str, str],
     ) -> Load:
-        """Run the script for so many seconds, or for so many transactions a client. Raises GeneratorError."""
+        """Run the script for so many seconds, or for so many transactions a client. Raises GeneratorError.
+
+        reconnecting: each run of the script has a connection of its own.
+        """
         parameters = conninfo_to_dict(dsn)
         password = parameters.pop("password", None)  # not on a command line that others can list
         environment = (
@@ -108,6 +112,7 @@ class Generator:
             command += [f"--client={clients}", f"--jobs={min(clients, self.processors)}"]
             command += [f"--define={name}={value}" for name, value in variables.items()]
             command += [f"--transactions={transactions}"] if transactions else [f"--time={seconds}"]
+            command += ["--connect"] if reconnecting else []
             command += [f"--progress={window_seconds}"] if window_seconds else []
             command += [make_conninfo("", **parameters)]
             started_at, used_before = time.monotonic(), _processor_seconds_of_children()

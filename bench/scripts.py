@@ -57,6 +57,20 @@ def take(contestant: Contestant, quantity: int) -> str:
     return _take_one(contestant, contestant.receive(1)) if quantity == 1 else _read_many(contestant, quantity)
 
 
+def take_and_settle_singly(contestant: Contestant, quantity: int) -> str:
+    """Take `quantity` messages, which must be there, and settle them one by one."""
+    carried = "".join(f", max({column}) as {column}" for column in contestant.carried)
+    return (
+        f"select min(msg_id) as first{carried} from {contestant.receive(quantity)} \\gset\n"
+        "\\set msg_id :first\n" + f"{contestant.settle_one()};\n\\set msg_id :msg_id + 1\n" * quantity
+    )
+
+
+def work(contestant: Contestant, seconds: float) -> str:
+    """Take a message, work, and settle it, in one transaction."""
+    return f"begin;\n{_take_one(contestant, contestant.receive(1))}select pg_sleep({seconds});\ncommit;\n"
+
+
 def grouped_cycle(contestant: Contestant, groups: int) -> str:
     """Send one message of a random group, take one in order, settle it."""
     return (

@@ -91,6 +91,7 @@ class Stage:
         seconds: int = 0,
         transactions: int = 0,
         windows: tuple[int, int] = (0, 0),
+        reconnecting: bool = False,
     ) -> Load:
         """Run a script against a contestant, and record messages settled a second (or only sent).
 
@@ -109,6 +110,7 @@ class Stage:
                 seconds=count * width + 1 if count else seconds,
                 transactions=transactions,
                 window_seconds=width,
+                reconnecting=reconnecting,
                 variables=VARIABLES,
             )
         after, waiting_after = database.totals(), database.waiting()

@@ -58,52 +58,58 @@ def _cycle(contestant: str, batch: int, clients: int, floor: float, aim: float) 
     return Target(f"cycle/batch-{batch}/clients-{clients}", contestant, floor, aim)
 
 
-def _deep(prefix: str, contestants: tuple[str, ...]) -> tuple[Target, ...]:
+def _deep(prefix: str, contestants: tuple[str, ...], floor: float) -> tuple[Target, ...]:
     """Give the targets of depth: they hold however the backlog came about."""
     manners = ("leased", "delayed") if prefix == "invisible" else ("batched",)
     return tuple(
-        Target(f"{prefix}/{manner}", contestant, 50, 200)
+        Target(f"{prefix}/{manner}", contestant, floor, 200)
         for manner in (*manners, "singles", "half-settled")
         for contestant in contestants
     )
 
 
 TARGETS: tuple[Target, ...] = (
-    _cycle(CALLS, 1, 1, 0.95, 1.5),
-    _cycle(CALLS, 1, 16, 0.9, 1.5),
-    _cycle(CALLS, 10, 16, 1.4, 3),
-    _cycle(CALLS, 100, 1, 1.7, 3),
-    _cycle(CALLS, 100, 16, 2.3, 4),
-    _cycle(CALLS, 1000, 1, 2.7, 5),
-    _cycle(CALLS, 1000, 16, 3.3, 5),
-    _cycle(NATIVE, 1, 16, 1.1, 2),
-    _cycle(NATIVE, 100, 1, 1.8, 3),
-    _cycle(NATIVE, 100, 16, 3.3, 6),
-    _cycle(NATIVE, 1000, 1, 4, 8),
-    _cycle(NATIVE, 1000, 16, 5.5, 8),
+    _cycle(CALLS, 1, 1, 1.1, 1.4),
+    _cycle(CALLS, 1, 16, 1.1, 1.5),
+    _cycle(CALLS, 10, 16, 1.3, 2),
+    _cycle(CALLS, 100, 1, 2.3, 4),
+    _cycle(CALLS, 100, 16, 2.7, 4),
+    _cycle(CALLS, 1000, 1, 3.2, 5),
+    _cycle(CALLS, 1000, 16, 4.7, 6),
+    _cycle(NATIVE, 1, 16, 1.25, 2),
+    _cycle(NATIVE, 100, 1, 2.4, 4),
+    _cycle(NATIVE, 100, 16, 2.9, 6),
+    _cycle(NATIVE, 1000, 1, 3.1, 6),
+    _cycle(NATIVE, 1000, 16, 5.2, 8),
+    Target("connection/batch-1/clients-4", CALLS, 0.95, 1.15),
+    Target("settling/singles", CALLS, 1, 2),
+    Target("settling/workers", CALLS, 1 / 1.2, 1),
     *(Target(f"cycle/batch-100/clients-{clients}", NATIVE, 0.6, 0.4, Measure.WAL) for clients in (1, 4, 16)),
     *(
         target
         for case in (
-            "snapshot/held",
             "snapshot/held/singles",
             "snapshot/held/half-settled",
+            "snapshot/writer",
             "soak/batch-100",
             "soak/singles",
             "soak/groups",
+            "soak/writer",
         )
         for target in (
-            Target(case, NATIVE, 25, 50),
             Target(case, NATIVE, 0.9, 0.98, Measure.LAST_TO_FIRST),
-            Target(case, CALLS, 7, 20),
-            Target(case, CALLS, 0.3, 0.9, Measure.LAST_TO_FIRST),
+            Target(case, CALLS, 0.5, 0.9, Measure.LAST_TO_FIRST),
         )
     ),
-    *_deep("invisible", (CALLS, NATIVE)),
-    *_deep("grouped/read_grouped", (CALLS,)),
-    *_deep("grouped/read_grouped_rr", (CALLS,)),
-    *_deep("grouped/read_grouped_head", (CALLS,)),
-    *_deep("metrics", (CALLS,)),
+    Target("snapshot/held", NATIVE, 27, 50),
+    Target("snapshot/held", CALLS, 15, 20),
+    Target("snapshot/held", NATIVE, 0.95, 0.98, Measure.LAST_TO_FIRST),
+    Target("snapshot/held", CALLS, 0.6, 0.9, Measure.LAST_TO_FIRST),
+    *_deep("invisible", (CALLS, NATIVE), 50),
+    *_deep("grouped/read_grouped", (CALLS,), 100),
+    *_deep("grouped/read_grouped_rr", (CALLS,), 100),
+    *_deep("grouped/read_grouped_head", (CALLS,), 100),
+    *_deep("metrics", (CALLS,), 30),
 )
 
 

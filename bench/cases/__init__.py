@@ -11,6 +11,7 @@ from bench.cases import (
     held_back,
     invisible,
     ordered,
+    settling,
     snapshot,
     soak,
     subscription,
@@ -25,6 +26,7 @@ def experiments(plan: Plan) -> tuple[Experiment, ...]:
     return (
         *cycle.experiments(plan),
         *bites.experiments(),
+        *settling.experiments(),
         *grouped.experiments(plan),
         *(beside_each_other(plan) if plan.beside else ()),
         *invisible.experiments(plan),

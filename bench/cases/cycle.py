@@ -1,4 +1,4 @@
-"""The whole cycle (send, take, settle: three transactions), and sending alone, by batch size and clients."""
+"""The whole cycle (send, take, settle: three transactions; also on a new connection each), and sending alone."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ def experiments(plan: Plan) -> tuple[Experiment, ...]:
     return (
         *(_cycle("cycle", batch, clients) for batch, clients in plan.cycles),
         *(_cycle("client", batch, clients) for batch, clients in plan.client_cycles),
+        _cycle("connection", 1, 4),
         *(_send(batch, clients) for batch, clients in plan.sends),
     )
 
 
 def _cycle(form: str, batch: int, clients: int) -> Experiment:
     case = f"{form}/batch-{batch}/clients-{clients}"
-    write = scripts.cycle if form == "cycle" else scripts.client_cycle
+    write = scripts.client_cycle if form == "client" else scripts.cycle
 
     def run(stage: Stage, _: Sequence[str]) -> None:
         for number, contestant, database in stage.rounds(stage.plan.rounds):
@@ -28,7 +29,14 @@ def _cycle(form: str, batch: int, clients: int) -> Experiment:
             database.calm()
             script = write(contestant, batch)
             stage.load(
-                case, number, contestant, script, messages=batch, clients=clients, seconds=stage.plan.seconds
+                case,
+                number,
+                contestant,
+                script,
+                messages=batch,
+                clients=clients,
+                seconds=stage.plan.seconds,
+                reconnecting=form == "connection",
             )
             database.drop_queue()
             database.calm()

@@ -27,6 +27,8 @@ def experiments(plan: Plan) -> tuple[Experiment, ...]:
         found.append(
             windowed("snapshot/held/half-settled", held=True, windows=held, batch=BATCH, fillings=half)
         )
+    if plan.free_windows:
+        found.append(windowed("snapshot/writer", held=True, writing=True, windows=held, batch=BATCH))
     return tuple(found)
 
 
@@ -38,10 +40,11 @@ def windowed(
     batch: int,
     groups: int = 0,
     fillings: Sequence[str] = (),
+    writing: bool = False,
 ) -> Experiment:
     """Make an experiment that runs each contestant once, all windows. The last window's rate counts.
 
-    `fillings` make a backlog in front, while the snapshot is held.
+    `fillings` make a backlog in front, while the snapshot is held. writing: by a transaction that has written.
     """
 
     def script_of(contestant: Contestant) -> str:
@@ -53,7 +56,8 @@ def windowed(
                 continue
             database.create_queue()
             database.calm()
-            with database.held_snapshot() if held else nullcontext():
+            holding = database.open_writer() if writing else database.held_snapshot()
+            with holding if held else nullcontext():
                 for filling in fillings:
                     database.fill(filling)
                 stage.load(

@@ -1,4 +1,4 @@
-"""A snapshot held open for long: batches, single messages, and single messages of ordered groups."""
+"""A snapshot, or a transaction that has written, held open for long: batches, single messages, and ordered groups."""
 
 from __future__ import annotations
 
@@ -12,5 +12,6 @@ def experiments(plan: Plan) -> tuple[Experiment, ...]:
     return (
         windowed("soak/batch-100", held=True, windows=windows, batch=100),
         windowed("soak/singles", held=True, windows=windows, batch=1),
+        windowed("soak/writer", held=True, writing=True, windows=windows, batch=100),
         windowed("soak/groups", held=True, windows=windows, batch=1, groups=plan.groups),
     )

@@ -293,28 +293,3 @@ def test_message_is_published_once_in_a_transaction(race: Race) -> None:
     race.main.rows("select pgmq.purge_queue('jobs')")
     assert "published already" in refused(race, publish, "MQ002")
     race.main.rollback()
-
-
-def test_plain_sends_ask_for_no_subscriptions_where_there_are_none(race: Race) -> None:
-    # They take the sequence's file for a sign. A restore changes it, maintain() notes it.
-    scans = "select pg_stat_get_xact_numscans('spanmq_core.subscription_log'::regclass)"
-    simple = "select pgmq.send('jobs', '1')"
-    race.main.rows(simple)  # notes the segment
-
-    def asked() -> int:
-        race.main.begin()
-        before = race.main.value(scans)
-        race.main.rows(simple)
-        count = int(race.main.value(scans) - before)
-        race.main.commit()
-        return count
-
-    assert asked() == 0
-    race.main.rows("update spanmq_core.queue set ids_filenode = 1")
-    assert asked() == 1
-    race.main.rows("select * from spanmq.maintain()")
-    assert asked() == 0
-    subscribe(race)
-    assert asked() > 0
-    race.main.rows("select pgmq.drop_queue('lake')")
-    assert asked() == 0

@@ -206,7 +206,7 @@ begin
                 select * from spanmq_core.held h
                 where h.queue_id = this_queue and h.lo <= d.msg_id and h.lo >= d.msg_id / 256 * 256 order by h.queue_id desc, h.lo desc limit 1) h
     loop
-        n := n + spanmq_core.sweep_run(this)::int;
+        n := n + spanmq_core.sweep_run(this.queue_id, this.lo, this.n)::int;
     end loop;
     return n;
 end $$;

@@ -267,10 +267,6 @@ begin
     if drawn > this.log_hi then
         perform spanmq_core.remember_segment(this.queue_id, drawn);
     end if;
-    if this.ids_filenode is distinct from pg_relation_filenode(this.ids) then
-        -- After a restore. Who changes the subscriptions meanwhile holds the row; under its lock both are looked at again.
-        update spanmq_core.queue q set ids_filenode = pg_relation_filenode(q.ids) where q.queue_id = this.queue_id;
-    end if;
     for step in 1 .. 3 loop
         exit when (select count(*) from spanmq_core.segment s where s.queue_id = this.queue_id and s.lo > drawn) >= 2;
         if step = 1 and not this.is_partitioned and size < 1048576

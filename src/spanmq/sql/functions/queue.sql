@@ -98,10 +98,10 @@ begin
     perform spanmq_core.make_archive(a_name);
     execute spanmq_core.view_text(q_name, this.queue_id);
     this.ids := coalesce(parent.ids, to_regclass(format('pgmq.%I', q_name || '_msg_id_seq')));
-    insert into spanmq_core.queue (queue_id, name, is_partitioned, is_unlogged, ids, ids_filenode, queue_view, archive, is_subscription, uses_priority,
+    insert into spanmq_core.queue (queue_id, name, is_partitioned, is_unlogged, ids, queue_view, archive, is_subscription, uses_priority,
                               uses_limits)
         overriding system value
-        values (this.queue_id, queue_name, partitioned, unlogged, this.ids, pg_relation_filenode(this.ids),
+        values (this.queue_id, queue_name, partitioned, unlogged, this.ids,
                 format('pgmq.%I', q_name)::regclass, format('pgmq.%I', a_name)::regclass, is_subscription,
                 coalesce(parent.uses_priority, false), coalesce(parent.uses_limits, false))
         returning * into this;
@@ -111,7 +111,7 @@ begin
     if not is_subscription then
         perform spanmq_core.create_segment(this.queue_id, 1, this.segment_size, true);
     end if;
-    insert into spanmq_core.lock (queue_id, what) select this.queue_id, w from unnest(array['ids', 'room', 'rate', 'segment']) w on conflict do nothing;
+    insert into spanmq_core.lock (queue_id, what) select this.queue_id, w from unnest(array['ids', 'room', 'rate', 'segment', 'subscriptions']) w on conflict do nothing;
     perform spanmq_core.open_relations(this);
     return this;
 end $$;

@@ -170,7 +170,8 @@ begin
         call := replace(call, 'select * from', 'perform');
         otherwise := 'execute ' || otherwise;
     else
-        call := replace(call, 'select * from', 'select * into result from');
+        -- Here PostgreSQL would look at EXECUTE once a transaction: the entry asks at each call.
+        call := replace(call, 'select * from', 'result :=');
         otherwise := regexp_replace('execute ' || otherwise, '[)]( using |$)', E') into result\\1');
     end if;
     if queue_name = 'each_queue' then

@@ -15,15 +15,14 @@ declare
     log_hi bigint;
     lane int;
     ids regclass;
-    ids_filenode oid;
     room regclass;
     sent_at timestamptz := clock_timestamp();
     id bigint;
     key text := case when headers is not null then spanmq_core.group_of(headers) end;
     now_ms bigint;
 begin
-    select q.queue_id, q.notify_ms, q.waiting, q.woken, q.has_subscriptions, q.log_name, q.log_lo, q.log_hi, q.lane, q.ids, q.ids_filenode, q.room
-        into this_queue, notify_ms, waiting, woken, has_subscriptions, log_name, log_lo, log_hi, lane, ids, ids_filenode, room
+    select q.queue_id, q.notify_ms, q.waiting, q.woken, q.log_name, q.log_lo, q.log_hi, q.lane, q.ids, q.room
+        into this_queue, notify_ms, waiting, woken, log_name, log_lo, log_hi, lane, ids, room
         from spanmq_core.queue q
         where q.folded_name = lower(queue_name)
           and has_table_privilege(q.queue_view, 'select')
@@ -52,9 +51,9 @@ begin
     else
         perform spanmq_core.append_first(queue_name, id, sent_at, message, headers);
     end if;
-    -- Since the id was drawn, nobody can subscribe before this is committed. Of another file is the sequence if somebody has subscribed since
-    -- the queue's row was read (or after a restore; maintain() notes it then).
-    if has_subscriptions or pg_relation_filenode(ids) is distinct from ids_filenode then
+    -- Since the id was drawn nobody can subscribe before this is committed: who has done so before is seen now.
+    has_subscriptions := spanmq_core.has_subscriptions(this_queue);
+    if has_subscriptions then
         perform spanmq_core.publish_to_subscriptions(this_queue, id, key, case when visible_at > sent_at then visible_at end);
     end if;
     if notify_ms is not null or waiting is not null or has_subscriptions then
@@ -85,9 +84,6 @@ end $$;
 create or replace function spanmq_core.publish_to_subscriptions(this_queue int, id bigint, key text, visible_at timestamptz) returns void
 language plpgsql as $$
 begin
-    if not spanmq_core.sees_now() then
-        perform spanmq_core.sees_subscriptions(this_queue);
-    end if;
     perform spanmq_core.publish_runs(q.queue_id, array[(id, 1, null, 0, 0, visible_at, null, hashtextextended(key, 0), key, null)::spanmq_core.run])
         from spanmq_core.queues_of(this_queue) q where q.queue_id <> this_queue;
 end $$;
@@ -121,7 +117,7 @@ begin
             execute format('insert into spanmq_core.%I (msg_id, enqueued_at, message) select generate_series($1, $2), $3, unnest($4)', this.log_name)
                 using first_id, last_id, sent_at, messages;
         end if;
-        if visible_at is null and not this.has_subscriptions and this.ids_filenode = pg_relation_filenode(this.ids) then
+        if visible_at is null and not spanmq_core.has_subscriptions(this.queue_id) then
             -- What publish() does where nobody has subscribed: see send_one().
             insert into spanmq_core.fresh (queue_id, lo, n) select this.queue_id, t.lo, t.n from spanmq_core.tens(first_id, last_id) t;
         else

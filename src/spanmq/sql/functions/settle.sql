@@ -229,7 +229,7 @@ begin
     -- The last one sweeps up. To count at each step would cost n^2 a run, so a large one is swept by who takes its last message; else
     -- by a claim when the lease has run out, or by maintain().
     if this.n <= 16 or upper(took) = this.lo + this.n then
-        perform spanmq_core.sweep_run(this);
+        perform spanmq_core.sweep_run(this_queue, this.lo, this.n);
     end if;
     return spanmq_core.pieces(spanmq_core.run_of(this), took);
 end $$;
@@ -238,11 +238,13 @@ end $$;
 create or replace function spanmq_core.take_one_from_run(this_queue int, id bigint) returns boolean
 language plpgsql as $$
 declare
-    this spanmq_core.held;
+    this_lo bigint;
+    n int;
+    lease bigint;
 begin
-    select * into this from spanmq_core.held h
+    select h.lo, h.n, h.lease_id into this_lo, n, lease from spanmq_core.held h
         where h.queue_id = this_queue and h.lo <= id and h.lo >= id / 256 * 256 order by h.queue_id desc, h.lo desc limit 1 for key share;
-    if not found or this.n = 1 or this.lease_id <= 0 or id >= this.lo + this.n then
+    if not found or n = 1 or lease <= 0 or id >= this_lo + n then
         return false;
     end if;
     insert into spanmq_core.done (queue_id, msg_id) values (this_queue, id) on conflict do nothing;
@@ -250,25 +252,25 @@ begin
         return false;
     end if;
     -- As in note_done().
-    if this.n <= 16 or id = this.lo + this.n - 1 then
-        perform spanmq_core.sweep_run(this);
+    if n <= 16 or id = this_lo + n - 1 then
+        perform spanmq_core.sweep_run(this_queue, this_lo, n);
     end if;
     return true;
 end $$;
 
 -- Deletes a leased run all of whose messages are done. Never waits: who holds it may be waiting for a note of ours.
-create or replace function spanmq_core.sweep_run(this spanmq_core.held) returns boolean
+create or replace function spanmq_core.sweep_run(this_queue int, this_lo bigint, n int) returns boolean
 language plpgsql as $$
 begin
-    if (select count(*) from spanmq_core.done d where d.queue_id = this.queue_id and d.msg_id >= this.lo and d.msg_id < this.lo + this.n) < this.n then
+    if (select count(*) from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= this_lo and d.msg_id < this_lo + n) < n then
         return false;
     end if;
-    perform from spanmq_core.held h where h.queue_id = this.queue_id and h.lo = this.lo and h.n = this.n and h.lease_id <> 0 for update skip locked;
+    perform from spanmq_core.held h where h.queue_id = this_queue and h.lo = this_lo and h.n = sweep_run.n and h.lease_id <> 0 for update skip locked;
     if not found then
         return false;
     end if;
-    perform spanmq_core.forget_done(this.queue_id, this.lo, this.n);
-    delete from spanmq_core.held h where h.queue_id = this.queue_id and h.lo = this.lo;
+    perform spanmq_core.forget_done(this_queue, this_lo, n);
+    delete from spanmq_core.held h where h.queue_id = this_queue and h.lo = this_lo;
     return true;
 end $$;
 

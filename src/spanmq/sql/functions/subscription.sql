@@ -4,7 +4,7 @@
 --
 -- A sender publishes to a queue and its subscriptions in one statement, which begins after the sender has drawn its ids. Who draws an
 -- id holds a lock on the sequence to the end of its transaction; who makes or drops a subscription takes the sequence for itself. So
--- either the sender's transaction has ended before, or it sees the change. (A plain send asks less: see send_one().)
+-- either the sender's transaction has ended before, or it sees the change.
 --
 -- Lock order: the names of the queues, ascending -> bulk publishing of the queue -> the queue's row -> its sequence. All to commit.
 
@@ -18,18 +18,22 @@ language sql stable as $$
 $$;
 
 -- True, or raises 40001: in a transaction whose statements all see what was there when it began, a subscription that came or went since
--- would be missed. How often that happened is in the sequence's definition too, which everybody sees as it is now.
+-- would be missed. Each writes the row of this lock, and PostgreSQL locks no row for such a transaction that was written since it began.
 create or replace function spanmq_core.sees_subscriptions(log_id int) returns boolean
-language plpgsql stable as $$
-declare
-    this spanmq_core.queue;
+language plpgsql as $$
 begin
-    select * into this from spanmq_core.queue q where q.queue_id = log_id;
-    if (select p.start_value from pg_sequence_parameters(this.ids) p) <> this.subscription_changes + 1 then
-        raise exception 'could not serialize access: the subscriptions of queue % have changed', this.name
-            using errcode = '40001', hint = 'Run the transaction again.';
-    end if;
+    perform spanmq_core.lock_shared(log_id, 'subscriptions');
     return true;
+end $$;
+
+-- Whether a queue has subscriptions, for who has drawn an id of it.
+create or replace function spanmq_core.has_subscriptions(log_id int) returns boolean
+language plpgsql as $$
+begin
+    if not spanmq_core.sees_now() then
+        perform spanmq_core.sees_subscriptions(log_id);
+    end if;
+    return exists (select from spanmq_core.subscription s where s.log_id = has_subscriptions.log_id);
 end $$;
 
 -- Waits until no transaction is open that has sent into the queue, and keeps senders out to the end of this one. Waits in short pieces,
@@ -46,12 +50,10 @@ begin
         begin
             perform set_config('lock_timeout', '100ms', true);
             perform spanmq_core.lock(log_id, 'subscriptions');
+            update spanmq_core.lock l set what = l.what where l.queue_id = log_id and l.what = 'subscriptions';
             select * into this from spanmq_core.queue q where q.queue_id = log_id for no key update;
-            -- Locks the sequence, gives it another file, and counts for sees_subscriptions(). Ids go on where they are: only `restart` would
-            -- go back to the start.
-            execute format('alter sequence %s start with %s', this.ids, this.subscription_changes + 2);
-            update spanmq_core.queue q set subscription_changes = q.subscription_changes + 1, ids_filenode = pg_relation_filenode(q.ids)
-                where q.queue_id = log_id returning q.* into this;
+            -- Changes nothing: there is no other statement that locks a sequence.
+            execute format('alter sequence %s no cycle', this.ids);
             perform set_config('lock_timeout', kept, true);
             return this;
         exception when lock_not_available then

@@ -10,8 +10,4 @@ create index subscription_log on spanmq_core.subscription (log_id, queue_id);
 -- Copies of what stands there, in the row that every call reads anyway.
 alter table spanmq_core.queue
     add column is_subscription boolean not null default false,
-    add column has_subscriptions boolean not null default false,
-    -- Of a queue: how often it got or lost one, and the file of its sequence since. Both changed with the sequence, which senders lock;
-    -- whose row is not the newest sees by these that it isn't. See hold_senders().
-    add column subscription_changes int not null default 0,
-    add column ids_filenode oid;
+    add column has_subscriptions boolean not null default false;

@@ -34,6 +34,7 @@ FIRST = (
     "/queue/pipeline-runs?queue=orders",
     "/queue/policy?queue=orders",
     "/message?queue=invoices&id=1",
+    "/message?queue=orders&id=41",  # which is delayed
     "/queue/dead-letters/repair?queue=invoices&id=1",
     "/queue/dead-letters/redrive?queue=invoices",
     "/queue/dead-letters/discard?queue=invoices",

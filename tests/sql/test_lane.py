@@ -8,7 +8,7 @@ from tests.sql.race.sessions import Race
 
 from spanmq import schema
 
-LANES = 32
+LANES = 16
 # What a queue must have drawn before it gets a lane.
 IN_USE = 1000
 # The ids of a queue's first segment.

@@ -1,10 +1,34 @@
 -- Lanes: static SQL for logs. A statement that is put together at run time is parsed and planned at each call, which is a fifth of what a
--- message costs. So maintain() gives a queue that is in use a lane: a view of its newest segment, under one of some names that
--- lane_read.sql and lane_write.sql spell out. Where all lanes are taken, and between two segments, calls put their SQL together.
+-- message costs. So maintain() gives a queue that is in use a lane: a view of its newest segment, under one of 16 names that stand in the
+-- functions below. Where all lanes are taken, and between two segments, calls put their SQL together.
 --
 -- A queue's row names the lane, the log that it shows and that log's ids: who reads the row and uses the lane later, within one statement
 -- of the caller's, must find the same log there, whatever happened meanwhile. So a lane shows one log until nobody can have read a row
 -- that names it: until every snapshot is younger than the change of that row.
+
+-- The functions that reach a log by its lane, made here: each has the same statement for each of the lanes. append_by_lane() returns the id, since a
+-- call that gives something can stand in an assignment, which costs half of a `perform`. fetch_by_lane(): null if there is no row.
+do $do$
+declare
+    heading text;
+    statement text;
+    ending text;
+begin
+    for heading, statement, ending in values
+        ('append_by_lane(lane int, id bigint, sent_at timestamptz, message jsonb, headers jsonb) returns bigint',
+         'insert into spanmq_core.lane_%s (msg_id, enqueued_at, message, headers) values (id, sent_at, message, headers)',
+         'return id;'),
+        ('append_run_by_lane(lane int, first_id bigint, last_id bigint, sent_at timestamptz, messages jsonb[]) returns void',
+         'insert into spanmq_core.lane_%s (msg_id, enqueued_at, message) select generate_series(first_id, last_id), sent_at, unnest(messages)',
+         ''),
+        ('fetch_by_lane(lane int, id bigint, out this spanmq_core.logged)',
+         'select l.enqueued_at, l.message, l.headers into this from spanmq_core.lane_%s l where l.msg_id = id',
+         '')
+    loop
+        execute format(E'create or replace function spanmq_core.%s language plpgsql as $body$\nbegin\n    case lane\n%s    end case;\n    %s\nend $body$', heading, (
+            select string_agg(format(E'        when %s then %s;\n', n, format(statement, n)), '' order by n) from generate_series(1, 16) n), ending);
+    end loop;
+end $do$;
 
 -- Frees the lanes that nobody can know any more, and gives free ones to queues in use, of which the arrays say how many ids they have
 -- drawn. Never waits over the lock_timeout of maintain().
@@ -54,7 +78,7 @@ end $$;
 create or replace function spanmq_core.open_lane(this_queue int) returns boolean
 language plpgsql as $$
 declare
-    free_lane int := (select min(n) from generate_series(1, spanmq_core.count_lanes()) n where n not in (select l.lane from spanmq_core.lane l));
+    free_lane int := (select min(n) from generate_series(1, 16) n where n not in (select l.lane from spanmq_core.lane l));
     log text;
 begin
     if free_lane is null then

@@ -46,7 +46,7 @@ def test_every_error_of_the_client_is_named() -> None:
     }
     elsewhere = {name for name in raised if "Embedded" in name}
     elsewhere |= {"ServerTooOldError", "UpstreamPgmqError", "DataLossError", "AdoptionRefusedError"}
-    elsewhere |= {"UnknownTaskError"}
+    elsewhere |= {"UnknownTaskError", "TaskFailedError", "ExtraNotInstalledError"}
     assert raised - elsewhere - WORDS == set()
 
 

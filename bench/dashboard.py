@@ -45,6 +45,9 @@ PAGES = {
     "policies": "/policies",
     "a policy": "/queue/policy?queue=queue_0",
     "schedules": "/schedules",
+    "batches": "/batches",
+    "workers": "/workers",
+    "tasks": "/tasks",
     "pipeline runs": "/pipeline-runs",
 }
 

@@ -104,6 +104,10 @@ class DecryptionError(EncryptionError):
     """A body that does not open: its key is not here, it is of another queue, or it was changed."""
 
 
+class TaskFailedError(SpanmqError):
+    """The message of a task that was waited for is a dead letter."""
+
+
 class InvalidHandlerError(InvalidArgumentError):
     """A worker's handler that can't be imported, or called, or takes other arguments."""
 

@@ -28,9 +28,14 @@ def fill(dsn: str) -> None:
 
 
 def work(dsn: str) -> None:
-    """Let messages recur, and jobs have run."""
+    """Let messages recur, batches be open and ended, and jobs have run."""
     with Client(dsn) as client:
         client.schedules.create("nightly", "orders", "0 3 * * *", {"n": 1})
+        client.batches.create("orders", {"n": 1}, {"invoices": [299, 300, 301]})
+        client.batches.create(HOSTILE_QUEUE, {HOSTILE: HOSTILE}, {})
+        client.admin.maintain()
+        times = [{"kind": HOSTILE, "failed": True, "bucket": 16, "n": 9}]
+        client.health.report_worker(HOSTILE_QUEUE, HOSTILE, running_for=60, slots=10, held=1, times=times)
         done = client.admin.pipeline_runs.begin("export", "orders", target="/lake")
         client.admin.pipeline_runs.end(done, report={"exported": 1234})
         failed = client.admin.pipeline_runs.begin("backfill", HOSTILE_QUEUE, target=HOSTILE)

@@ -19,6 +19,28 @@ def test_queue_is_paused_and_resumed(keeper: Person, filled: str) -> None:
     assert rows(filled, "select count(*) > 0 from spanmq.receive('orders', 10)") == [(True,)]
 
 
+def test_message_is_delivered_now_or_cancelled_unless_a_receiver_holds_it(
+    keeper: Person, filled: str
+) -> None:
+    [(delayed,)] = rows(filled, "select msg_id from pgmq.q_orders where message->>'order' = '99'")
+    [(held,)] = rows(filled, "select msg_id from spanmq.receive('invoices', 1)")
+    for act, queue, message_id, done in (
+        ("deliver", "orders", delayed, "shown"),
+        ("cancel", "orders", delayed, "cancelled"),
+        ("deliver", "orders", delayed, "late"),
+        ("deliver", "invoices", held, "late"),
+        ("cancel", "invoices", held, "late"),
+    ):
+        place = f"queue={queue}&id={message_id}"
+        answer = keeper.post(f"/message/{act}?{place}", "/queue/send?queue=orders")
+        assert answer.headers["location"] == f"/message?{place}&done={done}"
+        assert 'class="notice"' in keeper.get(answer.headers["location"]).text
+    assert rows(filled, f"select spanmq.status('orders', {delayed}), spanmq.status('invoices', {held})") == [
+        ("unknown", "processing")
+    ]
+    assert ">Cancel it<" in keeper.get("/message", queue="mail", id=1).text
+
+
 @pytest.mark.parametrize("typed", ["", "Orders", "orders2", "invoices"])
 def test_purge_wants_the_name_of_the_queue(keeper: Person, filled: str, typed: str) -> None:
     refused = keeper.post("/queue/purge?queue=orders", confirmation=typed)

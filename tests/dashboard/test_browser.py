@@ -38,6 +38,9 @@ PAGES = {
     "schedules": "/schedules",
     "schedule-new": "/schedules/new",
     "schedule-end": "/schedules/end?name=nightly",
+    "batches": "/batches",
+    "workers": "/workers",
+    "tasks": "/tasks",
     "pipeline-runs": "/pipeline-runs",
     "pipeline-runs-queue": "/queue/pipeline-runs?queue=orders",
 }

@@ -16,13 +16,25 @@ from spanmq.dashboard.app import PAGES
 
 # Where the others are led to from.
 FIRST = (
-    *("/", "/dead-letters", "/policies", "/schedules", "/schedules/new", "/pipeline-runs", "/figures"),
+    *(
+        "/",
+        "/dead-letters",
+        "/policies",
+        "/schedules",
+        "/schedules/new",
+        "/batches",
+        "/workers",
+        "/tasks",
+        "/pipeline-runs",
+        "/figures",
+    ),
     "/queue/dead-letters?queue=invoices",
     "/queue?queue=orders",
     "/queue?queue=mail",  # which is paused
     "/queue/pipeline-runs?queue=orders",
     "/queue/policy?queue=orders",
     "/message?queue=invoices&id=1",
+    "/message?queue=orders&id=41",  # which is delayed
     "/queue/dead-letters/repair?queue=invoices&id=1",
     "/queue/dead-letters/redrive?queue=invoices",
     "/queue/dead-letters/discard?queue=invoices",

@@ -31,9 +31,17 @@ def test_only_signing_in_and_out_is_for_everybody() -> None:
 
 def test_page_that_concerns_one_queue_says_so() -> None:
     several = {page.path for page in GUARDED if not page.of_queue}
-    assert several - {"/", "/chart", "/figures", "/dead-letters", "/policies", "/pipeline-runs"} == {
-        f"/schedules{act}" for act in ("", "/new", "/pause", "/resume", "/end")
-    }
+    assert several - {
+        "/",
+        "/chart",
+        "/figures",
+        "/dead-letters",
+        "/policies",
+        "/batches",
+        "/workers",
+        "/tasks",
+        "/pipeline-runs",
+    } == {f"/schedules{act}" for act in ("", "/new", "/pause", "/resume", "/end")}
 
 
 @pytest.mark.parametrize("page", GUARDED, ids=IDS)

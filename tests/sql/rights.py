@@ -11,6 +11,7 @@ ON_QUEUES = {
     "send": """
         send send_batch send_topic send_messages copy_begin copy_publish bulk_reserve bulk_seal bulk_publish
         bulk_close bulk_published schedule unschedule pause_schedule resume_schedule plan_schedule
+        create_batch add_to_batch
     """,
     "look": """
         metrics create_fifo_index peek peek_archive storage archive_position archive_ranges archive_piece
@@ -18,14 +19,15 @@ ON_QUEUES = {
         dead_letters_between dead_letter_extent dead_letters_of read_ranges failures failures_between failure_extent
         statistics list_leases list_groups list_segments list_bindings list_throttles get_policy receiver_log
         list_receivers status list_subscriptions shard_groups begin_pipeline_run note_pipeline_run
-        end_pipeline_run list_pipeline_runs
+        end_pipeline_run list_pipeline_runs await_settled unsettled get_results
     """,
     "receive": """
         read read_with_poll pop read_grouped read_grouped_rr read_grouped_head read_grouped_with_poll
         read_grouped_rr_with_poll read_grouped_head_with_poll delete archive set_vt receive ack cancel nack
         reject release extend hold receiver_open receiver_claim receiver_ranges adopt_receiver
         release_receiver reject_from_receiver await_messages look_ahead report_breaker note_export
-        forget_export redrive_chosen redrive redrive_message discard_chosen purge_dead_letters
+        forget_export redrive_chosen redrive redrive_message discard_chosen purge_dead_letters store_result
+        report_worker
     """,
     "manage": """
         purge_queue enable_notify_insert disable_notify_insert update_notify_insert unbind_topic
@@ -58,7 +60,7 @@ FREE = frozenset(
     "acquire_queue_lock create_fifo_indexes_all detach_archive format_table_name validate_queue_name"  # noqa: SIM905
     " validate_routing_key validate_topic_pattern version get_shards list_queues metrics_all"
     " list_notify_insert_throttles list_topic_bindings test_routing send_batch_topic health glance"
-    " latest_statistics list_schedules upcoming_schedules".split()
+    " latest_statistics list_schedules list_batches list_workers list_task_kinds upcoming_schedules".split()
 )
 INCLUDED = {
     "look": {"look"},

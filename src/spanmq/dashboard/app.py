@@ -17,6 +17,7 @@ from starlette.types import Scope
 from spanmq.dashboard import (
     actions,
     asset,
+    batches,
     dead_letters,
     figures,
     message,
@@ -27,6 +28,7 @@ from spanmq.dashboard import (
     repair,
     schedules,
     sign_in,
+    workers,
 )
 from spanmq.dashboard.behind import Behind
 from spanmq.dashboard.page import Page, go, show
@@ -48,6 +50,8 @@ PAGES: Final[tuple[Page, ...]] = (
     *repair.PAGES,
     *policies.PAGES,
     *schedules.PAGES,
+    *batches.PAGES,
+    *workers.PAGES,
     *pipeline_runs.PAGES,
 )
 HEADERS: Final = {

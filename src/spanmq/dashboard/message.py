@@ -6,9 +6,9 @@ from typing import Final
 
 from starlette.responses import Response
 
-from spanmq.dashboard.page import Page, show
+from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.visit import RefusedError, Visit
-from spanmq.dashboard.wording import PAGE_BYTES_MAX
+from spanmq.dashboard.wording import PAGE_BYTES_MAX, address
 from spanmq.model import Message
 
 MEANINGS: Final = {
@@ -19,6 +19,11 @@ MEANINGS: Final = {
     "dead": "It was given up. It can be redriven or discarded.",
     "completed": "It was handled.",
     "unknown": "It was never sent, or was purged, or completed long ago.",
+}
+NOTICES: Final = {
+    "cancelled": "Cancelled: it was removed from the queue.",
+    "shown": "A receiver may get it now.",
+    "late": "Nothing was done: a receiver holds it, or it has left the queue.",
 }
 
 
@@ -41,12 +46,37 @@ async def answer(visit: Visit) -> Response:
         meaning=MEANINGS[state],
         message=_of(message_id, [*waiting, *archived]),
         failures=await client.inspect.failures(queue, message_id),
+        notice=NOTICES.get(visit.text("done")),
         deaths=await client.dead_letters.show(queue, message_id, body_bytes_max=PAGE_BYTES_MAX),
     )
+
+
+async def cancel(visit: Visit) -> Response:
+    """Remove a message that no receiver holds."""
+    await visit.form()
+    message_id = visit.number("id", -1)
+    [cancelled] = await visit.behind.client.cancel(visit.queue, message_id)
+    done = "cancelled" if cancelled.outcome == "cancelled" else "late"
+    return go(address("/message", queue=visit.queue, id=message_id, done=done))
+
+
+async def deliver(visit: Visit) -> Response:
+    """Make a message visible that is hidden, and that no receiver holds."""
+    await visit.form()
+    message_id, client = visit.number("id", -1), visit.behind.client
+    is_hidden = await client.inspect.status(visit.queue, message_id) in ("delayed", "failed")
+    if is_hidden:
+        await client.set_vt(visit.queue, message_id, 0)
+    done = "shown" if is_hidden else "late"
+    return go(address("/message", queue=visit.queue, id=message_id, done=done))
 
 
 def _of(message_id: int, found: list[Message]) -> Message | None:
     return next((each for each in found if each.message_id == message_id), None)
 
 
-PAGES: Final = (Page("/message", answer, of_queue=True),)
+PAGES: Final = (
+    Page("/message", answer, of_queue=True),
+    Page("/message/cancel", cancel, "manage", of_queue=True, method="POST"),
+    Page("/message/deliver", deliver, "manage", of_queue=True, method="POST"),
+)

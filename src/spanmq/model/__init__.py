@@ -5,8 +5,17 @@ Words: a message's id is `message_id` here and `msg_id` in SQL, where PGMQ's col
 """
 
 from spanmq.model.access import AccessKey, QueueGrant, Token
+from spanmq.model.batch import Batch
 from spanmq.model.dead_letter import DeadLetter, DeadLetterCount, DeadLetterFilters, Redriven
-from spanmq.model.health import Finding, LatestStatistics, QueueHealth, Sample, StatisticsStep
+from spanmq.model.health import (
+    Finding,
+    LatestStatistics,
+    QueueHealth,
+    Sample,
+    StatisticsStep,
+    TaskKind,
+    WorkerReport,
+)
 from spanmq.model.message import GROUP_HEADER, Failure, Group, HeldLease, Leased, Message, Routed, Settled
 from spanmq.model.policy import CategoryPolicy, CategoryRule, Policy, PolicyChange
 from spanmq.model.queue import (
@@ -29,6 +38,7 @@ __all__ = [
     "GROUP_HEADER",
     "ROUTINGS",
     "AccessKey",
+    "Batch",
     "CategoryPolicy",
     "CategoryRule",
     "DeadLetter",
@@ -64,6 +74,8 @@ __all__ = [
     "ShardMap",
     "StatisticsStep",
     "Subscription",
+    "TaskKind",
     "Token",
     "TopicBinding",
+    "WorkerReport",
 ]

@@ -107,3 +107,31 @@ class Finding:
     level: str
     finding: str
     advice: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReport:
+    """A worker that runs for a queue, as it reported at `seen_at`.
+
+    It handles up to `slots` messages of all its queues at once, and holds `held` of this one.
+    """
+
+    worker: str
+    queue: str
+    started_at: datetime
+    seen_at: datetime
+    slots: int
+    held: int
+    breaker_open_until: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskKind:
+    """How often a kind of task was done and failed, and the seconds that 50 and 95 of 100 took at most."""
+
+    queue: str
+    kind: str
+    done: int
+    failed: int
+    p50: float
+    p95: float

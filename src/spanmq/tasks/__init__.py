@@ -3,7 +3,19 @@
 from spanmq.tasks.arguments import GIVEN
 from spanmq.tasks.registry import Tasks
 from spanmq.tasks.retry import Retry
-from spanmq.tasks.task import Call, Sent, Task
+from spanmq.tasks.task import BatchCall, BatchResult, Call, Sent, SentBatch, Task
 from spanmq.worker.failure import Reject, RetryIn
 
-__all__ = ["GIVEN", "Call", "Reject", "Retry", "RetryIn", "Sent", "Task", "Tasks"]
+__all__ = [
+    "GIVEN",
+    "BatchCall",
+    "BatchResult",
+    "Call",
+    "Reject",
+    "Retry",
+    "RetryIn",
+    "Sent",
+    "SentBatch",
+    "Task",
+    "Tasks",
+]

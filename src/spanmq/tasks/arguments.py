@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 GIVEN: Final[Any] = object()
 
 # What a worker passes by the name of the parameter, and how the classes are named.
-INJECTED: Final = {"message": "Message", "connection": "Connection", "session": "Session"}
+INJECTED: Final = {
+    "message": "Message",
+    "batch": "BatchResult",
+    "connection": "Connection",
+    "session": "Session",
+}
 
 
 class Arguments:
@@ -117,7 +122,8 @@ class Arguments:
 def is_injected(parameter: inspect.Parameter) -> bool:
     """Return whether the worker passes a parameter of one of these names, and not the caller."""
     annotation = parameter.annotation
-    if parameter.default is GIVEN or (annotation is parameter.empty and parameter.name != "message"):
+    is_bare = annotation is parameter.empty and parameter.name in ("connection", "session")
+    if parameter.default is GIVEN or is_bare:
         return True
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     return text.partition("[")[0].strip("'\"").endswith(INJECTED[parameter.name])

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from spanmq.client import AsyncClient, Client
 from spanmq.errors import InvalidHandlerError, TaskArgumentsError, UnknownTaskError
 from spanmq.model import Message
-from spanmq.tasks.task import Call, Task
-from spanmq.tasks.threads import Threads
+from spanmq.tasks.task import BatchCall, BatchResult, Call, Task
 from spanmq.worker.failure import Failure, judge
 from spanmq.worker.performing import refuse_coroutine
+from spanmq.worker.threads import Threads
 
 if TYPE_CHECKING:
     from spanmq.tasks.registry import Tasks
@@ -60,26 +60,28 @@ class Handling:
         if task.is_simple:
             result = await task.function(**arguments)
         elif task.is_async:
-            return await self._call_in_transaction(task, arguments, delivery)
+            return await self._call_in_transaction(task, message, arguments, delivery)
         else:
             if self._threads is None:
                 self._threads = Threads()
-            result, is_sent = await self._threads.call(partial(self._run_plain, task, arguments, delivery))
+            result, is_sent = await self._threads.call(
+                partial(self._run_plain, task, message, arguments, delivery)
+            )
             if is_sent:
                 return result
-        if result is not None and (calls := calls_of(result)):
+        if task.keep_for is not None or (result is not None and steps_of(result)):
             # In one commit with the ack.
             async with delivery.transaction() as client:
-                await self._tasks.send_through_async(client, calls)
+                await self._follow_async(client, task, message, result)
         return result
 
     def call_plain(self, message: Message, delivery: Transactions) -> Any:
         """Run the task of a message in this thread, where all tasks are plain and have no middleware."""
         task, arguments = self._read(message)
-        result, is_sent = self._run_plain(task, arguments, delivery)
-        if not is_sent and (calls := calls_of(result)):
+        result, is_sent = self._run_plain(task, message, arguments, delivery)
+        if not is_sent and (task.keep_for is not None or steps_of(result)):
             with delivery.thread_transaction() as client:
-                self._tasks.send_through(client, calls)
+                self._follow(client, task, message, result)
         return result
 
     def judge(self, error: BaseException, message: Message) -> Failure:
@@ -105,25 +107,49 @@ class Handling:
         arguments = task.arguments.read(message.body.get("args", {}))
         if "message" in task.arguments.injected:
             arguments["message"] = message
+        if "batch" in task.arguments.injected:
+            arguments["batch"] = batch_of(message, task.name)
         return task, arguments
 
+    def _follow(self, client: Client, task: Task[..., Any], message: Message, result: Any) -> None:
+        """Store the result of a task, or send what it returned."""
+        steps = steps_of(result)
+        if task.keep_for is not None and not steps and message.message_id:
+            client.results.store(message.queue, message.message_id, result, keep_for=task.keep_for)
+        if calls := [each for each in steps if isinstance(each, Call)]:
+            self._tasks.send_through(client, calls)
+        for each in steps:
+            if isinstance(each, BatchCall):
+                self._tasks.send_batch_through(client, each)
+
+    async def _follow_async(
+        self, client: AsyncClient, task: Task[..., Any], message: Message, result: Any
+    ) -> None:
+        steps = steps_of(result)
+        if task.keep_for is not None and not steps and message.message_id:
+            await client.results.store(message.queue, message.message_id, result, keep_for=task.keep_for)
+        if calls := [each for each in steps if isinstance(each, Call)]:
+            await self._tasks.send_through_async(client, calls)
+        for each in steps:
+            if isinstance(each, BatchCall):
+                await self._tasks.send_batch_through_async(client, each)
+
     async def _call_in_transaction(
-        self, task: Task[..., Any], arguments: dict[str, Any], delivery: Transactions
+        self, task: Task[..., Any], message: Message, arguments: dict[str, Any], delivery: Transactions
     ) -> Any:
         if "connection" in task.arguments.injected:
             async with delivery.transaction() as client:
                 result = await task.function(**arguments, connection=client.connection)
-                if calls := calls_of(result):
-                    await self._tasks.send_through_async(client, calls)
+                await self._follow_async(client, task, message, result)
             return result
         async with delivery.within(_needed(self._tasks.async_session, task, "async_session")) as session:
             result = await task.function(**arguments, session=session)
-            if calls := calls_of(result):
-                await self._tasks.send_many_async(calls, session=session)
+            client, _ = self._tasks.clients.of_async(None, session)
+            await self._follow_async(client, task, message, result)
         return result
 
     def _run_plain(
-        self, task: Task[..., Any], arguments: dict[str, Any], delivery: Transactions
+        self, task: Task[..., Any], message: Message, arguments: dict[str, Any], delivery: Transactions
     ) -> tuple[Any, bool]:
         """Call a plain function; also return whether the calls that it returned are sent."""
         if self._tasks.before_plain is not None:
@@ -132,28 +158,32 @@ class Handling:
             with delivery.thread_transaction() as client:
                 result = task.function(**arguments, connection=client.connection)
                 refuse_coroutine(result)
-                if calls := calls_of(result):
-                    self._tasks.send_through(client, calls)
+                self._follow(client, task, message, result)
             return result, True
         if "session" in task.arguments.injected:
             with delivery.thread_within(_needed(self._tasks.session, task, "session")) as session:
                 result = task.function(**arguments, session=session)
                 refuse_coroutine(result)
-                if calls := calls_of(result):
-                    self._tasks.send_many(calls, session=session)
+                self._follow(self._tasks.clients.of(None, session)[0], task, message, result)
             return result, True
         result = task.function(**arguments)
         refuse_coroutine(result)
         return result, False
 
 
-def calls_of(result: object) -> list[Call]:
-    """Return the calls among what a task returned: one, or a list of them."""
-    if isinstance(result, Call):
-        return [result]
-    if isinstance(result, list | tuple) and result and all(isinstance(each, Call) for each in result):
-        return [*result]
-    return []
+def steps_of(result: object) -> list[Call | BatchCall]:
+    """Return what is to be sent of what a task returned: a call, a batch, or a list of them."""
+    results = [*result] if isinstance(result, list | tuple) else [result]
+    steps = [each for each in results if isinstance(each, Call | BatchCall)]
+    return steps if len(steps) == len(results) else []
+
+
+def batch_of(message: Message, task: str) -> BatchResult:
+    """Return how the batch ended that a message is the end of; raises TaskArgumentsError for another."""
+    try:
+        return BatchResult(**(message.headers or {})["x-spanmq-batch"])
+    except (KeyError, TypeError) as error:
+        raise TaskArgumentsError(f"task {task!r} takes a batch, and the message ends none") from error
 
 
 async def _surround(middleware: Middleware, call_next: CallNext, message: Message) -> Any:

@@ -24,8 +24,8 @@ from spanmq.tasks import running
 from spanmq.tasks.handling import Handling, Middleware
 from spanmq.tasks.periodic import Periodic
 from spanmq.tasks.retry import Retry
-from spanmq.tasks.sending import Clients, send, send_async
-from spanmq.tasks.task import Call, P, R, Sent, Task
+from spanmq.tasks.sending import Clients, send, send_async, send_batch, send_batch_async
+from spanmq.tasks.task import BatchCall, Call, P, R, Sent, SentBatch, Task
 from spanmq.worker import Worker
 from spanmq.worker.handler import Handler
 
@@ -101,6 +101,7 @@ class Tasks:
         priority: int = 0,
         unique: bool | Callable[..., str] = False,
         unique_for: Seconds = 300.0,
+        store_result: bool | Seconds = False,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(
         self,
@@ -117,13 +118,14 @@ class Tasks:
         priority: int = 0,
         unique: bool | Callable[..., str] = False,
         unique_for: Seconds = 300.0,
+        store_result: bool | Seconds = False,
     ) -> Any:
         """Register a function as a task.
 
         `aliases` are names that it had: their messages are for it too. `timeout` limits the seconds of one
         call, `concurrency` how many calls run at once in a worker. A `unique` task is not sent again with the
         same arguments, or with the same key that the function `unique` makes of them, within `unique_for`
-        seconds.
+        seconds. `store_result` keeps what it returns, for an hour (True) or for that many seconds.
 
         Raises InvalidHandlerError, or InvalidArgumentError for a name that is taken.
         """
@@ -142,6 +144,7 @@ class Tasks:
                 priority=priority,
                 unique=unique,
                 unique_for=unique_for,
+                store_result=store_result,
             )
             for each in (task.name, *task.aliases):
                 if each in self._names:
@@ -219,7 +222,8 @@ class Tasks:
     def send_many(self, calls: Iterable[Call], *, connection: Any = None, session: Any = None) -> list[Sent]:
         """Send calls, all or none, in the caller's transaction if a connection or session is given."""
         client, is_own = self.clients.of(connection, session)
-        return self.send_through(client, calls, is_own=is_own)
+        sent = self.send_through(client, calls, is_own=is_own)
+        return [replace(each, tasks=self) for each in sent]
 
     def send_through(self, client: Client, calls: Iterable[Call], *, is_own: bool = False) -> list[Sent]:
         """Send calls through a client; `is_own` says that each of its calls is a transaction of its own."""
@@ -231,7 +235,8 @@ class Tasks:
     ) -> list[Sent]:
         """Send calls from async code; the twin of `send_many`."""
         client, is_own = self.clients.of_async(connection, session)
-        return await self.send_through_async(client, calls, is_own=is_own)
+        sent = await self.send_through_async(client, calls, is_own=is_own)
+        return [replace(each, tasks=self) for each in sent]
 
     async def send_through_async(
         self, client: AsyncClient, calls: Iterable[Call], *, is_own: bool = False
@@ -241,6 +246,33 @@ class Tasks:
             [*calls]
         )
         return await sending
+
+    def batch(self, calls: Iterable[Call], then: Call | Task[[], Any]) -> BatchCall:
+        """Return a batch: when the messages of all calls are settled, `then` is sent, once.
+
+        It has the `batch: BatchResult` with the counts of done and dead, if its signature asks for that.
+        """
+        last = then.call() if isinstance(then, Task) else then
+        if (
+            last.delay is not None
+            or last.priority
+            or last.expires_in is not None
+            or last.dedup_id is not None
+        ):
+            raise InvalidArgumentError("what ends a batch has a group and headers, and no other option")
+        return BatchCall(tuple(calls), last, self)
+
+    def send_batch_through(self, client: Client, batch: BatchCall) -> SentBatch:
+        """Send a batch through a client."""
+        sent: SentBatch = self.around_sends(partial(send_batch, client))([*batch.calls, batch.then])
+        return sent
+
+    async def send_batch_through_async(self, client: AsyncClient, batch: BatchCall) -> SentBatch:
+        """Send a batch through a client from async code; the twin of `send_batch_through`."""
+        sent: SentBatch = await self.around_sends(partial(send_batch_async, client))(
+            [*batch.calls, batch.then]
+        )
+        return sent
 
     def connect(self, dsn: str) -> None:
         """Use another database from now on."""
@@ -314,6 +346,7 @@ class Tasks:
             judge=handling.judge,
             timeout_of=timeout_of,
             limit_of=limit_of if is_limited else None,
+            kind_of=lambda message: getattr(task_of(message), "name", None),
         )
 
     def run(self, **settings: Any) -> None:

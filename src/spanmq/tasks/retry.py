@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from spanmq.errors import InvalidArgumentError, TaskArgumentsError, UnknownTaskError
+from spanmq.errors import InvalidArgumentError, UnknownTaskError
 from spanmq.worker.failure import Category, Failure, RetryIn, checked_category, judge
 
 PAUSE_SECONDS_MAX: Final = 3600.0
 # Another version of the program may have the task: by the queue's backoff and its attempts.
 OURS: Final[Mapping[type[BaseException], str]] = {
     UnknownTaskError: "UNKNOWN",
-    TaskArgumentsError: "PERMANENT",
+    InvalidArgumentError: "PERMANENT",
 }
 FINAL: Final = ("PERMANENT", "BUSINESS")
 

@@ -13,7 +13,7 @@ from spanmq.client import AsyncClient, Client
 from spanmq.client.call import Delay, Seconds
 from spanmq.codec.encryption import Encryption
 from spanmq.errors import InvalidArgumentError
-from spanmq.tasks.task import Call, Sent
+from spanmq.tasks.task import Call, Sent, SentBatch
 
 DSN_VARIABLE = "SPANMQ_DSN"
 
@@ -98,6 +98,36 @@ async def send_async(client: AsyncClient, calls: Sequence[Call], *, is_own: bool
     return [sent[place] for place in range(len(calls))]
 
 
+def send_batch(client: Client, calls: Sequence[Call]) -> SentBatch:
+    """Send all calls but the last, which is sent when they are settled."""
+    *parts, then = calls
+    with client.transaction() as within:
+        sent = send(within, parts, is_own=False)
+        batch_id = within.batches.create(
+            then.queue, then.body, ids_by_queue(sent), headers=then.headers, group=then.group
+        )
+    return SentBatch(batch_id, sent)
+
+
+async def send_batch_async(client: AsyncClient, calls: Sequence[Call]) -> SentBatch:
+    """Send a batch from async code; the twin of `send_batch`."""
+    *parts, then = calls
+    async with client.transaction() as within:
+        sent = await send_async(within, parts, is_own=False)
+        batch_id = await within.batches.create(
+            then.queue, then.body, ids_by_queue(sent), headers=then.headers, group=then.group
+        )
+    return SentBatch(batch_id, sent)
+
+
+def ids_by_queue(sent: Sequence[Sent]) -> dict[str, list[int]]:
+    """Return the ids of messages by their queues."""
+    found: dict[str, list[int]] = {}
+    for each in sent:
+        found.setdefault(each.queue, []).append(each.message_id)
+    return found
+
+
 class Clients:
     """The clients that send when the caller has no connection: one a process, one an event loop."""
 
@@ -109,7 +139,7 @@ class Clients:
     ) -> None:
         self.dsn = dsn
         self._place = place
-        self._options = {"listen": False, **options}
+        self._options = {**options}
         self._encryption: Encryption | None = None
         self._is_read = False
         self._lock = threading.Lock()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import update_wrapper
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, U
 
 from spanmq.client.call import Delay, Seconds
 from spanmq.codec.body import RawJson
-from spanmq.errors import InvalidArgumentError, InvalidHandlerError
+from spanmq.errors import InvalidArgumentError, InvalidHandlerError, TaskFailedError
+from spanmq.model import Failure
 from spanmq.tasks.arguments import Arguments
 from spanmq.tasks.retry import Retry
 
@@ -54,6 +55,38 @@ class Sent:
 
     queue: str
     message_id: int
+    tasks: Tasks | None = field(default=None, repr=False, compare=False)
+
+    def wait(self, timeout: Seconds | None = None) -> Any:
+        """Wait until the message is settled; return the result that the task stored, or None.
+
+        Raises TimeoutError, or TaskFailedError if it is a dead letter. Commit the send before you wait.
+        """
+        client = self._tasks.clients.client()
+        if client.results.wait(self.queue, self.message_id, seconds=timeout):
+            raise TimeoutError(f"{self} was not settled in time")
+        if client.inspect.status(self.queue, self.message_id) == "dead":
+            raise self._failed(client.inspect.failures(self.queue, self.message_id))
+        return client.results.get(self.queue, self.message_id).get(self.message_id)
+
+    async def wait_async(self, timeout: Seconds | None = None) -> Any:  # noqa: ASYNC109, as `wait`
+        """Wait from async code; the twin of `wait`."""
+        client = self._tasks.clients.async_client()
+        if await client.results.wait(self.queue, self.message_id, seconds=timeout):
+            raise TimeoutError(f"{self} was not settled in time")
+        if await client.inspect.status(self.queue, self.message_id) == "dead":
+            raise self._failed(await client.inspect.failures(self.queue, self.message_id))
+        return (await client.results.get(self.queue, self.message_id)).get(self.message_id)
+
+    @property
+    def _tasks(self) -> Tasks:
+        if self.tasks is None:
+            raise InvalidArgumentError(f"{self} was not sent by a task, so nothing waits for it")
+        return self.tasks
+
+    def _failed(self, failures: Sequence[Failure]) -> TaskFailedError:
+        reason = failures[-1].error if failures else None
+        return TaskFailedError(f"{self} is a dead letter: {reason}", queue=self.queue)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +103,43 @@ class Call:
     dedup_id: str | None = None
     dedup_for: Seconds = 300.0
     headers: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """How a batch ended: `dead` messages are dead letters, `done` are all others."""
+
+    id: int
+    total: int
+    done: int
+    dead: int
+
+
+@dataclass(frozen=True, slots=True)
+class SentBatch:
+    """A batch that was sent, with its messages."""
+
+    batch_id: int
+    messages: list[Sent]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCall:
+    """Calls, and one that is sent when their messages are settled; also as the result of a task."""
+
+    calls: tuple[Call, ...]
+    then: Call
+    tasks: Tasks = field(repr=False)
+
+    def send(self, **place: Unpack[Place]) -> SentBatch:
+        """Send it, all or nothing."""
+        client, _ = self.tasks.clients.of(place.get("connection"), place.get("session"))
+        return self.tasks.send_batch_through(client, self)
+
+    async def send_async(self, **place: Unpack[Place]) -> SentBatch:
+        """Send it from async code."""
+        client, _ = self.tasks.clients.of_async(place.get("connection"), place.get("session"))
+        return await self.tasks.send_batch_through_async(client, self)
 
 
 class Task(Generic[P, R]):
@@ -89,6 +159,7 @@ class Task(Generic[P, R]):
         priority: int,
         unique: bool | Callable[..., str],
         unique_for: Seconds,
+        store_result: bool | Seconds,
     ) -> None:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise InvalidHandlerError(f"task {name!r} is a generator: nothing would run it")
@@ -106,6 +177,8 @@ class Task(Generic[P, R]):
         self.priority = priority
         self.unique = unique
         self.unique_for = unique_for
+        # Seconds for which it is kept; None: it is not stored.
+        self.keep_for = (3600.0 if store_result else None) if isinstance(store_result, bool) else store_result
         self.arguments = Arguments(function, name)
         self.is_async = inspect.iscoroutinefunction(function)
         # It needs neither a thread nor a transaction.

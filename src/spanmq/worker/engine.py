@@ -30,6 +30,7 @@ from spanmq.worker.intake import Intake
 from spanmq.worker.job import Gone, Holding, Job, Release, Verdict
 from spanmq.worker.line import Line
 from spanmq.worker.performing import Performer
+from spanmq.worker.reporting import Reporter
 from spanmq.worker.roster import Roster
 from spanmq.worker.server import Server
 from spanmq.worker.setting import Settings
@@ -107,6 +108,13 @@ class Engine:
             lease_max=settings.lease_max,
             on_overrun=self._overran,
         )
+        self._reporter = Reporter(
+            name,
+            settings.concurrency,
+            handler.kind_of,
+            self._intakes,
+            lambda queue: self._places[queue].session,
+        )
         self._idle = asyncio.Event()
         self._crash: Callable[[BaseException], None] = lambda _: None
         self._is_stopping = False
@@ -130,6 +138,7 @@ class Engine:
             await self._receive_from(queue, server_name)
         if self._roster is not None:
             await self._begin(self._roster)
+        await self._begin(self._reporter)
         self._is_started = True
         self._seam.emit(WorkerStarted(self._name, tuple(places)))
 
@@ -148,7 +157,7 @@ class Engine:
             await self._slots.stop()
             servers = self._servers.values()
             await asyncio.gather(*[server.settler.stop(SETTLE_SECONDS) for server in servers])
-            await asyncio.gather(*[server.heartbeat.stop() for server in servers])
+            await asyncio.gather(self._reporter.stop(), *[server.heartbeat.stop() for server in servers])
         await asyncio.gather(*[server.session.stop() for server in self._servers.values()])
         if self._is_started:
             count = sum(server.settler.settled for server in self._servers.values())
@@ -245,6 +254,7 @@ class Engine:
         count = len(job.messages)
         succeeded = verdict is None or isinstance(verdict, Gone)
         if succeeded or isinstance(verdict, Failure):
+            self._reporter.record(job, failed=not succeeded)
             if self._seam.hears_routine():
                 for message in job.messages:
                     self._seam.emit(

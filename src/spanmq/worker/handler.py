@@ -33,6 +33,8 @@ class Handler:
     judge: Callable[[BaseException, Message], Failure] | None = None
     timeout_of: Callable[[Message], float | None] | None = None
     limit_of: Callable[[Message], Limit | None] | None = None
+    # What a message asks for, where a handler is one for many kinds.
+    kind_of: Callable[[Message], str | None] | None = None
 
 
 def load(path: str) -> Callable[..., Any]:

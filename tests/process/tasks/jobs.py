@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from spanmq import Message
-from spanmq.tasks import GIVEN, Call, Tasks
+from spanmq.tasks import GIVEN, BatchCall, BatchResult, Call, Reject, Tasks
 
 tasks = Tasks("orders")
 kill_at = int(os.environ.get("KILL_AT", "0"))
@@ -31,9 +31,25 @@ async def around(message: Message, call_next: Any) -> Any:
 
 
 @tasks.task
-async def begin(number: int) -> list[Call]:
+async def begin(number: int) -> list[Call | BatchCall]:
     step()
-    return [store.call("first", str(number)), store.call("second", str(number))]
+    parts = [store.call("part", f"{number}.{part}") for part in range(3)]
+    batch = tasks.batch([*parts, refuse.call()], then=end.call(str(number)))
+    return [store.call("first", str(number)), store.call("second", str(number)), batch]
+
+
+@tasks.task(queue="stored")
+async def refuse() -> None:
+    step()
+    raise Reject("always")
+
+
+@tasks.task(queue="stored")
+def end(key: str, batch: BatchResult = GIVEN, connection: psycopg.Connection[Any] = GIVEN) -> None:
+    connection.execute(
+        "insert into effect values ('end', %s)", [f"{key}: {batch.done} done, {batch.dead} dead"]
+    )
+    step()
 
 
 @tasks.task(queue="stored")

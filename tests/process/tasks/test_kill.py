@@ -1,4 +1,4 @@
-"""Workers of tasks killed with SIGKILL: what is in a transaction, each step and each period come once."""
+"""Workers of tasks killed with SIGKILL: what is in a transaction, each step, end of a batch and period come once."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ def test_everything_happens_once_whatever_is_killed(database: str) -> None:
 
         with worker(database) as process:
             wait_until(lambda: effects("second").total() >= NUMBER, process)
+            wait_until(lambda: effects("end").total() >= NUMBER, process)
             wait_until(lambda: effects("tick").total() > 2, process)
             client.schedules.delete("orders.tick")
             wait_until(lambda: not any(each.length for each in client.queues.metrics_all()), process)
@@ -63,6 +64,9 @@ def test_everything_happens_once_whatever_is_killed(database: str) -> None:
             assert process.wait(WAIT_SECONDS) == 0
         expected = Counter(str(number) for number in range(NUMBER))
         assert (effects("first"), effects("second")) == (expected, expected)
+        assert effects("part") == Counter(f"{number}.{part}" for number in range(NUMBER) for part in range(3))
+        assert effects("end") == Counter(f"{number}: 3 done, 1 dead" for number in range(NUMBER))
+        assert all(each.message_id for each in client.batches.list(quantity=NUMBER))
         ticks = effects("tick")
         assert set(ticks.values()) == {1}
         times = sorted(datetime.fromisoformat(key) for key in ticks)

@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,19 +18,21 @@ from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async import copy
 from spanmq.client._async.admin import AsyncAdmin
+from spanmq.client._async.batches import AsyncBatches
 from spanmq.client._async.categories import AsyncCategories
 from spanmq.client._async.connection import AsyncConnectionLink, AsyncLink, AsyncPoolLink, new_pool
 from spanmq.client._async.dead_letters import AsyncDeadLetters
 from spanmq.client._async.grants import AsyncGrants
 from spanmq.client._async.health import AsyncHealth
 from spanmq.client._async.inspect import AsyncInspect
-from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener, receive_until
+from spanmq.client._async.listener import AsyncListener, receive_within
 from spanmq.client._async.maintenance import AsyncMaintenance
 from spanmq.client._async.queues import AsyncQueues
+from spanmq.client._async.results import AsyncResults, await_settled
 from spanmq.client._async.schedules import AsyncSchedules
 from spanmq.client._async.session import adapt_async
 from spanmq.client._async.topics import AsyncSubscriptions, AsyncTopics
-from spanmq.client.call import Call, Delay, Seconds, Shape, duration, given, number, numbers
+from spanmq.client.call import Call, Delay, Seconds, Shape, given, number, numbers
 from spanmq.client.calls import Grouped, Held, SendOptions
 from spanmq.client.concurrency import in_thread
 from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, with_timeouts
@@ -104,6 +105,7 @@ class AsyncClient:
         self._maintain_interval = maintain_interval
         self._maintenance: AsyncMaintenance | None = None
         self._listener: AsyncListener | None = None
+        self._settle_listener: AsyncListener | None = None
         self._pool_link: AsyncPoolLink | None = None
         if dsn is not None:
             limited = dsn if pooler or timeouts is None else with_timeouts(dsn, timeouts)
@@ -115,6 +117,7 @@ class AsyncClient:
             # A pool of one has none to spare.
             if listen and not pooler and (dsn is not None or pool.max_size > 1):
                 self._listener = AsyncListener(self._pool_link.dedicated)
+                self._settle_listener = AsyncListener(self._pool_link.dedicated, await_settled)
             self._link = self._pool_link
         elif isinstance(connection, AsyncConnectionLink):
             self._link = connection
@@ -133,7 +136,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Stop what runs in the background and close the pool, if it is the client's own."""
-        jobs = [job for job in (self._maintenance, self._listener) if job is not None]
+        jobs = [job for job in (self._maintenance, self._listener, self._settle_listener) if job]
         for job in jobs:
             job.stop()
         if self._pool_link is not None:
@@ -195,6 +198,16 @@ class AsyncClient:
     def schedules(self) -> AsyncSchedules:
         """Send messages at recurring times."""
         return AsyncSchedules(self._link, self._codec)
+
+    @property
+    def batches(self) -> AsyncBatches:
+        """Send a message when all messages of a batch are settled."""
+        return AsyncBatches(self._link, self._codec)
+
+    @property
+    def results(self) -> AsyncResults:
+        """Wait until messages are settled, and read what their handlers returned."""
+        return AsyncResults(self._link, self._codec, self._settle_listener, self._poll_interval)
 
     @property
     def topics(self) -> AsyncTopics:
@@ -456,21 +469,8 @@ class AsyncClient:
 
     async def _take(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
         with tracing.receiving(call.function, call.queue) as receiving:
-            return receiving.received(await self._await(call, wait))
-
-    async def _await(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
-        if wait is None:
-            return await self._link.run(call)
-        deadline = monotonic() + duration("wait", wait).total_seconds()
-        if (messages := await self._link.run(call)) or call.queue is None:
-            return messages
-        receive = partial(self._link.run, call)
-        # PGMQ's own functions are there without ours.
-        ahead = partial(self._link.run, calls.look_ahead(call.queue)) if call.native else None
-        if self._listener is None:
-            return await receive_until(receive, AsyncAnnouncement(), deadline, self._poll_interval, ahead)
-        async with self._listener.announcements(call.queue) as announced:
-            return await receive_until(receive, announced, deadline, self._poll_interval, ahead)
+            received = await receive_within(self._link, self._listener, call, wait, self._poll_interval)
+            return receiving.received(received)
 
     async def _opened(self, messages: list[Message]) -> list[Message]:
         """Nack messages that can't be decrypted or read; raises why if no other message came."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from threading import Lock
 from time import monotonic
 from typing import Any, Final
@@ -18,8 +19,8 @@ import psycopg
 from psycopg import AsyncConnection, sql
 
 from spanmq.client import calls
-from spanmq.client._async.connection import execute
-from spanmq.client.call import is_missing_function
+from spanmq.client._async.connection import AsyncLink, execute
+from spanmq.client.call import Call, Seconds, duration, is_missing_function
 from spanmq.client.concurrency import AsyncEvent, AsyncJob
 from spanmq.errors import ConnectionFailedError, ConnectionLostError, SpanmqError
 from spanmq.model import Message
@@ -82,6 +83,28 @@ class AsyncAnnouncement:
         return self._waiting > 0 or monotonic() - self._woke_at < SLICE_SECONDS
 
 
+async def receive_within(
+    link: AsyncLink,
+    listener: AsyncListener | None,
+    call: Call[list[Message]],
+    wait: Seconds | None,
+    poll_interval: float,
+) -> list[Message]:
+    """Receive; wait up to `wait` seconds for the first message."""
+    if wait is None:
+        return await link.run(call)
+    deadline = monotonic() + duration("wait", wait).total_seconds()
+    if (messages := await link.run(call)) or call.queue is None:
+        return messages
+    receive = partial(link.run, call)
+    # PGMQ's own functions are there without ours.
+    ahead = partial(link.run, calls.look_ahead(call.queue)) if call.native else None
+    if listener is None:
+        return await receive_until(receive, AsyncAnnouncement(), deadline, poll_interval, ahead)
+    async with listener.announcements(call.queue) as announced:
+        return await receive_until(receive, announced, deadline, poll_interval, ahead)
+
+
 async def receive_until(
     receive: Callable[[], Awaitable[list[Message]]],
     announced: AsyncAnnouncement,
@@ -135,11 +158,17 @@ def channel_of(queue: str) -> str:
 class AsyncListener:
     """One connection that listens for all who wait, from the first wait until a while after the last.
 
-    While it can't be had, waits are polls and nothing else; that is logged once.
+    While it can't be had, waits are polls and nothing else; that is logged once. `announce` is the call that
+    says that somebody waits, and returns the channel: for messages, or for settlements.
     """
 
-    def __init__(self, connect: Callable[[], AbstractAsyncContextManager[AsyncConnection[Any]]]) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], AbstractAsyncContextManager[AsyncConnection[Any]]],
+        announce: Callable[[str, Seconds], Call[str]] = calls.await_messages,
+    ) -> None:
         self._connect = connect
+        self._announce_call = announce
         self._events: dict[str, set[AsyncAnnouncement]] = {}
         self._lock = Lock()  # of _events and _job; held for no longer than a look
         self._job: AsyncJob | None = None
@@ -198,7 +227,7 @@ class AsyncListener:
                     return
 
     async def _listen(self, connection: AsyncConnection[Any]) -> None:
-        channels = Channels(connection)
+        channels = Channels(connection, self._announce_call)
         try:
             while not self._stopped.is_set():
                 self._wanted.clear()
@@ -241,8 +270,13 @@ class AsyncListener:
 class Channels:
     """What one connection listens to, and until when it has said so."""
 
-    def __init__(self, connection: AsyncConnection[Any]) -> None:
+    def __init__(
+        self,
+        connection: AsyncConnection[Any],
+        announce: Callable[[str, Seconds], Call[str]] = calls.await_messages,
+    ) -> None:
         self._connection = connection
+        self._announce_call = announce
         self._queues: dict[str, str] = {}  # by channel
         self._awaited_until: dict[str, float] = {}
         self.is_native = True
@@ -264,7 +298,7 @@ class Channels:
         self._awaited_until[queue] = now + AWAIT_SECONDS
         channel = channel_of(queue)
         if self.is_native:
-            call = calls.await_messages(queue, AWAIT_SECONDS)
+            call = self._announce_call(queue, AWAIT_SECONDS)
             try:
                 # The first time only to learn the channel: nobody listens yet.
                 channel = await execute(self._connection, call, relaxed=True)

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,19 +20,21 @@ from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync import copy
 from spanmq.client._sync.admin import Admin
+from spanmq.client._sync.batches import Batches
 from spanmq.client._sync.categories import Categories
 from spanmq.client._sync.connection import ConnectionLink, Link, PoolLink, new_pool
 from spanmq.client._sync.dead_letters import DeadLetters
 from spanmq.client._sync.grants import Grants
 from spanmq.client._sync.health import Health
 from spanmq.client._sync.inspect import Inspect
-from spanmq.client._sync.listener import Announcement, Listener, receive_until
+from spanmq.client._sync.listener import Listener, receive_within
 from spanmq.client._sync.maintenance import Maintenance
 from spanmq.client._sync.queues import Queues
+from spanmq.client._sync.results import Results, await_settled
 from spanmq.client._sync.schedules import Schedules
 from spanmq.client._sync.session import adapt
 from spanmq.client._sync.topics import Subscriptions, Topics
-from spanmq.client.call import Call, Delay, Seconds, Shape, duration, given, number, numbers
+from spanmq.client.call import Call, Delay, Seconds, Shape, given, number, numbers
 from spanmq.client.calls import Grouped, Held, SendOptions
 from spanmq.client.concurrency import in_place
 from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, with_timeouts
@@ -106,6 +107,7 @@ class Client:
         self._maintain_interval = maintain_interval
         self._maintenance: Maintenance | None = None
         self._listener: Listener | None = None
+        self._settle_listener: Listener | None = None
         self._pool_link: PoolLink | None = None
         if dsn is not None:
             limited = dsn if pooler or timeouts is None else with_timeouts(dsn, timeouts)
@@ -117,6 +119,7 @@ class Client:
             # A pool of one has none to spare.
             if listen and not pooler and (dsn is not None or pool.max_size > 1):
                 self._listener = Listener(self._pool_link.dedicated)
+                self._settle_listener = Listener(self._pool_link.dedicated, await_settled)
             self._link = self._pool_link
         elif isinstance(connection, ConnectionLink):
             self._link = connection
@@ -135,7 +138,7 @@ class Client:
 
     def close(self) -> None:
         """Stop what runs in the background and close the pool, if it is the client's own."""
-        jobs = [job for job in (self._maintenance, self._listener) if job is not None]
+        jobs = [job for job in (self._maintenance, self._listener, self._settle_listener) if job]
         for job in jobs:
             job.stop()
         if self._pool_link is not None:
@@ -197,6 +200,16 @@ class Client:
     def schedules(self) -> Schedules:
         """Send messages at recurring times."""
         return Schedules(self._link, self._codec)
+
+    @property
+    def batches(self) -> Batches:
+        """Send a message when all messages of a batch are settled."""
+        return Batches(self._link, self._codec)
+
+    @property
+    def results(self) -> Results:
+        """Wait until messages are settled, and read what their handlers returned."""
+        return Results(self._link, self._codec, self._settle_listener, self._poll_interval)
 
     @property
     def topics(self) -> Topics:
@@ -452,21 +465,8 @@ class Client:
 
     def _take(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
         with tracing.receiving(call.function, call.queue) as receiving:
-            return receiving.received(self._await(call, wait))
-
-    def _await(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
-        if wait is None:
-            return self._link.run(call)
-        deadline = monotonic() + duration("wait", wait).total_seconds()
-        if (messages := self._link.run(call)) or call.queue is None:
-            return messages
-        receive = partial(self._link.run, call)
-        # PGMQ's own functions are there without ours.
-        ahead = partial(self._link.run, calls.look_ahead(call.queue)) if call.native else None
-        if self._listener is None:
-            return receive_until(receive, Announcement(), deadline, self._poll_interval, ahead)
-        with self._listener.announcements(call.queue) as announced:
-            return receive_until(receive, announced, deadline, self._poll_interval, ahead)
+            received = receive_within(self._link, self._listener, call, wait, self._poll_interval)
+            return receiving.received(received)
 
     def _opened(self, messages: list[Message]) -> list[Message]:
         """Nack messages that can't be decrypted or read; raises why if no other message came."""

@@ -4,14 +4,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from spanmq.client import call as argument
 from spanmq.client._sync.connection import Link
 from spanmq.client._sync.queues import names
 from spanmq.client.call import Call, Seconds, given, listed, nothing
-from spanmq.model import Finding, LatestStatistics, QueueHealth, Sample, StatisticsStep
+from spanmq.model import (
+    Finding,
+    LatestStatistics,
+    QueueHealth,
+    Sample,
+    StatisticsStep,
+    TaskKind,
+    WorkerReport,
+)
 
 
 class Health:
@@ -61,6 +71,46 @@ class Health:
             *given(argument.seconds, "seconds", seconds),
         )
         self._link.run(nothing("report_breaker", queue, *arguments))
+
+    def report_worker(
+        self,
+        queue: str,
+        worker: str,
+        *,
+        running_for: Seconds | None = None,
+        slots: int = 0,
+        held: int = 0,
+        times: Iterable[Mapping[str, Any]] = (),
+    ) -> None:
+        """Report that a worker runs, since `running_for` seconds, or has stopped (None).
+
+        Workers call it. `times` says what its handlers did since the last report: `kind`, `failed`, `bucket` and
+        `n` of each, where `n` took up to 2^(bucket/2) ms.
+        """
+        arguments = (
+            argument.queue_name("queue", queue),
+            argument.text("worker", worker),
+            argument.integer("slots", slots),
+            argument.integer("held", held),
+            argument.json("times", json.dumps([dict(each) for each in times])),
+            *given(argument.seconds, "running_for", running_for),
+        )
+        self._link.run(nothing("report_worker", queue, *arguments))
+
+    def workers(self, queue: str | None = None) -> list[WorkerReport]:
+        """List the workers that have reported within a minute, for each of their queues."""
+        arguments = given(argument.texts, "queues", None if queue is None else [queue])
+        found = self._link.run(Call("list_workers", arguments, listed(WorkerReport), queue, native=True))
+        return sorted(found, key=lambda each: (each.worker, each.queue))
+
+    def task_kinds(self, queue: str | None = None, *, seconds: Seconds = 3600.0) -> list[TaskKind]:
+        """List the kinds of tasks that workers handled in the last `seconds`, up to a day."""
+        arguments = (
+            argument.seconds("seconds", seconds),
+            *given(argument.texts, "queues", None if queue is None else [queue]),
+        )
+        found = self._link.run(Call("list_task_kinds", arguments, listed(TaskKind), queue, native=True))
+        return sorted(found, key=lambda each: (each.queue, each.kind))
 
     def doctor(self, *, connections: int | None = None) -> list[Finding]:
         """Check whether the server is fit for its job, and return what to do.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from threading import Lock
 from time import monotonic
 from typing import Any, Final
@@ -20,8 +21,8 @@ import psycopg
 from psycopg import Connection, sql
 
 from spanmq.client import calls
-from spanmq.client._sync.connection import execute
-from spanmq.client.call import is_missing_function
+from spanmq.client._sync.connection import Link, execute
+from spanmq.client.call import Call, Seconds, duration, is_missing_function
 from spanmq.client.concurrency import Event, Job
 from spanmq.errors import ConnectionFailedError, ConnectionLostError, SpanmqError
 from spanmq.model import Message
@@ -84,6 +85,28 @@ class Announcement:
         return self._waiting > 0 or monotonic() - self._woke_at < SLICE_SECONDS
 
 
+def receive_within(
+    link: Link,
+    listener: Listener | None,
+    call: Call[list[Message]],
+    wait: Seconds | None,
+    poll_interval: float,
+) -> list[Message]:
+    """Receive; wait up to `wait` seconds for the first message."""
+    if wait is None:
+        return link.run(call)
+    deadline = monotonic() + duration("wait", wait).total_seconds()
+    if (messages := link.run(call)) or call.queue is None:
+        return messages
+    receive = partial(link.run, call)
+    # PGMQ's own functions are there without ours.
+    ahead = partial(link.run, calls.look_ahead(call.queue)) if call.native else None
+    if listener is None:
+        return receive_until(receive, Announcement(), deadline, poll_interval, ahead)
+    with listener.announcements(call.queue) as announced:
+        return receive_until(receive, announced, deadline, poll_interval, ahead)
+
+
 def receive_until(
     receive: Callable[[], list[Message]],
     announced: Announcement,
@@ -137,11 +160,17 @@ def channel_of(queue: str) -> str:
 class Listener:
     """One connection that listens for all who wait, from the first wait until a while after the last.
 
-    While it can't be had, waits are polls and nothing else; that is logged once.
+    While it can't be had, waits are polls and nothing else; that is logged once. `announce` is the call that
+    says that somebody waits, and returns the channel: for messages, or for settlements.
     """
 
-    def __init__(self, connect: Callable[[], AbstractContextManager[Connection[Any]]]) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], AbstractContextManager[Connection[Any]]],
+        announce: Callable[[str, Seconds], Call[str]] = calls.await_messages,
+    ) -> None:
         self._connect = connect
+        self._announce_call = announce
         self._events: dict[str, set[Announcement]] = {}
         self._lock = Lock()  # of _events and _job; held for no longer than a look
         self._job: Job | None = None
@@ -200,7 +229,7 @@ class Listener:
                     return
 
     def _listen(self, connection: Connection[Any]) -> None:
-        channels = Channels(connection)
+        channels = Channels(connection, self._announce_call)
         try:
             while not self._stopped.is_set():
                 self._wanted.clear()
@@ -243,8 +272,13 @@ class Listener:
 class Channels:
     """What one connection listens to, and until when it has said so."""
 
-    def __init__(self, connection: Connection[Any]) -> None:
+    def __init__(
+        self,
+        connection: Connection[Any],
+        announce: Callable[[str, Seconds], Call[str]] = calls.await_messages,
+    ) -> None:
         self._connection = connection
+        self._announce_call = announce
         self._queues: dict[str, str] = {}  # by channel
         self._awaited_until: dict[str, float] = {}
         self.is_native = True
@@ -266,7 +300,7 @@ class Channels:
         self._awaited_until[queue] = now + AWAIT_SECONDS
         channel = channel_of(queue)
         if self.is_native:
-            call = calls.await_messages(queue, AWAIT_SECONDS)
+            call = self._announce_call(queue, AWAIT_SECONDS)
             try:
                 # The first time only to learn the channel: nobody listens yet.
                 channel = execute(self._connection, call, relaxed=True)

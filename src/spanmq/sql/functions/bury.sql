@@ -133,7 +133,7 @@ declare
     n int;
 begin
     delete from spanmq_core.held s using spanmq_core.queue q
-        where q.folded_name = lower(queue_name) and q.has_plain_policy and id between q.log_lo and q.log_hi
+        where q.folded_name = lower(queue_name) and q.has_plain_policy and not q.is_watched and id between q.log_lo and q.log_hi
           and has_table_privilege(q.queue_view, 'select')
           and s.queue_id = q.queue_id and s.lo = id and s.n = 1 and s.lease_id = fence and fence > 0 and s.priority is null
           and not exists (select from spanmq_core.failure f where f.queue_id = q.queue_id and f.lo = id)

@@ -119,6 +119,12 @@ begin
     if found then
         return;
     end if;
+    return query select e.action, e.queue, e.detail from spanmq_core.end_batches(budget) e;
+    if found then
+        return;
+    end if;
+    -- A schedule or a batch that failed has given it an id.
+    may_retire := may_retire and pg_current_xact_id_if_assigned() is null;
     for this in select * from spanmq_core.queue q order by q.queue_id <= last_tended, q.queue_id loop
         begin
             drawn := coalesce(pg_sequence_last_value(this.ids), 0);
@@ -137,6 +143,7 @@ begin
     if not spanmq_core.try_lock(0, 'maintain') then
         return;
     end if;
+    perform spanmq_core.tidy_batches(), spanmq_core.forget_results(), spanmq_core.forget_task_times();
     perform spanmq_core.tend_lanes(array(select (q).queue_id from unnest(queues) q), case when may_retire then positions else '{}' end);
     for i in 1 .. cardinality(queues) loop
         this := queues[i];

@@ -28,7 +28,7 @@ begin
     end loop;
 end $$;
 
--- Takes messages out for good (see take_out), and wakes who waits for what they held up.
+-- Takes messages out for good (see take_out), and wakes who waits for what they held up, or for their end.
 create or replace function spanmq_core.remove(this spanmq_core.queue, msg_ids bigint[], fence bigint) returns spanmq_core.run[]
 language plpgsql as $$
 declare
@@ -36,6 +36,9 @@ declare
 begin
     if not this.has_plain_policy and this.waiting is not null then
         perform spanmq_core.wake_behind(this, runs);
+    end if;
+    if this.is_watched then
+        perform spanmq_core.note_settled(this, runs);
     end if;
     return runs;
 end $$;
@@ -49,7 +52,7 @@ declare
     is_done boolean;
 begin
     select q.queue_id into this_queue from spanmq_core.queue q
-        where q.folded_name = lower(queue_name) and (q.has_plain_policy or q.waiting is null)
+        where q.folded_name = lower(queue_name) and (q.has_plain_policy or q.waiting is null) and not q.is_watched
           and has_table_privilege(q.queue_view, 'select');
     if found then
         -- The usual cases: the message is a run of its own, or in a leased run of several.
@@ -75,7 +78,7 @@ declare
     range spanmq_core.run;
 begin
     select q.queue_id into this_queue from spanmq_core.queue q
-        where q.folded_name = lower(queue_name) and (q.has_plain_policy or q.waiting is null)
+        where q.folded_name = lower(queue_name) and (q.has_plain_policy or q.waiting is null) and not q.is_watched
           and has_table_privilege(q.queue_view, 'select');
     runs := case when found then spanmq_core.take_out(this_queue, msg_ids, null, true)
                  else spanmq_core.remove(spanmq_core.find_queue(queue_name), msg_ids, null) end;
@@ -181,7 +184,7 @@ begin
     if asked = 1 then
         -- As in delete().
         delete from spanmq_core.held h using spanmq_core.queue q
-            where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null)
+            where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null) and not q.is_watched
               and has_table_privilege(q.queue_view, 'select')
               and h.queue_id = q.queue_id and h.lo = msg_ids[1] and h.n = 1 and h.lease_id = ack.lease_id and ack.lease_id > 0
               and ack.lease_id <> spanmq_core.suspects();
@@ -193,7 +196,7 @@ begin
     end if;
     if lease_id > 0 and lease_id <> spanmq_core.suspects() then
         select q.queue_id into this.queue_id from spanmq_core.queue q
-            where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null)
+            where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null) and not q.is_watched
               and has_table_privilege(q.queue_view, 'select');
         if found and asked > 0 then
             -- Where they are whole runs of the lease.
@@ -216,6 +219,9 @@ begin
     end if;
     if not this.has_plain_policy and this.waiting is not null then
         perform spanmq_core.wake_behind(this, runs);
+    end if;
+    if this.is_watched then
+        perform spanmq_core.note_settled(this, runs);
     end if;
     if spanmq_core.count_runs(runs) = asked then
         -- The usual case without a join: all of them were held.

@@ -185,6 +185,9 @@ begin
             perform spanmq_core.release_behind(this, runs);
             perform spanmq_core.wake_behind(this, spanmq_core.runs_among(runs, dead));
         end if;
+        if this.is_watched and not isempty(dead) then
+            perform spanmq_core.note_settled(this, spanmq_core.runs_among(runs, dead));
+        end if;
     end if;
     return query select * from spanmq_core.outcomes(msg_ids, runs, dead, 'retrying');
 end $$;
@@ -223,6 +226,9 @@ begin
         if not this.has_plain_policy then
             perform spanmq_core.release_behind(this, runs);
             perform spanmq_core.wake_behind(this, runs);
+        end if;
+        if this.is_watched then
+            perform spanmq_core.note_settled(this, runs);
         end if;
     end if;
     return query select * from spanmq_core.outcomes(msg_ids, runs, '{}', 'dead');

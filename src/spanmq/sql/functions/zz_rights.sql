@@ -10,7 +10,7 @@ language sql stable as $$
         ('send', 'spanmq', '
             send_messages copy_begin copy_publish bulk_reserve bulk_seal bulk_publish bulk_close bulk_published schedule
             unschedule:queue_of_schedule pause_schedule:queue_of_schedule resume_schedule:queue_of_schedule
-            plan_schedule:queue_of_schedule upcoming_schedules
+            plan_schedule:queue_of_schedule upcoming_schedules create_batch add_to_batch
         '),
         ('look', 'pgmq', '
             metrics create_fifo_index
@@ -20,7 +20,8 @@ language sql stable as $$
             list_category_rules dead_letters count_dead_letters dead_letters_between dead_letter_extent failures
             failures_between failure_extent statistics list_leases list_groups list_segments list_bindings list_throttles dead_letters_of get_policy
             receiver_log list_receivers read_ranges status list_subscriptions shard_groups glance health latest_statistics  list_schedules begin_pipeline_run note_pipeline_run:queue_of_run
-            end_pipeline_run:queue_of_run list_pipeline_runs
+            end_pipeline_run:queue_of_run list_pipeline_runs list_batches
+            await_settled unsettled get_results list_workers list_task_kinds
         '),
         ('receive', 'pgmq', '
             read read_with_poll pop read_grouped read_grouped_rr read_grouped_head read_grouped_with_poll
@@ -28,7 +29,7 @@ language sql stable as $$
         '),
         ('receive', 'spanmq', '
             receive ack cancel nack reject release extend hold receiver_open receiver_claim receiver_ranges
-            adopt_receiver release_receiver reject_from_receiver await_messages look_ahead report_breaker note_export
+            adopt_receiver release_receiver reject_from_receiver await_messages look_ahead report_breaker report_worker note_export store_result
             forget_export redrive_chosen redrive redrive_message discard_chosen purge_dead_letters
         '),
         ('manage', 'pgmq', '

@@ -1,0 +1,82 @@
+"""Batches: `client.batches`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from spanmq.client import call as argument
+from spanmq.client._async.connection import AsyncLink
+from spanmq.client.call import Call, Rows, Shape, given, listed, number
+from spanmq.codec.body import Codec, Headers, encode_headers
+from spanmq.model import Batch
+
+
+class AsyncBatches:
+    """Messages that are sent when all messages of a batch are settled."""
+
+    def __init__(self, link: AsyncLink, codec: Codec) -> None:
+        self._link = link
+        self._codec = codec
+
+    async def create(
+        self,
+        queue: str,
+        body: object,
+        messages: Mapping[str, Iterable[int]],
+        *,
+        headers: Headers | None = None,
+        group: str | None = None,
+    ) -> int:
+        """Send a body into the queue, once, when all messages are settled; return the id of the batch.
+
+        `messages` has the ids by queue. The header `x-spanmq-batch` of the message has `id`, `total`, `done`
+        and `dead`. Call it in the transaction in which the messages are sent, or after it.
+        """
+        arguments = (
+            argument.queue_name("queue", queue),
+            argument.json("message", self._codec.of(queue).encode(body)),
+            argument.json("headers", encode_headers(headers, group)),
+        )
+        async with self._link.transaction() as link:
+            batch_id = await link.run(Call("create_batch", arguments, number, queue, native=True))
+            for name, message_ids in sorted(messages.items()):
+                added = (
+                    argument.queue_name("queue", name),
+                    argument.bigint("batch_id", batch_id),
+                    argument.bigints("msg_ids", message_ids),
+                )
+                await link.run(Call("add_to_batch", added, number, name, native=True))
+        return batch_id
+
+    async def list(
+        self, queue: str | None = None, *, before: int | None = None, quantity: int = 100
+    ) -> list[Batch]:
+        """List the batches that send into a queue, or into all, the newest first; `before` is a batch's id.
+
+        Batches that ended are kept for seven days.
+        """
+        arguments = (
+            argument.integer("qty", quantity),
+            *given(argument.texts, "queues", None if queue is None else [queue]),
+            *given(argument.bigint, "before", before),
+        )
+        read = partial(_batches, self._codec)
+        found = await self._link.run(
+            Call("list_batches", arguments, read, queue, Shape.MESSAGES, native=True)
+        )
+        return sorted(found, key=lambda batch: -batch.batch_id)[:quantity]
+
+
+def _batches(codec: Codec, rows: Rows) -> list[Batch]:
+    records = [
+        row
+        | {
+            "message": codec.of(row["queue"]).decode(row["message"]),
+            "headers": None if row["headers"] is None else json.loads(row["headers"]),
+        }
+        for row in rows.records()
+    ]
+    read = listed(Batch, body="message", message_id="sent_msg_id")
+    return read(Rows(rows.columns, [tuple(each.values()) for each in records]))

@@ -1,0 +1,96 @@
+"""What became of messages: `client.results`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import partial
+from time import monotonic
+from typing import Final
+
+from spanmq.client import call as argument
+from spanmq.client._async.connection import AsyncLink
+from spanmq.client._async.listener import FIRST_POLL_SECONDS, AsyncAnnouncement, AsyncListener
+from spanmq.client.call import Call, Rows, Seconds, duration, nothing, numbers
+from spanmq.codec.body import Codec
+
+# A message that expires or is purged notifies nobody: so often it is looked for where a connection listens.
+FALLBACK_SECONDS: Final = 5.0
+
+
+class AsyncResults:
+    """Wait until messages are settled, and read what their handlers returned."""
+
+    def __init__(
+        self, link: AsyncLink, codec: Codec, listener: AsyncListener | None, poll_interval: float
+    ) -> None:
+        self._link = link
+        self._codec = codec
+        self._listener = listener
+        self._poll_interval = poll_interval
+
+    async def wait(
+        self, queue: str, message_ids: int | Iterable[int], *, seconds: Seconds | None = None
+    ) -> list[int]:
+        """Wait until messages are settled; return the ids of those that are not after `seconds`.
+
+        A message is settled when it has left the queue: acked, a dead letter, deleted. With None it waits for
+        all of them, and returns [].
+        """
+        left = [message_ids] if isinstance(message_ids, int) else [*message_ids]
+        deadline = float("inf")
+        if seconds is not None:
+            deadline = monotonic() + duration("seconds", seconds).total_seconds()
+        if self._listener is None:
+            return await self._wait_until(queue, left, AsyncAnnouncement(), deadline)
+        async with self._listener.announcements(queue) as announced:
+            return await self._wait_until(queue, left, announced, deadline)
+
+    async def store(self, queue: str, message_id: int, result: object, *, keep_for: Seconds = 3600.0) -> None:
+        """Store what the handler of a message returned; call it in the transaction of the ack.
+
+        Raises InvalidArgumentError for a result of more than 64 KB of JSON.
+        """
+        arguments = (
+            argument.queue_name("queue", queue),
+            argument.bigint("msg_id", message_id),
+            argument.json("result", self._codec.of(queue).encode(result)),
+            argument.seconds("keep_for", keep_for),
+        )
+        await self._link.run(nothing("store_result", queue, *arguments))
+
+    async def get(self, queue: str, message_ids: int | Iterable[int]) -> dict[int, object]:
+        """Return the results of messages that have any, by their ids."""
+        arguments = (argument.queue_name("queue", queue), argument.bigints("msg_ids", message_ids))
+        read = partial(_results, self._codec.of(queue))
+        return await self._link.run(Call("get_results", arguments, read, queue, native=True))
+
+    async def _wait_until(
+        self, queue: str, left: list[int], announced: AsyncAnnouncement, deadline: float
+    ) -> list[int]:
+        interval = FIRST_POLL_SECONDS
+        while True:
+            # In this order: what is settled during the look ends the next wait.
+            announced.clear()
+            arguments = (argument.queue_name("queue", queue), argument.bigints("msg_ids", left))
+            left = await self._link.run(Call("unsettled", arguments, numbers, queue, native=True, idle=True))
+            remaining = deadline - monotonic()
+            if not left or remaining <= 0:
+                return left
+            await announced.wait(min(FALLBACK_SECONDS if announced.is_heard else interval, remaining))
+            interval = min(interval * 2, self._poll_interval)
+
+
+def await_settled(queue: str, seconds: Seconds) -> Call[str]:
+    """Register a session that waits for settlements and return the channel to listen to; a crash may forget it."""
+    arguments = (argument.queue_name("queue", queue), argument.seconds("seconds", seconds))
+    return Call("await_settled", arguments, Rows.scalar, queue, native=True, volatile=True, idle=True)
+
+
+def _results(codec: Codec, rows: Rows) -> dict[int, object]:
+    found = {}
+    for row in rows.records():
+        # As bytes by psycopg, as a value where a whole row came as JSON.
+        raw = row["result"]
+        found[int(row["msg_id"])] = codec.decode(raw if isinstance(raw, bytes) else json.dumps(raw).encode())
+    return found

@@ -1,0 +1,249 @@
+-- Batches: a message is sent, once, when all messages of a batch are settled.
+--
+-- A message is settled when it is in no run: so nothing is counted, and no row is hot. A settlement that finds no other message of the batch
+-- ends it. Two that commit at the same time each find the other's message: then maintain() ends the batch, as it does where messages leave a
+-- queue in other ways. Whoever ends a batch has locked its row, and looks again under the lock. Nobody waits for that row.
+
+-- Creates a batch: the message is sent into the queue when all messages that add_to_batch() adds in the same transaction are settled. Its
+-- header x-spanmq-batch has the id of the batch, and how many messages there were, and were done and dead. Returns the id. A batch without
+-- messages ends at once. Raises what send() raises.
+create or replace function spanmq_call.create_batch(queue text, message jsonb, headers jsonb default null) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_target(queue);
+    created bigint;
+begin
+    if jsonb_typeof(headers) not in ('object', 'null') then
+        raise exception 'the headers of a batch must be a JSON object'
+            using errcode = 'MQ002', hint = 'Such as {"x-pgmq-group": "a"}.';
+    end if;
+    insert into spanmq_core.batch (queue_id, message, headers)
+        values (this.queue_id, create_batch.message, case when jsonb_typeof(create_batch.headers) = 'object' then create_batch.headers end)
+        returning batch_id into created;
+    return created;
+end $$;
+
+-- Adds messages of a queue to a batch that this transaction has created. Returns how many were not yet in it. Ids that are not in the queue
+-- count as settled. Raises MQ002 for another batch and for ids that are null or below 1, 42P01 for an unknown queue.
+create or replace function spanmq_call.add_to_batch(queue text, batch_id bigint, msg_ids bigint[]) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+    added int8multirange;
+    n bigint;
+begin
+    if not exists (select from spanmq_core.batch b where b.batch_id = add_to_batch.batch_id and b.created_in = pg_current_xact_id_if_assigned()) then
+        raise exception 'this transaction has not created batch %', coalesce(add_to_batch.batch_id::text, 'NULL')
+            using errcode = 'MQ002', hint = 'Create a batch and add its messages in one transaction.';
+    end if;
+    if msg_ids is null or exists (select from unnest(msg_ids) id where (id between 1 and 9223372036854775806) is not true) then
+        raise exception 'msg_ids must be ids of messages, got: %', coalesce(left(msg_ids::text, 100), 'NULL')
+            using errcode = 'MQ002', hint = 'Pass the ids that send_batch() returned.';
+    end if;
+    added := (select coalesce(range_agg(int8range(id, id, '[]')), '{}') from unnest(msg_ids) id)
+             - (select coalesce(range_agg(p.ids), '{}') from spanmq_core.batch_part p
+                where p.batch_id = add_to_batch.batch_id and p.queue_id = this.queue_id);
+    insert into spanmq_core.batch_part (batch_id, queue_id, ids) select add_to_batch.batch_id, this.queue_id, r from unnest(added) r;
+    n := (select coalesce(sum(upper(r) - lower(r)), 0) from unnest(added) r);
+    update spanmq_core.batch b set total = b.total + n where b.batch_id = add_to_batch.batch_id;
+    perform spanmq_core.watch(this.queue_id);
+    return n;
+end $$;
+
+-- The newest batches that send into these queues, those before the batch `before` (null: from the newest), at most qty for each queue: open ones
+-- with how many messages are not settled yet. Batches that ended are kept for seven days.
+create or replace function spanmq_call.list_batches(queues text[] default null, before bigint default null, qty integer default 100)
+returns table (batch_id bigint, queue text, message jsonb, headers jsonb, total bigint, unsettled bigint, done bigint, dead bigint,
+               created_at timestamptz, ended_at timestamptz, sent_msg_id bigint)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+#variable_conflict use_column
+begin
+    perform spanmq_core.check_quantity(qty);
+    return query
+        select b.batch_id, q.name::text, b.message, b.headers, b.total, case when b.ended_at is null then spanmq_core.count_unsettled(b.batch_id) else 0 end,
+               b.done, b.dead, b.created_at, b.ended_at, b.sent_msg_id
+        from spanmq_core.queue q cross join lateral (
+            select * from spanmq_core.batch n where n.queue_id = q.queue_id and (before is null or n.batch_id < before) order by n.batch_id desc limit qty) b
+        where queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n))
+        order by b.batch_id desc;
+end $$;
+
+-- Whether a message of a batch is in a run. In one statement: a message that moves from run to run is in one of them.
+create or replace function spanmq_core.has_unsettled(this_batch bigint) returns boolean
+language plpgsql volatile as $$
+begin
+    -- From the end: messages are settled from the beginning, and leave dead rows there.
+    return exists (
+        select from spanmq_core.batch_part p
+        where p.batch_id = this_batch and (
+            (select true from spanmq_core.fresh f
+             where f.queue_id = p.queue_id and f.lo < upper(p.ids) and f.lo + f.n > lower(p.ids)
+               and f.lo >= greatest(lower(p.ids) / 256 * 256, (select b.fresh_from from spanmq_core.bound b where b.queue_id = p.queue_id
+                                                                order by b.queue_id desc, b.number desc limit 1))
+             order by f.queue_id desc, f.lo desc limit 1)
+            or (select true from spanmq_core.held h
+                where h.queue_id = p.queue_id and h.lo < upper(p.ids) and h.lo + h.n > lower(p.ids) and h.lo >= lower(p.ids) / 256 * 256
+                  and spanmq_core.count_left_among(h, p.ids) > 0
+                order by h.queue_id desc, h.lo desc limit 1)));
+end $$;
+
+-- How many of these messages a held run has: see count_left(). In SQL, so that it is a part of the statement.
+create or replace function spanmq_core.count_left_among(this spanmq_core.held, ids int8range) returns bigint
+language sql stable as $$
+    select least(this.lo + this.n, upper(ids)) - greatest(this.lo, lower(ids))
+           - case when this.n = 1 or this.lease_id = 0 then 0
+                  else (select count(*) from spanmq_core.done d where d.queue_id = this.queue_id and d.msg_id >= greatest(this.lo, lower(ids))
+                            and d.msg_id < least(this.lo + this.n, upper(ids))) end
+$$;
+
+create or replace function spanmq_core.count_unsettled(this_batch bigint) returns bigint
+language plpgsql stable as $$
+begin
+    return (
+        select coalesce(sum(
+            (select coalesce(sum(least(f.lo + f.n, upper(p.ids)) - greatest(f.lo, lower(p.ids))), 0) from spanmq_core.fresh f
+             where f.queue_id = p.queue_id and f.lo < upper(p.ids) and f.lo + f.n > lower(p.ids) and f.lo >= lower(p.ids) / 256 * 256)
+            + (select coalesce(sum(spanmq_core.count_left_among(h, p.ids)), 0) from spanmq_core.held h
+               where h.queue_id = p.queue_id and h.lo < upper(p.ids) and h.lo + h.n > lower(p.ids) and h.lo >= lower(p.ids) / 256 * 256)), 0)
+        from spanmq_core.batch_part p where p.batch_id = this_batch);
+end $$;
+
+-- Ends a batch if all its messages are settled: sends its message. False if it is open, another is ending it, or the message can't be sent now. Waits
+-- hardly for locks: whoever settles a message must not wait for the queue into which the batch sends.
+create or replace function spanmq_core.end_batch(this_batch bigint, out has_ended boolean, out trouble text)
+language plpgsql set lock_timeout = '20ms' as $$
+declare
+    this spanmq_core.batch;
+    of_queue spanmq_core.queue;
+begin
+    has_ended := false;
+    -- Without a lock first: a lock gives the transaction an id.
+    if spanmq_core.has_unsettled(this_batch) then
+        return;
+    end if;
+    select * into this from spanmq_core.batch b where b.batch_id = this_batch and b.ended_at is null for update skip locked;
+    -- A new statement, under the lock: the one who held it may have put a message back.
+    if not found or spanmq_core.has_unsettled(this_batch) then
+        return;
+    end if;
+    select * into of_queue from spanmq_core.queue q where q.queue_id = this.queue_id;
+    this.dead := spanmq_core.count_dead_of_batch(this_batch);
+    this.done := this.total - this.dead;
+    this.sent_msg_id := (spanmq_core.send_many(of_queue, array[this.message], array[coalesce(this.headers, '{}') || jsonb_build_object(
+        'x-spanmq-batch', jsonb_build_object('id', this.batch_id, 'total', this.total, 'done', this.done, 'dead', this.dead))], null))[1];
+    update spanmq_core.batch b set ended_at = clock_timestamp(), done = this.done, dead = this.dead, sent_msg_id = this.sent_msg_id
+        where b.batch_id = this_batch;
+    delete from spanmq_core.batch_part p where p.batch_id = this_batch;
+    has_ended := true;
+exception
+    when lock_not_available or sqlstate 'MQ062' then
+        -- A sender creates a segment, the queue is being dropped, or is full: maintain() tries again.
+        has_ended := false;
+    when others then
+        has_ended := false;
+        trouble := sqlerrm;
+end $$;
+
+-- How many messages of a batch are dead letters that were not redriven.
+create or replace function spanmq_core.count_dead_of_batch(this_batch bigint) returns bigint
+language sql stable as $$
+    select coalesce(sum(
+        (select count(*) from spanmq_core.dead_letter d
+         where d.queue_id = p.queue_id and d.msg_id >= lower(p.ids) and d.msg_id < upper(p.ids) and d.redriven_at is null)
+        + (select coalesce(sum(spanmq_core.count_ids(spanmq_core.ids_of(r.lo, r.n, r.ids) * int8multirange(p.ids))), 0) from spanmq_core.dead_run r
+           where r.queue_id = p.queue_id and r.lo >= lower(p.ids) / 256 * 256 and r.lo < upper(p.ids))), 0)::bigint
+    from spanmq_core.batch_part p where p.batch_id = this_batch
+$$;
+
+-- Lets settlements of a queue look for batches and for sessions that wait. Whoever holds the queue's row keeps that from being noted: maintain() does it then.
+create or replace function spanmq_core.watch(this_queue int) returns void
+language plpgsql as $$
+begin
+    perform from spanmq_core.queue q where q.queue_id = this_queue and not q.is_watched for no key update skip locked;
+    if found then
+        update spanmq_core.queue q set is_watched = true where q.queue_id = this_queue;
+    end if;
+end $$;
+
+-- What follows from messages of a queue that have just been settled: runs are those that were taken out.
+create or replace function spanmq_core.note_settled(this spanmq_core.queue, runs spanmq_core.run[]) returns void
+language plpgsql as $$
+declare
+    settled int8range;
+    this_batch bigint;
+begin
+    if not this.is_watched or runs = '{}' then
+        return;
+    end if;
+    settled := (select int8range(min(r.lo), max(coalesce(upper(r.ids), r.lo + r.n))) from unnest(runs) r);
+    if exists (select from spanmq_core.settle_wait w where w.queue_id = this.queue_id and w.until > clock_timestamp()) then
+        perform pg_notify(spanmq_core.settled_channel(this), settled::text);
+    end if;
+    for this_batch in
+        select distinct p.batch_id from spanmq_core.batch_part p
+        where int4range(p.queue_id, p.queue_id, '[]') && int4range(this.queue_id, this.queue_id, '[]') and p.ids && settled
+    loop
+        perform spanmq_core.end_batch(this_batch);
+    end loop;
+end $$;
+
+create or replace function spanmq_core.settled_channel(this spanmq_core.queue) returns text
+language sql immutable as $$ select 'spanmq.s_' || this.folded_name $$;
+
+-- What maintain() does for batches, before it has a transaction id: ends those whose messages are settled, a row each. Looks at 200 at most: the
+-- oldest, and some from anywhere.
+create or replace function spanmq_core.end_batches(budget int) returns table (action text, queue text, detail text)
+language plpgsql as $$
+declare
+    candidates bigint[] := array(select b.batch_id from spanmq_core.batch b where b.ended_at is null order by b.batch_id limit 100);
+    newest bigint;
+    candidate bigint;
+    ending record;
+    n int := 0;
+begin
+    if cardinality(candidates) = 100 then
+        newest := (select max(b.batch_id) from spanmq_core.batch b where b.ended_at is null);
+        candidates := candidates || array(
+            select b.batch_id from spanmq_core.batch b
+            where b.ended_at is null and b.batch_id > candidates[100] + (random() * (newest - candidates[100]))::bigint - 50
+              and b.batch_id > candidates[100]
+            order by b.batch_id limit 100);
+    end if;
+    foreach candidate in array candidates loop
+        exit when n >= budget;
+        ending := spanmq_core.end_batch(candidate);
+        if ending.trouble is not null then
+            raise warning 'maintain() can''t send the message of batch %: %', candidate, ending.trouble;
+        end if;
+        continue when not ending.has_ended;
+        action := 'ended batch';
+        queue := (select q.name from spanmq_core.batch b join spanmq_core.queue q on q.queue_id = b.queue_id where b.batch_id = candidate);
+        detail := candidate;
+        return next;
+        n := n + 1;
+    end loop;
+end $$;
+
+-- What else maintain() does for batches: forgets those that ended long ago, and notes in the queues' rows whether they are watched.
+create or replace function spanmq_core.tidy_batches() returns void
+language plpgsql as $$
+declare
+    this_queue int;
+begin
+    delete from spanmq_core.batch b where b.batch_id = any (array(
+        select o.batch_id from spanmq_core.batch o where o.ended_at < clock_timestamp() - interval '7 days' order by o.ended_at limit 1000));
+    for this_queue in select distinct p.queue_id from spanmq_core.batch_part p join spanmq_core.queue q on q.queue_id = p.queue_id where not q.is_watched loop
+        perform spanmq_core.watch(this_queue);
+    end loop;
+    for this_queue in
+        select q.queue_id from spanmq_core.queue q
+        where q.is_watched and not exists (select from spanmq_core.batch_part p
+                                           where int4range(p.queue_id, p.queue_id, '[]') && int4range(q.queue_id, q.queue_id, '[]'))
+          and not exists (select from spanmq_core.settle_wait w where w.queue_id = q.queue_id and w.until > clock_timestamp())
+        for no key update skip locked
+    loop
+        update spanmq_core.queue q set is_watched = false where q.queue_id = this_queue;
+    end loop;
+end $$;

@@ -1,0 +1,87 @@
+-- What workers report: who runs, what they hold, and how long each kind of task took. For those who look at a queue; it decides nothing.
+
+-- Reports that a worker runs for this queue since `running_for` seconds (null: it has stopped), with this number of slots and of messages that it holds. It is
+-- listed for 60 seconds after its last report. `times` says what its handlers did since then: an array of objects with kind, failed (true or false),
+-- bucket and n, where n handlers took up to 2^(bucket/2) ms. Raises MQ002 for arguments out of range, 42P01, 42501.
+create or replace function spanmq_call.report_worker(
+    queue text, worker text, running_for double precision default null, slots integer default 0, held integer default 0, times jsonb default null
+) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+    at_ timestamptz := clock_timestamp();
+begin
+    if worker is null or octet_length(worker) not between 1 and 1000 then
+        raise exception 'worker must be a name of 1 to 1000 bytes, got: %', coalesce(left(worker, 100), 'NULL')
+            using errcode = 'MQ002', hint = 'Pass the name that the worker has in its failures.';
+    elsif not (running_for between 0 and 1e9) or slots is null or slots < 0 or held is null or held < 0 then
+        raise exception 'running_for, slots and held cannot be negative, got: %, % and %', running_for, slots, held
+            using errcode = 'MQ002', hint = 'running_for is null for a worker that has stopped.';
+    elsif times is not null and (jsonb_typeof(times) <> 'array' or jsonb_array_length(times) > 5000 or exists (
+            select from jsonb_to_recordset(times) t (kind text, failed boolean, bucket int, n bigint)
+            where (octet_length(t.kind) <= 255 and t.failed is not null and t.bucket between 0 and 48 and t.n between 1 and 1000000000) is not true)) then
+        raise exception 'times must be an array of at most 5000 objects with kind, failed, bucket (0 to 48) and n'
+            using errcode = 'MQ002', hint = 'Such as [{"kind": "ship", "failed": false, "bucket": 7, "n": 3}].';
+    end if;
+    delete from spanmq_core.worker w
+        where w.ctid = any (array(select o.ctid from spanmq_core.worker o
+                                  where o.queue_id = this.queue_id and (o.seen_at < at_ - interval '60 seconds' or o.worker = report_worker.worker and running_for is null)
+                                  for update skip locked));
+    if running_for is not null then
+        insert into spanmq_core.worker (queue_id, worker, started_at, seen_at, slots, held)
+            values (this.queue_id, report_worker.worker, at_ - make_interval(secs => running_for), at_, report_worker.slots, report_worker.held)
+            on conflict on constraint worker_pkey do update set seen_at = excluded.seen_at, slots = excluded.slots, held = excluded.held;
+    end if;
+    if times is not null then
+        -- In order: two workers that report at once must not wait for each other crosswise.
+        insert into spanmq_core.task_time as s (queue_id, kind, minute, has_failed, bucket, n)
+            select this.queue_id, t.kind, date_trunc('minute', at_), t.failed, t.bucket, sum(t.n)
+            from jsonb_to_recordset(times) t (kind text, failed boolean, bucket int, n bigint)
+            group by t.kind, t.failed, t.bucket order by t.kind, t.failed, t.bucket
+            on conflict on constraint task_time_pkey do update set n = s.n + excluded.n;
+    end if;
+end $$;
+
+-- The workers that have reported for these queues within a minute, a row for each queue, with the time until which their circuit breaker is open.
+create or replace function spanmq_call.list_workers(queues text[] default null)
+returns table (worker text, queue text, started_at timestamptz, seen_at timestamptz, slots integer, held integer, breaker_open_until timestamptz)
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+    select w.worker, q.name::text, w.started_at, w.seen_at, w.slots, w.held, b.open_until
+    from spanmq_core.worker w join spanmq_core.queue q on q.queue_id = w.queue_id
+    left join spanmq_core.breaker b on b.queue_id = w.queue_id and b.worker = w.worker and b.open_until > clock_timestamp()
+    where w.seen_at > clock_timestamp() - interval '60 seconds'
+      and (queues is null or q.folded_name operator(pg_catalog.=) any (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
+    order by w.worker, q.name
+$$;
+
+-- The kinds of tasks that workers handled for these queues in the last `seconds`, up to a day: how many were done and failed, and the seconds that half of them,
+-- and 95 of 100, took at most (about a sixth too long or too short).
+create or replace function spanmq_call.list_task_kinds(queues text[] default null, seconds double precision default 3600)
+returns table (queue text, kind text, done bigint, failed bigint, p50 double precision, p95 double precision)
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+    with times as (
+        select t.queue_id, t.kind, t.bucket, sum(t.n) as n, sum(t.n) filter (where not t.has_failed) as done
+        from spanmq_core.task_time t join spanmq_core.queue q on q.queue_id = t.queue_id
+        where t.minute > clock_timestamp() - make_interval(secs => least(greatest(seconds, 0), 86400))
+          and (queues is null or q.folded_name operator(pg_catalog.=) any (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
+        group by t.queue_id, t.kind, t.bucket),
+    sums as (
+        select t.*, sum(t.n) over (partition by t.queue_id, t.kind order by t.bucket) as n_to, sum(t.n) over (partition by t.queue_id, t.kind) as n_all
+        from times t)
+    select q.name::text, s.kind, coalesce(sum(s.done), 0)::bigint, (sum(s.n) - coalesce(sum(s.done), 0))::bigint,
+           -- The middle of the bucket.
+           0.001 * power(2, (min(s.bucket) filter (where s.n_to >= s.n_all * 0.5) - 0.5) / 2),
+           0.001 * power(2, (min(s.bucket) filter (where s.n_to >= s.n_all * 0.95) - 0.5) / 2)
+    from sums s join spanmq_core.queue q on q.queue_id = s.queue_id
+    group by q.name, s.kind order by q.name, s.kind
+$$;
+
+-- What maintain() does for these: deletes reports that are a day old.
+create or replace function spanmq_core.forget_task_times() returns void
+language plpgsql as $$
+begin
+    delete from spanmq_core.task_time t where t.ctid = any (array(
+        select o.ctid from spanmq_core.queue q cross join lateral (
+            select s.ctid from spanmq_core.task_time s
+            where s.queue_id = q.queue_id and s.minute < clock_timestamp() - interval '1 day' order by s.minute limit 1000) o limit 5000));
+end $$;

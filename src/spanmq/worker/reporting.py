@@ -1,0 +1,107 @@
+"""Reports to the database that the worker runs, what it holds, and how long its tasks took, for the dashboard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from math import ceil, log2
+from time import monotonic
+from typing import Final
+
+from spanmq.client import AsyncClient
+from spanmq.errors import SpanmqError
+from spanmq.model import Message
+from spanmq.worker.intake import Intake
+from spanmq.worker.job import Job
+from spanmq.worker.session import Session
+
+# A worker is listed for 60 seconds after its last report.
+REPORT_SECONDS: Final = 20.0
+LAST_SECONDS: Final = 2.0
+BUCKET_MAX: Final = 48
+
+Times = Counter[tuple[str, bool, int]]
+
+
+class Reporter:
+    """A report for each queue from time to time, and a last one; no error of it matters to the work."""
+
+    def __init__(
+        self,
+        worker: str,
+        slots: int,
+        kind_of: Callable[[Message], str | None] | None,
+        intakes: Mapping[str, Intake],
+        session_of: Callable[[str], Session],
+    ) -> None:
+        self._worker = worker
+        self._slots = slots
+        self._kind_of = kind_of
+        self._intakes = intakes
+        self._session_of = session_of
+        self._times: dict[str, Times] = {}
+        self._started_at = monotonic()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> asyncio.Task[None]:
+        """Begin to report."""
+        self._task = asyncio.create_task(self._run(), name="spanmq reports")
+        return self._task
+
+    async def stop(self) -> None:
+        """Report that the worker has stopped."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_SECONDS):
+                    await self._report(is_last=True)
+
+    def record(self, job: Job, *, failed: bool) -> None:
+        """Count a job that ended."""
+        if self._kind_of is None:
+            return
+        times = self._times.setdefault(job.holding.queue, Counter())
+        bucket = bucket_of(job.seconds / len(job.messages))
+        for message in job.messages:
+            if (kind := self._kind_of(message)) is not None:
+                times[kind, failed, bucket] += 1
+
+    async def _run(self) -> None:
+        while True:
+            await self._report()
+            await asyncio.sleep(REPORT_SECONDS)
+
+    async def _report(self, *, is_last: bool = False) -> None:
+        for queue, intake in [*self._intakes.items()]:
+            # A shard that was left has had its last report.
+            if intake.is_stopped and not is_last:
+                continue
+            times = self._times.pop(queue, Counter())
+            try:
+                await self._session_of(queue).run(self._call(intake, times, is_last=is_last))
+            except SpanmqError:
+                self._times.setdefault(queue, Counter()).update(times)
+
+    def _call(
+        self, intake: Intake, times: Times, *, is_last: bool
+    ) -> Callable[[AsyncClient], Awaitable[None]]:
+        rows = [
+            {"kind": kind, "failed": failed, "bucket": bucket, "n": n}
+            for (kind, failed, bucket), n in times.items()
+        ]
+        return lambda client: client.health.report_worker(
+            intake.queue,
+            self._worker,
+            running_for=None if is_last else monotonic() - self._started_at,
+            slots=self._slots,
+            held=intake.held,
+            times=rows,
+        )
+
+
+def bucket_of(seconds: float) -> int:
+    """Return the bucket of a duration: bucket b ends at 2^(b/2) ms."""
+    return 0 if seconds <= 0.001 else min(ceil(2 * log2(seconds * 1000)), BUCKET_MAX)

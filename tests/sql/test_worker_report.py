@@ -1,0 +1,63 @@
+"""What workers report, and who is listed."""
+
+import pytest
+from tests.sql.queue import Queue, sqlstate_of
+
+WORKERS = "select worker, slots, held, breaker_open_until is not null from spanmq.list_workers()"
+
+
+def test_worker_is_listed_until_it_stops_or_is_silent(orders: Queue) -> None:
+    orders.rows(
+        "select spanmq.report_worker('orders', 'a', 5, 10, 0), spanmq.report_worker('orders', 'b', 7, 1, 1)"
+    )
+    orders.rows(
+        "select spanmq.report_worker('orders', 'a', 10, 10, 3), spanmq.report_breaker('orders', 'b', 60)"
+    )
+    assert orders.rows(WORKERS) == [("a", 10, 3, False), ("b", 1, 1, True)]
+    assert (
+        orders.value("select extract(epoch from seen_at - started_at)::int from spanmq.list_workers()") == 5
+    )
+    orders.rows("update spanmq_core.worker set seen_at = now() - interval '2 minutes' where worker = 'b'")
+    assert len(orders.rows(WORKERS)) == 1
+    orders.rows("select spanmq.report_worker('orders', 'a')")
+    assert orders.value("select count(*) from spanmq_core.worker") == 0
+
+
+def test_kinds_have_counts_and_percentiles(orders: Queue) -> None:
+    times = (
+        '[{"kind": "ship", "failed": false, "bucket": 10, "n": 90},'
+        ' {"kind": "ship", "failed": true, "bucket": 20, "n": 4},'
+        ' {"kind": "ship", "failed": false, "bucket": 24, "n": 6},'
+        ' {"kind": "mail", "failed": true, "bucket": 0, "n": 1}]'
+    )
+    for _ in range(2):
+        orders.rows("select spanmq.report_worker('orders', 'a', 5, 1, 0, %s::jsonb)", times)
+    kinds = "select kind, done, failed, round(p50::numeric, 3), round(p95::numeric, 2) from spanmq.list_task_kinds()"
+    found = [tuple(map(str, row)) for row in orders.rows(kinds)]
+    # 2^((10 - 0.5) / 2) ms, 2^((24 - 0.5) / 2) ms
+    assert found == [("mail", "0", "2", "0.001", "0.00"), ("ship", "192", "8", "0.027", "3.44")]
+    orders.rows("update spanmq_core.task_time set minute = minute - interval '2 hours'")
+    assert orders.rows(kinds) == []
+    assert len(orders.rows(kinds.replace("()", "(array['ORDERS'], 1e9)"))) == 2
+    orders.rows("update spanmq_core.task_time set minute = minute - interval '1 day'")
+    orders.rows("select spanmq.maintain(100)")
+    assert orders.value("select count(*) from spanmq_core.task_time") == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "null, 1",
+        "'', 1",
+        "'a', -1",
+        "'a', 'nan'",
+        "'a', 1, -1",
+        "'a', 1, 1, null",
+        "'a', 1, 1, 1, '{}'",
+        """'a', 1, 1, 1, '[{"kind": "a", "failed": false, "bucket": 49, "n": 1}]'""",
+        """'a', 1, 1, 1, '[{"kind": "a", "failed": false, "bucket": 1}]'""",
+        """'a', 1, 1, 1, '[{"failed": false, "bucket": 1, "n": 1}]'""",
+    ],
+)
+def test_wrong_reports_are_refused(orders: Queue, arguments: str) -> None:
+    assert sqlstate_of(orders.connection, f"select spanmq.report_worker('orders', {arguments})") == "MQ002"

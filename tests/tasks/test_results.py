@@ -1,0 +1,76 @@
+"""Waiting for a task: its result, its failure, and the time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+from tests.tasks.shop import working
+
+from spanmq import Client
+from spanmq.errors import InvalidArgumentError, TaskFailedError
+from spanmq.tasks import GIVEN, Call, Sent, Tasks
+
+sums = Tasks("orders")
+
+
+@dataclass
+class Sum:
+    total: int
+
+
+@sums.task(store_result=True)
+async def add(a: int, b: int) -> Sum:
+    return Sum(a + b)
+
+
+@sums.task(store_result=60)
+def add_plain(a: int, b: int, connection: psycopg.Connection[Any] = GIVEN) -> int:
+    return a + b
+
+
+@sums.task
+async def forget(a: int) -> int:
+    return a
+
+
+@sums.task(store_result=True)
+async def go_on() -> Call:
+    return add.call(1, 2)
+
+
+@sums.task(store_result=True)
+async def fail(length: int) -> str:
+    return "x" * length
+
+
+@pytest.fixture
+def client(client: Client, database: str) -> Client:
+    sums.connect(database)
+    return client
+
+
+async def test_wait_returns_the_result(client: Client) -> None:
+    async with working(sums):
+        sent = await add.send_async(1, 2)
+        assert await sent.wait_async(60) == {"total": 3}
+        assert await asyncio.to_thread(lambda: add_plain.send(3, 4).wait()) == 7
+        assert await (await forget.send_async(1)).wait_async() is None
+        assert await (await go_on.send_async()).wait_async() is None
+        with pytest.raises(TaskFailedError, match="at most 65536 bytes"):
+            await (await fail.send_async(70_000)).wait_async()
+    [letter] = client.dead_letters.list("orders")
+    assert letter.category == "PERMANENT"
+
+
+def test_wait_is_over(client: Client) -> None:
+    sent = forget.send(1)
+    with pytest.raises(TimeoutError):
+        sent.wait(0.01)
+    client.delete("orders", sent.message_id)
+    assert sent.wait() is None
+    with pytest.raises(InvalidArgumentError):
+        Sent("orders", 1).wait()

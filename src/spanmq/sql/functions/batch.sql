@@ -167,7 +167,7 @@ begin
     end if;
 end $$;
 
--- What follows from messages of a queue that have just been settled: runs are those that were taken out.
+-- Consequences of the settlement of messages of a queue: runs are those that were taken out.
 create or replace function spanmq_core.note_settled(this spanmq_core.queue, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 declare
@@ -192,7 +192,7 @@ end $$;
 create or replace function spanmq_core.settled_channel(this spanmq_core.queue) returns text
 language sql immutable as $$ select 'spanmq.s_' || this.folded_name $$;
 
--- What maintain() does for batches, before it has a transaction id: ends those whose messages are settled, a row each. Looks at 200 at most: the
+-- The part of maintain() for batches, before it has a transaction id: ends those whose messages are settled, a row each. Looks at 200 at most: the
 -- oldest, and some from anywhere.
 create or replace function spanmq_core.end_batches(budget int) returns table (action text, queue text, detail text)
 language plpgsql as $$
@@ -226,7 +226,7 @@ begin
     end loop;
 end $$;
 
--- What else maintain() does for batches: forgets those that ended long ago, and notes in the queues' rows whether they are watched.
+-- The other part of maintain() for batches: forgets those that ended long ago, and notes in the queues' rows whether they are watched.
 create or replace function spanmq_core.tidy_batches() returns void
 language plpgsql as $$
 declare

@@ -11,7 +11,7 @@ language sql immutable as $$
     select near + 2147483648 - ((near + 2147483648 - id::text::bigint) & 4294967295)
 $$;
 
--- A transaction id below which everything has ended, for every snapshot that anybody holds or will take. Like a bound it moves in two steps: the
+-- A transaction id below which everything has ended, for every snapshot that is held or will be taken. Like a bound it moves in two steps: the
 -- first notes a mark, below which everything has ended for new snapshots, and the transactions that are open; when these have ended, the
 -- horizon is the mark. pg_locks shows to every role which transactions are open, and pg_stat_activity in which database; those of roles whose
 -- sessions it may look into (pg_read_all_stats) count only while they have a snapshot or a transaction id. A snapshot that was exported to a
@@ -20,7 +20,7 @@ create or replace function spanmq_core.horizon() returns xid8
 language plpgsql as $$
 declare
     before spanmq_core.horizon := (select h from spanmq_core.horizon h);
-    -- First the mark, then who is open, a statement each: who is not among these has a younger snapshot.
+    -- First the mark, then the open transactions, a statement each: those that are not among these have a younger snapshot.
     next spanmq_core.horizon := (before.reached, pg_snapshot_xmin(pg_current_snapshot()), null);
 begin
     -- The sessions as they are now: within a transaction the first look at them would be repeated.

@@ -53,7 +53,7 @@ language plpgsql immutable as $$
 declare
     n int := cardinality(ids);
 begin
-    -- greatest(): between the lowest and the highest number is no distance. A statement of its own: a plan may run the next one's query first.
+    -- greatest(): the distance between the lowest and the highest number is out of range. A statement of its own: a plan may run the next one's query first.
     if n = 1 then
         return true;
     elsif (greatest(ids[n], 0) - greatest(ids[1], 0) = n - 1) is not true then

@@ -78,7 +78,7 @@ begin
         where r.queue_id = this.queue_id and r.msg_id = any (msg_ids) and r.expires_at > clock_timestamp() order by r.msg_id;
 end $$;
 
--- What maintain() does for results: deletes a thousand that are no longer kept.
+-- The part of maintain() for results: deletes a thousand that are no longer kept.
 create or replace function spanmq_core.forget_results() returns void
 language plpgsql as $$
 begin

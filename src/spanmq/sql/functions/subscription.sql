@@ -26,7 +26,7 @@ begin
     return true;
 end $$;
 
--- Whether a queue has subscriptions, for who has drawn an id of it.
+-- Whether a queue has subscriptions, for a sender that has drawn an id of it.
 create or replace function spanmq_core.has_subscriptions(log_id int) returns boolean
 language plpgsql as $$
 begin

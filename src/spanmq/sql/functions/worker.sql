@@ -1,4 +1,4 @@
--- What workers report: who runs, what they hold, and how long each kind of task took. For those who look at a queue; it decides nothing.
+-- Reports of workers: which run, what they hold, and how long each kind of task took. For people and programs that monitor queues; it decides nothing.
 
 -- Reports that a worker runs for this queue since `running_for` seconds (null: it has stopped), with this number of slots and of messages that it holds. It is
 -- listed for 60 seconds after its last report. `times` says what its handlers did since then: an array of objects with kind, failed (true or false),
@@ -76,7 +76,7 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     group by q.name, s.kind order by q.name, s.kind
 $$;
 
--- What maintain() does for these: deletes reports that are a day old.
+-- The part of maintain() for these: deletes reports that are a day old.
 create or replace function spanmq_core.forget_task_times() returns void
 language plpgsql as $$
 begin

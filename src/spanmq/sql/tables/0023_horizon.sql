@@ -1,5 +1,5 @@
 -- since 0.1.0
--- How far back a snapshot may see that anybody holds: see spanmq_core.horizon(). One row. `reached` is the horizon; it goes up to `mark` when the
+-- How far back any snapshot may see: see spanmq_core.horizon(). One row. `reached` is the horizon; it goes up to `mark` when the
 -- virtual `transactions` have ended that were open when the mark was noted.
 create table spanmq_core.horizon (
     reached xid8 not null,

@@ -1,5 +1,5 @@
 -- since 0.1.0
--- What handlers of messages returned, for those that wait for it. See functions/settled.sql.
+-- Results of handlers, for programs that wait for them. See functions/settled.sql.
 create table spanmq_core.result (
     queue_id int not null references spanmq_core.queue on delete cascade,
     msg_id bigint not null,

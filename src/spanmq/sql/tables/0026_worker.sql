@@ -1,5 +1,5 @@
 -- since 0.1.0
--- What workers report of themselves, for those who look at a queue: see functions/worker.sql. It decides nothing.
+-- Reports of workers, for people and programs that monitor queues: see functions/worker.sql. It decides nothing.
 create table spanmq_core.worker (
     queue_id int not null references spanmq_core.queue on delete cascade,
     worker text not null check (octet_length(worker) <= 1000),

@@ -68,7 +68,8 @@ async def test_failures_are_settled_by_the_rules_of_the_task(client: Client) -> 
     async with working() as outcomes:
         for how, expected in FAILURES.items():
             shop.fail.send(how)
-            assert [(await outcomes.next()).outcome for _ in expected] == expected, how
+            # A retry at once may be settled before its first attempt is reported.
+            assert sorted([(await outcomes.next()).outcome for _ in expected]) == sorted(expected), how
         shop.hang.send()
         assert [(await outcomes.next()).outcome for _ in range(2)] == ["retrying", "dead"]
     categories = {letter.error: letter.category for letter in client.dead_letters.list("orders")}

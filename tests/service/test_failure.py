@@ -17,7 +17,7 @@ ELSEWHERE = {
         "ServerTooOldError",
         "UpstreamPgmqError",
     ),
-    "UnknownTaskError",
+    *("UnknownTaskError", "TaskFailedError"),
     *("DataLossError", "AdoptionRefusedError", "ServiceNotAvailableError", "PipelineError"),
 }
 

@@ -85,3 +85,13 @@ def test_schedule_is_made_paused_resumed_and_ended(at_work: Browser, filled: str
     at_work.click("form.narrow button.danger")
     assert "No message recurs." in at_work.text(ROW)
     assert rows(filled, "select count(*) from spanmq.list_schedules()") == [(0,)]
+
+
+def test_message_is_delivered_now_and_cancelled(at_work: Browser, filled: str) -> None:
+    [(message_id,)] = rows(filled, "select pgmq.send('orders', '1'::jsonb, 3600)")
+    visible = f"select vt <= clock_timestamp() from pgmq.q_orders where msg_id = {message_id}"
+    at_work.open(f"/message?queue=orders&id={message_id}")
+    at_work.click("form[action^='/message/deliver'] button")
+    assert rows(filled, visible) == [(True,)]
+    at_work.click("form[action^='/message/cancel'] button")
+    assert rows(filled, visible) == []

@@ -16,6 +16,7 @@ DONE_IN: dict[Callable[..., None], tuple[str, ...]] = {
     test_browser_acts.test_dead_letters_are_found_repaired_put_back_and_discarded: (
         *("/queue/dead-letters/repair", "/queue/dead-letters/redrive", "/queue/dead-letters/discard"),
     ),
+    test_browser_acts.test_message_is_delivered_now_and_cancelled: ("/message/deliver", "/message/cancel"),
     test_browser_acts.test_policy_is_found_and_changed: ("/queue/policy",),
     test_browser_acts.test_schedule_is_made_paused_resumed_and_ended: (
         *("/schedules/new", "/schedules/pause", "/schedules/resume", "/schedules/end"),

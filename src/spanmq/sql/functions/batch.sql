@@ -167,14 +167,14 @@ begin
     end if;
 end $$;
 
--- Consequences of the settlement of messages of a queue: runs are those that were taken out.
+-- Consequences of the settlement of messages of a queue that is watched: runs are those that were taken out.
 create or replace function spanmq_core.note_settled(this spanmq_core.queue, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 declare
     settled int8range;
     this_batch bigint;
 begin
-    if not this.is_watched or runs = '{}' then
+    if runs = '{}' then
         return;
     end if;
     settled := (select int8range(min(r.lo), max(coalesce(upper(r.ids), r.lo + r.n))) from unnest(runs) r);

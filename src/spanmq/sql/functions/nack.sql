@@ -185,7 +185,7 @@ begin
             perform spanmq_core.release_behind(this, runs);
             perform spanmq_core.wake_behind(this, spanmq_core.runs_among(runs, dead));
         end if;
-        if this.is_watched and not isempty(dead) then
+        if this.is_watched then
             perform spanmq_core.note_settled(this, spanmq_core.runs_among(runs, dead));
         end if;
     end if;

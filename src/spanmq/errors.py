@@ -207,7 +207,7 @@ class WriteClosedError(SpanmqError):
 
 
 class ReceiverSupersededError(SpanmqError):
-    """This reader of a stream is no longer the receiver: released, adopted, or opened by another driver."""
+    """The receiver of this stream was released, adopted, or opened by another driver."""
 
 
 class ReceiverInUseError(SpanmqError):
@@ -429,7 +429,7 @@ class EmbeddedVersionError(EmbeddedError):
 
 
 class EmbeddedDiskFullError(EmbeddedError):
-    """There is no room for the server's files."""
+    """The disk is full: the server's files cannot be written."""
 
 
 class EmbeddedStartError(EmbeddedError):

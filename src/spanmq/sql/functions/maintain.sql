@@ -2,7 +2,7 @@
 -- moved, archives kept to their retention. One at a time, never waiting over 20 ms for a lock.
 --
 -- The numbers of transactions that are noted with a segment are those of maintain()'s own. Such a number is below the horizon
--- only when every statement has ended that was running when maintain() looked: so a sender that had drawn its ids, but had not
+-- only when every transaction has ended that was open when maintain() looked: so a sender that had drawn its ids, but had not
 -- written yet, is waited for; and one that has written holds a lock on the table until it commits.
 
 -- A transaction id in full, from its 32 bits and one that is near. (age() counts from where the transaction looked first.)

@@ -333,7 +333,7 @@ begin
     return true;
 end $$;
 
--- An entry as others (rights.sql), but that to drop what is not there is no error.
+-- An entry like the others (rights.sql), except that dropping a queue that does not exist is not an error.
 create or replace function pgmq.drop_queue(queue_name text) returns boolean
 language plpgsql as $$
 declare

@@ -165,7 +165,7 @@ def test_port_that_is_taken_is_told(database: str) -> None:
     assert (done.code, done.out) == (1, "")
     assert done.err.splitlines() == [
         f"spanmq: service not available: 127.0.0.1:{port} is in use by another program",
-        "hint: --port names another port; 0 is any that is free.",
+        "hint: Choose another port with --port; 0 selects a free one.",
     ]
 
 

@@ -1,4 +1,4 @@
-"""The HTTP service: queues for who has no credentials of the database. `spanmq serve` runs it."""
+"""The HTTP service: queues for callers without credentials of the database. `spanmq serve` runs it."""
 
 from spanmq.service.app import create_app
 from spanmq.service.backend import Backend

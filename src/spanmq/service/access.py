@@ -1,4 +1,4 @@
-"""The scope that each route wants, and the check that the caller has it."""
+"""The scope that each route requires, and the check that the caller has it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def check_is_ours(request: Request) -> None:
-    """Refuse what a foreign page may have asked in the browser of somebody here, where nobody needs a token.
+    """Refuse requests that a page of another site may have caused, in a service without tokens.
 
-    Raises 421 for another name than this machine's own, for such a page's name may have been made to lead
-    here; and 403 for what a page of another site has sent.
+    Raises 421 for a host name other than this machine's own, since a foreign page's name may resolve to this
+    machine, and 403 for a request that a page of another site has sent.
     """
-    # All at once: Starlette goes through them again for each that is asked for.
+    # Decoded once: Starlette searches all headers for each one that is read.
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.scope["headers"]}
     if not is_named_here(headers.get("host")):
         raise Refusal(421, "not_by_this_name", "without tokens the service answers to localhost only")
@@ -37,7 +37,9 @@ def check_is_ours(request: Request) -> None:
 
 
 async def identify(request: Request) -> Caller:
-    """Give who asks; raises 401 if nobody knows, 429 if he asks too much at once."""
+    """Return the caller; raises 401 if the token is not valid, 429 if the caller has too many requests at
+    once.
+    """
     backend: Backend = request.app.state.backend
     if not backend.settings.with_tokens:
         check_is_ours(request)
@@ -62,7 +64,7 @@ def _secret_of(request: Request) -> str:
 
 
 def still_may(request: Request, verb: Verb, queue: str) -> Callable[[], Awaitable[bool]]:
-    """Return a check whether the token of a request that waits is valid still, and allows that."""
+    """Return a check that the token of a waiting request is still valid and still allows the verb."""
     backend: Backend = request.app.state.backend
 
     async def check() -> bool:
@@ -79,23 +81,24 @@ def still_may(request: Request, verb: Verb, queue: str) -> Callable[[], Awaitabl
 
 @dataclass(frozen=True)
 class Scope(SecurityBase):
-    """What a route wants of its caller; the route's dependency, and what tests read of it.
+    """The scope that a route requires of its caller: the route's dependency, which tests read, too.
 
-    `of` says where the queue is: in the `path`; nowhere (`everything` is concerned); in the `request`, whose
-    handler checks each; or the answer is `filtered` by what the caller may see.
+    `of` says where the queue's name is: in the `path`, in the `request` (its handler checks each queue), or
+    nowhere (`everything`: all queues are concerned). The answer may also be `filtered` to the queues that the
+    caller may see.
     """
 
     verb: Verb
     of: Literal["path", "everything", "request", "filtered"] = "path"
 
-    # For the description: the same for all.
+    # Only for the description: the same for all routes.
     model = HTTPBearer(
         description="A token, see docs/guides/service.md. A service without tokens ignores it."
     )
     scheme_name = "token"
 
     async def __call__(self, request: Request) -> Caller:
-        """Give the caller if he may."""
+        """Return the caller; raises 401 or 403 if the token does not allow the route."""
         caller = await identify(request)
         if self.of == "path":
             caller.check(self.verb, request.path_params["queue"])
@@ -107,7 +110,7 @@ class Scope(SecurityBase):
 
 
 class Guarded(APIRoute):
-    """A route that knows who asks, and whether he may, before it reads a body."""
+    """A route that identifies the caller and checks the scope before it reads a body."""
 
     def __init__(
         self,
@@ -121,7 +124,7 @@ class Guarded(APIRoute):
         super().__init__(path, endpoint, responses={**errors, **(responses or {})}, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Give what answers a request."""
+        """Return the function that answers a request."""
         answer = super().get_route_handler()
         scopes = [each.call for each in self.dependant.dependencies if isinstance(each.call, Scope)]
 
@@ -134,7 +137,7 @@ class Guarded(APIRoute):
 
 
 def _errors_of(path: str, endpoint: Callable[..., Any]) -> dict[int | str, dict[str, Any]]:
-    """Describe the errors that any operation may answer that takes the same; a route adds its own."""
+    """Describe the errors that each operation with these parameters may return; a route adds its own."""
     takes = get_dependant(path=path, call=endpoint)
     scope = next((each.call for each in takes.dependencies if isinstance(each.call, Scope)), None)
     statuses = {500}

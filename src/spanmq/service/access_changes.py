@@ -1,4 +1,4 @@
-"""Notifications that a token or a key was ended, or has changed."""
+"""Notifications that a token or an access key was revoked or changed."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from psycopg import AsyncConnection, sql
 
 logger = logging.getLogger("spanmq")
 
-# Said by spanmq.revoke_token() and its like; it carries nothing.
+# Notified by spanmq.revoke_token() and similar functions, without a payload.
 CHANNEL: Final = "spanmq.access"
 RETRY_SECONDS: Final = 1.0
-# Any role may notify: however many do, tokens are looked up again once in this time.
+# Any role may notify: however often that happens, tokens are looked up again only once in this time.
 SPACE_SECONDS: Final = 1.0
 
 
 async def heed_access(dsn: str, changed: Callable[[], None]) -> None:
-    """Call `changed` after changes, and when listening begins; never returns, but may be cancelled.
+    """Call `changed` after changes and when listening begins. Never returns, but can be cancelled.
 
-    The first change is reported at once, those of the second after it together. While no connection can be
-    had nothing is heard; that is logged once.
+    The first change is reported at once, those of the second after it together. Without a connection no
+    changes are reported; that is logged once.
     """
     loop = asyncio.get_running_loop()
     pending: asyncio.TimerHandle | None = None
@@ -41,7 +41,7 @@ async def heed_access(dsn: str, changed: Callable[[], None]) -> None:
                 async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
                     await connection.execute(sql.SQL("listen {}").format(sql.Identifier(CHANNEL)))
                     is_known = False
-                    # Changes before that were reported to nobody.
+                    # Changes before this point were not reported.
                     changed()
                     async for _ in connection.notifies():
                         if pending is None:

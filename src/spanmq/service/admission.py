@@ -1,4 +1,4 @@
-"""One request at the gate, and the budget of those whose client is unknown."""
+"""Admission of one request, and the budget of requests whose client is unknown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ UNSIGNED_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class Arrivals:
-    """Counts requests whose client is unknown: those that arrive, and the anonymous ones that wait for it."""
+    """Counts requests whose client is unknown: those that arrive, and the anonymous ones that wait for their
+    client.
+    """
 
     def __init__(self, anonymous_max: int) -> None:
         self.arriving = 0
@@ -42,7 +44,7 @@ class Arrivals:
             raise overloaded()
 
     def end(self, who: str, size: int) -> None:
-        """Return what a request of an unknown client took; it counts as arriving again."""
+        """Release what a request of an unknown client took; it counts as arriving again."""
         self.arriving += 1
         self.anonymous -= 1
         self._bytes -= size
@@ -53,7 +55,7 @@ class Arrivals:
 
 
 class Admission:
-    """One request: the budget that it counts in, and what its body may take."""
+    """One request: the budget in which it counts, and the bytes that its body may have."""
 
     __slots__ = ("_arrivals", "_is_anonymous", "_size", "body_bytes_max", "caller", "is_exempt", "who")
 
@@ -89,17 +91,17 @@ class Admission:
 
 
 def too_large(most: int) -> Refusal:
-    """Return the refusal of a body of more than so many bytes."""
+    """Return the refusal of a body of more than `most` bytes."""
     return Refusal(413, "request_too_large", f"this request may have {most:,} bytes at most")
 
 
 def overloaded() -> Refusal:
-    """Return the refusal of a request for which there is no room."""
+    """Return the refusal of a request that exceeds the service's capacity."""
     return Refusal(503, "overloaded", "the service is overloaded", retry_after=1)
 
 
 def address_of(scope: Scope) -> str:
-    """Return the address of a request; of IPv6 the network, within which a client may choose addresses."""
+    """Return the address of a request; for IPv6 the network, within which a client may choose addresses."""
     client = scope.get("client")
     return "" if client is None else _network(client[0])
 

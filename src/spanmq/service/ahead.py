@@ -1,4 +1,6 @@
-"""When something falls due in the queues that are waited for: asked for many of them by one statement."""
+"""When the next message becomes visible in the queues that requests wait for: one statement asks for many
+queues.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,14 @@ from typing import Final
 from spanmq.client._async.listener import Due
 from spanmq.errors import SpanmqError
 
-# By one statement, so that none takes long: who asks looks for messages only after the answer.
+# Limits the time of one statement: a waiting request polls for messages only after the answer.
 QUEUES_MAX: Final = 200
 
 Ask = Callable[[Sequence[str]], Awaitable[list[float | None]]]
 
 
 class Ahead:
-    """One question is under way at a time; who comes meanwhile is asked for with the others, after it."""
+    """Runs one statement at a time; queues that are added meanwhile are asked for together in the next one."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -25,12 +27,12 @@ class Ahead:
         self._job: asyncio.Task[None] | None = None
 
     async def of(self, queue: str) -> Due:
-        """Ask when something of a queue falls due; what can't be asked is not known."""
+        """Return when the next message of a queue becomes visible; None if that cannot be determined."""
         if queue not in self._wanted:
             self._wanted[queue] = asyncio.get_running_loop().create_future()
         due = self._wanted[queue]
         if self._job is None:
-            # It asks for many: it must not belong to the one that began it.
+            # It asks on behalf of many requests, so it must not run in the context of the one that began it.
             self._job = asyncio.create_task(self._run(), context=Context())
         return await asyncio.shield(due)
 
@@ -42,7 +44,7 @@ class Ahead:
                 for first in range(0, len(asked), QUEUES_MAX):
                     await self._answer(dict(asked[first : first + QUEUES_MAX]))
         finally:
-            # Nothing is awaited since nobody was found to ask: nobody can have come unserved.
+            # Nothing is awaited after the last check for waiting requests, so none can have been added since.
             self._job = None
 
     async def _answer(self, wanted: dict[str, asyncio.Future[Due]]) -> None:
@@ -50,7 +52,7 @@ class Ahead:
         try:
             found = await self._ask(list(wanted))
         except SpanmqError:
-            pass  # The look that follows says what is wrong.
+            pass  # the poll that follows reports the error
         finally:
             for due, seconds in zip(wanted.values(), found, strict=True):
                 if not due.done():

@@ -13,7 +13,8 @@ from spanmq.service.refusal import Refusal
 from spanmq.service.request_body import RequestBody
 
 HEADERS: Final = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
-# Browsers use HTTPS only for a year. Not for localhost, which is one host for them whatever the port.
+# Makes browsers use HTTPS only, for a year. Not sent for localhost, which browsers treat as one host for all
+# ports.
 HSTS: Final = (b"strict-transport-security", b"max-age=31536000")
 
 
@@ -32,7 +33,9 @@ class Answering:
         self._is_refused = False
 
     async def __call__(self, message: Message) -> None:
-        """Send a part, or a refusal in its place if too many unknown clients are served already."""
+        """Send a part of the response, or a refusal in its place if too many unknown clients are being
+        served.
+        """
         if message["type"] == "http.response.start":
             try:
                 self._admission.wait_for_client()
@@ -44,7 +47,7 @@ class Answering:
             await self._forward(message)
 
     async def refuse(self, refusal: Refusal) -> None:
-        """Send a refusal, in whatever budget."""
+        """Send a refusal, whatever the budget."""
         body = body_of(refusal.code, refusal.message)
         response = answer(refusal.status_code, body, retry_after=refusal.retry_after)
         await response(self._scope, _nothing, self._forward)
@@ -58,7 +61,7 @@ class Answering:
             if self._scope["scheme"] == "https" and not is_named_here(_host_of(self._scope)):
                 message["headers"].append(HSTS)
             if not self._body.is_read and b"connection" not in names:
-                # A client that was refused before its body was read is not listened to any longer.
+                # The connection is closed, because the rest of the request's body was not read.
                 message["headers"].append((b"connection", b"close"))
         elif not self._has_body:
             message = {**message, "body": b""}

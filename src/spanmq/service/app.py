@@ -1,4 +1,4 @@
-"""The application: its routes, and what stands around them."""
+"""The application: its routes and its middleware."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from spanmq.service.tracing import REQUESTS
 DESCRIPTION: Final = (
     "Queues over HTTP. Errors have one shape everywhere; docs/guides/service.md lists their codes."
 )
-# Each is a noun; those that most requests are for come first.
+# Nouns, the most used first.
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     sending.routes,
     receiving.routes,
@@ -58,9 +58,9 @@ Pages = Callable[[Backend], list[Route]]
 
 
 def create_app(settings: Settings, *, pages: Pages | None = None) -> FastAPI:
-    """Make the application.
+    """Create the application.
 
-    `pages` makes more routes, of pages for people, out of what stands behind all requests.
+    `pages` adds routes with pages for people, which use the same backend.
     """
     backend = Backend(settings)
     mover = Mover(backend)
@@ -82,15 +82,15 @@ def create_app(settings: Settings, *, pages: Pages | None = None) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        # A path that ends in a slash is another one: a redirect would be asked without its token.
+        # A path that ends in a slash is a different one: clients follow a redirect without their token.
         redirect_slashes=False,
-        # Of a release without it this is one of the extras that FastAPI takes no notice of.
+        # Releases of FastAPI that do not know this argument ignore it.
         telemetry=REQUESTS,
     )
     app.state.backend = backend
     app.state.mover = mover
     handle(app)
-    # Each request looks them through in order: those of the description, there already, come last.
+    # Starlette tries the routes in order: those of the description, which exist already, come last.
     of_the_description = list(app.router.routes)
     app.router.routes.clear()
     app.router.routes.append(ShortWay(route for router in ROUTERS for route in router.routes))
@@ -105,7 +105,7 @@ def create_app(settings: Settings, *, pages: Pages | None = None) -> FastAPI:
 
 
 class _Gated:
-    """The gate as Starlette wants a middleware."""
+    """The gate, in the form that Starlette expects of a middleware."""
 
     def __init__(self, app: ASGIApp, backend: Backend) -> None:
         self._guarded = backend.gate.over(app)

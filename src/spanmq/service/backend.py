@@ -1,4 +1,4 @@
-"""What stands behind all requests: one client with its pool, the long polls, the tokens, the limits."""
+"""What all requests share: one client with its pool, the long polls, the tokens and the limits."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ logger = logging.getLogger("spanmq.service")
 
 
 class Backend:
-    """Made before the event loop runs, opened and closed within it."""
+    """Created before the event loop runs, opened and closed within it."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         limits = Timeouts(lock=min(5.0, settings.statement_timeout), statement=settings.statement_timeout)
         self._dsn = with_timeouts(settings.dsn, limits, application_name="spanmq service")
         self.encryption = Encryption.from_environment()
-        # Bodies go through as the server gives them: nobody here looks into them.
+        # Bodies are passed through as the database returns them: the service does not parse them.
         self.client = AsyncClient(
             self._dsn,
             pool_size=settings.pool_size,
@@ -49,12 +49,12 @@ class Backend:
             timeouts=None,  # the DSN has the service's
         )
         self.waiting = Waiting(self.client)
-        # Queries for secrets that may be wrong leave half of the pool to others.
+        # Lookups of secrets that may be wrong leave half of the pool to other queries.
         guesses = Guesses(max(1, settings.pool_size // 2))
         self.tokens = Tokens(self.client, settings.token_cache, guesses)
         self.keys = Keys(self.client, settings.token_cache, guesses)
         self.patterns = Patterns(self.client, settings.pool_size)
-        # Of its own: whatever takes the connections of the pool, the database answers or does not.
+        # A connection of its own: whether the database answers does not depend on the load of the pool.
         self._probe = AsyncClient(
             self._dsn,
             pool_size=1,
@@ -71,7 +71,7 @@ class Backend:
         self._heeding: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Connect; a database that is away now may come later, and until then requests are told so."""
+        """Connect. If the database is not available, requests are refused until it is."""
         if self.settings.with_tokens:
             self._heeding = asyncio.create_task(heed_access(self._dsn, self._forget))
         try:
@@ -80,7 +80,7 @@ class Backend:
             logger.warning("database_away error=%r", error.message)
 
     def explain(self, error: SpanmqError) -> tuple[int, str]:
-        """Give the status and the words for an error, as pages show it."""
+        """Return the status and the message for an error, as pages show it."""
         status, body = describe(error)
         return status, body["error"]["message"]
 
@@ -91,12 +91,12 @@ class Backend:
         await asyncio.shield(self._probing)
 
     def stop(self) -> None:
-        """Answer who waits, and be ready for no more."""
+        """Answer the waiting requests, and report that the service is no longer ready."""
         self.is_stopping = True
         self.waiting.stop()
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Close all connections and stop all background tasks."""
         self.stop()
         if self._heeding is not None:
             self._heeding.cancel()
@@ -111,6 +111,6 @@ class Backend:
 
 
 async def backend_of(request: Request) -> Backend:
-    """Give what stands behind a request; async, for FastAPI gives other dependencies to a thread."""
+    """Return the backend of a request. This is async because FastAPI runs other dependencies in a thread."""
     backend: Backend = request.app.state.backend
     return backend

@@ -25,7 +25,7 @@ VERBS: Final[tuple[Verb, ...]] = ("send", "receive", "look", "manage")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks; a queue is looked at without regard to case, as the database does."""
+    """A caller and its rights; names of queues are compared without regard to case, as in the database."""
 
     name: str
     queues: tuple[str, ...]
@@ -33,7 +33,7 @@ class Caller:
     expires_at: datetime | None = None
 
     def may(self, verb: Verb, queue: str | None) -> bool:
-        """Tell whether he may do that; None is what concerns all queues, for which one needs `*`."""
+        """Return whether the caller has the verb for a queue, or with None for all queues, which needs `*`."""
         if verb not in self.verbs:
             return False
         if "*" in self.queues:
@@ -41,7 +41,7 @@ class Caller:
         return queue is not None and any(_fits(pattern, queue) for pattern in self.queues)
 
     def check(self, verb: Verb, queue: str | None) -> None:
-        """Raise 403 if he may not, in the same words whether the queue exists or not."""
+        """Raise 403 if the caller lacks the verb, with the same message whether the queue exists or not."""
         if not self.may(verb, queue):
             raise forbidden(verb, queue)
 
@@ -52,7 +52,7 @@ EVERYBODY: Final = Caller("", ("*",), frozenset(VERBS))
 
 @lru_cache(maxsize=4096)
 def _pattern(text: str) -> re.Pattern[str]:
-    # Only * is special: brackets and question marks stand for themselves.
+    # Only * is special: brackets and question marks are literal.
     return re.compile(".*".join(map(re.escape, text.lower().split("*"))), re.DOTALL)
 
 
@@ -61,7 +61,7 @@ def _fits(pattern: str, queue: str) -> bool:
 
 
 class Tokens:
-    """Looks tokens up, and remembers the answer for so many seconds, or until one is revoked."""
+    """Looks tokens up, and caches the answers for some seconds, or until a token is revoked."""
 
     def __init__(self, client: AsyncClient, cached_for: float, guesses: Guesses) -> None:
         self._client = client
@@ -69,14 +69,16 @@ class Tokens:
         self._known: Remembered[Caller | None] = Remembered(cached_for, expiry_of)
 
     def forget(self) -> None:
-        """Look up again from now on."""
+        """Discard the cached answers."""
         self._known.forget()
 
     async def caller_of(self, secret: str, scope: AsgiScope) -> Caller | None:
-        """Return the caller with that secret, None if it is not valid now; 429 after many wrong ones."""
+        """Return the caller with that secret, or None if it is not valid; raises 429 after many wrong
+        secrets.
+        """
         if not secret.startswith(PREFIX):
             return None
-        # The cache, like the database, has no secrets.
+        # The cache, like the database, contains hashes only.
         key = hash_of(secret)
 
         async def ask() -> Caller | None:
@@ -87,7 +89,7 @@ class Tokens:
 
 
 class Keys:
-    """Looks access keys of the SQS protocol up, and remembers them as long as tokens."""
+    """Looks up access keys of the SQS protocol, and caches them as long as tokens."""
 
     def __init__(self, client: AsyncClient, cached_for: float, guesses: Guesses) -> None:
         self._client = client
@@ -95,11 +97,11 @@ class Keys:
         self._known: Remembered[AccessKey | None] = Remembered(cached_for, expiry_of)
 
     def forget(self) -> None:
-        """Look up again from now on."""
+        """Discard the cached answers."""
         self._known.forget()
 
     async def find(self, access_key_id: str, scope: AsgiScope) -> AccessKey | None:
-        """Return the key of that id, None if it is not valid now; 429 after many wrong ones."""
+        """Return the key with that id, or None if it is not valid; raises 429 after many wrong ids."""
 
         async def ask() -> AccessKey | None:
             return await self._client.admin.keys.find(access_key_id)
@@ -109,7 +111,7 @@ class Keys:
         )
 
     async def get(self, access_key_id: str) -> AccessKey | None:
-        """Return the key of an id that the service has stored itself, None if it is not valid now."""
+        """Return the key with an id that the service itself has stored, or None if it is not valid."""
         return await self._known.get(access_key_id, lambda: self._client.admin.keys.find(access_key_id))
 
 
@@ -119,7 +121,7 @@ def expiry_of(known: Caller | AccessKey | None) -> datetime | None:
 
 
 def caller_of(token: Token) -> Caller:
-    """Give who a token stands for."""
+    """Return the caller that a token stands for."""
     return Caller(token.name, tuple(token.queues), frozenset(token.verbs), token.expires_at)
 
 

@@ -1,4 +1,4 @@
-"""Routes of categories of failures: which error is which, and what that means."""
+"""Routes for categories of failures: which errors belong to a category, and how it is handled."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Error(Given):
 
 
 class Rule(Given):
-    """Errors that match are of this category."""
+    """Errors that match belong to this category."""
 
     category: Annotated[str, Field(max_length=20)]
     error: Annotated[str, Field(max_length=500)] | None = None
@@ -49,13 +49,13 @@ class Rule(Given):
 
 
 class Meaning(Given):
-    """What a category means: its settings."""
+    """How a category is handled: its settings."""
 
     settings: Settings
 
 
 class CategorySettings(BaseModel):
-    """What a category means; null: as the queue's policy says."""
+    """How a category is handled; null: as the queue's policy says."""
 
     category: str
     retries: bool
@@ -73,7 +73,7 @@ Meant = answer("CategoryPolicyAnswer", policy=CategorySettings)
 
 @routes.post("/classify", response_model=Classified)
 async def classify(backend: Behind, _: MayLookAtAll, error: Error | None = None) -> Response:
-    """Give the category that the rules of all queues find for an error."""
+    """Return the category that the rules of all queues assign to an error."""
     error = error or Error()
     return reply(
         category=await backend.client.categories.classify(error.error, error_class=error.error_class)
@@ -84,7 +84,7 @@ async def classify(backend: Behind, _: MayLookAtAll, error: Error | None = None)
 async def classify_in_queue(
     queue: QueueName, backend: Behind, _: MayLook, error: Error | None = None
 ) -> Response:
-    """Give the category that the rules of a queue find for an error."""
+    """Return the category that the rules of a queue assign to an error."""
     error = error or Error()
     found = await backend.client.categories.classify(error.error, error_class=error.error_class, queue=queue)
     return reply(category=found)
@@ -92,13 +92,13 @@ async def classify_in_queue(
 
 @routes.get("/category-rules", response_model=Rules)
 async def list_category_rules(backend: Behind, _: MayLookAtAll) -> Response:
-    """List the rules, in the order in which they are asked."""
+    """List the rules, in the order in which they are checked."""
     return reply(rules=await backend.client.categories.list_rules())
 
 
 @routes.put("/category-rules/{name}", response_model=Named)
 async def set_category_rule(name: RuleName, rule: Rule, backend: Behind, caller: MayManageAll) -> Response:
-    """Make a rule for all queues, or change it."""
+    """Create or change a rule for all queues."""
     async with backend.patterns.acting(caller, rule.error, rule.error_class) as client:
         await client.categories.set_rule(name, **rule.model_dump())
     return reply(name=name)
@@ -120,7 +120,7 @@ async def list_category_rules_of_queue(queue: QueueName, backend: Behind, _: May
 async def set_category_rule_of_queue(
     queue: QueueName, name: RuleName, rule: Rule, backend: Behind, caller: MayManage
 ) -> Response:
-    """Make a rule of a queue, or change it."""
+    """Create or change a rule of a queue."""
     async with backend.patterns.acting(caller, rule.error, rule.error_class) as client:
         await client.categories.set_rule(name, queue=queue, **rule.model_dump())
     return reply(name=name)
@@ -136,7 +136,7 @@ async def drop_category_rule_of_queue(
 
 @routes.get("/category-policies", response_model=Policies)
 async def list_category_policies(backend: Behind, _: MayLookAtAll) -> Response:
-    """List what each category means in general."""
+    """List how each category is handled by default."""
     return reply(policies=await backend.client.categories.list_policies())
 
 
@@ -144,13 +144,13 @@ async def list_category_policies(backend: Behind, _: MayLookAtAll) -> Response:
 async def set_category_policy(
     category: Category, meaning: Meaning, backend: Behind, _: MayManageAll
 ) -> Response:
-    """Change what a category means in general."""
+    """Change how a category is handled by default."""
     return reply(policy=await backend.client.categories.set_policy(category, meaning.settings))
 
 
 @routes.get("/queues/{queue}/category-policies", response_model=Policies)
 async def list_category_policies_of_queue(queue: QueueName, backend: Behind, _: MayLook) -> Response:
-    """List what each category means in a queue."""
+    """List how each category is handled in a queue."""
     return reply(policies=await backend.client.categories.list_policies(queue))
 
 
@@ -158,6 +158,6 @@ async def list_category_policies_of_queue(queue: QueueName, backend: Behind, _: 
 async def set_category_policy_of_queue(
     queue: QueueName, category: Category, meaning: Meaning, backend: Behind, _: MayManage
 ) -> Response:
-    """Change what a category means in a queue."""
+    """Change how a category is handled in a queue."""
     found = await backend.client.categories.set_policy(category, meaning.settings, queue=queue)
     return reply(policy=found)

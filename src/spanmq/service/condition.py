@@ -1,4 +1,4 @@
-"""Routes for who supervises the service: whether it runs and is of use, without a token, and how it fares."""
+"""Routes for monitoring: whether the service is live and ready, without a token, and its metrics."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 
 @routes.get("/health/live", response_model=State)
 async def live() -> Response:
-    """Say that the process answers."""
+    """Report that the process answers."""
     return reply(state="live")
 
 
 @routes.get("/health/ready", response_model=State, responses=described(503))
 async def ready(backend: Behind) -> Response:
-    """Say whether requests can be served: the database answers, and no stop is under way."""
+    """Report whether requests can be served: the database answers, and the service is not stopping."""
     if backend.is_stopping:
         raise Refusal(503, "stopping", "the service is stopping", retry_after=1)
     try:
@@ -48,7 +48,7 @@ async def ready(backend: Behind) -> Response:
 async def latest_statistics(
     backend: Behind, caller: Annotated[Caller, Depends(Scope("look", "filtered"))]
 ) -> Response:
-    """Give Prometheus the service's counts, and those of the queues that the token may look at."""
+    """Return metrics for Prometheus: the service's own, and those of the queues that the token may look at."""
     found = await backend.client.health.latest()
     seen = [each for each in found if caller.may("look", each.queue)]
     receivers = await backend.client.admin.receivers.list()

@@ -1,4 +1,4 @@
-"""Routes of dead letters: look at them, put them back, discard them."""
+"""Routes of dead letters: list, redrive and delete them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Rate = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 
 
 class Filters(Given):
-    """Which dead letters; what isn't given is any. `error` is a regular expression."""
+    """Selects dead letters; a filter that is missing matches any. `error` is a regular expression."""
 
     category: Annotated[str, Field(max_length=20)] | None = None
     error: Annotated[str, Field(max_length=500)] | None = None
@@ -44,7 +44,7 @@ class Filters(Given):
 
 
 class Sought(Filters):
-    """Which, and which page of them: those after an id."""
+    """Selects dead letters, and the page of them: those after an id."""
 
     redriven: bool | None = False
     after: Annotated[int, Field(ge=0, lt=2**63)] = 0
@@ -53,7 +53,7 @@ class Sought(Filters):
 
 
 class Redrive(Filters):
-    """Which are put back, and how fast they come."""
+    """Selects the dead letters to redrive, and how fast they become visible."""
 
     quantity: Annotated[int, Field(ge=1, le=10_000)] = 1_000
     rate: Rate | None = None
@@ -62,7 +62,7 @@ class Redrive(Filters):
 
 
 class Discard(Filters):
-    """Which are deleted for good."""
+    """Selects the dead letters to delete."""
 
     redriven: bool | None = False
     quantity: Annotated[int, Field(ge=1, le=10_000)] = 1_000
@@ -70,7 +70,7 @@ class Discard(Filters):
 
 
 class Repaired(Given):
-    """When it comes, and what it is from now on, if something else."""
+    """When the message becomes visible, and its new body or headers."""
 
     body: Any = None
     headers: dict[str, Any] | None = None
@@ -83,14 +83,14 @@ DeadLetters = answer("DeadLetters", dead_letters=list[DeadLetter])
 
 @routes.get("/dead-letters", response_model=Counts)
 async def count_all_dead_letters(backend: Behind, caller: SeesSome) -> Response:
-    """Count those that wait, by queue and category."""
+    """Count the dead letters, by queue and category."""
     found = await backend.client.dead_letters.count()
     return reply(counts=[each for each in found if caller.may("look", each.queue)])
 
 
 @routes.get("/queues/{queue}/dead-letters", response_model=Counts)
 async def count_dead_letters(queue: QueueName, backend: Behind, _: MayLook) -> Response:
-    """Count those of a queue that wait, by category."""
+    """Count the dead letters of a queue, by category."""
     return reply(counts=await backend.client.dead_letters.count(queue))
 
 
@@ -102,7 +102,7 @@ async def dead_letters_of(
     _: MayLook,
     body_bytes_max: BodyBytesMax = None,
 ) -> Response:
-    """Give the dead letters that a message became, the first one first."""
+    """Return the dead letters that a message became, the first one first."""
     found = await backend.client.dead_letters.show(queue, message_id, body_bytes_max=body_bytes_max)
     return reply(dead_letters=found)
 
@@ -111,7 +111,7 @@ async def dead_letters_of(
 async def dead_letters(
     queue: QueueName, backend: Behind, caller: MayLook, sought: Sought | None = None
 ) -> Response:
-    """Look at dead letters, in the order of their deaths; the next page begins after the last id."""
+    """List dead letters, in the order in which they were added; the next page begins after the last id."""
     sought = sought or Sought()
     async with backend.patterns.searching(caller, sought.error) as client:
         found = await client.dead_letters.list(queue, **sought.model_dump())
@@ -124,7 +124,7 @@ async def dead_letters(
 async def redrive(
     queue: QueueName, backend: Behind, caller: MayManage, which: Redrive | None = None
 ) -> Response:
-    """Put dead letters back into their queue, none twice."""
+    """Redrive dead letters to their queue, each at most once."""
     which = which or Redrive()
     async with backend.patterns.acting(caller, which.error) as client:
         return reply(results=await client.dead_letters.redrive(queue, **which.model_dump()))
@@ -142,9 +142,9 @@ async def redrive_message(
     _: MayManage,
     repaired: Repaired | None = None,
 ) -> Response:
-    """Put one back, repaired if a body or headers are given."""
+    """Redrive one dead letter, repaired if a body or headers are given."""
     repaired = repaired or Repaired()
-    # A body that is null is another thing than none.
+    # A body that is null differs from a missing body.
     body = repaired.body if "body" in repaired.model_fields_set else UNCHANGED
     return reply(
         message_id=await backend.client.dead_letters.edit(
@@ -157,7 +157,7 @@ async def redrive_message(
 async def purge_dead_letters(
     queue: QueueName, backend: Behind, caller: MayManage, which: Discard | None = None
 ) -> Response:
-    """Delete dead letters for good; with `dry_run` only count them."""
+    """Delete dead letters; with `dry_run` only count them."""
     which = which or Discard()
     async with backend.patterns.acting(caller, which.error) as client:
         return reply(removed=await client.dead_letters.discard(queue, **which.model_dump()))

@@ -1,9 +1,9 @@
-"""The one shape of errors, and which status and code each error has.
+"""The common shape of errors, and the status and code of each error.
 
     {"error": {"code": "queue_not_found", "message": "…", "hint": "…", "detail": "…"}}
 
-The code is the name of the client's error class. What a driver or a server says of its own troubles is for
-the log: it may name hosts, roles and statements.
+The code is the name of the client's error class. Messages of the driver and the server are only logged: they
+may name hosts, roles and statements.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from spanmq.service.refusal import Refusal
 
 logger = logging.getLogger("spanmq.service")
 
-# The first class of an error's own order that stands here counts. 503: try again, nothing is wrong with you.
+# The first class in an error's method resolution order that is listed here counts. 503: try again later, the
+# request was valid.
 STATUS_OF: Final[dict[type[errors.SpanmqError], int]] = {
     errors.BodyTooLargeError: 413,
     errors.InvalidArgumentError: 422,
@@ -51,14 +52,14 @@ STATUS_OF: Final[dict[type[errors.SpanmqError], int]] = {
     errors.NotSupportedByUpstreamError: 501,
     errors.SpanmqError: 500,
 }
-# What is said instead of the driver's or the server's words.
+# Replaces the messages of the driver and the server.
 MESSAGE_OF: Final[dict[type[errors.SpanmqError], str]] = {
     errors.ConnectionFailedError: "no connection to the database could be had: it is away, or all are taken",
     errors.ConnectionLostError: "the connection to the database was lost: whether it took effect is unknown",
     errors.ServerExhaustedError: "the database has run out of something",
     errors.ServerReadOnlyError: "the database is read-only",
     errors.StatementCancelledError: "the database took too long; nothing was changed",
-    errors.TransactionConflictError: "others were at it; nothing was changed",
+    errors.TransactionConflictError: "a conflict with concurrent transactions; nothing was changed",
     errors.MissingPrivilegeError: "the service itself lacks the right for that",
     errors.SchemaMissingError: "the service's database holds no queues",
     errors.SchemaVersionError: "the service's database is of another release",
@@ -66,7 +67,7 @@ MESSAGE_OF: Final[dict[type[errors.SpanmqError], str]] = {
 }
 RETRY_SECONDS: Final = 1
 RETRY_AFTER: Final = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
-# What the description of an operation says of a status.
+# The description of each status in OpenAPI.
 DESCRIPTION_OF: Final = {
     400: "The request cannot be read",
     401: "The token is missing, unknown, expired or revoked",
@@ -96,13 +97,13 @@ class Problem(BaseModel):
 
 
 class Failed(BaseModel):
-    """The one shape of errors."""
+    """The shape of all errors."""
 
     error: Problem
 
 
 def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return what the description of an operation says of the errors with these statuses."""
+    """Return the description of the errors with these statuses, for an operation in OpenAPI."""
     return {
         status: {"model": Failed, "description": DESCRIPTION_OF[status]}
         | ({"headers": RETRY_AFTER} if status in (429, 503) else {})
@@ -111,17 +112,17 @@ def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def kind_of(error: errors.SpanmqError) -> type[errors.SpanmqError]:
-    """Give the class whose status an error has."""
+    """Return the class whose status an error has."""
     return next(kind for kind in type(error).__mro__ if kind in STATUS_OF)
 
 
 def body_of(code: str, message: str, **more: Any) -> dict[str, Any]:
-    """Give the one shape."""
+    """Return an error in the common shape."""
     return {"error": {"code": code, "message": message, **{k: v for k, v in more.items() if v}}}
 
 
 def describe(error: errors.SpanmqError) -> tuple[int, dict[str, Any]]:
-    """Give the status and the body for an error of the client."""
+    """Return the status and the body for an error of the client."""
     status = STATUS_OF[kind_of(error)]
     said = next((MESSAGE_OF[kind] for kind in type(error).__mro__ if kind in MESSAGE_OF), None)
     if said is not None or status == 500:
@@ -131,7 +132,7 @@ def describe(error: errors.SpanmqError) -> tuple[int, dict[str, Any]]:
 
 
 def answer(status: int, body: dict[str, Any], *, retry_after: int | None = None) -> Response:
-    """Give the response."""
+    """Return the response for an error."""
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -139,7 +140,7 @@ def answer(status: int, body: dict[str, Any], *, retry_after: int | None = None)
 
 
 def handle(app: FastAPI) -> None:
-    """Let all errors of an application end in the one shape."""
+    """Register handlers that answer all errors of an application in the common shape."""
 
     @app.exception_handler(errors.SpanmqError)
     async def of_the_client(_: Request, error: errors.SpanmqError) -> Response:
@@ -152,10 +153,10 @@ def handle(app: FastAPI) -> None:
             if each["type"] == "json_invalid":
                 detail = f"The error is at character {each['loc'][-1]}."
                 return answer(400, body_of("invalid_request", "the body is not valid JSON", detail=detail))
-        # Without the value: it may be a secret in the wrong place.
+        # Without the value, which may be a misplaced secret.
         problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:10]]
         detail = "; ".join(problems)
-        # What curl -d calls a form is read as a text, of which the problems alone say nothing.
+        # `curl -d` sends a form, which is read as a string; the problems alone do not explain that.
         is_json = "json" in request.headers.get("content-type", "json")
         hint = None if is_json else "Send Content-Type: application/json."
         message = "the request is not as the description at /docs says"
@@ -172,4 +173,4 @@ def handle(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def of_ourselves(request: Request, error: Exception) -> Response:
         logger.error("request_broke method=%s route=%r", request.method, request.url.path, exc_info=error)
-        return answer(500, body_of("internal", "the service has a fault; its log tells more"))
+        return answer(500, body_of("internal", "the service has a fault; see its log"))

@@ -1,8 +1,8 @@
 """Limits on concurrent requests and on their bodies, as an ASGI middleware.
 
-A request counts in one of three budgets. It arrives; while its client is identified it holds nothing but a
-lookup. A request that waits for its client before that (for a body to come, for an answer to be taken) moves
-to the small budget of anonymous requests, so that no number of them takes anything from those that have
+A request counts in one of three budgets. First it arrives; while its client is identified it holds nothing
+but a lookup. A request that waits for its client before that (for a body to come, for an answer to be taken)
+moves to the small budget of anonymous requests, so that no number of them takes anything from those that have
 shown a token. From then on it counts among the identified.
 """
 
@@ -33,7 +33,7 @@ UNSIGNED_BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 class Gate:
-    """Counts requests; those beyond a limit are refused before they take anything."""
+    """Counts requests, and refuses those beyond a limit before they take any resources."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -51,7 +51,7 @@ class Gate:
         return self._arrivals.arriving + self._arrivals.anonymous + self._identified
 
     def over(self, app: ASGIApp) -> ASGIApp:
-        """Return the application behind this gate."""
+        """Return the application wrapped in this gate."""
 
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "http":
@@ -62,7 +62,9 @@ class Gate:
         return guarded
 
     def count(self, scope: Scope, caller: Caller) -> None:
-        """Count a request among those of its caller; raises 429 if there are too many, 503 if of all."""
+        """Count a request as one of its caller; raises 429 if the caller has too many, 503 if all callers
+        together have.
+        """
         admission: Admission | None = scope.get(ADMISSION)
         if admission is None or admission.caller is not None:
             return
@@ -78,7 +80,7 @@ class Gate:
         self._of_callers[caller.name] += 1
 
     def expect_signed(self, scope: Scope, access_key_id: str) -> None:
-        """Allow a larger body: it is needed to check a signature, whose key exists."""
+        """Allow a larger body: the service needs it to check a signature whose key exists."""
         admission: Admission | None = scope.get(ADMISSION)
         if admission is not None and admission.caller is None:
             admission.who = f"key {access_key_id}"
@@ -86,7 +88,7 @@ class Gate:
 
     @contextmanager
     def aside(self, caller: Caller) -> Iterator[None]:
-        """Let a request wait for a message: it is not at work, but there is a limit to that, too."""
+        """Count a request as waiting for a message instead of as being answered; waiting has its own limit."""
         if self.waiting >= self._settings.waiting_max:
             raise Refusal(503, "too_many_waiting", "too many requests wait for messages", retry_after=5)
         if self._waiting_callers[caller.name] >= self._settings.waiting_per_token_max:
@@ -119,7 +121,7 @@ class Gate:
                 await self._admit(app, scope, body.receive, answering)
         finally:
             if self.on_answered is not None:
-                # A route's pattern: paths have no end, and would fill the memory of who scrapes.
+                # The route's pattern: the number of paths is unlimited, and would fill Prometheus's memory.
                 route = getattr(scope.get("route"), "path", "other")
                 method = asked["method"] if route != "other" else "other"
                 self.on_answered(method, route, answering.status, monotonic() - began)
@@ -151,7 +153,7 @@ class Gate:
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         count = self._arrivals.arriving if self._settings.with_tokens else self._identified
-        # Who asks for the service's health must be answered when it is overloaded, too.
+        # Checks of the service's health must be answered under overload, too.
         if count >= self._settings.requests_max and not scope["path"].startswith("/health/"):
             return overloaded()
         for name, value in scope["headers"]:

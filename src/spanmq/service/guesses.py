@@ -1,4 +1,4 @@
-"""Wrong secrets: a client that tries many is refused before each costs a query of the database."""
+"""Wrong secrets: many of them from one client are refused before each costs a query of the database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.types import Scope
 from spanmq.service.admission import address_of
 from spanmq.service.refusal import Refusal
 
-# Different wrong secrets of one address at once, and how many a second are forgotten.
+# Wrong secrets that an address may send at once, and how many of them are forgiven in a second.
 WRONG_MAX: Final = 20
 FORGOTTEN_PER_SECOND: Final = 0.1
 # How long a secret that was right is exempt, whatever its address does.
@@ -24,15 +24,15 @@ Owner = TypeVar("Owner")
 
 
 class Guesses:
-    """Counts wrong secrets by address; asks for unproven ones `at_once` at a time.
+    """Counts wrong secrets by address; looks up unproven ones `at_once` at a time.
 
-    A secret that is wrong again counts once, so that a client with an expired token harms nobody. A secret
-    that was right within the last hour is always looked up. Secrets are known by their hashes only.
+    A secret that is wrong repeatedly counts once, so that a client with an expired token harms no other. A
+    secret that was right within the last hour is always looked up. Secrets are stored as hashes only.
     """
 
     def __init__(self, at_once: int) -> None:
         self._turns = asyncio.Semaphore(at_once)
-        # Wrong secrets by address, and when that was counted.
+        # Wrong secrets by address, and when each was counted.
         self._wrong_of: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._wrong: OrderedDict[str, None] = OrderedDict()
         self._right: OrderedDict[str, float] = OrderedDict()
@@ -46,7 +46,7 @@ class Guesses:
         address = address_of(scope)
         is_new = secret not in self._wrong
         if is_new:
-            # Before the answer: guesses that come together count together.
+            # Counted before the answer, so that concurrent guesses count together.
             self._count(address)
         found = None
         try:

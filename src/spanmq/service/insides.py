@@ -1,4 +1,4 @@
-"""Routes that look into queues at a bounded price."""
+"""Routes that inspect queues at a bounded cost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Step = Annotated[float, Query(ge=1, le=3e9, allow_inf_nan=False)]
 async def glance(
     backend: Behind, caller: SeesSome, most: Annotated[int, Query(ge=1, le=10_000)] = 200
 ) -> Response:
-    """Count what waits now in each queue that the token may look at, if that is little."""
+    """Count the messages that wait in each queue that the token may look at, up to `most` in each."""
     found = await backend.client.queues.count(most=most)
     return reply(queues=[each for each in found if caller.may("look", each.queue)])
 
@@ -31,20 +31,20 @@ async def glance(
 async def sum_statistics(
     backend: Behind, caller: SeesSome, seconds: Lookback = 3600.0, step: Step = 60.0
 ) -> Response:
-    """Tell what all queues that the token may look at did together, in steps."""
+    """Return the sums of the statistics of all queues that the token may look at, in steps."""
     queues = [each.name for each in await backend.client.queues.list() if caller.may("look", each.name)]
     return reply(steps=await backend.client.health.total(queues, seconds=seconds, step=step))
 
 
 @routes.get("/queues/{queue}/leases", response_model=answer("Leases", leases=list[HeldLease]))
 async def list_leases(queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 100) -> Response:
-    """List what receivers hold, the oldest lease first."""
+    """List the leases of receivers, the oldest first."""
     return reply(leases=await backend.client.inspect.leases(queue, quantity))
 
 
 @routes.get("/queues/{queue}/groups", response_model=answer("Groups", groups=list[Group]))
 async def list_groups(queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 100) -> Response:
-    """List groups, those first that give nothing now, and what they wait for."""
+    """List groups, the blocked ones first, and what they wait for."""
     return reply(groups=await backend.client.inspect.groups(queue, quantity))
 
 

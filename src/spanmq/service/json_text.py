@@ -1,4 +1,4 @@
-"""How answers are written: bodies of messages stand in them as the server gave them, to the last digit."""
+"""JSON of responses: bodies of messages are included as the database returned them, to the last digit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class JsonText(Response):
-    """JSON that is written already."""
+    """A response whose JSON is already encoded."""
 
     media_type = "application/json"
 
@@ -36,12 +36,12 @@ def messages_of(messages: Iterable[Message]) -> JsonText:
 
 
 def messages_text(texts: Iterable[str]) -> JsonText:
-    """Answer with messages that are written already."""
+    """Answer with messages that are already encoded."""
     return JsonText(f'{{"messages":[{",".join(texts)}]}}')
 
 
 def message_text(message: Message) -> str:
-    """Write a message: by hand, for a receive writes many, and most of it needs no look for quotes."""
+    """Encode a message. Written by hand for speed: most of its values contain nothing to escape."""
     text = (
         f'{{"message_id":{message.message_id},"attempt":{message.attempt}'
         f',"enqueued_at":"{message.enqueued_at.isoformat()}","leased_until":"{message.leased_until.isoformat()}"'
@@ -56,7 +56,7 @@ def message_text(message: Message) -> str:
 
 
 def _or_null(value: object) -> str:
-    # Most messages have none; the encoder takes two microseconds for a null.
+    # Most messages have null here, for which the encoder takes two microseconds.
     return "null" if value is None else _encoded(value)
 
 
@@ -64,7 +64,7 @@ def _encoded(value: object) -> str:
     try:
         return _encode(value)
     except ValueError:
-        # A number of more digits than Python writes (4,300); PostgreSQL stores 131,072.
+        # A number with more digits than Python converts (4,300); PostgreSQL stores 131,072.
         if type(value) is int:
             return f"{Decimal(value):f}"
         if isinstance(value, Mapping | list):
@@ -73,7 +73,7 @@ def _encoded(value: object) -> str:
 
 
 def to_json(value: Any) -> str:
-    """Write a value: dataclasses as objects, times in ISO 8601."""
+    """Encode a value: dataclasses as objects, times in ISO 8601."""
     if isinstance(value, RawJson):
         return value.text if isinstance(value.text, str) else value.text.decode()
     if value is None or isinstance(value, str | int):

@@ -1,4 +1,4 @@
-"""Routes of messages by their ids: look at them, follow them, take them out."""
+"""Routes of messages by their ids: read, trace, remove."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def peek(
     after: After = 0,
     body_bytes_max: BodyBytesMax = None,
 ) -> Response:
-    """Look at messages with ids above `after`, in order, without taking them."""
+    """Return messages with ids above `after`, in order, without taking them."""
     found = await backend.client.peek(queue, quantity, after=after, body_bytes_max=body_bytes_max)
     return messages_of(found)
 
@@ -71,7 +71,7 @@ async def peek_archive(
     after: After = 0,
     body_bytes_max: BodyBytesMax = None,
 ) -> Response:
-    """Look at archived messages with ids above `after`, in order."""
+    """Return archived messages with ids above `after`, in order."""
     found = await backend.client.inspect.archive(queue, quantity, after=after, body_bytes_max=body_bytes_max)
     return messages_of(found)
 
@@ -81,7 +81,7 @@ async def peek_archive(
     response_model=answer("MessageState", message_id=int, state=str),
 )
 async def status(queue: QueueName, message_id: MessageId, backend: Behind, _: MayLook) -> Response:
-    """Give the state of a message: pending, processing, delayed, failed, dead, completed or unknown."""
+    """Return the state of a message: pending, processing, delayed, failed, dead, completed or unknown."""
     return reply(message_id=message_id, state=await backend.client.inspect.status(queue, message_id))
 
 
@@ -90,7 +90,7 @@ async def status(queue: QueueName, message_id: MessageId, backend: Behind, _: Ma
     response_model=answer("Failures", message_id=int, failures=list[Failure]),
 )
 async def failures(queue: QueueName, message_id: MessageId, backend: Behind, _: MayLook) -> Response:
-    """Give what went wrong with a message, the first failure first."""
+    """Return the failures of a message, the first one first."""
     return reply(message_id=message_id, failures=await backend.client.inspect.failures(queue, message_id))
 
 
@@ -101,7 +101,8 @@ async def pop(
     """Remove messages and return them, at most once: those of an answer that does not arrive are lost."""
     async with backend.client.transaction() as client:
         messages = await client.pop(queue, (wanted or Popped()).quantity)
-        # Before the transaction ends: messages that can't be read or written, or that nobody takes, stay.
+        # Checked before the transaction ends: messages that cannot be read or encoded, or whose client has
+        # disconnected, stay in the queue.
         for message in messages:
             if isinstance(message.body, Unopened):
                 raise message.body.error
@@ -110,7 +111,7 @@ async def pop(
         except RecursionError as error:
             raise InvalidBodyError("a message is nested too deeply to be written", queue=queue) from error
         if await request.is_disconnected():
-            raise HTTPException(400, "the client has hung up")  # nobody hears it
+            raise HTTPException(400, "the client has hung up")
     return popped
 
 
@@ -122,13 +123,13 @@ async def cancel(queue: QueueName, ids: Ids, backend: Behind, _: MayManage) -> R
 
 @routes.post("/queues/{queue}/delete", response_model=Results)
 async def delete(queue: QueueName, ids: Ids, backend: Behind, _: MayManage) -> Response:
-    """Delete messages, whoever holds them."""
+    """Delete messages, even those that a receiver holds."""
     return _by_id(ids, await backend.client.delete(queue, ids.message_ids), "deleted")
 
 
 @routes.post("/queues/{queue}/archive", response_model=Results)
 async def archive(queue: QueueName, ids: Ids, backend: Behind, _: MayManage) -> Response:
-    """Move messages to the archive, whoever holds them."""
+    """Move messages to the archive, even those that a receiver holds."""
     return _by_id(ids, await backend.client.archive(queue, ids.message_ids), "archived")
 
 

@@ -1,6 +1,7 @@
-"""What Prometheus scrapes at /metrics: the service's own counts, and its queues at their last sample.
+"""Metrics for Prometheus at /metrics: the service's own counts, and the queues' values at their last sample.
 
-A scrape costs the same whatever waits in the queues: the samples are maintain()'s, at most a minute old.
+The cost of a scrape does not depend on the number of messages: maintain() takes the samples, at most a minute
+apart.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ if TYPE_CHECKING:
     from spanmq.service.gate import Gate
 
 SECONDS: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)
-# A gauge of each queue: the field of its statistics, and what it tells.
+# The gauges of each queue: the field of its statistics, and its meaning.
 GAUGES: Final = {
     "backlog": "Messages that are not settled, at the last sample.",
     "visible": "Messages that a receive may get, at the last sample.",
-    "in_flight": "Messages under a lease that runs, at the last sample.",
+    "in_flight": "Messages under a running lease, at the last sample.",
     "dead_letters": "Dead letters that wait.",
 }
 RATES: Final = {
     "received": "Deliveries a second, before the last sample.",
     "settled": "Messages settled a second, before the last sample.",
     "failed": "Failures a second, before the last sample.",
-    "dead": "Messages that died a second, before the last sample.",
+    "dead": "New dead letters a second, before the last sample.",
 }
 
 
 class Measures:
-    """What the service counts of itself."""
+    """The service's own counts."""
 
     def __init__(self, gate: Gate) -> None:
         self.registry = CollectorRegistry()
@@ -44,12 +45,12 @@ class Measures:
         )
         self._seconds = Histogram(
             "spanmq_request_seconds",
-            "How long a request took, with the time that it waited for messages.",
+            "Duration of requests, including the time that they waited for messages.",
             ("route",),
             buckets=SECONDS,
             registry=self.registry,
         )
-        # To look them up by their labels takes longer than to count.
+        # Looking them up by their labels takes longer than counting.
         self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         at_work = Gauge(
             "spanmq_requests_at_work", "Requests that are being processed.", registry=self.registry
@@ -69,13 +70,13 @@ class Measures:
 
 
 class Queues(Collector):
-    """What stands there of queues, once."""
+    """The metrics of queues, collected once."""
 
     def __init__(self, queues: Iterable[LatestStatistics]) -> None:
         self._queues = list(queues)
 
     def collect(self) -> Iterator[Metric]:
-        """Give a family for each thing that is told of a queue."""
+        """Yield a metric family for each value of a queue."""
         sent = CounterMetricFamily("spanmq_messages_sent", "Messages sent, by drawn ids.", labels=["queue"])
         for each in self._queues:
             sent.add_metric([each.queue], each.sent_total)
@@ -91,7 +92,7 @@ class Queues(Collector):
                 if each.duration_seconds:
                     gauge.add_metric([each.queue], getattr(each, field) / each.duration_seconds)
             yield gauge
-        paused = GaugeMetricFamily("spanmq_queue_paused", "1: receivers get nothing.", labels=["queue"])
+        paused = GaugeMetricFamily("spanmq_queue_paused", "1: the queue is paused.", labels=["queue"])
         breaker = GaugeMetricFamily(
             "spanmq_queue_breaker_open",
             "1: the circuit breaker of a worker is open, and it receives nothing.",
@@ -122,7 +123,7 @@ class Receivers(Collector):
         self._receivers = [each for each in receivers if each.state != "released"]
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what each holds, and when it last called."""
+        """Yield the number of messages that each stream holds, and when it last called."""
         labels = ("queue", "receiver")
         held = GaugeMetricFamily("spanmq_receiver_held", "Messages that a Spark stream holds.", labels=labels)
         seen = GaugeMetricFamily(
@@ -139,7 +140,7 @@ class Receivers(Collector):
 def exposition(
     measures: Measures, found: Iterable[LatestStatistics], receivers: Iterable[Receiver]
 ) -> tuple[bytes, str]:
-    """Give the text that Prometheus reads, and its type."""
+    """Return the metrics in Prometheus's text format, and its content type."""
     queues = CollectorRegistry()
     queues.register(Queues(found))
     queues.register(Receivers(receivers))

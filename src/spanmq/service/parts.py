@@ -1,4 +1,4 @@
-"""The parts that the routes' signatures are made of."""
+"""The types that the routes' signatures use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spanmq.service.caller import Caller
 
 
 def moment(value: object) -> datetime:
-    """Read a time; Pydantic would read a number as one, and a text that holds a number."""
+    """Parse a time in ISO 8601. Pydantic would accept a number, and a string that contains one."""
     try:
         return datetime.fromisoformat(value)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
@@ -46,7 +46,11 @@ Id = Annotated[int, Field(ge=0, lt=2**63)]
 Quantity = Annotated[int, Query(ge=1, le=1_000)]
 BodyBytesMax = Annotated[
     int | None,
-    Query(ge=0, lt=2**31, description='Of a larger body, as it is stored, comes {"spanmq.cut": bytes}.'),
+    Query(
+        ge=0,
+        lt=2**31,
+        description='A body that is stored in more bytes is replaced by {"spanmq.cut": bytes}.',
+    ),
 ]
 Text = Annotated[str, Field(max_length=10_000)]
 Name = Annotated[str, Path(min_length=1, max_length=255)]
@@ -61,17 +65,17 @@ MayManageAll = Annotated[Caller, Depends(Scope("manage", "everything"))]
 
 
 class Given(BaseModel):
-    """What a request's body is.
+    """The body of a request.
 
-    Unknown members are errors, for a misspelt option would be ignored; so are values of other types, for
-    `true` would be a second and "0" false.
+    Unknown members are errors, because a misspelt option would otherwise be ignored; so are values of other
+    types, because `true` would otherwise be a second and "0" false.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Received(BaseModel):
-    """A message; `receipt` and `last_error` are there when it is held under a lease."""
+    """A message; `receipt` and `last_error` are present when it is held under a lease."""
 
     message_id: int
     attempt: int
@@ -92,7 +96,7 @@ class ReceivedMessages(BaseModel):
 
 
 def answer(model: str, /, **members: Any) -> type[BaseModel]:
-    """Return the model of an answer, for its description: an object with members of these types."""
+    """Return the model of an answer for the description: an object with members of these types."""
     fields: dict[str, Any] = {name: (kind, ...) for name, kind in members.items()}
     return create_model(model, **fields)
 

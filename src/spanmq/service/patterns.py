@@ -1,4 +1,4 @@
-"""Regular expressions that come with requests: they run for a second, and in half of the pool."""
+"""Regular expressions of requests: each may run for a second, and all together use half of the pool."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _CANCELLED: Final = "57014"
 
 
 class Patterns:
-    """Lends the client for calls with patterns: one token has a quarter of the pool, all have half.
+    """Lends the client for calls with patterns: one token may use a quarter of the pool, all together half.
 
-    What is more than that waits its turn, the calls of one token behind each other.
+    Further calls wait, those of one token in order.
     """
 
     def __init__(self, client: AsyncClient, pool_size: int) -> None:
@@ -42,7 +42,7 @@ class Patterns:
 
     @asynccontextmanager
     async def searching(self, caller: Caller | None, pattern: str | None) -> AsyncIterator[AsyncClient]:
-        """Lend a client whose statements may take a second; raises InvalidPatternError for one that does."""
+        """Lend a client whose statements may take a second; raises InvalidPatternError for longer ones."""
         if pattern is None:
             yield self._client
             return
@@ -51,7 +51,7 @@ class Patterns:
 
     @asynccontextmanager
     async def acting(self, caller: Caller | None, *patterns: str | None) -> AsyncIterator[AsyncClient]:
-        """Try patterns for a second each, then lend the client; raises InvalidPatternError."""
+        """Try each pattern for up to a second, then lend the client; raises InvalidPatternError."""
         tried = [pattern for pattern in patterns if pattern is not None]
         if not tried:
             yield self._client
@@ -82,5 +82,5 @@ class Patterns:
                 raise
             raise InvalidPatternError(
                 f"{what} takes longer than {SECONDS:g} second",
-                detail="Give a simpler pattern, or choose fewer: by category, error_class, since and until.",
+                detail="Use a simpler pattern, or restrict it by category, error_class, since and until.",
             ) from error

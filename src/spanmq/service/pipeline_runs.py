@@ -1,4 +1,4 @@
-"""Routes of the pipeline's jobs: what they did."""
+"""Routes of the runs of the pipeline's jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Runs = answer("PipelineRuns", pipeline_runs=list[PipelineRun])
 async def list_all_pipeline_runs(
     backend: Behind, caller: SeesSome, quantity: Quantity = 100, before: Before = None
 ) -> Response:
-    """List the runs of jobs, the newest first: those of queues that the token may look at."""
+    """List the runs of jobs on the queues that the token may look at, the newest first."""
     found = await backend.client.admin.pipeline_runs.list(before=before, quantity=quantity)
     return reply(pipeline_runs=[each for each in found if caller.may("look", each.queue)])
 

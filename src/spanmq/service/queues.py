@@ -1,4 +1,4 @@
-"""Routes of queues themselves: making, measuring, pausing, emptying, and how they deliver."""
+"""Routes of queues: create, measure, pause, purge and drop them, and change their policies."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Interval = Annotated[str, Field(max_length=100)] | Annotated[int, Field(ge=1, lt
 
 
 class NewQueue(Given):
-    """What kind of queue; the intervals make it PGMQ's partitioned one."""
+    """The kind of a queue; the intervals make it a partitioned queue as in PGMQ."""
 
     unlogged: bool = False
     partition_interval: Interval | None = None
@@ -106,21 +106,21 @@ async def purge(queue: QueueName, backend: Behind, _: MayManage) -> Response:
 
 @routes.post("/queues/{queue}/pause", response_model=Paused)
 async def pause(queue: QueueName, backend: Behind, _: MayManage) -> Response:
-    """Let receivers get nothing; senders go on."""
+    """Pause deliveries; messages can still be sent."""
     await backend.client.queues.pause(queue)
     return reply(queue=queue, is_paused=True)
 
 
 @routes.post("/queues/{queue}/resume", response_model=Paused)
 async def resume(queue: QueueName, backend: Behind, _: MayManage) -> Response:
-    """Let receivers get messages again."""
+    """Resume deliveries."""
     await backend.client.queues.resume(queue)
     return reply(queue=queue, is_paused=False)
 
 
 @routes.get("/queues/{queue}/policy", response_model=PolicyAnswer)
 async def get_policy(queue: QueueName, backend: Behind, _: MayLook) -> Response:
-    """Give the settings of a queue's policy."""
+    """Return the settings of a queue's policy."""
     return reply(policy=await backend.client.queues.policy(queue))
 
 
@@ -131,26 +131,26 @@ async def set_policy(
     backend: Behind,
     _: MayManage,
 ) -> Response:
-    """Change the settings that are named; null gives one its default back."""
+    """Change the named settings; null resets one to its default."""
     return reply(policy=await backend.client.queues.set_policy(queue, **settings))
 
 
 @routes.get("/queues/{queue}/metrics", response_model=answer("QueueCounts", metrics=QueueMetrics))
 async def metrics(queue: QueueName, backend: Behind, _: MayLook) -> Response:
-    """Count one queue."""
+    """Return the metrics of a queue."""
     return reply(metrics=await backend.client.queues.metrics(queue))
 
 
 @routes.get("/metrics", response_model=answer("AllQueueCounts", metrics=list[QueueMetrics]))
 async def metrics_all(backend: Behind, caller: SeesSome) -> Response:
-    """Count every queue that the token may look at."""
+    """Return the metrics of each queue that the token may look at."""
     found = await backend.client.queues.metrics_all()
     return reply(metrics=[each for each in found if caller.may("look", each.queue)])
 
 
 @routes.get("/queues/{queue}/storage", response_model=answer("Storage", storage=QueueStorage))
 async def storage(queue: QueueName, backend: Behind, _: MayLook) -> Response:
-    """Measure what a queue takes on disk."""
+    """Return the disk space that a queue uses."""
     return reply(storage=await backend.client.queues.storage(queue))
 
 
@@ -161,13 +161,13 @@ async def statistics(
     _: MayLook,
     seconds: Annotated[float, Query(gt=0, le=3e9, allow_inf_nan=False)] = 3600.0,
 ) -> Response:
-    """Return the statistics of a queue for the last seconds, a sample a minute."""
+    """Return the statistics of a queue for the last `seconds`, one sample a minute."""
     return reply(samples=await backend.client.health.statistics(queue, seconds=seconds))
 
 
 @routes.get("/health", response_model=answer("Health", queues=list[QueueHealth]))
 async def health(backend: Behind, caller: SeesSome) -> Response:
-    """Tell how each queue is that the token may look at."""
+    """Return the health of each queue that the token may look at."""
     return reply(
         queues=[each for each in await backend.client.health.now() if caller.may("look", each.queue)]
     )
@@ -177,13 +177,13 @@ async def health(backend: Behind, caller: SeesSome) -> Response:
 async def doctor(
     backend: Behind, _: MayLookAtAll, connections: Annotated[int | None, Query(ge=1, lt=2**31)] = None
 ) -> Response:
-    """Look whether the database is fit for its job."""
+    """Check that the server's settings suit the queues."""
     return reply(findings=await backend.client.health.doctor(connections=connections))
 
 
 @routes.get("/version", response_model=answer("Version", version=str))
 async def version(backend: Behind, _: SeesSome) -> Response:
-    """Give the version of the schema."""
+    """Return the version of the schema."""
     return reply(version=await backend.client.admin.version())
 
 
@@ -191,5 +191,5 @@ async def version(backend: Behind, _: SeesSome) -> Response:
 async def maintain(
     backend: Behind, _: MayManageAll, budget: Annotated[int, Query(ge=1, le=1_000)] = 10
 ) -> Response:
-    """Do one bounded step of maintenance; the service does so by itself, too."""
+    """Run one bounded step of maintenance; the service also does this in the background."""
     return reply(steps=await backend.client.admin.maintain(budget))

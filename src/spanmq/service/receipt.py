@@ -1,9 +1,9 @@
-"""Receipts: a message as its receiver holds it, in one opaque text of the letters that stand in any URL.
+"""Receipts: opaque strings, safe in URLs, each of which stands for a message under a receiver's lease.
 
-A receipt carries the queue, the message's id and the lease, and nothing secret. It is not signed: the lease
-is the fencing token, and a receipt that nobody gave out settles nothing unless its lease holds that message
-now. Who guesses one needs a token with the verb `receive` on that queue all the same, with which he could as
-well have received the message.
+A receipt contains the queue, the message's id and the lease, and nothing secret. It is not signed, because
+the lease is the fencing token: a forged receipt has no effect unless its lease holds that message now. The
+caller of a forged receipt also needs a token with the verb `receive` on that queue, and could as well receive
+the message with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a receipt says."""
+    """The contents of a receipt."""
 
     queue: str
     message_id: int
@@ -31,22 +31,22 @@ class Receipt:
 
 
 def write(queue: str, message_id: int, lease_id: int) -> str:
-    """Make the text of a receipt."""
-    # Not the module base64, which takes twice as long: a receive writes one for each message.
+    """Return a receipt."""
+    # Not the module base64, which takes twice as long: a receive creates a receipt for each message.
     packed = _HEAD.pack(_VERSION, lease_id, message_id) + queue.encode()
     return binascii.b2a_base64(packed, newline=False).rstrip(b"=").translate(_TO_URL).decode()
 
 
 def read(text: str) -> Receipt:
-    """Read a receipt; raises InvalidArgumentError for what was never one."""
+    """Parse a receipt; raises InvalidArgumentError if it is not valid."""
     try:
         given = text.encode("ascii").translate(_FROM_URL)
         packed = binascii.a2b_base64(given + b"=" * (-len(given) % 4), strict_mode=True)
         version, lease_id, message_id = _HEAD.unpack_from(packed)
         queue = packed[_HEAD.size :].decode()
     except (ValueError, struct.error) as error:
-        raise InvalidArgumentError(f"{text[:80]!r} is no receipt") from error
-    # One text for one receipt: base64 has several for the same bytes.
+        raise InvalidArgumentError(f"{text[:80]!r} is not a receipt") from error
+    # Base64 has several strings for the same bytes; only one is accepted.
     if version != _VERSION or not queue or write(queue, message_id, lease_id) != text:
-        raise InvalidArgumentError(f"{text[:80]!r} is no receipt")
+        raise InvalidArgumentError(f"{text[:80]!r} is not a receipt")
     return Receipt(queue, message_id, lease_id)

@@ -1,4 +1,4 @@
-"""Routes that take messages out of queues, and those that say what became of them."""
+"""Routes that receive messages, and those that settle them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MaySettle = Annotated[Caller, Depends(Scope("receive", "request"))]
 
 
 class Wanted(Given):
-    """How many messages, for how long, and how long to wait for the first."""
+    """The number of messages, the duration of their lease, and how long to wait for the first."""
 
     quantity: Annotated[int, Field(ge=1, le=BATCH_MAX)] = 1
     lease: Seconds | None = None
@@ -51,7 +51,7 @@ class Held(Given):
 
 
 class GivenUp(Held):
-    """Receipts, and why."""
+    """Receipts and the reason."""
 
     error: Text | None = None
     category: Annotated[str, Field(max_length=20)] | None = None
@@ -61,32 +61,32 @@ class GivenUp(Held):
 
     @property
     def reason(self) -> dict[str, Any]:
-        """Give why, as the client wants it."""
+        """Return the reason as the client's arguments."""
         return self.model_dump(include={"error", "category", "error_class", "traceback", "worker"})
 
 
 class GivenBack(GivenUp):
-    """Receipts, why, and whether they come again: `requeue` false makes dead letters of them at once."""
+    """Receipts, the reason, and whether to retry: with `requeue` false they become dead letters at once."""
 
     retry_in: Seconds | None = None
     requeue: bool = True
 
 
 class Extended(Held):
-    """Receipts, and how long to hold them from now on."""
+    """Receipts, and how long to hold their messages from now on."""
 
     seconds: Seconds
 
 
 class Outcome(BaseModel):
-    """What became of one message."""
+    """The outcome for one message."""
 
     receipt: str
     outcome: str
 
 
 class Outcomes(BaseModel):
-    """A result for each receipt, in their order."""
+    """An outcome for each receipt, in the same order."""
 
     results: list[Outcome]
 
@@ -122,10 +122,10 @@ async def ack(held: Held, backend: Behind, caller: MaySettle) -> Response:
 
 @routes.post("/nack", response_model=Outcomes, responses=described(404))
 async def nack(held: GivenBack, backend: Behind, caller: MaySettle) -> Response:
-    """Give messages back: each comes again after its backoff, or is a dead letter (NackMessage)."""
+    """Fail messages: each is retried after its backoff, or becomes a dead letter (NackMessage)."""
     if not held.requeue:
         if held.retry_in is not None:
-            raise invalid("what is not to be requeued has no retry_in")
+            raise invalid("retry_in needs requeue to be true")
         return await _reject(held, backend.client, caller)
     return await _settle(
         backend.client,
@@ -137,19 +137,19 @@ async def nack(held: GivenBack, backend: Behind, caller: MaySettle) -> Response:
 
 @routes.post("/reject", response_model=Outcomes, responses=described(404))
 async def reject(held: GivenUp, backend: Behind, caller: MaySettle) -> Response:
-    """Give messages up: each is a dead letter at once."""
+    """Reject messages: each becomes a dead letter at once."""
     return await _reject(held, backend.client, caller)
 
 
 @routes.post("/release", response_model=Outcomes, responses=described(404))
 async def release(held: Held, backend: Behind, caller: MaySettle) -> Response:
-    """Release messages: visible at once, and this delivery does not count as an attempt."""
+    """Release messages: they become visible at once, and this delivery does not count as an attempt."""
     return await _settle(backend.client, caller, held.receipts, lambda client: client.release)
 
 
 @routes.post("/extend", response_model=Outcomes, responses=described(404))
 async def extend(held: Extended, backend: Behind, caller: MaySettle) -> Response:
-    """Hold messages longer: all that were received together with them, too."""
+    """Extend leases: all messages that were received together with these are held longer, too."""
     read = _read(caller, held.receipts)
     outcomes: dict[tuple[str, int], str] = {}
     for queue, lease_id in sorted({(each.queue, each.lease_id) for each in read}):
@@ -161,7 +161,7 @@ async def extend(held: Extended, backend: Behind, caller: MaySettle) -> Response
 
 @routes.post("/hold", response_model=Outcomes, responses=described(404))
 async def hold(held: Extended, backend: Behind, caller: MaySettle) -> Response:
-    """Hold messages for so long from now on, longer or shorter, each by itself."""
+    """Hold each of these messages for `seconds` from now on, whether that is longer or shorter than before."""
     return await _settle(
         backend.client, caller, held.receipts, lambda client: partial(client.admin.hold, seconds=held.seconds)
     )
@@ -177,7 +177,7 @@ Settle = Callable[[Leased], Awaitable[list[Settled]]]
 async def _settle(
     client: AsyncClient, caller: Caller, receipts: list[str], how: Callable[[AsyncClient], Settle]
 ) -> Response:
-    """Settle what the receipts name, all in one transaction."""
+    """Settle the messages of the receipts in one transaction."""
     read = _read(caller, receipts)
     leases: dict[tuple[str, int], list[int]] = {}
     for each in read:
@@ -185,7 +185,7 @@ async def _settle(
     outcomes: dict[tuple[str, int, int], str] = {}
 
     async def settle(settle_lease: Settle) -> None:
-        # In one order, whoever settles: two that hold the same leases don't wait for each other.
+        # In a fixed order, so that two requests that settle messages of the same leases cannot deadlock.
         for (queue, lease_id), message_ids in sorted(leases.items()):
             for settled in await settle_lease(Leased(queue, lease_id, message_ids)):
                 outcomes[queue, lease_id, settled.message_id] = settled.outcome
@@ -200,14 +200,14 @@ async def _settle(
 
 
 def _outcomes(receipts: list[str], outcomes: list[str]) -> Response:
-    # By hand: what is a receipt has no character that JSON escapes, and outcomes are words of ours.
+    # Written by hand: receipts contain no characters that JSON escapes, and outcomes are constants.
     pairs = zip(receipts, outcomes, strict=True)
     written = ",".join([f'{{"receipt":"{text}","outcome":"{outcome}"}}' for text, outcome in pairs])
     return JsonText(f'{{"results":[{written}]}}')
 
 
 def _read(caller: Caller, receipts: list[str]) -> list[Receipt]:
-    """Read receipts, all before anything is done, and look whether the caller may settle them."""
+    """Parse all receipts before any is settled, and check that the caller may settle them."""
     read = [receipt.read(text) for text in receipts]
     for queue in {each.queue for each in read}:
         caller.check("receive", queue)
@@ -215,12 +215,12 @@ def _read(caller: Caller, receipts: list[str]) -> list[Receipt]:
 
 
 async def written(backend: Backend, messages: list[Message], write: Callable[[Message], T]) -> list[T]:
-    """Return what `write` makes of each message; reject one that cannot be written, and only that one."""
+    """Return the result of `write` for each message; reject a message that cannot be written, and no other."""
     results: list[T] = []
     for message in messages:
         try:
             results.append(write(message))
-        except Exception as error:  # noqa: BLE001, senders write headers freely; the others must come through
+        except Exception as error:  # noqa: BLE001, headers are free-form; the other messages must be returned
             logger.warning(
                 "message_unwritten queue=%s message=%s error=%r",
                 message.queue,
@@ -233,6 +233,6 @@ async def written(backend: Backend, messages: list[Message], write: Callable[[Me
 
 
 async def disconnected(request: Request) -> None:
-    """Return when the client has hung up."""
+    """Return when the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

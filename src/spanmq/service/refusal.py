@@ -1,4 +1,4 @@
-"""What the service refuses by itself; FastAPI passes it through wherever it is raised."""
+"""Refusals by the service itself; FastAPI passes them through wherever they are raised."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 
 
 class Refusal(HTTPException):
-    """An answer other than what was asked for; `code` is one of docs/guides/service.md."""
+    """An error response; `code` is one of docs/guides/service.md."""
 
     def __init__(
         self,
@@ -25,12 +25,14 @@ class Refusal(HTTPException):
 
 
 def unauthorized(message: str) -> Refusal:
-    """Say that nobody knows who asks."""
+    """Return the refusal of a request without a valid token."""
     return Refusal(401, "unauthorized", message, hint="Send Authorization: Bearer TOKEN.")
 
 
 def forbidden(verb: str, queue: str | None) -> Refusal:
-    """Say that the token has no such right, in the same words of queues that don't exist."""
+    """Return the refusal of a request whose token lacks the verb, with the same message for queues that do
+    not exist.
+    """
     what = "the whole service" if queue is None else f"queue {queue!r}"
     return Refusal(403, "forbidden", f"this token may not {verb} on {what}")
 

@@ -1,4 +1,4 @@
-"""Answers that hold for a while, so that each request need not ask the database again."""
+"""A cache of answers, so that not every request has to query the database."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Answer = TypeVar("Answer")
 
 
 class Remembered(Generic[Answer]):
-    """Asks, and remembers the answer for so many seconds; of very many answers the oldest are forgotten.
+    """Caches answers for some seconds; beyond a number of answers the oldest are discarded.
 
-    An answer that expires is not remembered for longer than that; `expiry` returns when it does.
+    `expiry` returns when an answer expires; it is not cached for longer.
     """
 
     def __init__(self, seconds: float, expiry: Callable[[Answer], datetime | None]) -> None:
@@ -26,19 +26,19 @@ class Remembered(Generic[Answer]):
         self._times_forgotten = 0
 
     def forget(self) -> None:
-        """Ask again from now on."""
+        """Discard all answers."""
         self._known.clear()
         self._times_forgotten += 1
 
     async def get(self, key: str, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Give the answer that is known, or ask for it."""
+        """Return the cached answer, or query it."""
         now = monotonic()
         if (known := self._known.get(key)) is not None and known[0] > now:
             return known[1]
         forgotten = self._times_forgotten
         answer = await ask()
         if self._times_forgotten != forgotten:
-            return answer  # it may be of before: good for who asked then, and for nobody else
+            return answer  # it may be older than forget(): valid for this caller, but not cached
         self._known[key] = now + self._lasting(answer), answer
         self._known.move_to_end(key)
         while len(self._known) > KEPT_MAX:

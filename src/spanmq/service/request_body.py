@@ -1,4 +1,4 @@
-"""The body of a request as it comes: in time and up to a size, or not at all."""
+"""The body of a request, read within limits of time and size."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from spanmq.service.refusal import Refusal
 
 
 class RequestBody:
-    """Returns the parts; raises 408 for a body that comes too slowly, 413 and 503 as its admission says."""
+    """Returns the parts of a body; raises 408 if it arrives too slowly, 413 and 503 as its admission does."""
 
     def __init__(self, scope: Scope, receive: Receive, seconds: float, admission: Admission) -> None:
         headers = dict(scope["headers"])
         self._announced = int(headers.get(b"content-length", b"0"))
-        # Whether nothing of it is left on the way.
+        # Whether the whole body has been read.
         self.is_read = self._announced == 0 and b"transfer-encoding" not in headers
         self._receive = receive
         self._seconds = seconds
         self._admission = admission
-        self._deadline: float | None = None  # from the first look on: what is here already is in time
+        self._deadline: float | None = None  # from the first read on: what has arrived by then is in time
 
     async def receive(self) -> Message:
-        """Return the next part, and then the end of the connection, which may take any time."""
+        """Return the next part, and after the last one the end of the connection, for which there is no time
+        limit.
+        """
         if self._deadline is not None and self.is_read:
             return await self._receive()
         if self._deadline is None:
@@ -37,7 +39,7 @@ class RequestBody:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError as error:
-            raise Refusal(408, "request_too_slow", "the request's body did not come in time") from error
+            raise Refusal(408, "request_too_slow", "the request's body did not arrive in time") from error
         self.is_read = message["type"] != "http.request" or not message.get("more_body", False)
         self._admission.grow(len(message.get("body", b"")))
         return message

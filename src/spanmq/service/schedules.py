@@ -1,4 +1,4 @@
-"""Routes of recurring messages. What a schedule's queue is decides who may touch it."""
+"""Routes of recurring messages. The rights on a schedule are those on its queue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ManagesSome = Annotated[Caller, Depends(Scope("manage", "request"))]
 
 
 class Recurring(Given):
-    """When a message comes, into which queue, and what it is."""
+    """When a message is sent, its queue and its content."""
 
     queue: Annotated[str, Field(min_length=1, max_length=47)]
     cron: Annotated[str, Field(max_length=1_000)]
@@ -47,13 +47,14 @@ async def list_schedules(backend: Behind, caller: SeesSome) -> Response:
 
 @routes.put("/schedules/{name}", response_model=Named, responses=described(404, 409))
 async def schedule(name: Name, recurring: Recurring, backend: Behind, caller: ManagesSome) -> Response:
-    """Make a recurring message, or change the one of this name."""
+    """Create a recurring message, or change the one with this name."""
     caller.check("manage", recurring.queue)
     async with backend.client.transaction() as client:
-        # Who may not touch the schedule of that name may not take it away either.
+        # A caller without rights on the existing schedule's queue may not replace it.
         queue = await _queue_of(client, name)
         if queue is not None and not caller.may("manage", queue):
-            # Names are of all queues: that this one is taken can't be hidden, whose it is can.
+            # Names are shared by all queues: the error reveals that this one is taken, but not by which
+            # queue.
             raise Refusal(403, "forbidden", f"this token may not change schedule {name!r}")
         await client.schedules.create(name, **recurring.model_dump())
     return reply(name=name)
@@ -61,7 +62,7 @@ async def schedule(name: Name, recurring: Recurring, backend: Behind, caller: Ma
 
 @routes.delete("/schedules/{name}", response_model=Existed)
 async def unschedule(name: Name, backend: Behind, caller: ManagesSome) -> Response:
-    """End one; what it has sent stays."""
+    """Remove a schedule; messages that it has sent stay."""
     async with backend.client.transaction() as client:
         exists = await _may_change(client, caller, name)
         return reply(existed=exists and await client.schedules.delete(name))
@@ -69,7 +70,7 @@ async def unschedule(name: Name, backend: Behind, caller: ManagesSome) -> Respon
 
 @routes.post("/schedules/{name}/pause", response_model=SchedulePaused, responses=described(404))
 async def pause_schedule(name: Name, backend: Behind, caller: ManagesSome) -> Response:
-    """Let its times pass."""
+    """Pause a schedule; messages due meanwhile are not sent."""
     async with backend.client.transaction() as client:
         await _check(client, caller, name)
         await client.schedules.pause(name)
@@ -78,7 +79,7 @@ async def pause_schedule(name: Name, backend: Behind, caller: ManagesSome) -> Re
 
 @routes.post("/schedules/{name}/resume", response_model=SchedulePaused, responses=described(404))
 async def resume_schedule(name: Name, backend: Behind, caller: ManagesSome) -> Response:
-    """Fire again from now on."""
+    """Resume a schedule."""
     async with backend.client.transaction() as client:
         await _check(client, caller, name)
         await client.schedules.resume(name)
@@ -90,9 +91,9 @@ async def _queue_of(client: AsyncClient, name: str) -> str | None:
 
 
 async def _may_change(client: AsyncClient, caller: Caller, name: str) -> bool:
-    """Return whether a schedule exists for the caller; raises 403 if it may see its queue only.
+    """Return whether a schedule exists for the caller; raises 403 if the caller may only look at its queue.
 
-    A schedule of a queue that the token does not fit does not exist for it.
+    A schedule of a queue that the token does not match does not exist for the caller.
     """
     queue = await _queue_of(client, name)
     if queue is None or not any(caller.may(verb, queue) for verb in VERBS):

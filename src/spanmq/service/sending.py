@@ -1,4 +1,4 @@
-"""Routes that put messages into queues."""
+"""Routes that send messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spanmq.service.straight import Straight
 
 routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Straight)
 
-# Longer than anybody tries again; the ids are forgotten after that.
+# Longer than clients retry; the ids are deleted after that.
 IDEMPOTENT_SECONDS = 3600.0
 BATCH_MAX = 1_000
 
@@ -33,8 +33,8 @@ IdempotencyKey = Annotated[
     Header(
         min_length=1,
         max_length=200,
-        description="Within an hour, this token's request with the same key sends nothing: same ids. "
-        "Another request with that key is refused (422).",
+        description="Within an hour, a repeated request with the same token and key sends nothing and "
+        "returns the same ids. Another request with that key is refused (422).",
     ),
 ]
 
@@ -53,12 +53,12 @@ class NewMessage(Given):
 
     @property
     def alike(self) -> tuple[Any, ...]:
-        """Give what the messages of one call of the database have in common."""
+        """Return the options that messages must share to be sent by one call of the database."""
         return self.delay, self.priority, self.expires_in, self.max_attempts
 
 
 class SingleMessage(NewMessage):
-    """A message to send by itself."""
+    """One message to send."""
 
     dedup_for: Seconds = 300.0
     ordered: bool = False
@@ -74,7 +74,7 @@ class NewMessages(Given):
 
 @dataclass(frozen=True, slots=True)
 class KnownBy:
-    """By which ids messages are known again and for how long, and what request has these ids."""
+    """The deduplication ids of messages, how long they are stored, and a fingerprint of the request."""
 
     ids: Sequence[str | None]
     seconds: float
@@ -82,13 +82,13 @@ class KnownBy:
 
 
 class Sent(BaseModel):
-    """The id of what was sent, or was sent before."""
+    """The id of the message, whether sent now or earlier."""
 
     message_id: int
 
 
 class SentMessages(BaseModel):
-    """A result for each message, in their order."""
+    """A result for each message, in the same order."""
 
     results: list[Sent]
 
@@ -133,7 +133,7 @@ async def send_batch(
 ) -> Response:
     """Send messages, all or none."""
     known_by = _known_by(caller, batch, batch.messages, idempotency_key)
-    # Neighbours with equal options go together, so that the ids are in the order given.
+    # Neighbours with equal options are sent together, so that ids are assigned in the order of the request.
     numbered = list(zip(batch.messages, known_by.ids, strict=True))
     runs = [list(run) for _, run in groupby(numbered, key=lambda each: each[0].alike)]
     with _refused_if_reused():
@@ -177,25 +177,25 @@ def _known_by(
     if key is None:
         return KnownBy([message.dedup_id for message in messages], given.dedup_for)
     if any(message.dedup_id is not None for message in messages):
-        raise invalid("an Idempotency-Key and a dedup_id can't go together")
-    # Apart from the ids that senders give, and from other tokens' keys, of which nobody knows; one for each
-    # message of a batch. A hash, for a name and a key may be longer together than an id may be.
+        raise invalid("an Idempotency-Key and a dedup_id cannot be used together")
+    # Separate from the ids that senders choose and from other tokens' keys; one for each message of a batch.
+    # Hashed, because a name and a key together may exceed the length of an id.
     whose = sha256(json.dumps([caller.name, key]).encode()).hexdigest()
     ids = [f"idempotency-key {number} {whose}" for number in range(len(messages))]
     return KnownBy(ids, IDEMPOTENT_SECONDS, _fingerprint(given))
 
 
 def _fingerprint(given: SingleMessage | NewMessages) -> str:
-    """Give a hash of what a request asks for: the same however its JSON is laid out."""
+    """Return a hash of the content of a request, which does not depend on the layout of its JSON."""
     try:
         text = json.dumps(given, default=_members, sort_keys=True)
     except RecursionError as error:
-        raise invalid("the body is too deep") from error
+        raise invalid("the body is nested too deeply") from error
     return sha256(text.encode()).hexdigest()
 
 
 def _members(value: Any) -> Any:
-    # Not the model's own way to write itself, which goes less deep than JSON may.
+    # Not Pydantic's serializer, whose nesting limit is lower than that of JSON.
     return dict(value) if isinstance(value, BaseModel) else str(value)
 
 
@@ -208,5 +208,5 @@ def _refused_if_reused() -> Iterator[None]:
             422,
             "idempotency_key_reused",
             "this Idempotency-Key was sent with another request; nothing was sent",
-            hint="Take a new key for a new request, and repeat a request as it was.",
+            hint="Use a new key for a new request, and repeat a request unchanged.",
         ) from error

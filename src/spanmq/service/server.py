@@ -1,4 +1,4 @@
-"""The process: uvicorn with what it lacks, time limits for who says or takes nothing, and its end."""
+"""The process: uvicorn with time limits for slow clients, its sockets and its shutdown."""
 
 from __future__ import annotations
 
@@ -29,51 +29,52 @@ logger = logging.getLogger("spanmq.service")
 
 HEADER_BYTES_MAX: Final = 64 * 1024
 KEEP_ALIVE_SECONDS: Final = 75
-# uvicorn's own: connections that wait to be accepted.
+# uvicorn's own default: connections that wait to be accepted.
 BACKLOG: Final = 2048
-# Open files beside those of requests at work or waiting: idle connections, the database's, files.
+# Open files beside those of current requests: idle connections, the database's, files.
 OTHER_FILES: Final = 1_000
-_NO_HTTP: Final = json.dumps(body_of("invalid_request", "that is no HTTP request")).encode()
+_NO_HTTP: Final = json.dumps(body_of("invalid_request", "this is not an HTTP request")).encode()
 
 
 class Protocol(HttpToolsProtocol):
-    """HTTP whose headers must come soon and be of some size, and whose answers must be taken.
+    """HTTP with limits on the time and size of request headers, and on the time that a client takes to read.
 
-    A connection that says little, or listens to little, costs little.
+    A connection that sends or reads slowly uses few resources.
     """
 
-    # Set for the service that runs: what a client may take for its headers, and for a part of its answer.
+    # Set by the running service: seconds for the headers of a request, and for the client to read a part of
+    # the response.
     header_seconds = 20.0
     _slow_reader: SlowReader
     _header_timer: asyncio.TimerHandle | None = None
     _header_bytes = 0
 
     def connection_made(self, transport: Any) -> None:
-        """Wait for the first request, not for ever."""
+        """Wait for the first request, up to a time limit."""
         super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
         self._slow_reader = SlowReader(transport, self.loop, self.header_seconds)
         self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timers."""
+        """Cancel the timers."""
         self._end_timer()
         self._slow_reader.end()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
-        """Begin to count, also for a request on a connection that was kept."""
+        """Start the time limit, also for a further request on the same connection."""
         super().on_message_begin()
         self._header_bytes = 0
         if self._header_timer is None:
             self._await_headers()
 
     def on_url(self, url: bytes) -> None:
-        """Count what a request begins with."""
+        """Count the bytes of the request line."""
         if self._counts(len(url)):
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a header."""
+        """Count the bytes of a header."""
         if self._counts(len(name) + len(value)):
             super().on_header(name, value)
 
@@ -84,25 +85,25 @@ class Protocol(HttpToolsProtocol):
             super().on_headers_complete()
 
     def pause_writing(self) -> None:
-        """Wait until the client has taken more, but not for ever."""
+        """Wait until the client has read more, up to a time limit."""
         super().pause_writing()
         self._slow_reader.begin()
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Resume writing."""
         super().resume_writing()
         self._slow_reader.end()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Hang up on who asks no more."""
+        """Close a connection without further requests."""
         if self.transport.get_write_buffer_size():
-            # He has not taken the end of his last answer: to close would be to wait for that.
+            # The client has not read the end of the last response: closing would wait for that.
             self.transport.abort()
         else:
             super().timeout_keep_alive_handler()
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002, its text is not in our shape
-        """Answer what is no HTTP in the one shape of errors."""
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002, its text is not in our format
+        """Answer a request that is not valid HTTP with an error in the common shape."""
         head = (
             "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
             f"content-length: {len(_NO_HTTP)}\r\nconnection: close\r\n\r\n"
@@ -131,7 +132,7 @@ class Protocol(HttpToolsProtocol):
 
 
 class Server(uvicorn.Server):
-    """A server that tells where it listens, and whose stop is an ordinary end."""
+    """A server that announces its address, and whose stop is not an error."""
 
     def __init__(self, config: uvicorn.Config, backend: Backend, announce: Callable[[str], None]) -> None:
         super().__init__(config)
@@ -140,7 +141,7 @@ class Server(uvicorn.Server):
         self.ended_by: signal.Signals | None = None
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
-        """Listen, and say where."""
+        """Listen, and announce the address."""
         settings = self._backend.settings
         await super().startup(sockets or listening(settings.host, settings.port))
         if self.started:
@@ -149,14 +150,14 @@ class Server(uvicorn.Server):
             self._announce(f"{self._backend.settings.scheme}://{shown}:{port}")
 
     async def shutdown(self, sockets: list[Any] | None = None) -> None:
-        """Answer those who wait, finish what is under way, and end."""
+        """Answer the waiting requests, finish the current ones, and stop."""
         self._backend.stop()
         await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Stop at SIGTERM and SIGINT, at once at the second; don't die of them in the end."""
-        if threading.current_thread() is not threading.main_thread():  # which alone gets signals
+        """Stop at SIGTERM and SIGINT, at once at the second signal; do not raise the signal again afterwards."""
+        if threading.current_thread() is not threading.main_thread():  # only it gets signals
             yield
             return
         loop = asyncio.get_running_loop()
@@ -189,9 +190,9 @@ def listening(host: str, port: int) -> list[socket.socket]:
         if error.errno == errno.EADDRINUSE:
             raise ServiceNotAvailableError(
                 f"{host}:{port} is in use by another program",
-                hint="--port names another port; 0 is any that is free.",
+                hint="Choose another port with --port; 0 selects a free one.",
             ) from error
-        raise ServiceNotAvailableError(f"{host}:{port} can't be listened on: {error.strerror}") from error
+        raise ServiceNotAvailableError(f"cannot listen on {host}:{port}: {error.strerror}") from error
     return found
 
 
@@ -201,7 +202,9 @@ def serve(
     pages: Pages | None = None,
     announce: Callable[[str], None] = lambda address: logger.info("service_started address=%s", address),
 ) -> signal.Signals | None:
-    """Serve until a signal, and return it; `announce` is told the address as soon as requests are taken."""
+    """Serve until a signal arrives, and return the signal; `announce` is called with the address once
+    requests are accepted.
+    """
     _allow_open_files(settings)
     server = make_server(settings, pages=pages, announce=announce)
     server.run()
@@ -209,7 +212,7 @@ def serve(
 
 
 def make_server(settings: Settings, *, pages: Pages | None, announce: Callable[[str], None]) -> Server:
-    """Return a server that is yet to run."""
+    """Return a server that is not running yet."""
     app: FastAPI = create_app(settings, pages=pages)
     protocol = type("TimedProtocol", (Protocol,), {"header_seconds": settings.read_timeout})
     config = uvicorn.Config(

@@ -1,4 +1,4 @@
-"""Who looks at pages: sessions, which stand for tokens. What a session may do is what its token may."""
+"""Sessions of the pages. A session stands for a token, and has the rights of that token."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Sessions:
-    """Looks sessions up, and remembers the answer as long as one for a token."""
+    """Looks sessions up, and caches the answers as long as those for tokens."""
 
     def __init__(self, client: AsyncClient, gate: Gate, guesses: Guesses, settings: Settings) -> None:
         self._client = client
@@ -28,7 +28,9 @@ class Sessions:
         self._known: Remembered[Caller | None] = Remembered(settings.token_cache, expiry_of)
 
     async def open(self, secret: str, seconds: float, scope: Scope) -> str | None:
-        """Return the key of a new session, None if the secret is wrong; raises 429 after many wrong ones."""
+        """Return the key of a new session, or None if the secret is wrong; raises 429 after many wrong
+        secrets.
+        """
         if not secret.startswith(PREFIX):
             return None
 
@@ -38,7 +40,9 @@ class Sessions:
         return await self._guesses.look_up(scope, hash_of(secret), ask)
 
     async def caller_of(self, key: str | None, scope: Scope) -> Caller | None:
-        """Give who asks, None if nobody knows; raises 429 if he asks too much at once."""
+        """Return the caller, or None if the session is not valid; raises 429 if the caller has too many
+        requests at once.
+        """
         if not self.are_needed:
             return EVERYBODY
         if key is None or not key.startswith(PREFIX):
@@ -56,10 +60,10 @@ class Sessions:
         return caller
 
     async def close(self, key: str) -> None:
-        """End a session, here at once."""
+        """End a session; takes effect in this process at once."""
         await self._client.admin.tokens.close_session(key)
         self.forget()
 
     def forget(self) -> None:
-        """Look up again from now on."""
+        """Discard the cached answers."""
         self._known.forget()

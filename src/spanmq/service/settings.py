@@ -1,4 +1,4 @@
-"""What a service is started with."""
+"""The settings of a service."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from spanmq.request_origin import is_loopback
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The options of `spanmq serve`; docs/guides/service.md tells of each. Times are in seconds.
+    """The options of `spanmq serve`, described in docs/guides/service.md. Times are in seconds.
 
-    Without tokens anybody who reaches the service may do everything; then it listens on this machine only.
+    Without tokens any caller that reaches the service has all rights; it then listens on this machine only.
     """
 
     dsn: str = field(repr=False)  # it may hold a password
@@ -37,7 +37,7 @@ class Settings:
     tls_key: Path | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what can't be meant."""
+        """Raise ServiceNotAvailableError for settings that are not valid."""
         for name in (
             "pool_size",
             "requests_max",
@@ -48,19 +48,19 @@ class Settings:
             if getattr(self, name) < 1:
                 raise InvalidArgumentError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 <= self.port <= 65_535:
-            raise InvalidArgumentError(f"there is no port {self.port}")
+            raise InvalidArgumentError(f"{self.port} is not a valid port")
         if self.tls_key is not None and self.tls_certificate is None:
-            raise InvalidArgumentError("a TLS key needs its certificate")
+            raise InvalidArgumentError("a TLS key requires its certificate")
         for path in (self.tls_certificate, self.tls_key):
             if path is not None and not path.is_file():
                 raise InvalidArgumentError(f"there is no file {str(path)!r}")
         if not self.with_tokens and not is_loopback(self.host):
             raise InvalidArgumentError(
                 f"a service without tokens can't listen on {self.host!r}",
-                hint="Anybody in the network could do everything: use tokens, or 127.0.0.1.",
+                hint="Every caller in the network would have all rights: use tokens, or 127.0.0.1.",
             )
 
     @property
     def scheme(self) -> str:
-        """Give what stands before the address."""
+        """Return the scheme of the address."""
         return "http" if self.tls_certificate is None else "https"

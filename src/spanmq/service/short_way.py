@@ -1,8 +1,8 @@
-"""The way to the routes that most requests are for: a look into a table.
+"""A lookup table for the routes that receive most requests.
 
-FastAPI asks one route after the other whether it is meant, each router twice, and stacks contexts around the
-one that it finds; that took a fifth of the service's time for a request. What is not found here (other
-methods, other paths) goes FastAPI's way, and so do all requests that are traced, whose spans it makes.
+FastAPI tries one route after the other, each router twice, and stacks contexts around the match; that took a
+fifth of the service's time for a request. Requests that are not in the table (other methods, other paths)
+take FastAPI's way, and so do all traced requests, whose spans FastAPI creates.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from spanmq import tracing
 from spanmq.service.straight import Straight
 
 OF_QUEUES: Final = "/v1/queues/"
-# Where FastAPI keeps what it observes of a request: traces, or metrics of its own.
+# Where FastAPI stores what records telemetry of a request.
 _TELEMETRY: Final = "fastapi.telemetry"
 
 
 class ShortWay(BaseRoute):
-    """Stands before all other routes."""
+    """Precedes all other routes."""
 
     def __init__(self, routes: Iterable[BaseRoute]) -> None:
         self._whole: dict[str, Straight] = {}
@@ -41,7 +41,7 @@ class ShortWay(BaseRoute):
                 self._whole[route.path] = route
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Find the route that a request is for."""
+        """Return the route of a request."""
         if scope["type"] != "http" or scope["method"] != "POST" or _is_observed(scope):
             return Match.NONE, {}
         path, queue = scope["path"], ""
@@ -55,12 +55,12 @@ class ShortWay(BaseRoute):
         return Match.FULL, {"endpoint": found.endpoint, "path_params": params, "route": found}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request; what is raised is answered where FastAPI answers it."""
+        """Answer the request; exceptions are handled by FastAPI."""
         response = await scope["route"].answer(Request(scope, receive, send))
         await response(scope, receive, send)
 
     def url_path_for(self, name: str, /, **path_params: object) -> URLPath:
-        """Name no address: the routes do that themselves."""
+        """Raise NoMatchFound: the routes themselves build their URLs."""
         raise NoMatchFound(name, path_params)
 
 

@@ -1,9 +1,8 @@
-"""Routes that most requests are for: their functions are called without FastAPI's machinery between.
+"""Routes whose functions are called without FastAPI's dependency injection, because most requests use them.
 
-FastAPI describes them and finds them; what they ask for (the queue in the path, a header, one body, who
-asks, what stands behind) is given to them here, validated by the same types and refused with the same
-errors. Its own way is made for trees of dependencies and all kinds of bodies, and took a fifth of the time of
-a request.
+FastAPI describes and matches them. Their parameters (the queue in the path, a header, one body, the caller,
+the backend) are filled in here, validated by the same types and refused with the same errors. FastAPI's own
+way supports trees of dependencies and all kinds of bodies, and took a fifth of the time of a request.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from spanmq.service.backend import backend_of
 from spanmq.service.parts import Given
 
 Problems = list[dict[str, Any]]
-# What is given to a parameter; adds to the problems where there is nothing good to give.
+# Returns the value of a parameter, or adds to the problems if there is no valid one.
 Source = Callable[[Request, Problems], Any]
 
 _MISSING: Final = object()
@@ -36,13 +35,13 @@ Answer = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class Straight(Guarded):
-    """A route whose function is called directly; one that asks for more than is known here can't be made."""
+    """A route whose function is called directly; unsupported parameters raise an error when it is created."""
 
-    # What answers a request, with nothing around it.
+    # Answers a request.
     answer: Answer
 
     def get_route_handler(self) -> Answer:
-        """Give what answers a request."""
+        """Return the function that answers a request."""
         call = self.endpoint
         hints = get_type_hints(call, include_extras=True)
         scope: Scope | None = None
@@ -59,7 +58,7 @@ class Straight(Guarded):
             else:
                 sources.append((parameter.name, _source(parameter, wanted)))
         if scope is None or caller_name is None:
-            raise TypeError(f"{call.__name__} asks for no caller")
+            raise TypeError(f"{call.__name__} has no parameter for the caller")
 
         async def answer(request: Request) -> Response:
             given: dict[str, Any] = {caller_name: await scope(request)}
@@ -79,13 +78,13 @@ class Straight(Guarded):
 
 
 def _is_body(wanted: Any) -> bool:
-    """Return whether an annotation is that of the body: a model of ours, or one that may be missing."""
+    """Return whether an annotation is that of the body: a model of this project, which may be optional."""
     kinds = (wanted, *get_args(wanted))
     return any(isinstance(kind, type) and issubclass(kind, Given) for kind in kinds)
 
 
 def _mark_of(wanted: Any) -> object:
-    """Give what an annotation says of where a value comes from."""
+    """Return the marker in an annotation that says where the value comes from."""
     marks = get_args(wanted)[1:] if get_origin(wanted) is Annotated else ()
     return next((each for each in marks if isinstance(each, Depends | Path | Header)), None)
 
@@ -102,7 +101,7 @@ def _source(parameter: Parameter, wanted: Any) -> Source:
         case Header():
             adapter = TypeAdapter(wanted)
             return partial(_of_headers, parameter.name.replace("_", "-"), adapter, parameter.default)
-    raise TypeError(f"a route that is called directly can't have the parameter {parameter.name}")
+    raise TypeError(f"a route that is called directly cannot have the parameter {parameter.name}")
 
 
 def _of_path(name: str, adapter: TypeAdapter[Any], request: Request, problems: Problems) -> Any:
@@ -133,21 +132,21 @@ def _checked(adapter: TypeAdapter[Any], value: Any, place: tuple[str, ...], prob
 
 
 async def _body_of(request: Request) -> bytes:
-    """Read the body; not with Starlette's generator, for it comes in one piece nearly always."""
+    """Read the body. Starlette's generator is not used, because almost every body arrives in one piece."""
     message = await request.receive()
     whole: bytes = message.get("body", b"")
     while message["type"] == "http.request" and message.get("more_body", False):
         message = await request.receive()
         whole += message.get("body", b"")
     if message["type"] == "http.disconnect":
-        raise HTTPException(400, "the body did not come whole")  # nobody hears it
+        raise HTTPException(400, "the body is incomplete")
     return whole
 
 
 async def _json_of(request: Request, default: Any) -> Any:
-    """Read the body, or return the default if there is none.
+    """Parse the body, or return the default if it is empty.
 
-    What is not said to be JSON stays the bytes that it is, of which no model is made.
+    A body without a JSON content type is returned as bytes, which no model accepts.
     """
     body = await _body_of(request)
     if not body:

@@ -34,7 +34,7 @@ async def list_receivers(queue: QueueName, backend: Behind, _: MayLook) -> Respo
 
 @routes.post("/queues/{queue}/receivers/{receiver}/adopt", response_model=answer("Adopted", receiver=str))
 async def adopt_receiver(queue: QueueName, receiver: Receiver, backend: Behind, _: MayManage) -> Response:
-    """Let the next new checkpoint with this label go on in its place."""
+    """Allow the next new checkpoint with this label to replace the stream."""
     await backend.client.admin.receivers.adopt(queue, receiver)
     return reply(receiver=receiver)
 
@@ -47,7 +47,7 @@ async def release_receiver(
     _: MayManage,
     settled: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
 ) -> Response:
-    """Give what a stream holds back to the queue."""
+    """Release the messages that a stream holds to the queue."""
     return reply(released=await backend.client.admin.receivers.release(queue, receiver, settled))
 
 
@@ -55,5 +55,5 @@ async def release_receiver(
 async def forget_export(
     queue: QueueName, backend: Behind, _: MayManage, lake: Annotated[str, Query(max_length=4_000)]
 ) -> Response:
-    """Let the archive's retention no longer wait for a lake."""
+    """Make the archive's retention independent of a lake."""
     return reply(existed=await backend.client.admin.receivers.forget_export(queue, lake))

@@ -1,4 +1,4 @@
-"""Routes of subscriptions: queues that get every message of another queue."""
+"""Routes of subscriptions: queues that receive a copy of every message of another queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SubscriptionName = Annotated[str, Path(min_length=1, max_length=47)]
 
 
 class Subscribed(Given):
-    """With `waiting` it gets those that are unsettled now, too."""
+    """With `waiting`, the queue also gets the messages that are not settled yet."""
 
     waiting: bool = False
 
@@ -54,7 +54,7 @@ async def create_subscription(
     caller: MayManage,
     given: Subscribed | None = None,
 ) -> Response:
-    """Make a queue that gets every message of this one from now on; takes `manage` on both."""
+    """Create a subscription: from now on the queue gets every message of this one; requires `manage` on both."""
     caller.check("manage", name)
     waiting = given is not None and given.waiting
     await backend.client.subscriptions.create(name, queue, waiting=waiting)

@@ -1,4 +1,4 @@
-"""Routes of topics: sending to whom it concerns. A topic is of no single queue: it takes a token for all."""
+"""Routes of topics: sending to all queues with a matching binding. They require a token for all queues."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TopicMessage(Given):
 
 
 class SingleTopicMessage(TopicMessage):
-    """One by itself."""
+    """One message for a topic."""
 
     delay: Seconds | None = None
 
@@ -88,7 +88,7 @@ async def send_batch_topic(topic: Topic, batch: TopicMessages, backend: Behind, 
 
 @routes.get("/topics/{topic}/routing", response_model=Bindings)
 async def try_routing(topic: Topic, backend: Behind, _: MayLookAtAll) -> Response:
-    """List the bindings that a topic would meet; sends nothing."""
+    """List the bindings that match a topic; sends nothing."""
     return reply(bindings=await backend.client.topics.match(topic))
 
 
@@ -110,12 +110,12 @@ async def list_topic_bindings(queue: QueueName, backend: Behind, _: MayLook) -> 
     responses=described(409),
 )
 async def bind_topic(queue: QueueName, pattern: Pattern, backend: Behind, _: MayManageAll) -> Response:
-    """Let a queue get what is sent to the topics that match."""
+    """Bind a queue to the topics that match a pattern."""
     await backend.client.topics.bind(pattern, queue)
     return reply(queue=queue, pattern=pattern)
 
 
 @routes.delete("/queues/{queue}/bindings/{pattern}", response_model=Existed)
 async def unbind_topic(queue: QueueName, pattern: Pattern, backend: Behind, _: MayManageAll) -> Response:
-    """Undo it."""
+    """Remove a binding."""
     return reply(existed=await backend.client.topics.unbind(pattern, queue))

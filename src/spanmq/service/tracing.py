@@ -1,4 +1,4 @@
-"""Traces of requests: FastAPI makes them where a tracer is configured; what of them is ours is here."""
+"""Traces of requests: FastAPI creates them if a tracer is configured; their settings are here."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ Result = TypeVar("Result")
 
 
 def is_untraced(scope: MutableMapping[str, Any]) -> bool:
-    """Tell whether a request is one that machines make every few seconds, about nothing."""
+    """Return whether a request is a periodic check, which is not traced."""
     path: str = scope.get("path", "")
     return path.startswith("/health/") or path == "/metrics"
 
 
-# Not `logs`: they would hold what was refused, and with it a secret that stood in the wrong place.
+# Without `logs`: they would contain refused values, which may be misplaced secrets.
 REQUESTS: Final[Any] = {"exclude": is_untraced, "operation_spans": False, "logs": False}
 
 
 def in_own_trace(call: Callable[[], Awaitable[Result]]) -> Callable[[], Awaitable[Result]]:
-    """Give a call that belongs to this request's trace, whichever task makes it."""
+    """Return a call that belongs to this request's trace, whichever task runs it."""
     if not tracing.is_on():
         return call
     own = copy_context()

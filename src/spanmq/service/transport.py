@@ -1,18 +1,18 @@
-"""A connection beside what uvicorn does: answers in one write, and an end if its client reads nothing."""
+"""A connection that sends a response in one write, and is closed if its client reads nothing."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any, Final
 
-# A client must take this many bytes within the time limit: the slowest telephone does.
+# A client must read this many bytes within the time limit: even slow mobile connections do.
 BYTES_MIN: Final = 16 * 1024
 
 
 class OneWrite:
-    """A transport that sends together what is written in one turn of the loop.
+    """A transport that sends together what is written in one turn of the event loop.
 
-    uvicorn writes head and body apart, and each write is a system call.
+    uvicorn writes headers and body separately, and each write is a system call.
     """
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
@@ -21,13 +21,13 @@ class OneWrite:
         self._held: list[bytes] = []
 
     def write(self, data: bytes) -> None:
-        """Send soon."""
+        """Send at the end of this turn of the event loop."""
         if not self._held:
             self._loop.call_soon(self._flush)
         self._held.append(data)
 
     def close(self) -> None:
-        """Send what is held, and hang up."""
+        """Send buffered data, and close."""
         self._flush()
         self._transport.close()
 
@@ -41,7 +41,9 @@ class OneWrite:
 
 
 class SlowReader:
-    """Hangs up on a client that does not read its answer, which is held in memory and counts as a request."""
+    """Closes the connection of a client that does not read its response, which uses memory and counts as a
+    request.
+    """
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         self._transport = transport
@@ -51,13 +53,13 @@ class SlowReader:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Something waits to be sent."""
+        """Start the time limit: data waits to be sent."""
         self._left = self._transport.get_write_buffer_size()
         self.end()
         self._timer = self._loop.call_later(self._seconds, self._look)
 
     def end(self) -> None:
-        """Little waits, or nobody is there."""
+        """Stop the time limit: little data is left, or the connection is closed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

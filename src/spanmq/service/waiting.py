@@ -1,9 +1,10 @@
-"""Long polls: any number of requests that wait, without a connection of the database for any of them.
+"""Long polls: any number of requests wait without a database connection each.
 
-The waiters of a queue stand in one line. One task a line is woken by announcements, which all come over one
-LISTEN connection, or by the clock, for not all that becomes visible is announced: it asks when the next
-message falls due, for all lines together. It receives for the first in line, and again as long as something
-comes. So looks cost the same for one waiter and for a thousand.
+The waiting requests of a queue form a line. One task for each line is woken by announcements, which all
+arrive over one LISTEN connection, or by the clock, because not all messages that become visible are
+announced: it asks when the next one becomes visible, for all lines together. It receives for the first
+request in line, and continues as long as there are messages. So the cost of polling is the same for one
+waiting request and for a thousand.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("spanmq.service")
 
 POLL_SECONDS: Final = 0.5
-# All lines together: with many queues waited for, each is looked at less often.
+# For all lines together: the more queues are waited for, the less often each is polled.
 LOOKS_PER_SECOND: Final = 400
-# What is hidden for four seconds or more is announced by nobody: who waits for longer asks again meanwhile.
+# A message that is hidden for four seconds or more is not announced: a request that waits for longer asks
+# again within this time.
 ASK_SECONDS: Final = 3.0
 JOIN_SECONDS: Final = 5.0
 
@@ -48,7 +50,7 @@ class _Waiter:
 
 
 class Waiting:
-    """All lines; each is looked at after `first` seconds, then after twice as long, up to `longest`."""
+    """All lines; each queue is polled after `first` seconds, then after twice as long, up to `longest`."""
 
     def __init__(
         self, client: AsyncClient, *, first: float = FIRST_POLL_SECONDS, longest: float = POLL_SECONDS
@@ -64,10 +66,10 @@ class Waiting:
     async def wait(
         self, queue: str, take: Take, seconds: float, gone: Awaitable[Any], *, permit: Permit
     ) -> list[Message]:
-        """Return what `take` returns when its turn comes, [] after so many seconds or when `gone` is done.
+        """Return the result of `take` when its turn comes, or [] after `seconds` or when `gone` is done.
 
-        Each time before it takes, `permit` says whether the waiter may receive still; if not, the answer
-        is []. What was taken for a client that has hung up is released at once.
+        Before each `take`, `permit` returns whether the caller may still receive; if not, the result is [].
+        Messages that were taken for a client that has disconnected are released at once.
         """
         leaving: asyncio.Future[Any] = asyncio.ensure_future(gone)
         if self._is_stopped:
@@ -91,7 +93,7 @@ class Waiting:
 
     @contextmanager
     def claimed(self, messages: list[Message]) -> Iterator[None]:
-        """Release messages if the block raises: the caller never got them, so no attempt is counted."""
+        """Release messages if the block raises: the caller did not get them, so no attempt is counted."""
         try:
             yield
         except BaseException:
@@ -99,15 +101,15 @@ class Waiting:
             raise
 
     def stop(self) -> None:
-        """Answer all that wait with nothing; none waits from now on."""
+        """Answer all waiting requests with [], and accept no more."""
         self._is_stopped = True
         for line in self._lines.values():
             for waiter in line:
                 self._dismiss(waiter)
 
     async def join(self) -> None:
-        """Wait for what still runs, so that what was taken for nobody is given back."""
-        while self._jobs:  # one may begin another
+        """Wait for running tasks, so that messages taken for disconnected clients are released."""
+        while self._jobs:  # one may start another
             _, left = await asyncio.wait(self._jobs, timeout=JOIN_SECONDS)
             if left:
                 return
@@ -133,7 +135,7 @@ class Waiting:
         async def run() -> None:
             await work
 
-        # It serves many requests: it must not belong to the one that began it.
+        # It serves many requests, so it must not run in the context of the one that began it.
         job = asyncio.create_task(run(), context=Context())
         self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
@@ -145,22 +147,23 @@ class Waiting:
                 is_announced = False
                 due = Due()
                 while line and not self._is_stopped:
-                    # In this order: what is announced during the look ends the next wait, and what falls due
-                    # after the question is known, or found by the look.
+                    # In this order: an announcement during the poll ends the next wait, and a message that
+                    # becomes visible after the question is either known or found by the poll.
                     announced.clear()
-                    # What fell due and is nobody's (paused, behind others) must not lead from look to look.
+                    # A visible message that cannot be received (paused, behind others) must not cause one
+                    # poll after another.
                     is_asked = interval >= AHEAD_SECONDS and not is_announced and not due.is_over
                     due = await self._ahead.of(key) if is_asked else Due()
                     if await self._look(line):
                         interval = self._first
                     if line and not self._is_stopped:
-                        # Announced may have been what falls due in a moment: ask soon.
+                        # The announced message may become visible in a moment: ask soon.
                         seconds = min(interval, AHEAD_SECONDS) if is_announced else interval
                         is_announced, due = await self._pause(key, announced, due, seconds)
                         longest = max(self._longest, len(self._lines) / LOOKS_PER_SECOND)
                         interval = min(interval * 2, longest)
         finally:
-            # Nothing is awaited since the line was found empty: nobody can have joined it unserved.
+            # Nothing is awaited since the line was found empty, so no request can have joined it.
             if self._lines.get(key) is line:
                 del self._lines[key]
             for waiter in line:
@@ -169,9 +172,9 @@ class Waiting:
     async def _pause(
         self, key: str, announced: AsyncAnnouncement, due: Due, seconds: float
     ) -> tuple[bool, Due]:
-        """Wait so long, or until something is announced or falls due; tell whether it was announced.
+        """Wait for `seconds`, or until an announcement or until a message becomes visible; return which.
 
-        Gives what is known of what falls due, too: who waits for long asks again meanwhile.
+        Also returns when the next message becomes visible, because a long wait asks again meanwhile.
         """
         until = monotonic() + seconds
         while True:
@@ -182,14 +185,14 @@ class Waiting:
             due = await self._ahead.of(key)
 
     async def _look(self, line: deque[_Waiter]) -> bool:
-        """Serve from the head of the line as long as something comes; tell whether anything did."""
+        """Serve the line from its head as long as there are messages; return whether any was received."""
         has_found = False
         while line and not self._is_stopped:
             waiter = line[0]
             try:
                 messages = await waiter.take() if await waiter.permit() else None
             except SpanmqError as error:
-                # The queue is gone, or the database is: all who wait for it should know.
+                # The queue or the database is gone: the error goes to all requests in line.
                 for each in line:
                     if not each.found.done():
                         each.found.set_exception(error)
@@ -220,5 +223,5 @@ class Waiting:
         try:
             await self._client.release(messages)
         except SpanmqError as error:
-            # They come back when their lease ends.
+            # Their lease ends by itself.
             logger.warning("release_failed error=%s count=%s", type(error).__name__, len(messages))

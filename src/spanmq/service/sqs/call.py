@@ -1,4 +1,4 @@
-"""One request, as the actions see it: who asks, from where, and the queues that he may touch."""
+"""One request, as the actions see it: the caller, its address, and the queues that it may access."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Call:
         return unquote(name)
 
     def check(self, verb: Verb, queue: str | None) -> None:
-        """Raise an SqsError if the caller may not do that, in the same words of queues that don't exist."""
+        """Raise an SqsError if the caller lacks the verb, with the same message for queues that do not exist."""
         if not self.caller.may(verb, queue):
             raise SqsError("AccessDeniedException", f"This key may not {verb} here.", status=403)
 
     async def still_may(self, verb: Verb, queue: str) -> bool:
-        """Return whether the key of a request that waits is valid still, and allows that."""
+        """Return whether the key of a waiting request is still valid and still allows the verb."""
         if not self.backend.settings.with_tokens:
             return True
         try:
@@ -59,7 +59,7 @@ class Call:
         return key is not None and caller_of_key(key).may(verb, queue)
 
     async def queue(self, verb: Verb, name: str | None = None) -> QueueView:
-        """Return the queue that the request is for, or the one of that name in SQS, if the caller may."""
+        """Return the queue of the request, or the one with that name in SQS, if the caller has the verb."""
         name = name or self.queue_name
         queue = queue_of_name(name)
         self.check(verb, queue)
@@ -69,7 +69,7 @@ class Call:
             raise no_queue() from error
         view = QueueView(known)
         if view.sqs_name != name:
-            raise no_queue()  # in SQS names differ by case, too
+            raise no_queue()  # in SQS, names are case-sensitive
         return view
 
     def url_of(self, name: str) -> str:

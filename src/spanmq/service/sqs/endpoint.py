@@ -1,4 +1,4 @@
-"""The endpoint: POST to the service's root, or to a queue's URL, in either protocol."""
+"""The endpoint: POST to the service's root or to a queue's URL, in either protocol."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ JSON_TYPE: Final = "application/x-amz-json-1.0"
 
 
 async def refuse(_: Call) -> Values:
-    """Raise an SqsError: scopes of keys share a queue, not permissions of accounts."""
+    """Raise an SqsError: access is controlled by scopes of keys, not by permissions of accounts."""
     raise SqsError(
         "UnsupportedOperation",
-        "A queue has no permissions for accounts: make a key with a scope (spanmq key create) instead.",
+        "A queue has no permissions for accounts: create a key with a scope (spanmq key create) instead.",
     )
 
 
@@ -78,7 +78,7 @@ class Endpoint:
         self._backend = backend
 
     def routes(self) -> list[Route]:
-        """Return the paths: the root, and those of queues."""
+        """Return the routes: the root, and the URLs of queues."""
         return [
             Route("/", self.answer, methods=["POST"]),
             Route("/{account:int}/{queue:path}", self.answer, methods=["POST", "GET"]),
@@ -86,7 +86,7 @@ class Endpoint:
         ]
 
     async def answer(self, request: Request) -> Response:
-        """Answer a request in the protocol that it came in."""
+        """Answer a request in the protocol that it uses."""
         request_id = str(uuid4())
         is_json = request.headers.get("x-amz-target", "").startswith(TARGET)
         try:
@@ -109,7 +109,7 @@ class Endpoint:
         )
 
     async def _look_up(self, request: Request) -> tuple[Signature, AccessKey] | None:
-        """Give the signature and its key, before anything is read of a body that nobody may have signed."""
+        """Return the signature and its key, before the body is read: it may not be signed at all."""
         if not self._backend.settings.with_tokens:
             check_is_ours(request)
             return None
@@ -140,7 +140,7 @@ class Endpoint:
 
 
 class _SignedLink(Route):
-    """Takes requests that are signed in their address; the same path without a signature is a page."""
+    """Refuses requests that are signed in their URL; the same path without a signature is a page."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope["type"] != "http" or b"X-Amz-" not in scope["query_string"]:
@@ -160,7 +160,7 @@ def _check_method(request: Request) -> None:
 
 
 def _raw_path(request: Request) -> str:
-    """Return the path as it was sent and signed: names of queues may hold escaped characters."""
+    """Return the path as it was sent and signed: names of queues may contain escaped characters."""
     return request.scope.get("raw_path", b"").decode("latin-1") or request.url.path
 
 
@@ -171,9 +171,9 @@ def _read(request: Request, body: bytes, *, is_json: bool) -> tuple[str, Values]
         try:
             values = json.loads(body or b"{}")
         except ValueError as error:
-            raise SqsError("SerializationException", "The body is no JSON.") from error
+            raise SqsError("SerializationException", "The body is not valid JSON.") from error
         if not isinstance(values, dict):
-            raise SqsError("SerializationException", "The body is no JSON object.")
+            raise SqsError("SerializationException", "The body is not a JSON object.")
         return action, _with_blobs(values)
     try:
         fields = [
@@ -182,12 +182,12 @@ def _read(request: Request, body: bytes, *, is_json: bool) -> tuple[str, Values]
             for field in parse_qsl(text, keep_blank_values=True, max_num_fields=1_000)
         ]
     except ValueError as error:
-        raise SqsError("MalformedQueryString", "The body is no form.") from error
+        raise SqsError("MalformedQueryString", "The body is not a form.") from error
     form = dict(fields)
     if len(form) < len(fields):
         names = [name for name, _ in fields]
         twice = next(name for name in names if names.count(name) > 1)
-        raise SqsError("MalformedQueryString", f"The parameter {twice[:80]!r} is there twice.")
+        raise SqsError("MalformedQueryString", f"The parameter {twice[:80]!r} occurs twice.")
     action = form.get("Action", "")
     _check_action(action)
     return action, query.parse(action, form)
@@ -199,7 +199,7 @@ def _check_action(action: str) -> None:
 
 
 def _with_blobs(values: Values) -> Values:
-    """Read what is base64 in JSON: the binary values of attributes."""
+    """Decode the base64 values in JSON: the binary values of attributes."""
     entries = values.get("Entries")
     for holder in (values, *(entries if isinstance(entries, list) else ())):
         if not isinstance(holder, dict):
@@ -211,7 +211,9 @@ def _with_blobs(values: Values) -> Values:
                     try:
                         value["BinaryValue"] = base64.b64decode(text, validate=True)
                     except ValueError as error:
-                        raise SqsError("SerializationException", "A BinaryValue is no base64.") from error
+                        raise SqsError(
+                            "SerializationException", "A BinaryValue is not valid base64."
+                        ) from error
     return values
 
 
@@ -231,7 +233,7 @@ def _error_of(error: Exception) -> SqsError:
             return SqsError("InvalidParameterValue", error.message, status=400)
         logger.warning("sqs_failed error=%s message=%r", type(error).__name__, error.message)
         code = "ServiceUnavailable" if status == 503 else "InternalFailure"
-        return SqsError(code, "The service could not do it.", status=status, is_sender=False)
+        return SqsError(code, "The service could not process the request.", status=status, is_sender=False)
     raise error
 
 

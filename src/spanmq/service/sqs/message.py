@@ -1,7 +1,7 @@
-"""A message as SQS sees it: a text, in the queue a JSON string, with typed attributes, in its headers.
+"""A message as SQS sees it: its body is a JSON string in the queue, its attributes are headers.
 
 Senders that do not use SQS write headers and bodies freely. So everything read here is checked, and a value
-that SQS cannot hold is left out or escaped: a message never makes a receive fail.
+that SQS cannot represent is left out or escaped: a message never makes a receive fail.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spanmq.service.sqs.store import SqsOrigin
 ATTRIBUTES: Final = "x-sqs-attributes"
 TRACE: Final = "x-sqs-trace"
 DEDUP: Final = "x-sqs-dedup"
-# A hint that the database knows where the message was moved from. Any sender may write it: it proves nothing.
+# A hint that the database knows the message's source queue. Any sender may write it: it proves nothing.
 MOVED: Final = "x-sqs-moved"
 
 ATTRIBUTES_MAX: Final = 10
@@ -40,7 +40,7 @@ SYSTEM_ATTRIBUTES: Final = (
     "AWSTraceHeader",
     "DeadLetterQueueSourceArn",
 )
-# What XML 1.0 can't hold, SQS refuses.
+# SQS refuses characters that XML 1.0 cannot represent.
 FORBIDDEN: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ATTRIBUTE_NAME: Final = re.compile(r"(?!(?i:aws\.|amazon\.))(?!\.)(?!.*\.\.)[A-Za-z0-9_.-]{1,256}(?<!\.)")
 _DATA_TYPE: Final = re.compile(r"(String|Number|Binary)(\.[^\s]{1,240})?")
@@ -50,7 +50,7 @@ _IDS: Final = UUID("7d0b8b5c-9e0f-5d53-9a0e-6d5f6f2f7a11")
 
 
 def id_of(queue: str, message_id: int) -> str:
-    """Give the MessageId of a message: the same whenever one asks."""
+    """Return the MessageId of a message: the same at each call."""
     return str(uuid5(_IDS, f"{queue}/{message_id}"))
 
 
@@ -63,22 +63,22 @@ def check_text(text: str) -> None:
 
 
 def check_attributes(attributes: Mapping[str, Mapping[str, Any]]) -> int:
-    """Raise an SqsError for attributes that SQS refuses; give their bytes."""
+    """Return the size of message attributes in bytes; raises an SqsError for attributes that SQS refuses."""
     if len(attributes) > ATTRIBUTES_MAX:
         raise bad_value(f"A message has {ATTRIBUTES_MAX} attributes at most.")
     size = 0
     for name, value in attributes.items():
         if not _ATTRIBUTE_NAME.fullmatch(name):
-            raise bad_value(f"{name[:80]!r} can't be the name of a message attribute.")
+            raise bad_value(f"{name[:80]!r} is not a valid name of a message attribute.")
         kind = value.get("DataType", "")
         if not _DATA_TYPE.fullmatch(kind):
             raise bad_value(f"The message attribute {name!r} has an invalid DataType.")
         given = {key for key, each in value.items() if each is not None} - {"DataType"}
         wanted = "BinaryValue" if kind.startswith("Binary") else "StringValue"
         if given != {wanted} or not value[wanted]:
-            raise bad_value(f"The message attribute {name!r} must have a {wanted}, and nothing else.")
+            raise bad_value(f"The message attribute {name!r} must have a {wanted} only.")
         if kind.startswith("Number") and not _NUMBER.fullmatch(value[wanted]):
-            raise bad_value(f"The message attribute {name!r} is no number.")
+            raise bad_value(f"The message attribute {name!r} is not a number.")
         if wanted == "StringValue" and FORBIDDEN.search(value[wanted]):
             raise SqsError("InvalidMessageContents", f"Invalid characters found in {name!r}.")
         content = value[wanted] if wanted == "BinaryValue" else value[wanted].encode()
@@ -96,7 +96,7 @@ def size_of(values: Mapping[str, Any]) -> int:
 
 
 def is_fifo_id(text: object) -> bool:
-    """Return whether a text can be a MessageGroupId or a MessageDeduplicationId."""
+    """Return whether a string can be a MessageGroupId or a MessageDeduplicationId."""
     return isinstance(text, str) and _FIFO_ID.fullmatch(text) is not None
 
 
@@ -111,15 +111,15 @@ def headers_of(values: Mapping[str, Any], dedup_id: str | None) -> dict[str, Any
         if name != "AWSTraceHeader":
             raise bad_value(f"A sender can't set {name[:80]!r}.")
         if value.get("DataType") != "String" or not value.get("StringValue"):
-            raise unsupported("An AWSTraceHeader that is no String")
+            raise unsupported("An AWSTraceHeader that is not a String")
         headers[TRACE] = value["StringValue"]
     return headers
 
 
 def text_of(message: Message) -> str:
-    """Return the text: what SQS sent as it was, any other body as JSON.
+    """Return the body as a string: what SQS sent unchanged, any other body as JSON.
 
-    A string with characters that SQS cannot hold is returned as JSON too, with these characters escaped.
+    A string with characters that SQS cannot represent is returned as JSON too, with these characters escaped.
     """
     body = message.body
     if isinstance(body, RawJson):
@@ -134,7 +134,7 @@ def text_of(message: Message) -> str:
 
 
 def is_moved(message: Message) -> bool:
-    """Return whether the database may know more of a message than the message shows."""
+    """Return whether the database may know the source queue of a message."""
     return MOVED in _headers(message)
 
 
@@ -146,7 +146,7 @@ def received(
     system: Iterable[str],
     names: Iterable[str],
 ) -> dict[str, Any]:
-    """Return a message as ReceiveMessage answers it, with the attributes that were asked for."""
+    """Return a message in ReceiveMessage's form, with the requested attributes."""
     text = text_of(message)
     sent_as = (message.queue, message.message_id) if origin is None else (origin.first_queue, origin.first_id)
     shown: dict[str, Any] = {
@@ -165,12 +165,12 @@ def received(
 
 
 def _headers(message: Message) -> Mapping[str, Any]:
-    # PGMQ takes any JSON as headers.
+    # PGMQ accepts any JSON as headers.
     return message.headers if isinstance(message.headers, dict) else {}
 
 
 def _attributes(message: Message) -> dict[str, dict[str, Any]]:
-    """Return the message attributes; none if any of them is not as SQS would have taken it."""
+    """Return the message attributes; {} if SQS would have refused any of them."""
     packed = _headers(message).get(ATTRIBUTES)
     if not isinstance(packed, dict):
         return {}
@@ -190,7 +190,7 @@ def _system(message: Message, origin: SqsOrigin | None, arn_of: Callable[[str], 
         "SentTimestamp": _milliseconds(sent_at),
         "ApproximateReceiveCount": str(message.attempt),
         "ApproximateFirstReceiveTimestamp": _milliseconds(first),
-        # The database does not record which key sent a message, and a header could say anything.
+        # The database does not record which key sent a message, and a sender may write any header.
         "SenderId": ACCOUNT,
     }
     if message.group is not None:
@@ -207,7 +207,7 @@ def _system(message: Message, origin: SqsOrigin | None, arn_of: Callable[[str], 
 
 
 def sequence_number(message_id: int) -> str:
-    """Give the SequenceNumber of a message in a FIFO queue."""
+    """Return the SequenceNumber of a message in a FIFO queue."""
     return f"{message_id:020d}"
 
 
@@ -235,12 +235,12 @@ def _unpacked(value: Mapping[str, str]) -> dict[str, Any]:
 
 
 def digest_of_body(body: str) -> str:
-    """Return the MD5 of a body, by which clients check what arrived."""
+    """Return the MD5 of a body, with which clients verify it."""
     return hashlib.md5(body.encode(), usedforsecurity=False).hexdigest()
 
 
 def digest_of_attributes(attributes: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Return the MD5 of message attributes, None if there are none.
+    """Return the MD5 of message attributes, None without attributes.
 
     See Amazon SQS Developer Guide, "Calculating the MD5 message digest for message attributes".
     """

@@ -1,4 +1,4 @@
-"""The actions of messages: send, receive, delete, hide for longer; one by one and in batches."""
+"""The actions on messages: send, receive, delete, change visibility; single and in batches."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ logger = logging.getLogger("spanmq.service")
 
 BATCH_MAX: Final = 10
 BATCH_BYTES_MAX: Final = 1_048_576
-# SQS knows a message again for five minutes.
+# SQS deduplicates for five minutes.
 DEDUP_SECONDS: Final = 300.0
-# Messages that one receive moves to the queue of dead letters at most, before it gives what it has.
+# The number of messages that one receive moves to the dead-letter queue before it returns the others.
 MOVED_MAX: Final = 100
 HIDDEN_MAX: Final = 43_200
-# Why messages may stay in their queue although they were received too often.
+# Errors after which messages stay in their queue although they were received too often.
 UNMOVABLE: Final = (
     MissingPrivilegeError,
     NotPermittedError,
@@ -67,7 +67,7 @@ UNMOVABLE: Final = (
 _ENTRY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 Values = dict[str, Any]
-# Of one entry of a batch.
+# The result of one entry of a batch.
 Outcome = Values | SqsError
 Key = TypeVar("Key", bound=Hashable)
 
@@ -79,11 +79,11 @@ async def send_message(call: Call) -> Values:
 
 
 async def send_message_batch(call: Call) -> Values:
-    """Send up to ten messages; each has a result of its own."""
+    """Send up to ten messages; each has its own result."""
     queue = await call.queue("send")
     entries = _entries(call)
     if sum(map(size_of, entries)) > BATCH_BYTES_MAX:
-        raise SqsError("BatchRequestTooLong", f"Batch requests have {BATCH_BYTES_MAX} bytes at most.")
+        raise SqsError("BatchRequestTooLong", f"Batch requests may have {BATCH_BYTES_MAX} bytes at most.")
     return await _together(entries, partial(_delay, call, queue), partial(_send, call, queue))
 
 
@@ -97,10 +97,10 @@ async def receive_message(call: Call) -> Values:
     if not 1 <= quantity <= BATCH_MAX:
         raise bad_value(f"MaxNumberOfMessages must be between 1 and {BATCH_MAX}, if provided.")
     if not 0 <= wait <= 20 or not 0 <= hidden <= HIDDEN_MAX:
-        raise bad_value("WaitTimeSeconds is of 0 to 20, VisibilityTimeout of 0 to 43200.")
+        raise bad_value("WaitTimeSeconds must be 0 to 20, VisibilityTimeout 0 to 43200.")
     if unknown := [name for name in system if name not in (*SYSTEM_ATTRIBUTES, "All")]:
         raise SqsError("InvalidAttributeName", f"Unknown Attribute {unknown[0][:80]}.")
-    # It has no effect: what a lost answer held comes again when its visibility timeout ends.
+    # Without effect: messages of a lost response are received again after their visibility timeout.
     if (attempt := call.values.get("ReceiveRequestAttemptId")) is not None and not (
         queue.is_fifo and is_fifo_id(attempt)
     ):
@@ -133,7 +133,7 @@ async def receive_message(call: Call) -> Values:
 
 
 async def delete_message(call: Call) -> Values:
-    """Settle a message. One that is held by another meanwhile stays, and that is no error, as in SQS."""
+    """Settle a message. As in SQS, it is not an error if another receiver holds the message now: it stays."""
     queue = await call.queue("receive")
     held = _receipt(queue, call.values["ReceiptHandle"])
     await call.backend.client.ack(Leased(queue.name, held.lease_id, held.message_id))
@@ -156,30 +156,30 @@ async def delete_message_batch(call: Call) -> Values:
 
 
 async def change_message_visibility(call: Call) -> Values:
-    """Hide a message for so long from now on; 0 shows it."""
+    """Hide a message for a time from now on; 0 makes it visible."""
     queue = await call.queue("receive")
     return _only(await _hide(call, queue, _visibility(queue, call.values), [call.values]))
 
 
 async def change_message_visibility_batch(call: Call) -> Values:
-    """Do that to up to ten messages."""
+    """Change the visibility of up to ten messages."""
     queue = await call.queue("receive")
 
     return await _together(_entries(call), partial(_visibility, queue), partial(_hide, call, queue))
 
 
-# One message.
+# Single messages.
 
 
 def _delay(call: Call, queue: QueueView, values: Values) -> int:
-    """Give the delay of a message; raises an SqsError for a message that SQS refuses."""
+    """Return the delay of a message; raises an SqsError for a message that SQS refuses."""
     _measure(values, queue)
     group, delay = values.get("MessageGroupId"), values.get("DelaySeconds")
     _dedup_id(call, queue, values)
     if group is not None and not is_fifo_id(group):
         raise bad_value("MessageGroupId can only include alphanumeric and punctuation characters, 1 to 128.")
     if queue.is_fifo and delay is not None:
-        raise bad_value("DelaySeconds is of the queue, not of a message, in a FIFO queue.")
+        raise bad_value("In a FIFO queue, DelaySeconds can only be set on the queue.")
     if delay is not None and not 0 <= delay <= 900:
         raise bad_value("DelaySeconds is of 0 to 900.")
     headers_of(values, None)
@@ -187,7 +187,7 @@ def _delay(call: Call, queue: QueueView, values: Values) -> int:
 
 
 async def _send(call: Call, queue: QueueView, delay: int, entries: list[Values]) -> list[Outcome]:
-    """Send messages of one delay, all or none."""
+    """Send messages with the same delay, all or none."""
     dedup_ids = [_dedup_id(call, queue, values) for values in entries]
     is_by_group = queue.choice("DeduplicationScope") == "messageGroup"
     message_ids = await call.backend.client.send_batch(
@@ -251,7 +251,7 @@ def _dedup_id(call: Call, queue: QueueView, values: Values) -> str | None:
 
 
 def _measure(values: Values, queue: QueueView) -> None:
-    """Raise an SqsError for a message that is too large, or holds what SQS refuses."""
+    """Raise an SqsError for a message that is too large or that SQS refuses."""
     check_text(values["MessageBody"])
     size = len(values["MessageBody"].encode()) + check_attributes(values.get("MessageAttributes", {}))
     if size > (most := queue.number("MaximumMessageSize")):
@@ -259,11 +259,11 @@ def _measure(values: Values, queue: QueueView) -> None:
 
 
 async def _take(call: Call, queue: QueueView, quantity: int, hidden: float) -> list[Message]:
-    """Receive messages by one claim; those that were received too often go to the dead-letter queue.
+    """Receive messages by one claim, and move those that were received too often to the dead-letter queue.
 
-    A slot for each: they are deleted and hidden one by one. The transaction of the claim moves them, so each
-    is in exactly one queue. A message that cannot be moved (the other queue is full, or was deleted, or the
-    role that set the policy lost its right to send there) is received once more.
+    Each has a lease of its own, because messages are deleted and hidden one by one. The transaction of the
+    claim moves them, so each is in exactly one queue. A message that cannot be moved (the other queue is full
+    or was dropped, or the role that set the policy may no longer send there) is received once more.
     """
     redrive = queue.redrive
     if redrive is None:
@@ -311,14 +311,14 @@ async def _moved(
 
 
 async def _origins(call: Call, queue: QueueView, messages: list[Message]) -> dict[int, SqsOrigin]:
-    """Return where messages were moved from, by their ids."""
+    """Return the source queues of moved messages, by id."""
     moved = [message.message_id for message in messages if is_moved(message)]
     origins = await store.list_moved(call.backend.client, queue.name, moved) if moved else []
     return {origin.message_id: origin for origin in origins}
 
 
 def _visibility(queue: QueueView, values: Values) -> tuple[int, int]:
-    """Give the lease of a message, and how long it is to be hidden."""
+    """Return the lease of a message, and for how long to hide it."""
     seconds = values.get("VisibilityTimeout", 0)
     held = _receipt(queue, values["ReceiptHandle"])
     if not 0 <= seconds <= HIDDEN_MAX:
@@ -329,7 +329,7 @@ def _visibility(queue: QueueView, values: Values) -> tuple[int, int]:
 async def _hide(
     call: Call, queue: QueueView, wanted: tuple[int, int], entries: list[Values]
 ) -> list[Outcome]:
-    """Hide messages of one lease for so long."""
+    """Change the visibility of messages of one lease."""
     lease_id, seconds = wanted
     ids = [_receipt(queue, entry["ReceiptHandle"]).message_id for entry in entries]
     client = call.backend.client
@@ -342,7 +342,7 @@ async def _hide(
 
 
 def _not_in_flight() -> SqsError:
-    return SqsError("MessageNotInflight", "The message is not in flight: another holds it, or nobody.")
+    return SqsError("MessageNotInflight", "The message is not in flight with this receipt handle.")
 
 
 def _receipt(queue: QueueView, handle: str) -> Receipt:
@@ -351,7 +351,7 @@ def _receipt(queue: QueueView, handle: str) -> Receipt:
     except InvalidArgumentError as error:
         raise SqsError("ReceiptHandleIsInvalid", "The input receipt handle is invalid.") from error
     if held.queue.lower() != queue.name.lower():
-        raise SqsError("ReceiptHandleIsInvalid", "The receipt handle is of another queue.")
+        raise SqsError("ReceiptHandleIsInvalid", "The receipt handle belongs to another queue.")
     return held
 
 
@@ -383,7 +383,7 @@ async def _together(
     read: Callable[[Values], Key],
     act: Callable[[Key, list[Values]], Awaitable[list[Outcome]]],
 ) -> Values:
-    """Act on entries, those with the same key by one call; each has a result of its own, in their order."""
+    """Process entries, those with the same key by one call; return a result for each, in order."""
     outcomes: dict[str, Outcome] = {}
     groups: dict[Key, list[Values]] = {}
     for entry in entries:
@@ -398,14 +398,14 @@ async def _together(
         except SpanmqError as error:
             if not any(isinstance(outcome, dict) for outcome in outcomes.values()):
                 raise
-            # What was done is done: the rest failed, and may be tried again.
+            # Completed entries keep their results; the others failed, and may be retried.
             failed = SqsError("ServiceUnavailable", type(error).__name__, is_sender=False)
             outcomes.update(dict.fromkeys(ids, failed))
     return _results(entries, outcomes)
 
 
 def _only(outcomes: list[Outcome]) -> Values:
-    """Give the result of a call for one message."""
+    """Return the result of a call for one message."""
     [outcome] = outcomes
     if isinstance(outcome, SqsError):
         raise outcome

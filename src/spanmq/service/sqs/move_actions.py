@@ -1,4 +1,4 @@
-"""Move tasks: the messages of a queue of dead letters go back where they came from, or elsewhere."""
+"""Move tasks: the messages of a dead-letter queue return to their source queues, or move to another one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LISTED_MAX: Final = 10
 
 
 async def start_message_move_task(call: Call) -> dict[str, Any]:
-    """Begin to move."""
+    """Start a task."""
     source = await call.queue("receive", name_of_arn(call.values["SourceArn"]))
     rate = call.values.get("MaxNumberOfMessagesPerSecond")
     if rate is not None and not 1 <= rate <= RATE_MAX:
@@ -50,19 +50,19 @@ async def start_message_move_task(call: Call) -> dict[str, Any]:
 
 
 async def cancel_message_move_task(call: Call) -> dict[str, Any]:
-    """Move no more; what was moved stays moved."""
+    """Cancel a task; messages that have been moved stay moved."""
     handle = call.values["TaskHandle"]
     move = await store.find_move(call.backend.client, handle)
     if move is not None:
         call.check("receive", move.source)
     moved = None if move is None else await store.cancel_move(call.backend.client, handle)
     if moved is None:
-        raise SqsError("ResourceNotFoundException", "There is no such task that runs.", status=404)
+        raise SqsError("ResourceNotFoundException", "No running task has this handle.", status=404)
     return {"ApproximateNumberOfMessagesMoved": moved}
 
 
 async def list_message_move_tasks(call: Call) -> dict[str, Any]:
-    """List the newest tasks of a source."""
+    """List a source's tasks, the newest first."""
     source = await call.queue("look", name_of_arn(call.values["SourceArn"]))
     most = call.values.get("MaxResults", 1)
     if not 1 <= most <= LISTED_MAX:

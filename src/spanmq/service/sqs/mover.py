@@ -1,4 +1,4 @@
-"""What moves messages for move tasks, step by step: one in each service, and any goes on with any task."""
+"""The mover runs move tasks step by step; each service has one, and any of them can continue any task."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("spanmq.service")
 
 BATCH: Final = 10
-# A message in the move is hidden so long at most; if the service dies, it is in its queue at once.
+# The longest time for which a moved message is hidden; if the service dies, it is in its queue at once.
 HIDDEN_SECONDS: Final = 30.0
-# How soon a task is gone on with that another service has left.
+# How soon a task is continued that another service has abandoned.
 LOOK_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 5.0
-# These pass: the step is done later.
+# Temporary errors: the step is retried later.
 PASSING: Final = (
     errors.ConnectionFailedError,
     errors.ConnectionLostError,
@@ -38,7 +38,7 @@ PASSING: Final = (
 
 
 class Mover:
-    """Does steps as long as it runs."""
+    """Runs steps of tasks until it is stopped."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -47,15 +47,15 @@ class Mover:
         self._is_stopping = False
 
     def begin(self) -> None:
-        """Look for tasks from now on."""
+        """Start to poll for tasks."""
         self._task = asyncio.create_task(self._run())
 
     def wake(self) -> None:
-        """Look at once."""
+        """Poll at once."""
         self._wanted.set()
 
     async def end(self) -> None:
-        """Finish the step that is under way, and do no other."""
+        """Finish the current step, and stop."""
         self._is_stopping = True
         self.wake()
         if self._task is not None:
@@ -70,7 +70,7 @@ class Mover:
             except PASSING:
                 pause = LOOK_SECONDS
             except SpanmqError as error:
-                # A schema of another release: there are no tasks.
+                # A schema of another release, without tasks.
                 logger.warning("moves_failed error=%s message=%r", type(error).__name__, error.message)
                 pause = 60 * LOOK_SECONDS
             if pause and not self._is_stopping:
@@ -81,7 +81,7 @@ class Mover:
                     pass
 
     async def _step(self) -> float:
-        """Do a step of some task; give after how many seconds to look again."""
+        """Run a step of a task; return the seconds until the next poll."""
         move: SqsMove | None = None
         try:
             async with self._backend.client.transaction() as client:
@@ -92,7 +92,7 @@ class Mover:
         except QueueFullError:
             if move is None:
                 raise
-            # Its destination is full; the tasks of others must not wait for that.
+            # The destination is full; other tasks must not wait for it.
             await store.note_move(self._backend.client, move.handle, None)
             return 0.0
         except PASSING:
@@ -125,7 +125,7 @@ class Mover:
         return moved
 
     async def _check(self, move: SqsMove, target: str) -> None:
-        """Raise MissingPrivilegeError unless the key that started the task may still do this."""
+        """Raise MissingPrivilegeError unless the key that started the task still has the rights."""
         key_id = move.access_key_id
         if key_id is None:
             return
@@ -134,11 +134,11 @@ class Mover:
             caller = caller_of_key(key)
             if caller.may("receive", move.source) and caller.may("send", target):
                 return
-        raise MissingPrivilegeError("the key that started the task may not move these messages any more")
+        raise MissingPrivilegeError("the key that started the task may no longer move these messages")
 
 
 async def _targets(client: AsyncClient, move: SqsMove, messages: list[Message]) -> dict[int, str]:
-    """Return the queue that each message goes to; raises QueueNotFoundError if one is not known."""
+    """Return the target queue of each message; raises QueueNotFoundError for an unknown one."""
     if move.destination is not None:
         return dict.fromkeys((message.message_id for message in messages), move.destination)
     ids = [message.message_id for message in messages]

@@ -1,4 +1,4 @@
-"""The older protocol: numbered form fields in, XML out."""
+"""The older protocol: numbered form fields in requests, XML in responses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spanmq.service.sqs.refusal import SqsError
 from spanmq.service.sqs.shape import VERSION, model
 
 NAMESPACE: Final = f"http://queue.amazonaws.com/doc/{VERSION}/"
-# What the fields of a member are called, where it is not the member's own name.
+# The field names of members, where they differ from the member's own name.
 FIELDS: Final = {
     "AttributeNames": "AttributeName",
     "MessageAttributeNames": "MessageAttributeName",
@@ -34,7 +34,7 @@ NOT_PARAMETERS: Final = ("Action", "Version", "Timestamp", "Expires", "AWSAccess
 
 
 def parse(action: str, form: dict[str, str]) -> dict[str, Any]:
-    """Give the values of an action from its form; raises an SqsError for a field that belongs to none."""
+    """Return the values of an action from its form; raises an SqsError for an unknown field."""
     fields = {name: value for name, value in form.items() if name not in NOT_PARAMETERS}
     shape = model().operation_model(action).input_shape
     values: dict[str, Any] = {}
@@ -46,7 +46,7 @@ def parse(action: str, form: dict[str, str]) -> dict[str, Any]:
 
 
 def render(action: str, values: dict[str, Any], request_id: str) -> bytes:
-    """Give the XML of an answer."""
+    """Return a response as XML."""
     root = ElementTree.Element(f"{action}Response", xmlns=NAMESPACE)
     shape = model().operation_model(action).output_shape
     if isinstance(shape, StructureShape):
@@ -56,7 +56,7 @@ def render(action: str, values: dict[str, Any], request_id: str) -> bytes:
 
 
 def render_fault(fault: SqsError, request_id: str) -> bytes:
-    """Give the XML of a refusal."""
+    """Return an error as XML."""
     root = ElementTree.Element("ErrorResponse", xmlns=NAMESPACE)
     error = ElementTree.SubElement(root, "Error")
     for name, text in (("Type", fault.side), ("Code", fault.query_code), ("Message", fault.message)):
@@ -67,7 +67,7 @@ def render_fault(fault: SqsError, request_id: str) -> bytes:
 
 def _written(root: ElementTree.Element) -> bytes:
     text: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
-    # Whoever reads XML reads a carriage return as the end of a line, unless it is written so.
+    # XML parsers normalize a carriage return to a line feed unless it is escaped.
     return text.replace(b"\r", b"&#13;")
 
 
@@ -109,14 +109,14 @@ def _scalar(shape: Shape, name: str, text: str) -> Any:
 
 
 def _numbers(name: str, fields: dict[str, str]) -> list[int]:
-    """Give the numbers under which a list or map has elements, in order."""
+    """Return the indexes of the elements of a list or map, in order."""
     found = {field[len(name) + 1 :].partition(".")[0] for field in fields if field.startswith(f"{name}.")}
     return sorted(int(number) for number in found if number.isdigit())
 
 
 def _field(name: str, shape: Shape) -> str:
     if isinstance(shape, ListShape) and isinstance(shape.member, StructureShape) and name not in FIELDS:
-        return str(shape.member.name)  # SendMessageBatchRequestEntry and the like
+        return str(shape.member.name)  # for example SendMessageBatchRequestEntry
     return FIELDS.get(name, name)
 
 
@@ -149,5 +149,5 @@ def _element(parent: ElementTree.Element, name: str, shape: Shape, value: Any) -
 
 
 def _holdable(text: str) -> str:
-    # Names of queues, tags and groups that SQL made may have characters that XML cannot hold.
+    # Names of queues, tags and groups created in SQL may contain characters that XML cannot represent.
     return FORBIDDEN.sub("\ufffd", text)

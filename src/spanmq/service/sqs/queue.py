@@ -1,4 +1,4 @@
-"""A queue as SQS sees it: its attributes with their defaults, what may be set, its names."""
+"""A queue as SQS sees it: its attributes, their defaults and valid values, and its names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SQS_NAME_MAX: Final = 80
 NAME_MAX: Final = 47
 # The attribute that has the name in SQS of a queue whose name is too long for the database.
 LONG_NAME: Final = "QueueName"
-# Of each number: the least, the most, the default. From the SQS API reference, SetQueueAttributes.
+# For each numeric attribute: minimum, maximum, default. From the SQS API reference, SetQueueAttributes.
 NUMBERS: Final = {
     "VisibilityTimeout": (0, 43_200, 30),
     "DelaySeconds": (0, 900, 0),
@@ -35,7 +35,7 @@ CHOICES: Final = {
     "FifoThroughputLimit": ("perQueue", "perMessageGroupId"),
 }
 POLICIES: Final = ("RedrivePolicy", "RedriveAllowPolicy")
-# Kept and shown, without effect: templates set it.
+# Stored and shown without effect, because templates set it.
 SSE: Final = "SqsManagedSseEnabled"
 COUNTED: Final = {
     "ApproximateNumberOfMessages": "visible",
@@ -49,7 +49,7 @@ SOURCES_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Redrive:
-    """Where messages go that were received too often."""
+    """The dead-letter queue of messages that were received too often."""
 
     queue: str
     receives_max: int
@@ -57,7 +57,7 @@ class Redrive:
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """What is known of a queue."""
+    """A queue with its attributes."""
 
     known: SqsQueue
 
@@ -70,30 +70,30 @@ class QueueView:
     def sqs_name(self) -> str:
         """Return the name in SQS, which may be longer."""
         long_name = self.known.attributes.get(LONG_NAME)
-        # Managers of a queue may write any attribute: no queue takes another one's name.
+        # Managers of a queue may write any attribute: no queue may take another queue's name.
         if isinstance(long_name, str) and queue_of_name(long_name) == self.name:
             return long_name
         return self.name
 
     @property
     def is_fifo(self) -> bool:
-        """Return whether its messages are in order."""
+        """Return whether messages are delivered in order."""
         return self.name.endswith(FIFO_SUFFIX)
 
     def number(self, name: str) -> int:
-        """Return an attribute that is a number; the default for one that SQL has set to anything else."""
+        """Return a numeric attribute, or its default if SQL has set an invalid value."""
         least, most, default = NUMBERS[name]
         text = str(self.known.attributes.get(name, default))
         return int(text) if re.fullmatch(r"[0-9]{1,9}", text) and least <= int(text) <= most else default
 
     def choice(self, name: str) -> str:
-        """Return an attribute that is one of some words; the default for one that SQL has set otherwise."""
+        """Return an attribute that has fixed values, or its default if SQL has set an invalid one."""
         text = self.known.attributes.get(name)
         return text if text in CHOICES[name] else CHOICES[name][0]
 
     @property
     def redrive(self) -> Redrive | None:
-        """Return where messages go that were received too often; None for an invalid policy."""
+        """Return the RedrivePolicy; None if it is not valid."""
         text = self.known.attributes.get("RedrivePolicy")
         try:
             return None if text is None else read_redrive(text)
@@ -101,7 +101,7 @@ class QueueView:
             return None
 
     def settable(self) -> dict[str, str]:
-        """Give the attributes that can be set, those with their defaults too."""
+        """Return the attributes that can be set, including those with default values."""
         shown = {name: str(self.number(name)) for name in NUMBERS}
         if self.is_fifo:
             shown |= {name: self.choice(name) for name in CHOICES}
@@ -111,7 +111,7 @@ class QueueView:
 
 
 def check_name(name: str) -> None:
-    """Raise an SqsError for what can't be a queue's name."""
+    """Raise an SqsError for an invalid name of a queue."""
     if not _NAME.fullmatch(name) or len(name) > SQS_NAME_MAX:
         raise bad_value(
             "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length."
@@ -119,7 +119,7 @@ def check_name(name: str) -> None:
 
 
 def queue_of_name(name: str) -> str:
-    """Return the queue for a name in SQS: the same, or for a long one its begin and a hash.
+    """Return the queue for a name in SQS: the same name, or for a long one its beginning and a hash.
 
     spanmq_core.sqs_queue_of() does the same in SQL.
     """
@@ -130,27 +130,27 @@ def queue_of_name(name: str) -> str:
 
 
 def name_of_arn(arn: str) -> str:
-    """Give the queue of an ARN, of any region."""
+    """Return the queue of an ARN, of any region."""
     found = _ARN.fullmatch(arn)
     if found is None:
-        raise bad_value(f"{arn[:100]!r} is no ARN of a queue of this service.")
+        raise bad_value(f"{arn[:100]!r} is not an ARN of a queue of this service.")
     return found["queue"]
 
 
 def arn_of(queue: str, region: str) -> str:
-    """Give the ARN of a queue."""
+    """Return the ARN of a queue."""
     return f"arn:aws:sqs:{region}:{ACCOUNT}:{queue}"
 
 
 def read_redrive(text: str) -> Redrive:
-    """Read a RedrivePolicy; raises an SqsError for what is none."""
+    """Parse a RedrivePolicy; raises an SqsError for an invalid one."""
     policy = _object("RedrivePolicy", text)
     count, target = policy.get("maxReceiveCount"), policy.get("deadLetterTargetArn")
-    # A number, or its text: programs send both.
+    # A number, or a string of digits: programs send both.
     if isinstance(count, str) and re.fullmatch(r"[0-9]{1,9}", count):
         count = int(count)
     if type(count) is not int or not isinstance(target, str) or len(policy) > 2:
-        raise bad_attribute("RedrivePolicy", "it needs deadLetterTargetArn and maxReceiveCount, nothing else")
+        raise bad_attribute("RedrivePolicy", "it must have deadLetterTargetArn and maxReceiveCount only")
     if not 1 <= count <= RECEIVES_MAX:
         raise bad_attribute("RedrivePolicy", "maxReceiveCount is of 1 to 1000")
     return Redrive(queue_of_name(name_of_arn(target)), count)
@@ -167,7 +167,7 @@ def allows_redrive(text: str | None, source: str) -> bool:
 
 
 def check_attributes(name: str, attributes: Mapping[str, str], *, is_new: bool) -> dict[str, str | None]:
-    """Give what is to be kept of attributes; raises an SqsError for what is unknown or can't be."""
+    """Return the attributes to store; raises an SqsError for unknown attributes and invalid values."""
     is_fifo = name.endswith(FIFO_SUFFIX)
     kept: dict[str, str | None] = {}
     for key, value in attributes.items():
@@ -202,7 +202,7 @@ def _choice(key: str, value: str, *, is_fifo: bool) -> str:
 
 
 def _check_fixed(key: str, value: str) -> None:
-    """Raise an SqsError for an attribute that cannot be set, unless it is set to what it is."""
+    """Raise an SqsError for an attribute that cannot be changed, unless its value stays the same."""
     if key in ("Policy", "KmsMasterKeyId") and not value:
         return
     if key in ("Policy", "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", SSE):
@@ -226,23 +226,27 @@ def _check_allowed(key: str, policy: dict[str, Any]) -> None:
         "redrivePermission",
         "sourceQueueArns",
     }:
-        raise bad_attribute(key, "it is a redrivePermission (allowAll, denyAll, byQueue) and sourceQueueArns")
+        raise bad_attribute(
+            key, "it must have a redrivePermission (allowAll, denyAll, byQueue) and sourceQueueArns"
+        )
     if permission != "byQueue":
         if sources is not None:
-            raise bad_attribute(key, "sourceQueueArns go with byQueue")
+            raise bad_attribute(key, "sourceQueueArns require byQueue")
         return
     if not isinstance(sources, list) or not 1 <= len(sources) <= SOURCES_MAX:
         raise bad_attribute(key, f"byQueue wants 1 to {SOURCES_MAX} sourceQueueArns")
     for arn in sources:
         if not isinstance(arn, str) or not _ARN.fullmatch(arn):
-            raise bad_attribute(key, f"{str(arn)[:100]!r} is no ARN of a queue of this service")
+            raise bad_attribute(key, f"{str(arn)[:100]!r} is not an ARN of a queue of this service")
 
 
 def check_together(attributes: Mapping[str, str | None]) -> None:
-    """Raise an SqsError for attributes that a queue can't have at once."""
+    """Raise an SqsError for attributes that cannot be combined."""
     is_by_group = attributes.get("FifoThroughputLimit") == "perMessageGroupId"
     if is_by_group and attributes.get("DeduplicationScope") != "messageGroup":
-        raise bad_attribute("FifoThroughputLimit", "perMessageGroupId wants DeduplicationScope messageGroup")
+        raise bad_attribute(
+            "FifoThroughputLimit", "perMessageGroupId requires DeduplicationScope messageGroup"
+        )
 
 
 def _object(name: str, text: str) -> dict[str, Any]:
@@ -251,5 +255,5 @@ def _object(name: str, text: str) -> dict[str, Any]:
     except ValueError as error:
         raise bad_attribute(name, "it is no JSON") from error
     if not isinstance(value, dict):
-        raise bad_attribute(name, "it is no JSON object")
+        raise bad_attribute(name, "it is not a JSON object")
     return value

@@ -1,4 +1,4 @@
-"""The actions of queues: create, list, attributes, tags, purge, delete."""
+"""The actions on queues: create, list, attributes, tags, purge, delete."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from spanmq.service.sqs.refusal import SqsError, bad_attribute, bad_value, no_qu
 
 TAGS_MAX = 50
 PAGE_MAX = 1_000
-# Up to so many runs a queue is counted at the request, in some milliseconds.
+# Up to this number of runs, a queue is counted during the request, in some milliseconds.
 GLANCED_MAX = 10_000
 
 
 async def create_queue(call: Call) -> dict[str, Any]:
-    """Make a queue; one that is there already must have the attributes that are given."""
+    """Create a queue; an existing one must have the given attributes."""
     name, attributes = call.values["QueueName"], call.values.get("Attributes", {})
     check_name(name)
     queue = queue_of_name(name)
@@ -60,7 +60,7 @@ async def create_queue(call: Call) -> dict[str, Any]:
 
 
 async def get_queue_url(call: Call) -> dict[str, Any]:
-    """Give the URL of a queue."""
+    """Return the URL of a queue."""
     if call.values.get("QueueOwnerAWSAccountId", ACCOUNT) != ACCOUNT:
         raise no_queue()
     queue = await call.queue("look", call.values["QueueName"])
@@ -94,7 +94,7 @@ async def purge_queue(call: Call) -> dict[str, Any]:
 
 
 async def get_queue_attributes(call: Call) -> dict[str, Any]:
-    """Give the attributes that are asked for."""
+    """Return the requested attributes."""
     wanted = call.values.get("AttributeNames", [])
     queue = await call.queue("look")
     shown = {**queue.settable(), "QueueArn": call.arn_of(queue.sqs_name)}
@@ -111,7 +111,7 @@ async def get_queue_attributes(call: Call) -> dict[str, Any]:
 
 
 async def set_queue_attributes(call: Call) -> dict[str, Any]:
-    """Change attributes; those that are not named stay."""
+    """Change the named attributes."""
     queue = await call.queue("manage")
     kept = check_attributes(queue.sqs_name, call.values["Attributes"], is_new=False)
     check_together({**queue.known.attributes, **kept})
@@ -128,7 +128,7 @@ async def tag_queue(call: Call) -> dict[str, Any]:
     queue = await call.queue("manage")
     tags = call.values["Tags"]
     if len({*queue.known.tags, *tags}) > TAGS_MAX:
-        raise bad_value(f"A queue has {TAGS_MAX} tags at most.")
+        raise bad_value(f"A queue may have {TAGS_MAX} tags at most.")
     await store.set_queue(call.backend.client, queue.name, tags=tags)
     return {}
 
@@ -141,12 +141,12 @@ async def untag_queue(call: Call) -> dict[str, Any]:
 
 
 async def list_queue_tags(call: Call) -> dict[str, Any]:
-    """Give the tags."""
+    """Return the tags."""
     return {"Tags": (await call.queue("look")).known.tags}
 
 
 async def list_dead_letter_source_queues(call: Call) -> dict[str, Any]:
-    """List the queues whose dead letters come here."""
+    """List the queues of which this is the dead-letter queue."""
     target = await call.queue("look")
     views = [QueueView(known) for known in await store.list_queues(call.backend.client)]
     found = [
@@ -160,10 +160,10 @@ async def list_dead_letter_source_queues(call: Call) -> dict[str, Any]:
 
 
 def _policy(name: str, kept: dict[str, str | None], *, is_new: bool) -> dict[str, Any]:
-    """Give what other receivers of the queue should know, too."""
+    """Return the settings of the queue's policy, which apply to all receivers."""
     policy: dict[str, Any] = {}
     if is_new:
-        # As in SQS: what is too old is gone, and no dead letter; only a RedrivePolicy limits the attempts.
+        # As in SQS: expired messages are deleted, not dead letters; only a RedrivePolicy limits the attempts.
         policy = {"drop_expired": True, "max_attempts": 0, "ordered": name.endswith(".fifo")}
     if lease := int(kept.get("VisibilityTimeout") or 0):
         policy["lease"] = lease
@@ -171,7 +171,7 @@ def _policy(name: str, kept: dict[str, str | None], *, is_new: bool) -> dict[str
 
 
 async def _check_redrive(call: Call, name: str, kept: dict[str, str | None]) -> None:
-    """Raise an SqsError unless the queue of the dead letters is there, of the same kind, and allows it."""
+    """Raise an SqsError unless the dead-letter queue exists, is of the same kind, and allows this source."""
     if not (text := kept.get("RedrivePolicy")):
         return
     read_redrive(text)
@@ -184,13 +184,15 @@ async def _check_redrive(call: Call, name: str, kept: dict[str, str | None]) -> 
     except QueueNotFoundError as error:
         raise no_queue() from error
     if target.is_fifo != name.endswith(".fifo"):
-        raise bad_attribute("RedrivePolicy", "dead letters of a FIFO queue go to a FIFO queue, and only they")
+        raise bad_attribute(
+            "RedrivePolicy", "the dead-letter queue must be of the same kind, FIFO or standard"
+        )
     if not allows_redrive(target.known.attributes.get("RedriveAllowPolicy"), name):
         raise bad_attribute("RedrivePolicy", "the RedriveAllowPolicy of its target forbids it")
 
 
 async def _counts(call: Call, queue: QueueView) -> dict[str, str]:
-    """Count a queue, or give what its last sample counted where that would take long: programs ask often."""
+    """Return the counts of a queue, from its last sample where counting would take long: programs ask often."""
     client = call.backend.client
     for glance in await client.queues.count([queue.name], most=GLANCED_MAX):
         if glance.is_exact:
@@ -200,17 +202,17 @@ async def _counts(call: Call, queue: QueueView) -> dict[str, str]:
             hidden = max(latest.backlog - latest.visible - latest.in_flight, 0)
             found = {"visible": latest.visible, "in_flight": latest.in_flight, "delayed": hidden}
             return {name: str(found[field]) for name, field in COUNTED.items()}
-    for health in await client.health.now():  # it was never sampled: nobody keeps house yet
+    for health in await client.health.now():  # it has no sample: maintenance has not run
         if health.queue == queue.name:
             return {name: str(getattr(health, field)) for name, field in COUNTED.items()}
     return {}
 
 
 def _page(call: Call, name: str, found: list[str]) -> dict[str, Any]:
-    """Give a page of queues; the token of the next is the last name of this one."""
+    """Return a page of queues; its token is the name of the last one."""
     after, most = call.values.get("NextToken"), call.values.get("MaxResults")
     if most is not None and not 1 <= most <= PAGE_MAX:
-        raise bad_value(f"MaxResults must be of 1 to {PAGE_MAX}.")
+        raise bad_value(f"MaxResults must be 1 to {PAGE_MAX}.")
     rest = [queue for queue in found if after is None or queue > after]
     shown = rest[: most or PAGE_MAX]
     more = {"NextToken": shown[-1]} if most is not None and len(rest) > len(shown) else {}

@@ -1,10 +1,10 @@
-"""What SQS programs are told when something is refused: SQS's own names, in the form of either protocol."""
+"""Errors of SQS: SQS's own names, in the form of either protocol."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# The names that clients of the older protocol know, where they differ.
+# The names in the older protocol, where they differ.
 QUERY_CODES: Final = {
     "QueueDoesNotExist": "AWS.SimpleQueueService.NonExistentQueue",
     "QueueNameExists": "QueueAlreadyExists",
@@ -20,7 +20,7 @@ QUERY_CODES: Final = {
 
 
 class SqsError(Exception):
-    """A refusal; `code` is a name of SQS's, `is_sender` says whose fault it is."""
+    """An error; `code` is its name in SQS, `is_sender` says whether the request caused it."""
 
     def __init__(self, code: str, message: str, *, status: int = 400, is_sender: bool = True) -> None:
         super().__init__(message)
@@ -31,30 +31,30 @@ class SqsError(Exception):
 
     @property
     def query_code(self) -> str:
-        """Give the name in the older protocol."""
+        """Return the name in the older protocol."""
         return QUERY_CODES.get(self.code, self.code)
 
     @property
     def side(self) -> str:
-        """Give whose fault it is in the words of the protocol."""
+        """Return whether the sender or the receiver caused it, in the words of the protocol."""
         return "Sender" if self.is_sender else "Receiver"
 
 
 def no_queue() -> SqsError:
-    """Say that there is no such queue."""
+    """Return the error for a queue that does not exist."""
     return SqsError("QueueDoesNotExist", "The specified queue does not exist.")
 
 
 def bad_value(message: str) -> SqsError:
-    """Say that a parameter means nothing."""
+    """Return the error for an invalid parameter."""
     return SqsError("InvalidParameterValue", message)
 
 
 def bad_attribute(name: str, why: str) -> SqsError:
-    """Say that an attribute can't have this value."""
+    """Return the error for an invalid value of an attribute."""
     return SqsError("InvalidAttributeValue", f"Invalid value for the parameter {name}: {why}.")
 
 
 def unsupported(what: str) -> SqsError:
-    """Say that this is SQS's and not ours."""
+    """Return the error for a part of SQS that the service does not support."""
     return SqsError("UnsupportedOperation", f"{what} is not supported here.")

@@ -1,4 +1,4 @@
-"""The actions of SQS and the shapes of what they take, as botocore describes them."""
+"""The actions of SQS and the shapes of their parameters, as botocore describes them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ VERSION: Final = "2012-11-05"
 
 @cache
 def model() -> ServiceModel:
-    """Load the description, once."""
+    """Return the description; it is loaded once."""
     return ServiceModel(Loader().load_service_model("sqs", "service-2"), "sqs")
 
 
 def actions() -> list[str]:
-    """Name all actions that SQS has."""
+    """Return the names of all actions of SQS."""
     return list(model().operation_names)
 
 
@@ -32,7 +32,7 @@ def takes(action: str, name: str) -> bool:
 
 
 def check(action: str, values: dict[str, Any]) -> None:
-    """Raise an SqsError unless an action takes these: none unknown or missing, each of its type."""
+    """Raise an SqsError for unknown or missing parameters, and for values of another type."""
     shape = model().operation_model(action).input_shape
     if shape is None:
         return
@@ -40,5 +40,5 @@ def check(action: str, values: dict[str, Any]) -> None:
     if report.has_errors():
         text = report.generate_report()
         code = "MissingParameter" if text.startswith("Missing required") else "InvalidParameterValue"
-        # Without the values, which are somebody's messages.
+        # Without the values, which belong to messages.
         raise SqsError(code, text.partition(", value:")[0][:300])

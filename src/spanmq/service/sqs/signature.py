@@ -1,4 +1,4 @@
-"""Signature V4: who signed a request, and whether he did. botocore computes what the signature must be."""
+"""Signature V4: its key, and whether it is valid. botocore computes the expected signature."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HEADER: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a request says of its signature."""
+    """The parts of a request's signature."""
 
     access_key_id: str
     region: str
@@ -36,7 +36,7 @@ class Signature:
 
 
 def read(headers: Mapping[str, str], now: datetime | None = None) -> Signature:
-    """Read the signature of a request; raises an SqsError if it has none, or one of another time."""
+    """Parse the signature of a request; raises an SqsError if it is missing, expired or from the future."""
     found = _HEADER.fullmatch(headers.get("authorization", "").strip())
     at = headers.get("x-amz-date", "")
     if found is None:
@@ -44,13 +44,19 @@ def read(headers: Mapping[str, str], now: datetime | None = None) -> Signature:
     try:
         moment = datetime.strptime(at, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError as error:
-        raise SqsError("IncompleteSignature", "X-Amz-Date is missing or no time.", status=403) from error
+        raise SqsError(
+            "IncompleteSignature", "X-Amz-Date is missing or not a valid time.", status=403
+        ) from error
     if at[:8] != found["date"] or abs((now or datetime.now(UTC)) - moment) > SKEW:
-        raise SqsError("InvalidSignatureException", "The signature is of another time.", status=403)
+        raise SqsError(
+            "InvalidSignatureException",
+            "The signature has expired, or its time is in the future.",
+            status=403,
+        )
     signed = tuple(found["signed"].split(";"))
     if "host" not in signed or found["service"] != "sqs":
         raise SqsError("InvalidSignatureException", "Host must be signed, for the service sqs.", status=403)
-    # X-Amz-Target names the action: unsigned, it would turn a signed request into another one.
+    # X-Amz-Target names the action: if it were not signed, it could turn a signed request into another one.
     for name in headers:
         if name.lower().startswith("x-amz-") and name.lower() not in signed:
             raise SqsError("InvalidSignatureException", f"The header {name[:80]} must be signed.", status=403)
@@ -60,8 +66,8 @@ def read(headers: Mapping[str, str], now: datetime | None = None) -> Signature:
 def check(
     signature: Signature, secret: str, *, method: str, url: str, headers: Mapping[str, str], body: bytes
 ) -> None:
-    """Raise an SqsError unless the signature is of this request and by who has the secret."""
-    # A header that names the hash of the body is worth nothing unless it is the body's.
+    """Raise an SqsError unless the request was signed with this secret."""
+    # The header with the body's hash is ignored; the hash of the body itself is used.
     signed = {name: headers[name] for name in signature.signed if name in headers and name != HASH}
     request = AWSRequest(method=method, url=url, headers=signed, data=body)
     request.context["timestamp"] = signature.at

@@ -1,4 +1,4 @@
-"""What the SQS protocol stores in the database: attributes and tags of queues, and moves of messages."""
+"""The database functions of the SQS protocol: attributes and tags of queues, and moves of messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SqsOrigin:
-    """Where a message of a dead-letter queue comes from; `source` is the name in SQS of the queue."""
+    """The source of a message in a dead-letter queue; `source` is the queue's name in SQS."""
 
     message_id: int
     source: str
@@ -32,7 +32,7 @@ class SqsOrigin:
 
 @dataclass(frozen=True, slots=True)
 class SqsQueue:
-    """What the SQS protocol knows of a queue: attributes and tags that were set."""
+    """The attributes and tags of a queue that were set."""
 
     queue: str
     attributes: dict[str, str]
@@ -60,7 +60,7 @@ class SqsMove:
 
 
 async def list_queues(client: AsyncClient, queue: str | None = None) -> list[SqsQueue]:
-    """Return what the SQS protocol knows of a queue, or of all."""
+    """Return the stored attributes and tags of a queue, or of all queues."""
 
     def read(rows: Rows) -> list[SqsQueue]:
         return [
@@ -79,7 +79,7 @@ async def set_queue(
     attributes: Mapping[str, str | None] | None = None,
     tags: Mapping[str, str | None] | None = None,
 ) -> None:
-    """Add attributes and tags to that, and delete those that are None."""
+    """Set attributes and tags; those that are None are deleted."""
     arguments = (
         argument.queue_name("queue", queue),
         argument.json("attributes", json.dumps(dict(attributes or {}))),
@@ -99,10 +99,10 @@ async def start_move(
     rate: int | None = None,
     access_key_id: str | None = None,
 ) -> str | None:
-    """Start to move the messages of a dead-letter queue; return the task's handle, None if one runs.
+    """Start to move the messages of a dead-letter queue; return the task's handle, or None if one is running.
 
-    Without a destination each message returns to the queue that it came from. `rate` is messages a second.
-    The caller needs the right to send to the destination, and so does `access_key_id` at each step.
+    Without a destination each message returns to its source queue. `rate` is messages a second. The caller
+    needs the right to send to the destination, and so does `access_key_id` at each step.
     """
     arguments = (
         argument.queue_name("source", source),
@@ -129,22 +129,22 @@ async def find_move(client: AsyncClient, handle: str) -> SqsMove | None:
 
 
 async def cancel_move(client: AsyncClient, handle: str) -> int | None:
-    """Stop a task; return how many messages were moved, None if no such task runs."""
+    """Cancel a task; return the number of moved messages, or None if no such task is running."""
     arguments = (argument.text("handle", handle),)
     return await client.admin.run(Call("cancel_sqs_move", arguments, Rows.scalar, native=True))
 
 
 async def take_move(client: AsyncClient) -> SqsMove | None:
-    """Lock a task whose next step is due, to the end of the transaction."""
+    """Lock a task whose next step is due until the end of the transaction."""
     return await client.admin.run(Call("take_sqs_move", (), first(SqsMove), native=True))
 
 
 async def note_move(
     client: AsyncClient, handle: str, moved: int | None, failure: str | None = None
 ) -> float | None:
-    """Note a step; return after how many seconds the next is due, None if there is none.
+    """Record a step; return the seconds until the next one is due, or None without a task.
 
-    None moved: nothing can be moved now, so other tasks come first for a second.
+    `moved` None: no message can be moved now, so other tasks have priority for a second.
     """
     arguments = (
         argument.text("handle", handle),
@@ -188,7 +188,7 @@ async def move_messages(
 
 
 async def list_moved(client: AsyncClient, queue: str, message_ids: Iterable[int]) -> list[SqsOrigin]:
-    """List where messages of a dead-letter queue come from; those that were not moved are left out."""
+    """List the source queues of messages in a dead-letter queue; messages that were not moved are omitted."""
     arguments = argument.queue_name("queue", queue), argument.bigints("msg_ids", message_ids)
     read = listed(SqsOrigin, message_id="msg_id")
     return await client.admin.run(Call("list_sqs_moved", arguments, read, queue, native=True))
